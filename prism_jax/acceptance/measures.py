@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Float, Float64, Int
 
 from prism_jax.decision.calibration import brier_score, expected_calibration_error
-from prism_jax.decision.uncertainty import SHARE, Bounds, Cells, interval
+from prism_jax.decision.uncertainty import SHARE, Bounds, Cells, Estimate, interval, mean_interval
 from prism_jax.evaluation.intervals import known
-from prism_jax.report.tables import number
+from prism_jax.report.numbers import show_estimate
 
 RESAMPLES = 1000
 BINS = 15
@@ -36,8 +36,7 @@ class Measure(NamedTuple):
 
     def in_words(self, *, sign: bool = False) -> str:
         """The number and its interval in a table; with `sign`, a plus before what is above 0."""
-        value, low, high = (("+" if sign and end > 0 else "") + number(end, 3) for end in self)
-        return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
+        return show_estimate(Estimate(self.value, self.low, self.high), sign=sign)
 
 
 class Measures(NamedTuple):
@@ -140,16 +139,9 @@ def weighted_means(
 
     `most` is the largest value of each mean whose smallest is 0, and infinite for a difference.
     """
-    unit = np.unique(person, return_inverse=True)[1]
-    sums = np.stack([np.bincount(unit, value * weight) for value in values] + [np.bincount(unit, weight)], axis=1)
-    means = interval(
-        Cells(sums, np.ones(len(sums), np.int64)),
-        lambda total: total[..., :-1] / total[..., -1:],
-        bounds=Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most),
-        resamples=RESAMPLES,
-        seed=seed,
-    )
-    ends = np.stack([means.estimate, means.low, means.high], axis=1)
+    bounds = Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most)
+    means = mean_interval(values, person, weight, bounds=bounds, resamples=RESAMPLES, seed=seed)
+    ends = np.stack(means[:3], axis=1)
     return [Measure(*mean) for mean in ends.tolist()]
 
 

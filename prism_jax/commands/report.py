@@ -16,8 +16,8 @@ from absl import flags
 from etils import epath
 
 from prism_jax.evaluation.policies import ALL_POLICIES
+from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import DASH, number, percent
 from prism_jax.report.templates import load_template
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty

@@ -11,7 +11,7 @@ from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int, Num
 
 from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Array
@@ -42,12 +42,19 @@ def cohens_kappa(first: Any, second: Any) -> float:
       >>> round(cohens_kappa(np.array([1, 1, 1, 0]), np.array([1, 1, 0, 0])), 3)
       0.5
     """
-    table = _table(first, second)
-    if len(table) == 1:
-        return float("nan")
-    items, agreed = int(table.sum()), int(np.trace(table))
-    chance = sum(int(a) * int(b) for a, b in zip(table.sum(0), table.sum(1), strict=True))
-    return (items * agreed - chance) / (items**2 - chance)  # integers up to the division, so only that rounds
+    return float(kappa_of_counts(_table(first, second)))
+
+
+def kappa_of_counts(table: Num[np.ndarray, "*tables labels labels"]) -> Float[np.ndarray, "*tables"]:
+    """Cohen's kappa of counts of each pair of labels; NaN where both judges give one and the same label to every item.
+
+    Whole counts stay exact up to the division, so that only the division rounds.
+    """
+    counts = table.astype(np.float64)
+    items, agreed = counts.sum((-2, -1)), np.trace(counts, axis1=-2, axis2=-1)
+    chance = (counts.sum(-2) * counts.sum(-1)).sum(-1)
+    possible = items**2 - chance
+    return np.where(possible == 0, np.nan, (items * agreed - chance) / np.where(possible == 0, 1.0, possible))
 
 
 def matthews(first: Any, second: Any) -> float:

@@ -31,7 +31,7 @@ from prism_jax.decision.uncertainty import jackknife
 from prism_jax.decision.uncertainty.bootstrap import (
     MOST_UNITS,
     Cells,
-    Interval,
+    Estimate,
     Statistic,
     count_cells,
     jackknifed,
@@ -56,8 +56,8 @@ class ErrorRates(NamedTuple):
       rows: Number of rows with a human label.
     """
 
-    sensitivity: Interval
-    specificity: Interval
+    sensitivity: Estimate
+    specificity: Estimate
     rows: int
 
 
@@ -133,7 +133,7 @@ def corrected_rates(
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
-) -> dict[str, Interval]:
+) -> dict[str, Estimate]:
     """Rates and cost of decisions, corrected for the judge's errors, with intervals.
 
     Streams with human labels and the other streams are separate groups of units. Everything is estimated anew without
@@ -187,10 +187,10 @@ def corrected_rates(
     else:
         spread = jackknife.together([_without_each(part, parts, statistic) for part in parts])
         ends = jackknife.ends(spread, level, _bounds(names, c_fa, c_fn))
-        result = Interval(estimate, *ends, spread.error, spread.undefined, spread.units)
+        result = Estimate(estimate, *ends, spread.error, spread.undefined, spread.units)
     units = np.full(len(names), min(part.number for part in parts))
     result = result._replace(units=units)
-    return {name: Interval(*(field[index] for field in result)) for index, name in enumerate(names)}
+    return {name: Estimate(*(field[index] for field in result)) for index, name in enumerate(names)}
 
 
 def _bounds(names: Sequence[str], c_fa: float, c_fn: float) -> Bounds:

@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Reals, Vector
@@ -146,6 +146,31 @@ def rates(counts: Confusion, compat: Compat | None = None) -> Rates:
     )
 
 
+def step_costs(decision: Reals, y_accept: Reals, y_missed: Reals, c_fa: Reals, c_fn: Reals) -> Float[Array, "..."]:
+    """The realised cost of each step: C_FA (1 - y_accept) for an offer, C_FN y_missed for silence (docs/maths.md, 3).
+
+    Nothing is checked: a label that is NaN, for unknown, gives NaN where the decision's cost depends on it.
+
+    Args:
+      decision: Whether an offer is made.
+      y_accept: Acceptance label in [0, 1] of the offer that would be made.
+      y_missed: What silence misses, in [0, 1]: y_need AND y_accept, of the best offer where a step has several.
+      c_fa: Cost of an offer that is not accepted.
+      c_fn: Cost of silence where help was needed and would have been accepted.
+
+    Returns:
+      Costs of the arguments' common shape, in the unit of `c_fa` and `c_fn`.
+
+    Examples:
+      >>> offers, y_accept, y_missed = np.array([True, True, False]), np.array([1, 0, 1]), np.array([1, 0, 1])
+      >>> step_costs(offers, y_accept, y_missed, c_fa=1.0, c_fn=2.0)
+      array([0., 1., 2.])
+    """
+    xp = arrays.namespace(decision, y_accept, y_missed, c_fa, c_fn)
+    offer = xp.asarray(decision, dtype=bool)
+    return xp.where(offer, arrays.as_float(c_fa) * (1 - y_accept), arrays.as_float(c_fn) * y_missed)
+
+
 def realised_cost(
     decision: Vector,
     y_need: Vector,
@@ -181,7 +206,7 @@ def realised_cost(
     arrays.check_label("y_need", y_need)
     arrays.check_label("y_accept", y_accept)
     _, need, accept = arrays.as_floats(y_need, y_accept)
-    return _mean_cost(decision, 1 - accept, need * accept, c_fa, c_fn, weight)
+    return _mean_cost(decision, accept, need * accept, c_fa, c_fn, weight)
 
 
 def expected_realised_cost(
@@ -216,7 +241,7 @@ def expected_realised_cost(
             f"p_both: found {gold[index]} at index {index}, above p_accept = {accept[index]}; expected a probability "
             "of need AND acceptance"
         )
-    return _mean_cost(decision, 1 - accept, gold, c_fa, c_fn, weight)
+    return _mean_cost(decision, accept, gold, c_fa, c_fn, weight)
 
 
 def gold_cost(decision: Vector, y: Vector, c_fa: Reals, c_fn: Reals, weight: Vector | None = None) -> Floats:
@@ -238,7 +263,7 @@ def gold_cost(decision: Vector, y: Vector, c_fa: Reals, c_fn: Reals, weight: Vec
     arrays.check_lengths(decision=decision, y=y, weight=weight)
     arrays.check_label("y", y)
     _, gold = arrays.as_floats(y)
-    return _mean_cost(decision, 1 - gold, gold, c_fa, c_fn, weight)
+    return _mean_cost(decision, gold, gold, c_fa, c_fn, weight)
 
 
 def official_counts(proposed: Vector, accepted: Vector, weight: Vector | None = None) -> Confusion:
@@ -266,17 +291,16 @@ def official_counts(proposed: Vector, accepted: Vector, weight: Vector | None = 
     return confusion(chosen, xp.where(chosen, verdict, 1 - verdict), weight)
 
 
-def _mean_cost(decision: Any, offer_cost: Any, silence_cost: Any, c_fa: Any, c_fn: Any, weight: Any) -> Any:
-    """Weighted mean of C_FA * offer_cost where intervening and C_FN * silence_cost elsewhere."""
+def _mean_cost(decision: Any, accept: Any, missed: Any, c_fa: Any, c_fn: Any, weight: Any) -> Any:
+    """Weighted mean of `step_costs`."""
     arrays.check_decision(decision=decision)
-    arrays.check_costs(c_fa, c_fn, offer_cost, silence_cost)
+    arrays.check_costs(c_fa, c_fn, accept, missed)
     for name, cost in (("c_fa", c_fa), ("c_fn", c_fn)):
         if np.ndim(cost):
             arrays.check_lengths(decision=decision, **{name: cost})
     arrays.check_weight("weight", weight)
-    xp = arrays.namespace(decision, offer_cost, silence_cost, c_fa, c_fn, weight)
-    chosen = xp.asarray(decision, dtype=bool)
-    costs = xp.where(chosen, arrays.as_float(c_fa) * offer_cost, arrays.as_float(c_fn) * silence_cost)
+    xp = arrays.namespace(decision, accept, missed, c_fa, c_fn, weight)
+    costs = step_costs(decision, accept, missed, c_fa, c_fn)
     dtype = np.float64 if xp is np else None
     if weight is None:
         return costs.mean(dtype=dtype)[()]

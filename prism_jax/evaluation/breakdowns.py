@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float64, Int64, Shaped
 
 from prism_jax.decision import calibration as measures
+from prism_jax.decision import metrics
 from prism_jax.evaluation.policies import EvaluationData, least_acceptance
 from prism_jax.evaluation.results import Trace
 from prism_jax.evaluation.rows import GroupRow
@@ -67,11 +68,19 @@ class _Groups:
         self.data, self.deployed = data, trace(data)
         self.weight = acceptance_weight(data.steps)
         self.need_weight = np.ones_like(self.weight)
-        deployed, missed = self.deployed, data.point.c_fn * data.missed
+        deployed, point = self.deployed, data.point
         if data.steps.need_given_accept:
             self.need_weight = self.weight * np.nan_to_num(deployed.y_accept)
-        always, offered = (data.point.c_fa * (1 - accept) for accept in (data.label("accept"), deployed.y_accept))
-        self.costs = {"always": always, "never": missed, "realised_cost": np.where(deployed.decision, offered, missed)}
+        everywhere = np.ones(len(self.weight), bool)
+        decided = {
+            "always": (everywhere, data.label("accept")),
+            "never": (~everywhere, data.label("accept")),
+            "realised_cost": (deployed.decision, deployed.y_accept),
+        }
+        self.costs = {
+            name: metrics.step_costs(offer, accept, data.missed, point.c_fa, point.c_fn)
+            for name, (offer, accept) in decided.items()
+        }
 
     def row(self, column: str, value: str, members: Int64[np.ndarray, "members"]) -> GroupRow:
         """The numbers of one group of steps."""

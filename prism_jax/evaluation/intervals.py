@@ -47,14 +47,14 @@ def with_intervals(
 
     count, free = len(rows), np.full(len(rows), np.inf)
     bounds = Bounds(np.concatenate([np.zeros(count), -free]), np.concatenate([np.full(count, most), free]))
-    cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
+    cells = Cells.of_units(np.stack(sums, axis=1))
     intervals = interval(cells, means, bounds=bounds, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     return tuple(
         dataclasses.replace(
             row,
             realised_low=known(intervals.low[i]),
             realised_high=known(intervals.high[i]),
-            difference=float(intervals.estimate[count + i]),
+            difference=float(intervals.value[count + i]),
             difference_low=known(intervals.low[count + i]),
             difference_high=known(intervals.high[count + i]),
         )
@@ -81,6 +81,5 @@ def paired_costs(
 
     total = sums.sum(axis=0)
     cost = total[:-1] / total[-1]
-    cells = Cells(sums, np.ones(len(sums), np.int64))
-    intervals = interval(cells, differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    intervals = interval(Cells.of_units(sums), differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     return cost, differences(total), np.asarray(intervals.low), np.asarray(intervals.high)

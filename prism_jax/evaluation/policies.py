@@ -187,7 +187,7 @@ class EvaluationData:
 
     def cost_of(self, offer: Bool[np.ndarray, "steps"], counted: Counted) -> Float64[np.ndarray, "steps"]:
         """Realised cost of decisions that count with these labels."""
-        return np.where(offer, self.point.c_fa * (1 - counted.accept), self.point.c_fn * counted.gold)
+        return metrics.step_costs(offer, counted.accept, counted.gold, self.point.c_fa, self.point.c_fn)
 
     @property
     def everywhere_slow(self) -> Decided:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 
-from prism_jax.decision import audbc, risk
+from prism_jax.decision import audbc, metrics, risk
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import POLICIES, answering_to_ratio
 from prism_jax.evaluation.fits import Calibration
@@ -103,7 +103,7 @@ class Units(NamedTuple):
         thinks = self._thinks(family, rule)
         accept = np.where(thinks, self.slow.accept, self.fast.accept)
         offers = self.courses[family].first <= rule
-        return self.mean(np.where(offers, point.c_fa * (1 - accept), point.c_fn * self.missed))
+        return self.mean(metrics.step_costs(offers, accept, self.missed, point.c_fa, point.c_fn))
 
     def _thinks(self, family: Family, rule: int) -> Bool[np.ndarray, "n"]:
         course = self.courses[family]
@@ -158,9 +158,9 @@ def _as_steps(signal: Any, steps: Float64[np.ndarray, "steps"]) -> Float64[np.nd
     return np.broadcast_to(np.asarray(signal, np.float64), len(steps))
 
 
-def _answers(steps: Scores, known: Bool[np.ndarray, "steps"]) -> Answers:
+def _answers(steps: Scores, labelled: Bool[np.ndarray, "steps"]) -> Answers:
     assert steps.y_need is not None and steps.y_accept is not None, "`units_of` looked at them"
-    return Answers((steps.y_need * steps.y_accept)[known], steps.y_accept[known])
+    return Answers((steps.y_need * steps.y_accept)[labelled], steps.y_accept[labelled])
 
 
 def unit_of(rows: Scores) -> Shaped[np.ndarray, "rows"]:

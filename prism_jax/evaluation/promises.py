@@ -21,7 +21,7 @@ from jaxtyping import Float
 from prism_jax.decision import risk
 from prism_jax.decision.calibration import CalibrationConfig, Map
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import SHARE, Cells, Interval, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, Estimate, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import check_need
 from prism_jax.evaluation.promise_units import (
@@ -52,7 +52,7 @@ class Gate(NamedTuple):
     test_speak_rate: float | None  # mean speak rate of the test units; None without any
     # risk of the test units per promise, with its interval over units; None for false discovery where nothing is
     # offered; empty without test units
-    test_risks: Mapping[risk.Promise, Interval | None]
+    test_risks: Mapping[risk.Promise, Estimate | None]
 
 
 class Line(NamedTuple):
@@ -199,9 +199,9 @@ def _passing(
     units = units_of(rows, calibration, families, starts) if shares else None
     level, promising = error / (len(promises) * len(families)), next(iter(risk.BOUNDS.values()))
 
-    def passes(one: risk.Promise, place: int) -> bool:
+    def passes(promise: risk.Promise, place: int) -> bool:
         assert units is not None, "there are shares of offers"
-        tried = risk.Promise(one.risk, float(limits[place]))
+        tried = risk.Promise(promise.risk, float(limits[place]))
         rule = place if start is None else 0
         return any(promising(units.losses_at(family, rule, tried), tried.limit)[0, 0] <= level for family in families)
 
@@ -261,7 +261,7 @@ def _lines(
 
 def _measured(
     test: Units, family: Family, rule: int, rules: int, promises: Sequence[risk.Promise]
-) -> dict[risk.Promise, Interval | None]:
+) -> dict[risk.Promise, Estimate | None]:
     """The risks of one rule over the test units."""
     burden_U = test.losses(family, rules, risk.Promise("burden", 0.5))[:, rule]
     return {
@@ -271,17 +271,17 @@ def _measured(
 
 
 def _with_interval(
-    one: risk.Promise, loss_U: Float[np.ndarray, " U"], burden_U: Float[np.ndarray, " U"]
-) -> Interval | None:
+    promise: risk.Promise, loss_U: Float[np.ndarray, " U"], burden_U: Float[np.ndarray, " U"]
+) -> Estimate | None:
     """The risk over units, with its interval: the mean loss, or of false discovery the share of the offers, if any."""
-    if one.grows is None and not burden_U.any():
+    if promise.grows is None and not burden_U.any():
         return None
 
     def measured(drawn: Any) -> Any:
-        if one.grows is not None:
+        if promise.grows is not None:
             return drawn @ loss_U / drawn.sum(axis=-1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return one.limit + drawn @ (loss_U - one.limit) / (drawn @ burden_U)
+            return promise.limit + drawn @ (loss_U - promise.limit) / (drawn @ burden_U)
 
     return interval(Cells(None, np.ones(len(loss_U), np.int64)), measured, bounds=SHARE, resamples=2_000)
 

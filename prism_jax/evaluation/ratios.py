@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Shaped
 
-from prism_jax.decision import gate
+from prism_jax.decision import gate, metrics
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, ExpectedCost, audbc, expected_cost, policy_signals
 from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves, decide_by_value
@@ -69,7 +69,7 @@ class ByValue(NamedTuple):
         total = 0.0
         for ratio in map(float, LOW_RATIO * (HIGH_RATIO / LOW_RATIO) ** middle):
             offer, accept = self.decide(ratio)
-            costs = np.where(offer, 1 - accept, ratio * self.need * self.best) / (1 + ratio)
+            costs = metrics.step_costs(offer, accept, self.best, 1.0, ratio * self.need) / (1 + ratio)
             total += float(np.average(costs, weights=weight)) / RATIOS
         labels = (self.need, self.accept, self.need, self.accept)
         reference = expected_cost(*labels, low=LOW_RATIO, high=HIGH_RATIO, weight=weight, y_accept_best=self.best)
@@ -95,12 +95,11 @@ class ByValue(NamedTuple):
         benefits.append(by_stream(gold))  # the curve ends with an offer at every step
         best = self.need * self.best
         units = np.stack([*burdens, *benefits, by_stream(best)], axis=1)
-        cells = Cells(units, np.ones(len(names), np.int64))
-        area = interval(cells, _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+        area = interval(Cells.of_units(units), _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
         end, most = (float(sums.sum() / everywhere.sum()) for sums in (benefits[-1], units[:, -1]))
         chance = end / (2 * most - most**2)
-        rescaled = (area.estimate - chance) / (1 - chance) if chance < 1 else np.nan
-        numbers = (area.estimate, area.low, area.high, area.standard_error, chance, rescaled)
+        rescaled = (area.value - chance) / (1 - chance) if chance < 1 else np.nan
+        numbers = (area.value, area.low, area.high, area.standard_error, chance, rescaled)
         return Audbc(*map(float, numbers))
 
     def _turning_ratios(self) -> list[float]:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float64, Int, Shaped
 
 from prism_jax.decision import gate
-from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Cells, Interval, interval
+from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.protocol import CALIBRATION, TEST
 from prism_jax.evaluation.second_signal import most_accepted
@@ -147,8 +147,8 @@ class PolicyReplay:
     name: str
     speak_rate: float  # share of steps with an offer
     precision: float  # mean acceptance label of the offers; NaN without offers
-    realised: Interval  # mean realised cost with its interval over streams
-    gold: Interval  # mean gold cost with its interval
+    realised: Estimate  # mean realised cost with its interval over streams
+    gold: Estimate  # mean gold cost with its interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,8 +158,8 @@ class Gain:
     method: str  # name of the method whose signals decide
     matching: str  # `matched` or `trained`, as in `accept_alone`
     ratio: float | None  # None is the mean over `RATIOS`
-    realised: Interval  # difference of the mean realised costs with its interval over streams
-    gold: Interval  # that of the gold costs
+    realised: Estimate  # difference of the mean realised costs with its interval over streams
+    gold: Estimate  # that of the gold costs
 
 
 def policy_rows(
@@ -196,7 +196,7 @@ def policy_rows(
 
 
 def decided_rows(
-    made: Mapping[str, tuple[Float64[np.ndarray, " steps"], Float64[np.ndarray, " steps"]]],
+    decisions: Mapping[str, tuple[Float64[np.ndarray, " steps"], Float64[np.ndarray, " steps"]]],
     steps: Replay,
     ratio: float,
     *,
@@ -205,10 +205,12 @@ def decided_rows(
 ) -> tuple[PolicyReplay, ...]:
     """One row for each policy by name, from its decisions and the acceptance labels of its offers (see `costs`)."""
     rows = []
-    for name, (offers, accepted) in made.items():
+    for name, (offers, accepted) in decisions.items():
         step_costs = costs(offers, accepted, steps, ratio)
         between = Bounds(0.0, max(1.0, ratio))
-        pair = [mean_interval(column, steps.stream, resamples, seed, between) for column in step_costs]
+        pair = [
+            mean_interval(column, steps.stream, bounds=between, resamples=resamples, seed=seed) for column in step_costs
+        ]
         spoken = float(offers.sum())
         precision = float((offers * accepted).sum() / spoken) if spoken else np.nan
         rows.append(PolicyReplay(name, float(offers.mean()), precision, *pair))
@@ -235,25 +237,9 @@ def gains(
             mean = Costs(*(np.mean(columns, axis=0) for columns in zip(*differences, strict=True)))
             by_ratio: list[tuple[float | None, Costs]] = [*zip(ratios, differences, strict=True), (None, mean)]
             for cost_ratio, difference in by_ratio:
-                pair = [mean_interval(column, steps.stream, resamples, seed) for column in difference]
+                pair = [mean_interval(column, steps.stream, resamples=resamples, seed=seed) for column in difference]
                 rows.append(Gain(method, matching, cost_ratio, pair[0], pair[1]))
     return tuple(rows)
-
-
-def mean_interval(
-    values: Float64[np.ndarray, " steps"],
-    stream: Shaped[np.ndarray, " steps"],
-    resamples: int = 10_000,
-    seed: int = 0,
-    bounds: Bounds = UNBOUNDED,
-) -> Interval:
-    """The mean over steps, with a 95 % interval over streams."""
-    names, unit = np.unique(stream, return_inverse=True)
-    sums = np.stack([np.bincount(unit, values, len(names)), np.bincount(unit, minlength=len(names))], axis=1)
-    cells = Cells(sums, np.ones(len(names), np.int64))
-    return interval(
-        cells, lambda totals: totals[..., 0] / totals[..., 1], bounds=bounds, resamples=resamples, seed=seed
-    )
 
 
 def _mean(values: Float64[np.ndarray, " n"]) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision import arrays, gate
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, paired_costs
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.rows import Dependence, SecondSignalRow
@@ -86,13 +86,5 @@ def dependence(data: EvaluationData) -> Dependence | None:
         return None
     need, accept = (data.label(name)[judged] - data.signal(f"{name}_fast", "calibrated")[judged] for name in SIGNALS)
     weight = acceptance_weight(data.steps)[judged]
-    sums = np.stack([np.bincount(data.judged_units, values) for values in (need * accept * weight, weight)], axis=1)
-
-    def mean(totals: np.ndarray) -> np.ndarray:
-        return totals[..., :1] / totals[..., 1:]
-
-    cells = Cells(sums, np.ones(len(sums), np.int64))
-    covariance = interval(cells, mean, level=LEVEL, resamples=RESAMPLES, seed=SEED)
-    return Dependence(
-        float(covariance.estimate[0]), known(covariance.low[0]), known(covariance.high[0]), int(judged.sum())
-    )
+    covariance = mean_interval(need * accept, data.judged_units, weight, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    return Dependence(float(covariance.value), known(covariance.low), known(covariance.high), int(judged.sum()))

@@ -148,46 +148,46 @@ def _groups(
     return (), ((),), np.zeros(len(data.steps), np.int64)
 
 
-def _labels(found: Exploration) -> dict[str, Any]:
+def _labels(exploration: Exploration) -> dict[str, Any]:
     """The labels that both surfaces take; those of steps that are not judged are 0."""
 
     def known(label: Float64[np.ndarray, " steps"]) -> Float64[np.ndarray, " steps"]:
-        return np.where(found.judged, label, 0.0)
+        return np.where(exploration.judged, label, 0.0)
 
-    need, accept = known(found.y_need), [known(label) for label in found.y_accept]
-    labels = {"y": need * accept[0], "y_need": need, "y_accept": accept[0], "y_best": need * known(found.y_best)}
+    need, accept = known(exploration.y_need), [known(label) for label in exploration.y_accept]
+    labels = {"y": need * accept[0], "y_need": need, "y_accept": accept[0], "y_best": need * known(exploration.y_best)}
     if len(accept) > 1:
         labels |= {"y_slow": need * accept[1], "y_accept_slow": accept[1]}
     return labels
 
 
-def _by_margin(found: Exploration, margin: float) -> Table:
+def _by_margin(exploration: Exploration, margin: float) -> Table:
     """The surface over margins; without a slow pass, the gate alone."""
-    slow = len(found.signals) > 2
+    slow = len(exploration.signals) > 2
     settings, deployed = _with(MARGINS, margin) if slow else (np.zeros(1), 0)
-    labels = _labels(found)
-    (need, accept), (need_slow, accept_slow) = found.signals[:2], found.signals[-2:]
+    labels = _labels(exploration)
+    (need, accept), (need_slow, accept_slow) = exploration.signals[:2], exploration.signals[-2:]
     surface = control_surface(
         need,
         accept,
         need_slow,
         accept_slow,
         labels.pop("y"),
-        found.ratios,
+        exploration.ratios,
         settings,
-        found.group * 2 + found.judged,
-        num_groups=2 * len(found.groups),
+        exploration.group * 2 + exploration.judged,
+        num_groups=2 * len(exploration.groups),
         **labels,
     )
-    return Table("margin" if slow else "none", settings, deployed, **_table(surface, found))
+    return Table("margin" if slow else "none", settings, deployed, **_table(surface, exploration))
 
 
-def _by_value(found: Exploration, data: EvaluationData) -> Table:
+def _by_value(exploration: Exploration, data: EvaluationData) -> Table:
     """The surface over prices."""
     settings, deployed = _with(PRICES, data.point.price / data.point.c_fa)
     moves, tokens = data.expected_thinking
-    need, accept, need_slow, accept_slow = found.signals
-    labels = _labels(found)
+    need, accept, need_slow, accept_slow = exploration.signals
+    labels = _labels(exploration)
     surface = value_surface(
         need,
         accept,
@@ -196,25 +196,25 @@ def _by_value(found: Exploration, data: EvaluationData) -> Table:
         labels.pop("y"),
         moves,
         tokens,
-        found.ratios,
+        exploration.ratios,
         settings,
-        groups=found.group * 2 + found.judged,
-        num_groups=2 * len(found.groups),
+        groups=exploration.group * 2 + exploration.judged,
+        num_groups=2 * len(exploration.groups),
         **labels,
     )
     reach = np.stack(
         [
             prices_reached(np.asarray(value_of_thinking(need, accept, 1.0, ratio, moves)), tokens, settings)
-            for ratio in map(float, found.ratios)
+            for ratio in map(float, exploration.ratios)
         ],
         axis=1,
     )
-    return Table("value", settings, deployed, **_table(surface, found), reach=reach)
+    return Table("value", settings, deployed, **_table(surface, exploration), reach=reach)
 
 
-def _table(surface: Surface | ValueSurface, found: Exploration) -> dict[str, Counts]:
+def _table(surface: Surface | ValueSurface, exploration: Exploration) -> dict[str, Counts]:
     """Counts by group, of counts by group and whether its steps are judged."""
     judged = {name: np.asarray(getattr(surface, name))[1::2] for name in ("tp", "fp", "fn", "rejected")}
-    by_group = (len(found.groups), 2, *np.shape(surface.tp)[1:])
+    by_group = (len(exploration.groups), 2, *np.shape(surface.tp)[1:])
     everywhere = {"offers": np.asarray(surface.tp + surface.fp), "slow": np.asarray(surface.slow)}
     return judged | {name: count.reshape(by_group).sum(axis=1) for name, count in everywhere.items()}

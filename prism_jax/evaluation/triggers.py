@@ -135,7 +135,7 @@ class _Estimates:
         self.saves = bool(totals[0] > totals[1])
         self.estimate = self.numbers(totals)
         sums.append(np.bincount(stream, weight))
-        cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
+        cells = Cells.of_units(np.stack(sums, axis=1))
         number, most = len(self.estimate), max(data.point.c_fa, data.point.c_fn)
         costs = np.arange(number) < self.count
         bounds = Bounds(np.where(costs, 0.0, -np.inf), np.where(costs, most, np.inf))

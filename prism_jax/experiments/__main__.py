@@ -30,7 +30,7 @@ from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.paper import outputs, registry, runner
-from prism_jax.experiments.paper.study import PAPER, Outcome, Settings
+from prism_jax.experiments.paper.study import PAPER, ExperimentResult, IntervalSettings
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.runs.store import Store
@@ -46,7 +46,7 @@ def define_flags() -> None:
         "scores", None, "Scores file of any agent, .parquet or .jsonl; by default students are trained."
     )
     flags.DEFINE_integer("seeds", 1, "Number of seeds to train with; tables show means over them.", 1)
-    flags.DEFINE_integer("resamples", Settings.resamples, "Number of bootstrap resamples of each interval.", 1)
+    flags.DEFINE_integer("resamples", IntervalSettings.resamples, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():
         flags.DEFINE_float(name, getattr(OperatingPoint, name), f"{what} of the tables that do not vary it.")
     refuse_empty("workdir", "scores")
@@ -54,20 +54,20 @@ def define_flags() -> None:
 
 def main(arguments: list[str]) -> None:
     """Makes the paper's tables of a name."""
-    names, given, folder = registry.chosen(_only(arguments)), flags.FLAGS, epath.Path(flags.FLAGS.workdir)
-    if given.scores is not None and given.seeds > 1:
+    names, options, folder = registry.chosen(_only(arguments)), flags.FLAGS, epath.Path(flags.FLAGS.workdir)
+    if options.scores is not None and options.seeds > 1:
         raise ValueError(
-            f"--seeds: found {given.seeds} beside --scores, expected 1: nothing is trained on a scores file"
+            f"--seeds: found {options.seeds} beside --scores, expected 1: nothing is trained on a scores file"
         )
     store = Store(folder / "trainings")
-    call = runner.Given(
-        scores=given.scores,
-        trainings=() if given.scores else tuple(Trainings(store, seed) for seed in range(given.seeds)),
-        point=dataclasses.replace(PAPER, c_fa=given.c_fa, c_fn=given.c_fn, margin=given.margin),
-        settings=Settings(resamples=given.resamples, seeds=given.seeds),
+    call = runner.Inputs(
+        scores=options.scores,
+        trainings=() if options.scores else tuple(Trainings(store, seed) for seed in range(options.seeds)),
+        point=dataclasses.replace(PAPER, c_fa=options.c_fa, c_fn=options.c_fn, margin=options.margin),
+        settings=IntervalSettings(resamples=options.resamples, seeds=options.seeds),
     )
-    with contextlib.nullcontext() if given.scores else store.claimed():
-        runner.run(names, call, folder)
+    with contextlib.nullcontext() if options.scores else store.claimed():
+        runner.run_experiments(names, call, folder)
 
 
 def study(arguments: list[str]) -> None:
@@ -78,8 +78,8 @@ def study(arguments: list[str]) -> None:
         tables.append(table)
     if folder is None or not tables:
         return
-    outcome = Outcome(others={f"{name}_{number}": table for number, table in enumerate(tables, start=1)})
-    files = outputs.write(epath.Path(folder), name, outcome, {"made": provenance()})
+    result = ExperimentResult(study_tables={f"{name}_{number}": table for number, table in enumerate(tables, start=1)})
+    files = outputs.write(epath.Path(folder), name, result, {"made": provenance()})
     print(f"{name}: {len(files)} files in {folder}")
 
 

@@ -23,8 +23,8 @@ from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import alarm
 from prism_jax.people.layer import fit_population, prequential
+from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
@@ -179,14 +179,14 @@ def log_table(log: AcceptanceLog, name: str, *, alpha: float) -> Table:
     return Table(f"Alarms on {name}", "forecast", columns, tuple(sections), note)
 
 
-def _cells(one: Watched) -> tuple[str, ...]:
-    rung = one.after > 0
-    early = rung & (one.changed > 0) & (one.after <= one.changed)
+def _cells(watched: Watched) -> tuple[str, ...]:
+    rung = watched.after > 0
+    early = rung & (watched.changed > 0) & (watched.after <= watched.changed)
     late = rung & ~early
-    delay = number(float(np.median((one.after - one.changed)[late])), 0) if late.any() else DASH
-    before = str(int(early.sum())) if one.changed.any() else DASH
-    pooled = (DASH if count < 0 else str(count) for count in (one.pooled, one.product))
-    return (number(one.log_loss, 3), f"{rung.sum()} of {one.people}", before, delay, *pooled)
+    delay = number(float(np.median((watched.after - watched.changed)[late])), 0) if late.any() else DASH
+    before = str(int(early.sum())) if watched.changed.any() else DASH
+    pooled = (DASH if count < 0 else str(count) for count in (watched.pooled, watched.product))
+    return (number(watched.log_loss, 3), f"{rung.sum()} of {watched.people}", before, delay, *pooled)
 
 
 def define_flags() -> None:

@@ -19,8 +19,8 @@ from jaxtyping import Float64
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.experiments.replications import FullLog, Policies, Replicated, replicate
+from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
@@ -93,12 +93,12 @@ def _people_note(people: Sequence[int]) -> str:
     return f"Share of redrawn logs of {people[-1]} people on which the estimate is refused."
 
 
-def _row(people: int, found: Replicated) -> Row:
-    bias, error = found.bias
-    coverage = float(found.covered.mean()) if len(found.covered) else np.nan
-    width = float(found.width.mean()) if len(found.width) else np.nan
-    cells = (number(found.truth), f"{number(bias)} ± {number(error)}", percent(coverage), number(width, 3))
-    return Row(f"{people}, {found.estimator}", cells)
+def _row(people: int, replicated: Replicated) -> Row:
+    bias, error = replicated.bias
+    coverage = float(replicated.covered.mean()) if len(replicated.covered) else np.nan
+    width = float(replicated.width.mean()) if len(replicated.width) else np.nan
+    cells = (number(replicated.truth), f"{number(bias)} ± {number(error)}", percent(coverage), number(width, 3))
+    return Row(f"{people}, {replicated.estimator}", cells)
 
 
 def define_flags() -> None:

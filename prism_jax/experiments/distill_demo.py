@@ -156,7 +156,7 @@ def event_lines(streams: Sequence[Stream]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for _, line in sorted(rows, key=lambda row: row[0]))
 
 
-def run(listed: Sequence[Command], *, asks: bool) -> None:
+def run_commands(listed: Sequence[Command], *, asks: bool) -> None:
     """Runs the commands that were not completed before, each in a process of its own, and prints them first.
 
     `listed` are all commands of the demo, by which they are numbered. Those that need the endpoint run if `asks`, else
@@ -232,16 +232,16 @@ def demo(folder: epath.Path, settings: dict[str, int]) -> Table:
     url = _address_before(folder / MADE_BY, settings)
     listed = commands(files, url, settings["steps"])
     if all(step.done() for step in listed if step.asks):
-        run(listed, asks=True)  # only says so
+        run_commands(listed, asks=True)  # only says so
     else:
         with served(files, settings, url) as url:
             # Answers are cached by address, so a demo that was interrupted must ask at the same one again.
             write_json(folder / MADE_BY, {"settings": settings, "url": url})
             listed = commands(files, url, settings["steps"])
-            run(listed, asks=True)
+            run_commands(listed, asks=True)
     if not files.events.exists():
         write_text(files.events, event_lines(read_streams(files.streams("unlabelled", "test"))))
-    run(listed, asks=False)
+    run_commands(listed, asks=False)
     table = final_report(files)
     write_bytes(folder / "report.csv", table.to_csv().encode())
     write_text(folder / "report.md", table.to_markdown())

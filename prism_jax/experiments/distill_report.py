@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float64, Shaped
 
 from prism_jax.decision import gate, metrics
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.report.table import Column, Row, Section, Table
@@ -151,8 +151,11 @@ def references(truth: Truth, point: OperatingPoint) -> dict[str, Decisions]:
 
 def report(truth: Truth, systems: Mapping[str, Decisions], point: OperatingPoint) -> Table:
     """One row per system by name, in their order; `TEACHER` must be among them."""
-    known = references(truth, point)
-    rows = [_row(name, system, systems[TEACHER], known, truth, point) for name, system in {**systems, **known}.items()]
+    reference_decisions = references(truth, point)
+    rows = [
+        _row(name, system, systems[TEACHER], reference_decisions, truth, point)
+        for name, system in {**systems, **reference_decisions}.items()
+    ]
     sections = (Section("", tuple(rows[: len(systems)])), Section("for reference", tuple(rows[len(systems) :])))
     streams = len(set(truth.stream.tolist()))
     note = (
@@ -166,19 +169,21 @@ def _row(
     name: str,
     system: Decisions,
     teacher: Decisions,
-    known: Mapping[str, Decisions],
+    reference_decisions: Mapping[str, Decisions],
     truth: Truth,
     point: OperatingPoint,
 ) -> Row:
     own_costs = costs(system, truth, point)
-    change = "" if system is teacher else mean_interval(own_costs - costs(teacher, truth, point), truth, "+")
-    expected = {name: expected_cost(decisions, truth, point) for name, decisions in {**known, "": system}.items()}
+    change = "" if system is teacher else show_mean(own_costs - costs(teacher, truth, point), truth, "+")
+    expected = {
+        name: expected_cost(decisions, truth, point) for name, decisions in {**reference_decisions, "": system}.items()
+    }
     never, always, bayes, own = expected.values()
     rates = metrics.rates(metrics.confusion(system.offer, truth.need * truth.accept))
     return Row(
         name,
         (
-            mean_interval(own_costs, truth),
+            show_mean(own_costs, truth),
             change,
             f"{own:.3f}",
             f"{100 * gap_closed(own, never, always, bayes):.1f}",
@@ -197,8 +202,7 @@ def gap_closed(own: float, never: float, always: float, bayes: float) -> float:
 
 def costs(system: Decisions, truth: Truth, point: OperatingPoint) -> Float64[np.ndarray, "steps"]:
     """The cost of each decision under the answer."""
-    rejected, missed = point.c_fa * (1 - truth.accept), point.c_fn * truth.need * truth.accept
-    return np.where(system.offer, rejected, missed)
+    return metrics.step_costs(system.offer, truth.accept, truth.need * truth.accept, point.c_fa, point.c_fn)
 
 
 def expected_cost(system: Decisions, truth: Truth, point: OperatingPoint) -> float:
@@ -206,10 +210,6 @@ def expected_cost(system: Decisions, truth: Truth, point: OperatingPoint) -> flo
     return float(metrics.expected_realised_cost(system.offer, truth.p_accept, truth.p_both, point.c_fa, point.c_fn))
 
 
-def mean_interval(values: Float64[np.ndarray, "steps"], truth: Truth, sign: str = "") -> str:
+def show_mean(values: Float64[np.ndarray, "steps"], truth: Truth, sign: str = "") -> str:
     """The mean over steps with its interval over streams."""
-    names, stream = np.unique(truth.stream, return_inverse=True)
-    sums = [np.bincount(stream, weights=column, minlength=len(names)) for column in (values, np.ones_like(values))]
-    cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))
-    mean = interval(cells, lambda totals: totals[..., 0] / totals[..., 1], resamples=RESAMPLES, seed=SEED)
-    return show_interval(float(mean.estimate), float(mean.low), float(mean.high), sign=sign)
+    return show_interval(mean_interval(values, truth.stream, resamples=RESAMPLES, seed=SEED), sign=sign)

@@ -19,10 +19,10 @@ from prism_jax.experiments.distill_report import (
     costs,
     expected_cost,
     gap_closed,
-    mean_interval,
     references,
+    show_mean,
 )
-from prism_jax.experiments.intervals import MeanInterval, show_interval
+from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.streams import Stream
 from prism_jax.teacher.simulated import TeacherQuality
@@ -68,7 +68,7 @@ def trained_on(arms: Mapping[str, Sequence[Stream]], users: Sequence[Stream]) ->
     return facts
 
 
-def rows_table(found: Sequence[Mapping[str, Taught]]) -> Table:
+def rows_table(taught_by_seed: Sequence[Mapping[str, Taught]]) -> Table:
     """The training rows of each arm, averaged over seeds."""
     columns = (
         Column("rows", "Mean number of rows."),
@@ -78,22 +78,26 @@ def rows_table(found: Sequence[Mapping[str, Taught]]) -> Table:
         Column("accept %", "Share of the rows labelled as accepted."),
     )
     rows = []
-    for arm in found[0]:
-        mean = np.mean([seed[arm] for seed in found], axis=0)
+    for arm in taught_by_seed[0]:
+        mean = np.mean([seed[arm] for seed in taught_by_seed], axis=0)
         rows.append(Row(arm, (f"{mean[0]:,.0f}", *(f"{100 * share:.1f}" for share in mean[1:]))))
     return Table(
-        "What each student trains on", "", columns, (Section("", tuple(rows)),), f"Means of {len(found)} seeds."
+        "What each student trains on",
+        "",
+        columns,
+        (Section("", tuple(rows)),),
+        f"Means of {len(taught_by_seed)} seeds.",
     )
 
 
-def pool(found: Sequence[Measured]) -> Measured:
+def pool(seeds: Sequence[Measured]) -> Measured:
     """The steps of several seeds, one after another; streams of different seeds stay different streams."""
-    truths = [seed.truth._replace(stream=np.char.add(f"{n}/", seed.truth.stream)) for n, seed in enumerate(found)]
+    truths = [seed.truth._replace(stream=np.char.add(f"{n}/", seed.truth.stream)) for n, seed in enumerate(seeds)]
     truth = Truth(*(np.concatenate(columns) for columns in zip(*truths, strict=True)))
     systems = {}
-    for name, system in found[0].systems.items():
-        offers = np.concatenate([seed.systems[name].offer for seed in found])
-        thoughts = [seed.systems[name].slow for seed in found]
+    for name, system in seeds[0].systems.items():
+        offers = np.concatenate([seed.systems[name].offer for seed in seeds])
+        thoughts = [seed.systems[name].slow for seed in seeds]
         slow = None if system.slow is None else np.concatenate([t for t in thoughts if t is not None])
         systems[name] = Decisions(offers, slow)
     return Measured(truth, systems)
@@ -107,15 +111,15 @@ SYSTEMS = (
 )
 
 
-def student_table(found: Sequence[Measured], point: OperatingPoint) -> Table:
+def student_table(seeds: Sequence[Measured], point: OperatingPoint) -> Table:
     """Every student and the teacher, on the steps of all seeds."""
-    pooled = pool(found)
+    pooled = pool(seeds)
     rows = [Row(_name(system), _cells(decided, pooled.truth, point)) for system, decided in pooled.systems.items()]
-    known = references(pooled.truth, point).items()
-    constants = [Row(name, _cells(decided, pooled.truth, point)) for name, decided in known]
+    constant_decisions = references(pooled.truth, point).items()
+    constants = [Row(name, _cells(decided, pooled.truth, point)) for name, decided in constant_decisions]
     sections = (Section("", tuple(rows)), Section("for reference", tuple(constants)))
     title = "Students on curated rows, on all rows and on rows drawn at random"
-    return Table(title, "", SYSTEMS, sections, _note(pooled.truth, len(found), point))
+    return Table(title, "", SYSTEMS, sections, _note(pooled.truth, len(seeds), point))
 
 
 def _name(system: System) -> str:
@@ -133,7 +137,7 @@ def _note(truth: Truth, seeds: int, point: OperatingPoint) -> str:
 def _cells(system: Decisions, truth: Truth, point: OperatingPoint) -> tuple[str, ...]:
     own = expected_cost(system, truth, point)
     return (
-        mean_interval(costs(system, truth, point), truth),
+        show_mean(costs(system, truth, point), truth),
         f"{own:.3f}",
         f"{100 * _gap(own, truth, point):.1f}",
         "" if system.slow is None else f"{100 * system.slow.mean():.1f}",
@@ -144,21 +148,21 @@ def _gap(own: float, truth: Truth, point: OperatingPoint) -> float:
     return gap_closed(own, *(expected_cost(decided, truth, point) for decided in references(truth, point).values()))
 
 
-def difference_table(found: Sequence[Measured], point: OperatingPoint) -> Table:
+def difference_table(seeds: Sequence[Measured], point: OperatingPoint) -> Table:
     """The students' differences in cost, in realised cost by stream and in expected cost by seed."""
     columns = (
         Column("realised cost", "Difference on the pooled steps; its interval is over streams, not trainings."),
         Column("expected cost by seed", "Mean over seeds of the difference, with its t interval."),
         Column("each seed", "The difference in expected cost of each seed.", text=True),
     )
-    pooled, sections = pool(found), []
+    pooled, sections = pool(seeds), []
     for thinking in (FAST, MARGIN):
         rows = []
         for first, second in PAIRS:
             minuend, subtrahend = (pooled.systems[name, thinking] for name in (first, second))
             change = costs(minuend, pooled.truth, point) - costs(subtrahend, pooled.truth, point)
-            of_seeds = np.array([_expected_change(seed, (first, second), thinking, point) for seed in found])
-            cells = mean_interval(change, pooled.truth, "+"), _over_seeds(of_seeds)
+            of_seeds = np.array([_expected_change(seed, (first, second), thinking, point) for seed in seeds])
+            cells = show_mean(change, pooled.truth, "+"), _over_seeds(of_seeds)
             rows.append(Row(f"{first} − {second}", (*cells, ", ".join(f"{value:+.3f}" for value in of_seeds))))
         sections.append(Section(thinking, tuple(rows)))
     note = (
@@ -176,7 +180,7 @@ def _over_seeds(values: np.ndarray) -> str:
     """The mean with its t interval, which a single seed does not have."""
     if len(values) == 1:
         return f"{values[0]:+.3f}"
-    return show_interval(*MeanInterval.of(values), sign="+")
+    return show_interval(mean_over_seeds(values), sign="+")
 
 
 CURVE = (
@@ -211,13 +215,13 @@ def in_words(quality: TeacherQuality) -> str:
     )
 
 
-def _point(one: Measured, best: Decisions, point: OperatingPoint) -> tuple[str, ...]:
+def _point(measured: Measured, best: Decisions, point: OperatingPoint) -> tuple[str, ...]:
     names = (("teacher", ""), (TEACHER, ""), ("curated", FAST), ("curated", MARGIN))
-    expected = [expected_cost(one.systems[name], one.truth, point) for name in names]
-    own = one.systems["curated", MARGIN]
-    change = costs(own, one.truth, point) - costs(best, one.truth, point)
+    expected = [expected_cost(measured.systems[name], measured.truth, point) for name in names]
+    own = measured.systems["curated", MARGIN]
+    change = costs(own, measured.truth, point) - costs(best, measured.truth, point)
     return (
         *(f"{value:.3f}" for value in expected),
-        f"{100 * _gap(expected[-1], one.truth, point):.1f}",
-        "" if own is best else mean_interval(change, one.truth, "+"),
+        f"{100 * _gap(expected[-1], measured.truth, point):.1f}",
+        "" if own is best else show_mean(change, measured.truth, "+"),
     )

@@ -136,15 +136,15 @@ def coverage(
             return population.statistic(totals.reshape(*totals.shape[:-1], len(samples), cells))
 
     intervals = interval(
-        Cells(np.concatenate(samples, axis=1), np.ones(units, np.int64)),
+        Cells.of_units(np.concatenate(samples, axis=1)),
         statistic,
         bounds=population.bounds,
         method=method,
         resamples=resamples,
         seed=seed,
     )
-    known = ~np.isnan(intervals.low)
-    return float(((intervals.low <= value) & (value <= intervals.high))[known].mean())
+    has_interval = ~np.isnan(intervals.low)
+    return float(((intervals.low <= value) & (value <= intervals.high))[has_interval].mean())
 
 
 def table(replications: int, populations: Iterable[str] = tuple(POPULATIONS)) -> Table:
@@ -152,10 +152,10 @@ def table(replications: int, populations: Iterable[str] = tuple(POPULATIONS)) ->
     columns = tuple(Column(f"{form}, {units}", unit="%") for form in FORMS for units in UNITS)
     rows = []
     for name in populations:
-        known = (
+        coverages = (
             coverage(POPULATIONS[name], units, form, replications=replications) for form in FORMS for units in UNITS
         )
-        rows.append(Row(name, tuple(f"{100 * share:.1f}" for share in known)))
+        rows.append(Row(name, tuple(f"{100 * share:.1f}" for share in coverages)))
     note = f"Intervals of level 95 %, {replications:,} samples of so many streams; 999 resamples."
     return Table("How often intervals hold the truth", "statistic", columns, (Section("", tuple(rows)),), note)
 

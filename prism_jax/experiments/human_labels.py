@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from absl import flags
 
-from prism_jax.decision.uncertainty import Interval
+from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
 from prism_jax.evaluation.replay import RATIOS, FoldReplay, gains, policy_rows, replay_fold
 from prism_jax.experiments.annotators import annotator_rows, need_against_others, replay_annotators, votes_against_votes
@@ -169,7 +169,7 @@ def _ranking(
     by_method: Mapping[str, Sequence[Scores]], judged: Sequence[Stream], signal: Signal, resamples: int
 ) -> Table:
     """AUROCs of each method's raw signal, and of one annotator against the others."""
-    measured: dict[str, Mapping[str, Interval]] = {}
+    measured: dict[str, Mapping[str, Estimate]] = {}
     for name, tables in by_method.items():
         rows = [_ranked(table, signal) for table in tables]
         ranked = Ranked(*(np.concatenate(column) for column in zip(*rows, strict=True)))

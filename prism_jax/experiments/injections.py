@@ -28,9 +28,8 @@ from jaxtyping import Bool, Float
 
 from prism_jax.decision.calibration import apply_map
 from prism_jax.decision.gate import decide
-from prism_jax.decision.uncertainty import SHARE, UNBOUNDED
+from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, mean_interval
 from prism_jax.evaluation.fits import Calibration, read_calibration
-from prism_jax.evaluation.replay import mean_interval
 from prism_jax.experiments.injection_strings import GOALS, Goal, Injection, first_of_each
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.prompting.template import CONSTANT_OFFER, PromptConfig, Template
@@ -161,7 +160,7 @@ def _rows(measured: Measured, goal: Goal, name: str, places: Sequence[int], own:
 def _show(values: Float[np.ndarray, " S"], sign: str = "") -> str:
     """The mean of one value per stream, with its interval."""
     mean = mean_interval(np.asarray(values, np.float64), np.arange(len(values)), bounds=UNBOUNDED if sign else SHARE)
-    return show_interval(float(mean.estimate), float(mean.low), float(mean.high), sign=sign)
+    return show_interval(mean, sign=sign)
 
 
 _BATCH = 16  # rows per forward pass

@@ -20,11 +20,11 @@ from jaxtyping import Float64
 from scipy import special
 
 from prism_jax.agent.live import Live, LiveConfig
-from prism_jax.decision import gate
+from prism_jax.decision import gate, metrics
 from prism_jax.decision.calibration import apply_map
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.fits import Calibration, read_calibration
-from prism_jax.evaluation.replay import mean_interval
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.prompting.template import Template
 from prism_jax.report.table import Column, Row, Section, Table
@@ -60,7 +60,7 @@ class Student(NamedTuple):
     template: Template
 
 
-class Decided(NamedTuple):
+class LiveDecisions(NamedTuple):
     """What was decided at every step, in the order of the streams."""
 
     need: Float64[np.ndarray, " n"]  # calibrated p_need
@@ -98,7 +98,7 @@ def read_live(student: Student, streams: Sequence[Stream], context: int, keep: f
     return signals
 
 
-def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: OperatingPoint) -> Decided:
+def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: OperatingPoint) -> LiveDecisions:
     """Decides on every step by the dynamic gate, and counts what it costs."""
     columns = []
     for stream in streams:
@@ -112,10 +112,10 @@ def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: Operat
             y_need, y_accept = step.y_need, step.candidates[best].y_accept
             if y_need is None or y_accept is None:
                 raise ValueError(f"stream {stream.id!r}, step {number}: found no label, expected both")
-            known = max(offer.y_accept for offer in step.candidates if offer.y_accept is not None)
-            cost = point.c_fa * offers * (1 - y_accept) + point.c_fn * (1 - offers) * y_need * known
-            columns.append((need, float(accept[0]), offers, cost))
-    return Decided(*map(np.array, zip(*columns, strict=True)))
+            most = max(offer.y_accept for offer in step.candidates if offer.y_accept is not None)
+            cost = metrics.step_costs(offers, y_accept, most, point.c_fa, point.c_fn * y_need)
+            columns.append((need, float(accept[0]), offers, float(cost)))
+    return LiveDecisions(*map(np.array, zip(*columns, strict=True)))
 
 
 def outgrown(template: Template, streams: Sequence[Stream], context: int) -> float:
@@ -141,8 +141,7 @@ def compare(
     stream = np.repeat(np.arange(len(streams)), [len(stream_of_steps.steps) for stream_of_steps in streams])
 
     def interval(values: np.ndarray, sign: str = "") -> str:
-        mean = mean_interval(values, stream)
-        return show_interval(float(mean.estimate), float(mean.low), float(mean.high), sign=sign)
+        return show_interval(mean_interval(values, stream), sign=sign)
 
     rows = [Row("evaluation", (interval(offline.cost), "", "", "", ""))]
     for keep in KEEPS:

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from prism_jax.decision import gate
-from prism_jax.decision.uncertainty import Cells, Interval, interval
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation import protocol
 from prism_jax.experiments import students
 from prism_jax.experiments.intervals import show_interval
@@ -114,7 +114,7 @@ def of_seeds(config: RunConfig, dependence: float, seeds: Iterable[int]) -> tupl
     return tuple(regrets(seeded(seed)) for seed in seeds)
 
 
-def table(found: Mapping[float, tuple[Regrets, ...]]) -> Table:
+def table(runs_by_dependence: Mapping[float, tuple[Regrets, ...]]) -> Table:
     """Mean regrets over seeds and streams, and the paired differences, by dependence and cost ratio."""
     columns = (
         Column("exact, unconditional", "Regret of the gate on the true p_accept and the true unconditional need."),
@@ -125,7 +125,7 @@ def table(found: Mapping[float, tuple[Regrets, ...]]) -> Table:
     )
     sections = [
         Section(f"Dependence {dependence:+g}", tuple(_row(runs, i, ratio) for i, ratio in enumerate(RATIOS)))
-        for dependence, runs in found.items()
+        for dependence, runs in runs_by_dependence.items()
     ]
     note = (
         "Regret: expected cost per step beyond the best decisions, C_FA = 1. 95 % intervals over the "
@@ -139,19 +139,10 @@ def _row(runs: tuple[Regrets, ...], i: int, ratio: float) -> Row:
     exact, marginal, given_accept = (
         np.concatenate([getattr(run, name)[i] for run in runs]) for name in Regrets._fields
     )
-    difference = paired(marginal - given_accept)
+    difference = mean_interval(marginal - given_accept, np.arange(len(marginal)), resamples=2000)
     seeds = ", ".join(f"{(run.marginal[i] - run.given_accept[i]).mean():+.4f}" for run in runs)
     means = (f"{values.mean():.4f}" for values in (exact, marginal, given_accept))
-    low, high = float(difference.low[0]), float(difference.high[0])
-    return Row(
-        f"{ratio:g}", (*means, show_interval(float(difference.estimate[0]), low, high, digits=4, sign="+"), seeds)
-    )
-
-
-def paired(difference: Float[np.ndarray, " streams"]) -> Interval:
-    """The mean of a difference per stream, with its interval over streams."""
-    cells = Cells(np.stack([difference, np.ones_like(difference)], axis=1), np.ones(len(difference), np.int64))
-    return interval(cells, lambda sums: sums[..., :1] / sums[..., 1:], level=0.95, resamples=2000, seed=0)
+    return Row(f"{ratio:g}", (*means, show_interval(difference, digits=4, sign="+"), seeds))
 
 
 def define_flags() -> None:

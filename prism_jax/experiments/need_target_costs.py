@@ -22,10 +22,10 @@ from etils import epath
 from jaxtyping import Float64
 
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation import protocol, triggers
-from prism_jax.evaluation.replay import mean_interval
 from prism_jax.experiments.students import THINKING
-from prism_jax.report.human_labels import shown
+from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
 from prism_jax.runtime import command
@@ -131,21 +131,21 @@ def compare(scores: Mapping[int, Mapping[NeedTarget, Scores]], ratio: float) -> 
     )
 
 
-def section(found: Compared, title: str, resamples: int) -> Section:
+def section(compared: Compared, title: str, resamples: int) -> Section:
     """The costs of both meanings by rule, with their paired difference."""
     rows = []
-    for name, marginal in found.costs["marginal"].items():
-        given_accept = found.costs["given_accept"][name]
+    for name, marginal in compared.costs["marginal"].items():
+        given_accept = compared.costs["given_accept"][name]
         difference = given_accept - marginal
-        seeds = ", ".join(f"{difference[found.seed == seed].mean():+.4f}" for seed in np.unique(found.seed))
-        rates = [found.thinks[target][name] for target in TARGETS]
+        seeds = ", ".join(f"{difference[compared.seed == seed].mean():+.4f}" for seed in np.unique(compared.seed))
+        rates = [compared.thinks[target][name] for target in TARGETS]
         rows.append(
             Row(
                 name,
                 (
                     f"{marginal.mean():.4f}",
                     f"{given_accept.mean():.4f}",
-                    shown(mean_interval(difference, found.stream, resamples, 0), sign=True),
+                    show_estimate(mean_interval(difference, compared.stream, resamples=resamples), sign=True),
                     seeds,
                     ", ".join(f"{rate:.0%}" for rate in rates) if max(rates) else "",
                 ),

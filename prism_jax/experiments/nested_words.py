@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from prism_jax.experiments.word_regression import (
-    Row,
+    WordRow,
     check_installed,
     fit_words,
     needs,
@@ -28,7 +28,7 @@ from prism_jax.streams.splits import folds
 STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)
 """Values of scikit-learn's C that are compared, fixed before any result was known."""
 INNER = 4
-Rows = Callable[[Sequence[Stream]], Iterable[Row]]
+Rows = Callable[[Sequence[Stream]], Iterable[WordRow]]
 
 
 def outer_folds(streams: Sequence[Stream], count: int | None) -> list[tuple[list[Stream], list[Stream]]]:
@@ -87,7 +87,7 @@ def _choose(
     return best, predicted[best]
 
 
-def _loss(p: Float[np.ndarray, " rows"], rows: Sequence[Row]) -> float:
+def _loss(p: Float[np.ndarray, " rows"], rows: Sequence[WordRow]) -> float:
     """Negative log-likelihood of the known labels."""
     pairs = [(value, row.y) for value, row in zip(p.tolist(), rows, strict=True) if row.y is not None]
     q, y = np.array(pairs).reshape(-1, 2).T

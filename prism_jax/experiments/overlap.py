@@ -21,8 +21,8 @@ from scipy import stats
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged
 from prism_jax.experiments.replications import Drawn, Replicated, measure
+from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime import command
 
 Rows = Float64[np.ndarray, " rows"]
@@ -88,7 +88,7 @@ class Result(NamedTuple):
     width: float  # median width of the intervals of inverse propensities over all logs
 
 
-def run(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2.0, seed: int = 0) -> Result:
+def measure_design(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2.0, seed: int = 0) -> Result:
     """Draws logs of a design and estimates what its target would have changed."""
     person = np.repeat(np.arange(design.people), _sizes(design))
 
@@ -103,8 +103,8 @@ def run(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2
         habit = generator.uniform(-HABIT, HABIT, design.people)[person]
         y = generator.random(len(e)) < accepted + habit * np.minimum(accepted, 1 - accepted)
         offered = generator.random(len(e)) < e
-        seen = Logged(offered, e, np.where(offered, y, 0.0), np.ones(len(e)))
-        return Drawn(target, seen, person, np.column_stack([accepted, e]))
+        logged = Logged(offered, e, np.where(offered, y, 0.0), np.ones(len(e)))
+        return Drawn(target, logged, person, np.column_stack([accepted, e]))
 
     e, accepted, target = policies(np.random.default_rng(seed))
     truth = float(((target - e) * (c_fa * (1 - accepted) - c_fn * accepted)).mean())
@@ -117,8 +117,8 @@ def run(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2
     return Result(answered[0].refused, _coverage(answered), _coverage(anyway), float(np.median(anyway[0].width)))
 
 
-def _coverage(found: list[Replicated]) -> tuple[float, ...]:
-    return tuple(float(estimator.covered.mean()) if len(estimator.covered) else np.nan for estimator in found)
+def _coverage(results: list[Replicated]) -> tuple[float, ...]:
+    return tuple(float(estimator.covered.mean()) if len(estimator.covered) else np.nan for estimator in results)
 
 
 def _sizes(design: Design) -> Int[np.ndarray, " people"]:
@@ -167,7 +167,7 @@ def table_of(designs: tuple[Design, ...], replications: int) -> Table:
     for kind, words in WORDS.items():
         rows = []
         for design in (candidate for candidate in designs if candidate.kind == kind):
-            result = run(design, replications)
+            result = measure_design(design, replications)
             cells = (percent(result.refused), _shown(result.covered), _shown(result.anyway), number(result.width, 3))
             rows.append(Row(str(design), cells))
         sections += [Section(f"{kind}: {words}", tuple(rows))] if rows else []

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
+from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import known
 from prism_jax.evaluation.protocol import TEST, rows_of
@@ -60,10 +61,12 @@ def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
     for fold in folds:
         rows = rows_of(fold.scores, TEST)
         readings = read(rows, signal, "fast")
-        known = ~np.isnan(readings.y)
+        labelled = ~np.isnan(readings.y)
         p = fold.calibration.calibrated(signal, "fast", readings.rows)
         parts.append(
-            Ranked(readings.p[known], p[known], readings.y[known], np.asarray(readings.rows.stream, str)[known])
+            Ranked(
+                readings.p[labelled], p[labelled], readings.y[labelled], np.asarray(readings.rows.stream, str)[labelled]
+            )
         )
     return Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -73,7 +76,7 @@ def aurocs(folds: Sequence[Fold]) -> dict[str, float]:
     values: dict[str, float] = {}
     for signal in SIGNALS:
         measured = intervals(signal_of(folds, signal), resamples=2)
-        values |= {f"{signal} {name}": float(measured[name].estimate) for name in ("auroc", "auroc_within")}
+        values |= {f"{signal} {name}": float(measured[name].value) for name in ("auroc", "auroc_within")}
     return {**values, "mean": float(np.mean(list(values.values())))}
 
 
@@ -100,9 +103,7 @@ def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: 
     def plain(*ranked: Ranked, names: Sequence[str] = MEASURES) -> dict[str, list[float | None]]:
         """Estimate, low and high of each measure, for JSON; null where there is no such number."""
         measured = intervals(*ranked, resamples=resamples)
-        return {
-            name: [known(getattr(measured[name], field)) for field in ("estimate", "low", "high")] for name in names
-        }
+        return {name: [known(getattr(measured[name], field)) for field in ("value", "low", "high")] for name in names}
 
     rows = out_of_fold(methods["student"])
     tested = set(rows.stream.tolist())
@@ -143,11 +144,11 @@ def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
     return tuple(sum(seconds[start:end]) for start, end in itertools.pairwise(ends))
 
 
-def tables(found: dict[str, Any]) -> list[Table]:
+def tables(results: dict[str, Any]) -> list[Table]:
     """The tables of results.json, one per part and signal."""
     return [
         table(signal, content[signal], f"{part.capitalize()}: {len(content['streams'])} streams")
-        for part, content in found["parts"].items()
+        for part, content in results["parts"].items()
         for signal in SIGNALS
     ]
 
@@ -169,5 +170,7 @@ def table(signal: Signal, content: dict[str, Any], part: str) -> Table:
 
 def _row(name: str, measured: dict[str, list[float | None]], sign: str = "") -> Row:
     numbers = {measure: [math.nan if end is None else end for end in ends] for measure, ends in measured.items()}
-    cells = (show_interval(*numbers[measure], sign=sign) if measure in numbers else "" for measure in MEASURES)
+    cells = (
+        show_interval(Estimate(*numbers[measure]), sign=sign) if measure in numbers else "" for measure in MEASURES
+    )
     return Row(name, tuple(cells))

@@ -29,7 +29,7 @@ from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.kept_states import states_of
 from prism_jax.probe.scoring import score
 from prism_jax.probe.words import describe_all
-from prism_jax.report.human_labels import shown
+from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Row, Section, Table
 from prism_jax.report.tables import over_units
 from prism_jax.runtime import command
@@ -65,14 +65,14 @@ def measure(
     """Measures of every row, and of the second minus the first of each pair; without pairs, of all neighbours."""
     names = list(ranked)
     rows = [
-        Row(name, tuple(shown(intervals(signal, resamples=resamples)[of]) for of in MEASURES))
+        Row(name, tuple(show_estimate(intervals(signal, resamples=resamples)[of]) for of in MEASURES))
         for name, signal in ranked.items()
     ]
     for before, after in itertools.pairwise(names) if pairs is None else pairs:
         differences = intervals(ranked[before], ranked[after], resamples=resamples)
-        rows.append(Row(f"{after} minus {before}", tuple(shown(differences[of], sign=True) for of in MEASURES)))
+        rows.append(Row(f"{after} minus {before}", tuple(show_estimate(differences[of], sign=True) for of in MEASURES)))
     streams = len(set(ranked[names[0]].stream.tolist()))
-    labels, exact = ranked[names[0]].y, shown(ece_of_exact(ranked[names[-1]].p))
+    labels, exact = ranked[names[0]].y, show_estimate(ece_of_exact(ranked[names[-1]].p))
     return Table(
         f"{title} ({len(labels)} labels, {labels.mean():.0%} positive)",
         "",
@@ -95,8 +95,8 @@ def ranked_by_probe(scores: Scores, signal: Signal) -> Ranked:
     y = scores.y_need if signal == "need" else scores.y_accept
     p = scores.p_need_fast if signal == "need" else scores.p_accept_fast
     assert y is not None and p is not None, "ProactiveBench is labelled, and a probe reads both signals"
-    known = steps & ~np.isnan(y)
-    return Ranked(p[known], p[known], y[known], np.asarray(scores.stream, str)[known])
+    labelled = steps & ~np.isnan(y)
+    return Ranked(p[labelled], p[labelled], y[labelled], np.asarray(scores.stream, str)[labelled])
 
 
 def study(

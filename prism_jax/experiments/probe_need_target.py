@@ -22,14 +22,15 @@ from etils import epath
 from jaxtyping import Float64
 
 from prism_jax.decision.calibration import Temperature
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.evaluation.protocol import TEST
-from prism_jax.evaluation.replay import RATIOS, Replay, costs, gate_offers, mean_interval, replay
+from prism_jax.evaluation.replay import RATIOS, Replay, costs, gate_offers, replay
 from prism_jax.evaluation.second_signal import most_accepted
 from prism_jax.experiments.probe import STATES, WORDS, States, score_probe
 from prism_jax.probe.config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.probe.kept_states import states_of
-from prism_jax.report.human_labels import shown
+from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -56,19 +57,19 @@ def judged_steps(scores: Scores) -> Replay:
     return dataclasses.replace(steps, y_best=steps.y_first)
 
 
-def compare(found: Steps, title: str, resamples: int) -> Section:
+def compare(steps_by_target: Steps, title: str, resamples: int) -> Section:
     """The paired differences at each cost ratio, and as the mean over the ratios.
 
     The steps with each meaning of need are in the same order; whole streams are resampled.
     """
-    stream = next(iter(found.values())).stream
+    stream = next(iter(steps_by_target.values())).stream
     rows, every = [], []
     for ratio in RATIOS:
-        gate = {target: _cost(gate_offers(steps, ratio), steps, ratio) for target, steps in found.items()}
-        alone = {target: _cost(_alone(steps, ratio), steps, ratio) for target, steps in found.items()}
+        gate = {target: _cost(gate_offers(steps, ratio), steps, ratio) for target, steps in steps_by_target.items()}
+        alone = {target: _cost(_alone(steps, ratio), steps, ratio) for target, steps in steps_by_target.items()}
         differences = [gate[target] - alone[target] for target in get_args(NeedTarget)]
         differences.append(gate["given_accept"] - gate["marginal"])
-        rates = [gate_offers(found[target], ratio).mean() for target in get_args(NeedTarget)]
+        rates = [gate_offers(steps_by_target[target], ratio).mean() for target in get_args(NeedTarget)]
         every.append(np.stack(differences))
         rows.append((f"C_FN / C_FA = {ratio:g}", every[-1], ", ".join(f"{rate:.0%}" for rate in rates)))
     rows.append(("mean over the ratios", np.mean(every, axis=0), ""))
@@ -78,7 +79,10 @@ def compare(found: Steps, title: str, resamples: int) -> Section:
             Row(
                 name,
                 (
-                    *(shown(mean_interval(difference, stream, resamples, 0), sign=True) for difference in differences),
+                    *(
+                        show_estimate(mean_interval(difference, stream, resamples=resamples), sign=True)
+                        for difference in differences
+                    ),
                     rates,
                 ),
                 strong=not rates,

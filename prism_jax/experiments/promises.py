@@ -26,8 +26,8 @@ from prism_jax.decision import gate, risk
 from prism_jax.evaluation.protocol import TEST, rows_of
 from prism_jax.experiments.human_labels import in_fixed_order
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
+from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import proactivebench
@@ -52,7 +52,7 @@ class Population(NamedTuple):
     words: str  # what the units and scores are, for the title
 
 
-class Outcome(NamedTuple):
+class MethodResult(NamedTuple):
     """What one method does over many draws."""
 
     method: str  # one of `METHODS`
@@ -70,7 +70,7 @@ def measure(
     units: int | None = None,
     draws: int = 2_000,
     seed: int = 0,
-) -> list[Outcome]:
+) -> list[MethodResult]:
     """Draws units again and again, and measures what each method promises about them.
 
     The promise about false alarms may fail with probability `error`. A draw has `units` units; None is as many as there
@@ -120,12 +120,12 @@ def _outcome(
     risk_G: Float[np.ndarray, " G"],
     burden_G: Float[np.ndarray, " G"],
     promise: risk.Promise,
-) -> Outcome:
+) -> MethodResult:
     last = chosen.sum(axis=1) - 1  # rules are chosen from the first one on
     silent = last < 0
     at, speaks = np.where(silent, 0.0, risk_G[last]), np.where(silent, 0.0, burden_G[last])
     violations = float((at > promise.limit + 1e-12).mean())
-    return Outcome(method, violations, float(at.mean()), float(speaks.mean()), float(silent.mean()))
+    return MethodResult(method, violations, float(at.mean()), float(speaks.mean()), float(silent.mean()))
 
 
 def table_of(

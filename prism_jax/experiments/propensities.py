@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from prism_jax.experiments import students
-from prism_jax.experiments.intervals import MeanInterval, show_interval
+from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.pipeline import score_run
 from prism_jax.runtime import command
@@ -86,7 +86,7 @@ def table(gains: Mapping[str, Float[np.ndarray, " seeds"]], seeds: Iterable[int]
     rows = (
         Row(
             name,
-            (*(f"{gain:+.4f}" for gain in of_seeds), show_interval(*MeanInterval.of(of_seeds), digits=4, sign="+")),
+            (*(f"{gain:+.4f}" for gain in of_seeds), show_interval(mean_over_seeds(of_seeds), digits=4, sign="+")),
         )
         for name, of_seeds in gains.items()
     )

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from prism_jax.decision import arrays
-from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, Cells, Interval, interval
+from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, Cells, Estimate, interval
 
 MEASURES = ("auroc", "auroc_within", "brier", "ece")
 BINS = 15
@@ -33,7 +33,7 @@ class Ranked(NamedTuple):
     stream: Shaped[np.ndarray, " n"]  # the stream of each row
 
 
-def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[str, Interval]:
+def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[str, Estimate]:
     """The `MEASURES` of one signal, or the differences of two on the same streams (second minus first), by name.
 
     Each has a 95 % interval over resamples of whole streams. AUROC within streams is NaN, without an interval, if no
@@ -49,7 +49,7 @@ def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[
     cells = Cells(None, np.ones(len(streams), np.int64))
     bounds = UNBOUNDED if len(signals) > 1 else SHARE
     joint = interval(cells, statistic, bounds=bounds, resamples=resamples, seed=seed)
-    return {name: Interval(*(field[i] for field in joint)) for i, name in enumerate(MEASURES)}
+    return {name: Estimate(*(field[i] for field in joint)) for i, name in enumerate(MEASURES)}
 
 
 def measures(signal: Ranked, streams: Sequence[str]) -> Measured:
@@ -77,7 +77,7 @@ def measures(signal: Ranked, streams: Sequence[str]) -> Measured:
     return measure
 
 
-def ece_of_exact(p: Float[np.ndarray, " n"], *, draws: int = 1000, seed: int = 0) -> Interval:
+def ece_of_exact(p: Float[np.ndarray, " n"], *, draws: int = 1000, seed: int = 0) -> Estimate:
     """The ECE that these probabilities would have if they were exact: labels are drawn from them.
 
     ECE is never negative, so that it is above 0 even then, and more so for fewer labels. The estimate is the mean over
@@ -87,4 +87,4 @@ def ece_of_exact(p: Float[np.ndarray, " n"], *, draws: int = 1000, seed: int = 0
     y = np.random.default_rng(seed).random((draws, len(p))) < p
     errors = np.abs((p - y) @ in_bin).sum(axis=1) / len(p)
     low, high = np.percentile(errors, (2.5, 97.5))
-    return Interval(errors.mean(), low, high, errors.std(ddof=1), 0.0)
+    return Estimate(errors.mean(), low, high, errors.std(ddof=1), 0.0)

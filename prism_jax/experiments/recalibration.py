@@ -24,13 +24,11 @@ from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import alarm
 from prism_jax.decision.calibration import fit_platt
-from prism_jax.decision.uncertainty import Interval
-from prism_jax.evaluation.replay import mean_interval
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.people import recalibration
 from prism_jax.people.layer import Belief, Population, believe, fit_population, predict, update
-from prism_jax.report.human_labels import shown
+from prism_jax.report.numbers import DASH, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import DASH
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
@@ -69,14 +67,14 @@ def simulate(*, shift: float, people: int, answers: int, seed: int) -> Answers:
     return Answers(person, log_odds, (rng.random(len(person)) < truth).astype(float), later)
 
 
-def forecast(found: Answers, population: Population) -> Mapping[str, Float64[np.ndarray, " n"]]:
+def forecast(answers: Answers, population: Population) -> Mapping[str, Float64[np.ndarray, " n"]]:
     """Log-odds of every answer before it is seen, by each of the three forecasts."""
     cold = believe(population)
     beliefs: dict[str, dict[int, Belief]] = {LAYER: {}, BOTH: {}}
     state = recalibration.start(population)
-    out = {name: np.empty(len(found.person)) for name in (FITTED, LAYER, BOTH)}
-    out[FITTED] = np.asarray(predict(cold, found.log_odds, population))
-    rows = zip(found.person.tolist(), found.log_odds.tolist(), found.accepted.tolist(), strict=True)
+    out = {name: np.empty(len(answers.person)) for name in (FITTED, LAYER, BOTH)}
+    out[FITTED] = np.asarray(predict(cold, answers.log_odds, population))
+    rows = zip(answers.person.tolist(), answers.log_odds.tolist(), answers.accepted.tolist(), strict=True)
     for row, (person, z, y) in enumerate(rows):
         now = recalibration.moved(population, state)
         for name, current in ((LAYER, population), (BOTH, now)):
@@ -106,11 +104,10 @@ def table(title: str, sections: Mapping[str, tuple[Answers, Population]], resamp
         for kind, z in forecasts.items():
             at = answers.counted
             p, y = special.expit(z[at]), answers.accepted[at]
-            gain = (
-                DASH
-                if kind == LAYER
-                else shown(_difference(loss[kind][at] - loss[LAYER][at], answers.person[at], resamples), sign=True)
-            )
+            gain = DASH
+            if kind != LAYER:
+                change = mean_interval(loss[kind][at] - loss[LAYER][at], answers.person[at], resamples=resamples)
+                gain = show_estimate(change, sign=True)
             cells = (
                 f"{loss[kind][at].mean():.4f}",
                 gain,
@@ -123,10 +120,6 @@ def table(title: str, sections: Mapping[str, tuple[Answers, Population]], resamp
         shown_sections.append(Section(f"{name}, {people} people", tuple(rows)))
     note = "The second half of the answers. 95 % intervals over people in brackets. Negative differences are gains."
     return Table(title, "forecast", columns, tuple(shown_sections), note)
-
-
-def _difference(change: np.ndarray, person: np.ndarray, resamples: int) -> Interval:
-    return mean_interval(change, person, resamples)
 
 
 def _rings(p: np.ndarray, y: np.ndarray, person: np.ndarray) -> str:

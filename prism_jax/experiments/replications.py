@@ -102,8 +102,8 @@ def replicate(
         person = np.repeat(np.arange(people), sizes)
         e, rank = policies.logging[rows], log.rank[rows]
         offered = generator.random(len(rows)) < e
-        seen = Logged(offered, e, np.where(offered, log.accepted[rows], 0.0), np.ones(len(rows)))
-        return Drawn(policies.target[rows], seen, person, np.column_stack([rank, rank**2]))
+        logged = Logged(offered, e, np.where(offered, log.accepted[rows], 0.0), np.ones(len(rows)))
+        return Drawn(policies.target[rows], logged, person, np.column_stack([rank, rank**2]))
 
     return measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, resamples=resamples, seed=seed)
 

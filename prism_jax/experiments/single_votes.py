@@ -22,17 +22,19 @@ import scipy
 from absl import flags
 from jaxtyping import Bool, Float64, Int64, Shaped
 
+from prism_jax.decision import metrics
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.calibration import fit_platt
-from prism_jax.decision.uncertainty import Bounds, Cells, Interval, interval
+from prism_jax.decision.uncertainty import Bounds, Cells, Estimate, interval
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.probe import measure, score_probe
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Belief, Population, fit_population, optimism, predict, prequential, update
 from prism_jax.probe.config import FitConfig, StatesConfig
+from prism_jax.report.numbers import percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import over_units, percent
+from prism_jax.report.tables import over_units
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
@@ -155,15 +157,15 @@ def offers_where_answered(votes: Votes, predicted: Predicted, turns: Turns, rati
 
 def cost(offers: Bool[np.ndarray, " turns"], accepted: Float64[np.ndarray, " turns"], ratio: float) -> np.ndarray:
     """Realised cost of each turn: 1 for an offer that is rejected, r for silence that loses an accepted one."""
-    return np.where(offers, 1 - accepted, ratio * accepted)
+    return metrics.step_costs(offers, accepted, accepted, 1.0, ratio)
 
 
-def change(personal: np.ndarray, blind: np.ndarray, stream: np.ndarray, resamples: int) -> Interval:
+def change(personal: np.ndarray, blind: np.ndarray, stream: np.ndarray, resamples: int) -> Estimate:
     """Relative change of the total cost, with a 95 % interval over streams."""
     unit = np.unique(stream, return_inverse=True)[1]
     sums = np.stack([np.bincount(unit, personal), np.bincount(unit, blind)], axis=1)
     return interval(
-        Cells(sums, np.ones(len(sums), np.int64)),
+        Cells.of_units(sums),
         lambda total: total[..., 0] / total[..., 1] - 1,
         bounds=Bounds(-1.0, np.inf),
         resamples=resamples,
@@ -208,10 +210,9 @@ def cost_table(votes: Votes, predicted: Predicted, resamples: int) -> Table:
     return Table("Cost of a personal gate", "costs", columns, sections, note)
 
 
-def _signed(found: Interval) -> str:
+def _signed(relative: Estimate) -> str:
     """A change in percent with its interval, each with its sign."""
-    ends = (100 * float(end) for end in (found.estimate, found.low, found.high))
-    return show_interval(*ends, digits=1, sign="+").replace("-", "−")
+    return show_interval(Estimate(*(100 * end for end in relative[:3])), digits=1, sign="+").replace("-", "−")
 
 
 def study(scores: Scores, resamples: int) -> list[Table]:

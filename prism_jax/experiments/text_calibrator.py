@@ -20,10 +20,9 @@ from absl import flags
 from etils import epath
 from jaxtyping import Float
 
-from prism_jax.decision import gate
+from prism_jax.decision import gate, metrics
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Bounds, Interval
-from prism_jax.evaluation.replay import mean_interval
+from prism_jax.decision.uncertainty import Bounds, mean_interval
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
@@ -110,23 +109,23 @@ def _predict(into: np.ndarray, train: list[Example], rows: list[Example], held: 
     into[1, places] = fitted.base_rate
 
 
-def signal_table(found: HeldOut) -> Table:
+def signal_table(held_out: HeldOut) -> Table:
     """How well each signal ranks and how well it is calibrated, with intervals over streams."""
-    spoke = np.array([row.spoke for row in found.rows], float)
-    need = {"text calibrator": found.need, "offer or silence": spoke, "base rate": found.need_base}
-    accept = {"text calibrator": found.accept, "base rate": found.accept_base}
+    spoke = np.array([row.spoke for row in held_out.rows], float)
+    need = {"text calibrator": held_out.need, "offer or silence": spoke, "base rate": held_out.need_base}
+    accept = {"text calibrator": held_out.accept, "base rate": held_out.accept_base}
     constant = {"constant 0.5": 0.5}
     sections = []
     for name, signals, examples in (
-        ("p_need, from what models wrote", need, [row.example for row in found.rows]),
-        ("p_accept, from the judged offers", accept, found.offers),
+        ("p_need, from what models wrote", need, [row.example for row in held_out.rows]),
+        ("p_accept, from the judged offers", accept, held_out.offers),
     ):
         y = np.array([example.label for example in examples])
         stream = np.array([example.stream for example in examples])
         rows = []
         for label, p in (signals | {key: np.full(len(y), value) for key, value in constant.items()}).items():
             ranked = intervals(Ranked(p, p, y, stream), resamples=RESAMPLES)
-            rows.append(Row(label, tuple(_shown(ranked[measure]) for measure in MEASURES)))
+            rows.append(Row(label, tuple(show_interval(ranked[measure]) for measure in MEASURES)))
         sections.append(Section(f"{name} ({len(y):,} rows, {len(set(stream))} streams)", tuple(rows)))
     headings = {"auroc": "AUROC", "auroc_within": "AUROC within streams", "brier": "Brier", "ece": "ECE"}
     return Table(
@@ -139,28 +138,28 @@ def signal_table(found: HeldOut) -> Table:
     )
 
 
-def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
+def cost_table(held_out: HeldOut, point: OperatingPoint) -> Table:
     """What decisions on the held-out probabilities cost, per model and step.
 
     The policies of a section decide about the same offers: the one of highest p_accept, or the first in the shuffled
     order of the data set. Silence costs the same in both: what the best judged offer of the step would have brought.
     """
-    by_offer = {(offer.stream, offer.fields[OFFER]): place for place, offer in enumerate(found.offers)}
-    places = [_places(row, by_offer) for row in found.rows]
+    by_offer = {(offer.stream, offer.fields[OFFER]): place for place, offer in enumerate(held_out.offers)}
+    places = [_places(row, by_offer) for row in held_out.rows]
     index = np.flatnonzero([len(own) > 0 for own in places])
-    stream = np.array([found.rows[i].example.stream for i in index])
-    y_need = np.array([found.rows[i].example.label for i in index])
-    y_accept = np.array([offer.label for offer in found.offers])
-    spoke = np.array([found.rows[i].spoke for i in index])
-    missed = point.c_fn * y_need * np.array([y_accept[places[i]].max() for i in index])
+    stream = np.array([held_out.rows[i].example.stream for i in index])
+    y_need = np.array([held_out.rows[i].example.label for i in index])
+    y_accept = np.array([offer.label for offer in held_out.offers])
+    spoke = np.array([held_out.rows[i].spoke for i in index])
+    missed = y_need * np.array([y_accept[places[i]].max() for i in index])
     sections = []
     for title, offer in (
-        ("the offer of highest p_accept", [max(places[i], key=lambda place: found.accept[place]) for i in index]),
+        ("the offer of highest p_accept", [max(places[i], key=lambda place: held_out.accept[place]) for i in index]),
         ("some offer", [places[i][0] for i in index]),
     ):
         policies = {
-            "text calibrator": _decide(found.accept[offer], found.need[index], point),
-            "base rates": _decide(found.accept_base[offer], found.need_base[index], point),
+            "text calibrator": _decide(held_out.accept[offer], held_out.need[index], point),
+            "base rates": _decide(held_out.accept_base[offer], held_out.need_base[index], point),
             "when the model spoke": spoke,
             "always": np.ones(len(index), bool),
             "never": np.zeros(len(index), bool),
@@ -168,9 +167,9 @@ def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
         accepted = y_accept[offer]
         rows = []
         for name, decision in policies.items():
-            cost = np.where(decision, point.c_fa * (1 - accepted), missed)
-            found_cost = mean_interval(cost, stream, bounds=Bounds(0.0, max(point.c_fa, point.c_fn)))
-            rows.append(Row(name, (_shown(found_cost), f"{100 * np.mean(decision):.1f}")))
+            cost = metrics.step_costs(decision, accepted, missed, point.c_fa, point.c_fn)
+            mean_cost = mean_interval(cost, stream, bounds=Bounds(0.0, max(point.c_fa, point.c_fn)))
+            rows.append(Row(name, (show_interval(mean_cost), f"{100 * np.mean(decision):.1f}")))
         sections.append(Section(title, tuple(rows)))
     return Table(
         f"Realised cost per step at C_FA:C_FN = {point.c_fa:g}:{point.c_fn:g}",
@@ -193,10 +192,6 @@ def _places(row: Judged, by_offer: Mapping[tuple[str, str], int]) -> list[int]:
         for candidate in row.step.candidates
         if candidate.text is not None and candidate.y_accept is not None
     ]
-
-
-def _shown(value: Interval) -> str:
-    return show_interval(float(value.estimate), float(value.low), float(value.high))
 
 
 def define_flags() -> None:

@@ -107,10 +107,10 @@ def study(config: RunConfig, seeds: Sequence[int], store: Store, *, second: bool
     return students
 
 
-def tables(found: dict[str, list[Student]]) -> list[Table]:
+def tables(students_by_name: dict[str, list[Student]]) -> list[Table]:
     """What the students write, and for each stage what the passes and the triggers reach."""
-    shown = [accuracy_table(found)]
-    for name, students in found.items():
+    shown = [accuracy_table(students_by_name)]
+    for name, students in students_by_name.items():
         evaluated = evaluations(students)
         shown += [
             pass_table(name, evaluated),
@@ -137,10 +137,10 @@ PASSES = (
 )
 
 
-def pass_table(name: str, found: Sequence[Evaluation]) -> Table:
+def pass_table(name: str, evaluations: Sequence[Evaluation]) -> Table:
     """The fast pass alone against the slow pass alone at every cost ratio."""
     sections = []
-    for evaluation in found:
+    for evaluation in evaluations:
         rows = [
             Row(label, _pass_cells(evaluation, policy, thinking))
             for label, policy, thinking in (("fast only", "dynamic", "fast"), ("slow only", "slow_only", "slow"))
@@ -170,9 +170,9 @@ def _pass_cells(evaluation: Evaluation, policy: str, thinking: str) -> tuple[str
     )
 
 
-def accuracy_table(found: dict[str, list[Student]]) -> Table:
+def accuracy_table(students_by_name: dict[str, list[Student]]) -> Table:
     """How often each field is written as the simulator has it, by stage and seed."""
-    names = tuple(next(iter(found.values()))[0].accuracy)
+    names = tuple(next(iter(students_by_name.values()))[0].accuracy)
     columns = tuple(Column(name, f"Share of test steps whose field {name} is right, in %.") for name in names)
     sections = tuple(
         Section(
@@ -182,7 +182,7 @@ def accuracy_table(found: dict[str, list[Student]]) -> Table:
                 for seed, trained in enumerate(students)
             ),
         )
-        for stage, students in found.items()
+        for stage, students in students_by_name.items()
     )
     return Table("Which fields the students write correctly", "", columns, sections)
 

@@ -29,7 +29,7 @@ from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import Form, PolicyRow
 from prism_jax.experiments import students
-from prism_jax.experiments.intervals import MeanInterval, show_interval
+from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
 from prism_jax.runtime import command
@@ -68,7 +68,7 @@ SQUARE = {
 }
 
 
-class Outcome(NamedTuple):
+class StudentResult(NamedTuple):
     """Results of one student on the test streams."""
 
     cost: float  # realised cost per step of the dynamic gate on raw signals
@@ -99,7 +99,7 @@ ERRORS = (
     Column("accept, calibrated", "The same after its temperature."),
     Column("accept, Platt", "The same after Platt's map."),
 )
-"""`COLUMNS` and `ERRORS` are the headings of the fields of `Outcome`."""
+"""`COLUMNS` and `ERRORS` are the headings of the fields of `StudentResult`."""
 
 
 def scores_of(config: RunConfig, pathway: PathwayConfig, store: Store) -> Scores:
@@ -121,7 +121,7 @@ def _with(config: RunConfig, pathway: PathwayConfig, **training: Any) -> RunConf
     return dataclasses.replace(config, pathway=pathway, training=changed)
 
 
-def measure(scores: Scores, config: RunConfig) -> Outcome:
+def measure(scores: Scores, config: RunConfig) -> StudentResult:
     """The results of a student, whose scores are of the fast pass, at the config's operating point."""
     temperature, platt = (
         evaluate(scores, calibrate(scores, CalibrationConfig(calibrator)), config.decision)
@@ -140,18 +140,18 @@ def measure(scores: Scores, config: RunConfig) -> Outcome:
 
     raw, calibrated = gate(temperature, "raw"), gate(temperature, "calibrated")
     costs = raw.realised_cost, calibrated.realised_cost, gate(platt, "calibrated").realised_cost
-    return Outcome(*costs, calibrated.f1, calibrated.speak_rate, *errors("need"), *errors("accept"))
+    return StudentResult(*costs, calibrated.f1, calibrated.speak_rate, *errors("need"), *errors("accept"))
 
 
 def study(config: RunConfig, seeds: Sequence[int], store: Store) -> dict[PathwayConfig, np.ndarray]:
-    """Trains and evaluates every pathway and every corner of the 2 x 2: an array [seeds, fields of `Outcome`] each."""
+    """Trains and evaluates every pathway and every corner of the 2 x 2: [seeds, fields of `StudentResult`] each."""
     return {
         pathway: np.array([measure(scores_of(of_seed(config, seed), pathway, store), config) for seed in seeds])
         for pathway in tqdm.tqdm(dict.fromkeys((*PATHWAYS.values(), *SQUARE.values())), unit="pathway")
     }
 
 
-def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]:
+def tables(results: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]:
     """The outcomes of all pathways and corners, their calibration, and how filter and losses each change the cost."""
     corners = {", ".join(corner): pathway for corner, pathway in SQUARE.items()}
 
@@ -159,12 +159,12 @@ def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]
         return tuple(
             Section(
                 title,
-                tuple(Row(name, tuple(map(_show, found[pathway].T[fields]))) for name, pathway in named.items()),
+                tuple(Row(name, tuple(map(_show, results[pathway].T[fields]))) for name, pathway in named.items()),
             )
             for title, named in {"Pathways": PATHWAYS, "Filter, losses": corners}.items()
         )
 
-    cost = {corner: found[pathway][:, Outcome._fields.index("cost")] for corner, pathway in SQUARE.items()}
+    cost = {corner: results[pathway][:, StudentResult._fields.index("cost")] for corner, pathway in SQUARE.items()}
     changes = {
         "filter, plain losses": cost["filtered", "plain"] - cost["all data", "plain"],
         "filter, decision losses": cost["filtered", "decision"] - cost["all data", "decision"],
@@ -184,7 +184,7 @@ def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]
 
 
 def _show(values: np.ndarray, sign: str = "") -> str:
-    return show_interval(*MeanInterval.of(values), sign=sign)
+    return show_interval(mean_over_seeds(values), sign=sign)
 
 
 def define_flags() -> None:

@@ -23,7 +23,7 @@ DEFAULT = 1.0
 """scikit-learn's own C, the inverse strength of regularisation."""
 
 
-class Row(NamedTuple):
+class WordRow(NamedTuple):
     """Features and label of one offer, or of one step's need."""
 
     texts: tuple[str, ...]  # each position has its own vocabulary
@@ -85,21 +85,21 @@ def score_rows(
                 }
 
 
-def needs(streams: Sequence[Stream]) -> Iterator[Row]:
+def needs(streams: Sequence[Stream]) -> Iterator[WordRow]:
     """Yields a row per step, for need."""
     for stream in streams:
         for step in stream.steps:
             texts, numbers = _history(stream, step.event)
-            yield Row(texts, numbers, step.y_need)
+            yield WordRow(texts, numbers, step.y_need)
 
 
-def offers(streams: Sequence[Stream]) -> Iterator[Row]:
+def offers(streams: Sequence[Stream]) -> Iterator[WordRow]:
     """Yields a row per offer, for acceptance."""
     for stream in streams:
         for step in stream.steps:
             for offer in step.candidates:
                 texts, numbers = _history(stream, step.event)
-                yield Row((*texts, offer.text or ""), (*numbers, *_of_offer(offer, texts[0])), offer.y_accept)
+                yield WordRow((*texts, offer.text or ""), (*numbers, *_of_offer(offer, texts[0])), offer.y_accept)
 
 
 def _history(stream: Stream, event: int) -> tuple[tuple[str, str], tuple[float, ...]]:
@@ -124,7 +124,7 @@ class Fitted(NamedTuple):
     model: Any
 
 
-def fit_words(rows: Iterable[Row], strengths: Sequence[float] = (DEFAULT,)) -> dict[float, Fitted]:
+def fit_words(rows: Iterable[WordRow], strengths: Sequence[float] = (DEFAULT,)) -> dict[float, Fitted]:
     """Fits one regression for each value of scikit-learn's C on the rows whose label is known.
 
     A label between 0 and 1 counts as that share of a 1 and the rest of a 0.
@@ -152,12 +152,12 @@ def fit_words(rows: Iterable[Row], strengths: Sequence[float] = (DEFAULT,)) -> d
     }
 
 
-def predict_words(fitted: Fitted, rows: list[Row]) -> Float[np.ndarray, " rows"]:
+def predict_words(fitted: Fitted, rows: list[WordRow]) -> Float[np.ndarray, " rows"]:
     """The probability of label 1 of each row."""
     return fitted.model.predict_proba(_features(fitted, rows))[:, 1]
 
 
-def _features(fitted: Fitted, rows: list[Row]) -> Any:
+def _features(fitted: Fitted, rows: list[WordRow]) -> Any:
     from scipy import sparse
 
     columns = zip(fitted.vocabularies, zip(*(row.texts for row in rows), strict=True), strict=True)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision import judge_noise
-from prism_jax.decision.uncertainty import Interval, agreement_intervals, panel_intervals
+from prism_jax.decision.uncertainty import UNDEFINED, Estimate, agreement_intervals, panel_intervals
 from prism_jax.judges.ballots import Ballots, Item
 from prism_jax.judges.panels import PanelConfig, majority
 
@@ -35,10 +35,10 @@ class PairRow:
     reference: str  # name of the second rater
     items: int  # number of items that both labelled
     streams: int  # number of streams that these belong to
-    measures: Mapping[str, Interval]  # the measures of `PAIR_MEASURES`; NaN where undefined
+    measures: Mapping[str, Estimate]  # the measures of `PAIR_MEASURES`; NaN where undefined
     constant: float  # agreement with the reference of the better constant judge
-    sensitivity: Interval  # share of the items accepted by the reference that the judge accepts
-    specificity: Interval  # share of the items rejected by the reference that the judge rejects
+    sensitivity: Estimate  # share of the items accepted by the reference that the judge accepts
+    specificity: Estimate  # share of the items rejected by the reference that the judge rejects
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class PanelRow:
     judges: int
     items: int  # number of items with at least two verdicts
     complete: int  # number of items with a verdict of every judge
-    measures: Mapping[str, Interval]  # the measures of `PANEL_MEASURES`; NaN where undefined
+    measures: Mapping[str, Estimate]  # the measures of `PANEL_MEASURES`; NaN where undefined
 
 
 class Agreements(NamedTuple):
@@ -152,7 +152,7 @@ def _pair(
     if len(labels.first) < 2:
         return None
     measures = agreement_intervals(labels.first, labels.second, streams=labels.streams, **settings)
-    errors = {"sensitivity": _nothing(), "specificity": _nothing()}
+    errors = {"sensitivity": UNDEFINED, "specificity": UNDEFINED}
     if 0 < labels.second.mean() < 1:
         rates = judge_noise.error_rates(labels.first, labels.second, streams=labels.streams, **settings)
         errors = {"sensitivity": rates.sensitivity, "specificity": rates.specificity}
@@ -174,8 +174,3 @@ def _panel(kind: Kind, name: str, ballots: Ballots, settings: Mapping[str, int])
     measures = panel_intervals(votes[paired], streams=streams[paired], **settings)
     complete = int((~np.isnan(verdicts)).all(1).sum())
     return PanelRow(kind, name, len(ballots.judges), int(paired.sum()), complete, measures)
-
-
-def _nothing() -> Interval:
-    nan = float("nan")
-    return Interval(estimate=nan, low=nan, high=nan, standard_error=nan, undefined=1.0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from prism_jax.decision import judge_noise
 from prism_jax.decision.judge_noise import CorrectionMethod
-from prism_jax.decision.uncertainty import HEADLINE, Interval, PairedRate, paired_official_rates
+from prism_jax.decision.uncertainty import HEADLINE, Estimate, PairedRate, paired_official_rates
 from prism_jax.judges.ballots import Ballots, Item, offered, step_items
 from prism_jax.streams import Stream
 
@@ -103,7 +103,7 @@ class CorrectedRow:
     method: CorrectionMethod  # how the panel's errors are accounted for (`prism_jax.decision.judge_noise`)
     steps: int  # number of steps with a label of the panel
     human: int  # number of these with a human label
-    numbers: Mapping[str, Interval] | None  # the numbers of `NUMBERS` by name; None where the method cannot tell them
+    numbers: Mapping[str, Estimate] | None  # the numbers of `NUMBERS` by name; None where the method cannot tell them
     problem: str = ""  # why it cannot
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from prism_jax.proactivebench.official import COLUMNS, Score
 from prism_jax.proactivebench.published import CATEGORY, TOTAL, Consistency
+from prism_jax.report.numbers import percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import percent
 from prism_jax.streams.traces import Mode
 
 _MEANINGS = {

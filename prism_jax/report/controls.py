@@ -34,7 +34,7 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Small integers as one character each."""
 
 
-def control_data(found: Exploration, first: str, streams: Mapping[str, Stream]) -> dict[str, Any]:
+def control_data(exploration: Exploration, first: str, streams: Mapping[str, Stream]) -> dict[str, Any]:
     """Everything that the page's script needs, as values that JSON can represent.
 
     `first` is the stream to show first; its texts come before those of the other `streams`.
@@ -42,27 +42,27 @@ def control_data(found: Exploration, first: str, streams: Mapping[str, Stream]) 
     Raises:
       ValueError: if a stream lacks a step of the scores.
     """
-    complete = len(found.stream) <= MOST_ROWS
-    names, stream = numbered(found.stream)
+    complete = len(exploration.stream) <= MOST_ROWS
+    names, stream = numbered(exploration.stream)
     of_name = {name: number for number, name in enumerate(names)}
     names.insert(0, names.pop(of_name[first]))
     chosen = [of_name[name] for name in names[:BROWSED_ROWS]]  # each has a step, so that more are never needed
-    rows = np.arange(len(found.stream)) if complete else _browsed(stream, chosen)
-    browsed = set(found.stream[rows].tolist())
+    rows = np.arange(len(exploration.stream)) if complete else _browsed(stream, chosen)
+    browsed = set(exploration.stream[rows].tolist())
     return {
-        "cFa": found.c_fa,
-        "ratios": found.ratios.tolist(),
-        "ratio": found.deployed,
+        "cFa": exploration.c_fa,
+        "ratios": exploration.ratios.tolist(),
+        "ratio": exploration.deployed,
         "temperatures": TEMPERATURES,
-        "columns": found.columns,
-        "groups": [[visible(value) for value in group] for group in found.groups],
-        "steps": np.bincount(found.group, minlength=len(found.groups)).tolist(),
-        **_totals(found),
-        "tables": [_table(table, rows) for table in found.tables],
+        "columns": exploration.columns,
+        "groups": [[visible(value) for value in group] for group in exploration.groups],
+        "steps": np.bincount(exploration.group, minlength=len(exploration.groups)).tolist(),
+        **_totals(exploration),
+        "tables": [_table(table, rows) for table in exploration.tables],
         "complete": complete,
-        "hasNeed": found.has_need,
-        "rows": _rows(found, rows),
-        "streams": _streams(found, rows, [name for name in names if name in browsed], streams),
+        "hasNeed": exploration.has_need,
+        "rows": _rows(exploration, rows),
+        "streams": _streams(exploration, rows, [name for name in names if name in browsed], streams),
     }
 
 
@@ -86,13 +86,15 @@ def _browsed(stream: Int[np.ndarray, " steps"], chosen: list[int]) -> Int[np.nda
     return np.sort(np.concatenate(rows))
 
 
-def _totals(found: Exploration) -> dict[str, list[int]]:
+def _totals(exploration: Exploration) -> dict[str, list[int]]:
     """Judged steps of each group, those where silence misses help, and those whose fast candidate is refused."""
-    need, accept, best = (label[found.judged] for label in (found.y_need, found.y_accept[0], found.y_best))
-    group = found.group[found.judged]
+    need, accept, best = (
+        label[exploration.judged] for label in (exploration.y_need, exploration.y_accept[0], exploration.y_best)
+    )
+    group = exploration.group[exploration.judged]
 
     def by_group(member: Any) -> list[int]:
-        return np.bincount(group[member], minlength=len(found.groups)).tolist()
+        return np.bincount(group[member], minlength=len(exploration.groups)).tolist()
 
     return {
         "judged": by_group(np.ones(len(group), bool)),
@@ -114,40 +116,48 @@ def _table(table: Table, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
     }
 
 
-def _rows(found: Exploration, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
+def _rows(exploration: Exploration, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
     """Signals, labels and groups of the steps that are in the page."""
-    signals = [signal[rows] for signal in found.signals]
-    labels = (found.y_need, found.y_accept[0], found.y_accept[-1], np.where(found.y_best == 1, 1, 0))
+    signals = [signal[rows] for signal in exploration.signals]
+    labels = (
+        exploration.y_need,
+        exploration.y_accept[0],
+        exploration.y_accept[-1],
+        np.where(exploration.y_best == 1, 1, 0),
+    )
     code = sum(np.where(np.isnan(label), 2, label)[rows] * 3**place for place, label in enumerate(labels))
     return {
         "p": [_bytes(signal) for signal in signals],
         "z": [_bytes(_log_odds(signal)) for signal in signals],
         "labels": "".join(DIGITS[int(value)] for value in np.asarray(code).tolist()),
-        "group": found.group[rows].tolist(),
-        "step": found.step[rows].tolist(),
+        "group": exploration.group[rows].tolist(),
+        "step": exploration.step[rows].tolist(),
     }
 
 
 def _streams(
-    found: Exploration, rows: Int[np.ndarray, " rows"], names: Iterable[str], known: Mapping[str, Stream]
+    exploration: Exploration,
+    rows: Int[np.ndarray, " rows"],
+    names: Iterable[str],
+    streams_by_name: Mapping[str, Stream],
 ) -> list[dict[str, Any]]:
     """Name, place of the rows and events of each stream; an event is its row or -1, its time, and its text."""
     shown: list[dict[str, Any]] = []
     left = MOST_TEXT
-    of_row = found.stream[rows]
+    of_row = exploration.stream[rows]
     for name in names:
         mine = np.flatnonzero(of_row == name).tolist()
-        stream = known.get(name)
+        stream = streams_by_name.get(name)
         events: list[tuple[int, str, str]] = []
         if stream is not None and left > 0:
-            at = {event_of(stream, int(found.step[rows[row]])): row for row in mine}
+            at = {event_of(stream, int(exploration.step[rows[row]])): row for row in mine}
             start = stream.events[0].time
             for i, event in enumerate(stream.events[: max(at) + 1]):
                 text = visible(cut(event.text)) if left > 0 else ""
                 left -= len(json.dumps(text))  # as it stands in the page, where most scripts take six characters
                 events.append((at.get(i, -1), clock(event.time - start), text))
         else:
-            times = found.time[rows[mine]]
+            times = exploration.time[rows[mine]]
             events = [(row, clock(float(time - times[0])), "") for row, time in zip(mine, times, strict=True)]
         shown.append({"name": visible(name), "rows": [*mine[:1], len(mine)], "events": events})
     return shown

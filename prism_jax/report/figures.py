@@ -15,7 +15,8 @@ import numpy as np
 from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import SignalRow
-from prism_jax.report.tables import TRIGGER_MEANINGS, number, percent
+from prism_jax.report.numbers import number, percent
+from prism_jax.report.tables import TRIGGER_MEANINGS
 
 MAX_POINTS = 400  # per curve; a screen cannot show more
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from prism_jax.decision.uncertainty import Interval
+from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation.replay import MATCHED, Gain, PolicyReplay
+from prism_jax.report.numbers import percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import number, over_units, percent
+from prism_jax.report.tables import over_units
 from prism_jax.streams.proactivebench_leakage import Leakage
 
 
@@ -26,7 +26,15 @@ def policy_table(
         Section(
             f"C_FN / C_FA = {ratio:g}",
             tuple(
-                Row(row.name, (percent(row.speak_rate), percent(row.precision), shown(row.realised), shown(row.gold)))
+                Row(
+                    row.name,
+                    (
+                        percent(row.speak_rate),
+                        percent(row.precision),
+                        show_estimate(row.realised),
+                        show_estimate(row.gold),
+                    ),
+                )
                 for row in replays
             ),
         )
@@ -45,49 +53,50 @@ def annotator_table(rows: Mapping[float, Sequence[PolicyReplay]]) -> Table:
     return policy_table(rows, "One annotator decides for the others", note)
 
 
-def gain_table(found: Sequence[Gain]) -> Table:
+def gain_table(gains: Sequence[Gain]) -> Table:
     """What the two-signal gate costs more than p_accept alone."""
     columns = (Column("realised cost", "Of the gate, minus that of p_accept alone."), Column("gold cost", "Likewise."))
     sections = []
-    for method in dict.fromkeys(gain.method for gain in found):
-        for matching in dict.fromkeys(gain.matching for gain in found):
+    for method in dict.fromkeys(gain.method for gain in gains):
+        for matching in dict.fromkeys(gain.matching for gain in gains):
             rows = tuple(
                 Row(
                     "mean over the ratios" if gain.ratio is None else f"C_FN / C_FA = {gain.ratio:g}",
-                    (shown(gain.realised, sign=True), shown(gain.gold, sign=True)),
+                    (show_estimate(gain.realised, sign=True), show_estimate(gain.gold, sign=True)),
                     strong=gain.ratio is None,
                 )
-                for gain in found
+                for gain in gains
                 if (gain.method, gain.matching) == (method, matching)
             )
             words = "exactly the same speak rate" if matching == MATCHED else "threshold of the training streams"
             sections.append(Section(f"{method}, {words}", rows))
-    note = _note(gain.realised for gain in found)
+    note = _note(gain.realised for gain in gains)
     title = "The gate minus p_accept alone (below 0: the gate is cheaper)"
     return Table(title, "costs", columns, tuple(sections), note, mark="mean")
 
 
-def ranking_table(found: Mapping[str, Mapping[str, Interval]], title: str) -> Table:
+def ranking_table(estimates: Mapping[str, Mapping[str, Estimate]], title: str) -> Table:
     """AUROCs of the raw signals, pooled and within streams."""
     columns = (
         Column("AUROC, pooled", "Over all pairs of a positive and a negative label."),
         Column("AUROC, within streams", "Over the pairs within one stream."),
     )
     rows = tuple(
-        Row(name, (shown(measures["auroc"]), shown(measures["auroc_within"]))) for name, measures in found.items()
+        Row(name, (show_estimate(measures["auroc"]), show_estimate(measures["auroc_within"])))
+        for name, measures in estimates.items()
     )
-    note = _note(measures["auroc"] for measures in found.values())
+    note = _note(measures["auroc"] for measures in estimates.values())
     return Table(title, "ranked by", columns, (Section("", rows),), note)
 
 
-def _note(intervals: Iterable[Interval]) -> str:
+def _note(intervals: Iterable[Estimate]) -> str:
     """The note of a table, with the number of streams of its intervals."""
     units = max((int(interval.units) for interval in intervals), default=0)
     over = over_units(units)
     return f"{over[0].upper()}{over[1:]}, in brackets; costs per step in units of C_FA."
 
 
-def leakage_table(found: Leakage) -> Table:
+def leakage_table(leakage: Leakage) -> Table:
     """How many official test rows share something with the official training rows."""
     columns = (Column("rows"), Column("share", "Of the official test rows.", "%"))
     words = {
@@ -98,15 +107,10 @@ def leakage_table(found: Leakage) -> Table:
         "same_row": "the same offer or silence at the same step is a training row",
     }
     rows = tuple(
-        Row(text, (str(getattr(found, name)), percent(getattr(found, name) / found.rows if found.rows else None)))
+        Row(
+            text,
+            (str(getattr(leakage, name)), percent(getattr(leakage, name) / leakage.rows if leakage.rows else None)),
+        )
         for name, text in words.items()
     )
     return Table("What the official split leaks", "official test rows", columns, (Section("", rows),))
-
-
-def shown(value: Interval, *, sign: bool = False) -> str:
-    """An estimate with its interval, three decimals; the estimate alone where there is no interval."""
-    texts = [number(float(end), 3) for end in value[:3]]
-    if sign:
-        texts = [f"+{text}" if float(end) > 0 else text for text, end in zip(texts, value[:3], strict=True)]
-    return texts[0] if math.isnan(value.low) else f"{texts[0]} [{texts[1]}, {texts[2]}]"

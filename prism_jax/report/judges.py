@@ -6,14 +6,16 @@ coverage of 95 % and is over streams; a dash marks what is undefined.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from prism_jax.decision.uncertainty import Interval
+from prism_jax.decision.uncertainty import Estimate
 from prism_jax.judges.agreements import HUMAN, KINDS, Agreements, Kind, PairRow
 from prism_jax.judges.robustness import CorrectedRow, RobustnessRow
+from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import DASH, number, over_units, percent
+from prism_jax.report.tables import over_units
 
 _PAIR_COLUMNS = (
     Column("items", "Things that both raters labelled."),
@@ -46,18 +48,18 @@ METHOD_WORDS = {
 }
 
 
-def agreement_tables(found: Agreements) -> tuple[Table, ...]:
+def agreement_tables(agreements: Agreements) -> tuple[Table, ...]:
     """The tables of agreement: pairs of raters, panels, and each judge's errors where people voted."""
     tables = []
-    if found.pairs:
-        sections = tuple(section for kind in KINDS if (section := _pair_section(found.pairs, kind)).rows)
-        over = _over([row.measures for row in found.pairs])
+    if agreements.pairs:
+        sections = tuple(section for kind in KINDS if (section := _pair_section(agreements.pairs, kind)).rows)
+        over = _over([row.measures for row in agreements.pairs])
         note = f"{over} The constant judge gives every item the more frequent label of the second rater."
         tables.append(Table("Agreement of two raters", "judge and reference", _PAIR_COLUMNS, sections, note))
-    if found.panels:
-        note = _over([row.measures for row in found.panels])
-        tables.append(Table("Agreement among judges", "panel", _PANEL_COLUMNS, _panel_sections(found), note))
-    with_human = [row for row in found.pairs if row.reference == HUMAN and not math.isnan(row.sensitivity.estimate)]
+    if agreements.panels:
+        note = _over([row.measures for row in agreements.panels])
+        tables.append(Table("Agreement among judges", "panel", _PANEL_COLUMNS, _panel_sections(agreements), note))
+    with_human = [row for row in agreements.pairs if row.reference == HUMAN and not math.isnan(row.sensitivity.value)]
     if with_human:
         sections = tuple(
             Section(_TITLES[kind], tuple(_error_row(row) for row in with_human if row.kind == kind)) for kind in KINDS
@@ -120,7 +122,7 @@ def corrected_table(rows: Iterable[CorrectedRow], system: str) -> Table:
     )
 
 
-def _over(rows: Iterable[Mapping[str, Interval]]) -> str:
+def _over(rows: Iterable[Mapping[str, Estimate]]) -> str:
     """Words for the intervals of some rows, with their numbers of streams."""
     numbers = {max((int(interval.units) for interval in row.values()), default=0) for row in rows} or {0}
     few, most = min(numbers), max(numbers)
@@ -136,8 +138,8 @@ def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:
         measures = row.measures
         cells = (
             str(row.items),
-            percent(measures["base_rate"].estimate),
-            percent(measures["judge_rate"].estimate),
+            percent(measures["base_rate"].value),
+            percent(measures["judge_rate"].value),
             _show(measures["agreement"]),
             _show(measures["kappa"], share=False),
             _show(measures["matthews"], share=False),
@@ -145,13 +147,13 @@ def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:
         rows.append(Row(f"{row.judge} / {row.reference}", cells))
         if row.reference == HUMAN and last[HUMAN] == index:
             first = next(pair for pair in of_kind if pair.reference == HUMAN)
-            base = first.measures["base_rate"].estimate
+            base = first.measures["base_rate"].value
             constant = (str(first.items), percent(base), percent(float(base >= 0.5)), percent(first.constant))
             rows.append(Row(f"constant judge / {HUMAN}", (*constant, number(0.0, 2), DASH)))
     return Section(_TITLES[kind], tuple(rows))
 
 
-def _panel_sections(found: Agreements) -> tuple[Section, ...]:
+def _panel_sections(agreements: Agreements) -> tuple[Section, ...]:
     sections = []
     for kind in KINDS:
         rows = [
@@ -166,7 +168,7 @@ def _panel_sections(found: Agreements) -> tuple[Section, ...]:
                     _show(row.measures["alpha"], share=False),
                 ),
             )
-            for row in found.panels
+            for row in agreements.panels
             if row.kind == kind
         ]
         sections.append(Section(_TITLES[kind], tuple(rows)))
@@ -181,13 +183,6 @@ def _filled(sections: Iterable[Section]) -> tuple[Section, ...]:
     return tuple(section for section in sections if section.rows)
 
 
-def _show(interval: Interval, *, share: bool = True, sign: bool = False) -> str:
+def _show(estimate: Estimate, *, share: bool = True, sign: bool = False) -> str:
     """An estimate with its interval, in percent or as a number; the estimate alone where there is no interval."""
-    ends = [float(value) for value in interval[:3]]
-    scale, digits = (100, 1) if share else (1, 2)
-    estimate, low, high = (number(scale * value, digits) for value in ends)
-    if sign:
-        estimate, low, high = (
-            f"+{text}" if value > 0 else text for text, value in zip((estimate, low, high), ends, strict=True)
-        )
-    return estimate if math.isnan(ends[1]) else f"{estimate} [{low}, {high}]"
+    return show_estimate(estimate, 2, sign=sign, form=functools.partial(percent, sign=sign) if share else None)

@@ -6,7 +6,6 @@ Costs are means over steps; rates are in percent. A dash marks an undefined rati
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,29 +16,15 @@ from prism_jax.decision.uncertainty import LEAST_UNITS
 from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import GroupRow, PolicyRow, RatioRow, SignalRow, TriggerRow
+from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
 from prism_jax.runtime.shown_text import visible
 
-DASH = "–"
 ALONE = "p_accept alone"
 """What the title of every table says where there are no columns of need."""
 SHOWN_ONLY = "of shown offers only"
 """What the titles add where the offers that were not made are left out."""
 SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """Formats a number with `digits` decimals; None and NaN become a dash."""
-    if value is None or math.isnan(value):
-        return DASH
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value + 0.0:.{digits}f}".replace("-", "−")
-
-
-def percent(value: float | None) -> str:
-    """Formats a share in percent, without the percent sign."""
-    return number(None if value is None else 100 * value, 1)
 
 
 def count(value: float | int) -> str:

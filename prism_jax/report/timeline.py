@@ -11,9 +11,10 @@ from collections.abc import Collection
 
 import numpy as np
 
+from prism_jax.decision import metrics
 from prism_jax.evaluation.results import Evaluation, Trace
 from prism_jax.report.figures import Mark, Scale, polyline
-from prism_jax.report.tables import number
+from prism_jax.report.numbers import number
 from prism_jax.scores.texts import numbered
 from prism_jax.streams import Stream
 
@@ -176,8 +177,8 @@ def _cost(evaluation: Evaluation, row: int) -> str:
     """The step's realised cost according to its labels; "?" if a label is unknown."""
     trace, point = evaluation.trace, evaluation.point
     need, accept, best = (float(label[row]) for label in (trace.y_need, trace.y_accept, trace.y_best))
-    cost = point.c_fa * (1 - accept) if trace.decision[row] else point.c_fn * need * best
-    return "?" if math.isnan(need + accept) else f"{cost:g}"
+    cost = metrics.step_costs(bool(trace.decision[row]), accept, best, point.c_fa, point.c_fn * need)
+    return "?" if math.isnan(need + accept) else f"{float(cost):g}"
 
 
 def _with_events(trace: Trace, rows: list[int], moments: dict[int, Moment], stream: Stream | None) -> list[Moment]:

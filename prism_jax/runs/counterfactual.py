@@ -14,9 +14,8 @@ from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import gate, off_policy
 from prism_jax.decision.off_policy import Logged, Support
 from prism_jax.evaluation.fits import read_calibration
-from prism_jax.report.human_labels import shown
+from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime.files import parse_json, read_lines, write_files
 from prism_jax.scores import Scores, ScoresError, located, read_scores
 from prism_jax.scores.records import is_record
@@ -248,7 +247,7 @@ def _difference(decisions: Decisions, settings: Settings, note: str) -> Table:
             resamples=settings.resamples,
             seed=settings.seed,
         )
-        rows.append(Row(NAMES[name], (shown(interval, sign=True),), strong=name == "ips"))
+        rows.append(Row(NAMES[name], (show_estimate(interval, sign=True),), strong=name == "ips"))
     title = "Cost of the target policy minus that of the policy that made the log (below 0: cheaper)"
     columns = (Column("difference per step", f"C_FA = {settings.c_fa:g}, C_FN = {settings.c_fn:g}."),)
     return Table(title, "estimate", columns, (Section("", tuple(rows)),), note, mark="headline")
@@ -267,7 +266,7 @@ def _level(decisions: Decisions, settings: Settings) -> Table:
             interval = off_policy.mean_over_people(
                 terms, decisions.person, resamples=settings.resamples, seed=settings.seed
             )
-            rows.append(Row(NAMES[name], (shown(interval),)))
+            rows.append(Row(NAMES[name], (show_estimate(interval),)))
         sections.append(Section(policy, tuple(rows)))
     note = "Every offer had a chance, so the cost itself is known; its intervals are wider than those of differences."
     return Table("Mean cost per step", "policy", (Column("cost"),), tuple(sections), note)

@@ -19,9 +19,8 @@ from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.intervals import known
 from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.promises import Line, PromiseResult, promise
-from prism_jax.report.human_labels import shown
+from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runs.scores_files import shown_offers
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.scores import Scores, ScoresError, located, read_scores
@@ -292,7 +291,7 @@ def _line_dict(line: Line) -> dict[str, Any]:
     if line.gate is not None:
         gate = line.gate._asdict()
         gate["test_risks"] = {
-            str(promise): value and {"mean": float(value.estimate), "low": known(value.low), "high": known(value.high)}
+            str(promise): value and {"mean": float(value.value), "low": known(value.low), "high": known(value.high)}
             for promise, value in line.gate.test_risks.items()
         }
     return {"certified": list(line.certified), "gate": gate}
@@ -310,7 +309,7 @@ def _cells(line: Line, found: PromiseResult, thinks: bool, number_of_cells: int)
         percent(gate.speak_rate),
         *([percent(gate.slow_rate)] if thinks else []),
         *([] if gate.test_speak_rate is None else [percent(gate.test_speak_rate)]),
-        *(DASH if value is None else shown(value) for value in risks),
+        *(DASH if value is None else show_estimate(value) for value in risks),
     )
 
 

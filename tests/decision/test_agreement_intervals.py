@@ -17,7 +17,7 @@ def test_the_estimates_are_those_of_compare(rows):
     expected = agreement.compare(judge, reference)
     assert tuple(found) == uncertainty.PAIR_MEASURES
     for name, interval in found.items():
-        assert interval.estimate == pytest.approx(getattr(expected, name), abs=1e-12, nan_ok=True), name
+        assert interval.value == pytest.approx(getattr(expected, name), abs=1e-12, nan_ok=True), name
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2)), min_size=2, max_size=30))
@@ -33,12 +33,12 @@ def test_the_panel_estimates_are_those_of_the_plain_functions(rows):
     found = uncertainty.panel_intervals(votes, streams=None, resamples=50)
     fleiss = agreement.fleiss_kappa(votes[judges == judges.max()])
     alpha = agreement.krippendorffs_alpha(votes).alpha
-    assert found["fleiss"].estimate == pytest.approx(fleiss, abs=1e-9, nan_ok=True)
-    assert found["alpha"].estimate == pytest.approx(alpha, abs=1e-9, nan_ok=True)
+    assert found["fleiss"].value == pytest.approx(fleiss, abs=1e-9, nan_ok=True)
+    assert found["alpha"].value == pytest.approx(alpha, abs=1e-9, nan_ok=True)
     pairs = [
         (ballot * (ballot - 1)).sum() / (ballot.sum() * (ballot.sum() - 1)) for ballot in votes if ballot.sum() > 1
     ]
-    assert found["agreement"].estimate == pytest.approx(np.mean(pairs))
+    assert found["agreement"].value == pytest.approx(np.mean(pairs))
 
 
 def test_the_error_is_that_of_drawing_streams_by_index():
@@ -53,7 +53,7 @@ def test_the_error_is_that_of_drawing_streams_by_index():
         rows = (rng.integers(0, 40, 40)[:, None] * 5 + np.arange(5)).reshape(-1)
         values.append(agreement.cohens_kappa(judge[rows], reference[rows]))
     assert found["kappa"].standard_error == pytest.approx(np.std(values), rel=0.1)
-    assert -1 < found["kappa"].low < found["kappa"].estimate < found["kappa"].high < 1
+    assert -1 < found["kappa"].low < found["kappa"].value < found["kappa"].high < 1
     assert found["kappa"].units == 40
     apart = uncertainty.agreement_intervals(judge, reference, streams=None)
     assert apart["agreement"].standard_error < 0.8 * found["agreement"].standard_error
@@ -68,9 +68,9 @@ def test_official_rates_of_a_pair_are_those_of_each(rows):
     for name, pair in found.items():
         one = getattr(metrics.rates(metrics.official_counts(first, first_accepted), "official"), name)
         two = getattr(metrics.rates(metrics.official_counts(second, second_accepted), "official"), name)
-        assert pair.first.estimate == pytest.approx(one, abs=1e-12)
-        assert pair.second.estimate == pytest.approx(two, abs=1e-12)
-        assert pair.difference.estimate == pytest.approx(two - one, abs=1e-12)
+        assert pair.first.value == pytest.approx(one, abs=1e-12)
+        assert pair.second.value == pytest.approx(two, abs=1e-12)
+        assert pair.difference.value == pytest.approx(two - one, abs=1e-12)
 
 
 def test_pairing_narrows_the_difference_of_systems_that_agree():
@@ -84,5 +84,5 @@ def test_pairing_narrows_the_difference_of_systems_that_agree():
     assert found.difference.standard_error < 0.6 * alone
     same = uncertainty.paired_official_rates(proposed, accepted, proposed, accepted, streams=None, resamples=50)
     for pair in same.values():
-        assert (pair.difference.estimate, pair.difference.standard_error) == (0.0, 0.0)
+        assert (pair.difference.value, pair.difference.standard_error) == (0.0, 0.0)
         assert np.isnan([pair.difference.low, pair.difference.high]).all(), "no difference was seen"

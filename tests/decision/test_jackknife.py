@@ -53,7 +53,7 @@ def test_of_equal_units_it_is_students():
 @pytest.mark.parametrize("units", [1, 2, 4])
 def test_fewer_than_five_units_have_neither_interval_nor_p_value(units):
     found = of_units(shares(1, units), bounds=SHARE)
-    assert 0 < found.estimate < 1 and np.isnan([found.low, found.high, found.standard_error]).all()
+    assert 0 < found.value < 1 and np.isnan([found.low, found.high, found.standard_error]).all()
     decision, other, y, stream = sample(1)
     p = paired_p_values(decision, other, y, streams=stream % units, names=["accuracy"])["accuracy"]
     assert math.isnan(p)
@@ -74,7 +74,7 @@ def test_a_statistic_on_its_bound_has_the_exact_interval_of_as_many_trials(units
 def test_units_that_agree_between_the_bounds_have_no_interval():
     """The Brier score of a constant 0.5 is 0.25 in every stream, whatever the labels are."""
     found = of_units(np.tile([2.5, 10.0], (13, 1)), bounds=SHARE)
-    assert found.estimate == 0.25 and np.isnan([found.low, found.high]).all()
+    assert found.value == 0.25 and np.isnan([found.low, found.high]).all()
 
 
 def test_a_stream_without_an_offer_does_not_count_for_precision():
@@ -84,14 +84,14 @@ def test_a_stream_without_an_offer_does_not_count_for_precision():
     assert (found["precision"].units, found["speak_rate"].units) == (6, 8)
     assert found["precision"].low == pytest.approx(0.025 ** (1 / 6)) and found["precision"].high == 1
     alone = rate_intervals(stream < 1, y, streams=stream, names=["precision"])["precision"]
-    assert alone.estimate == 1 and math.isnan(alone.low), "what one stream alone tells has no interval"
+    assert alone.value == 1 and math.isnan(alone.low), "what one stream alone tells has no interval"
 
 
 @given(seed=seeds, mean=st.floats(0.02, 0.98), units=st.integers(5, 60))
 @quick
 def test_an_interval_stays_between_its_bounds_and_holds_the_estimate(seed, mean, units):
     found = of_units(shares(seed, units, mean), bounds=SHARE)
-    assert 0 <= found.low <= found.estimate <= found.high <= 1
+    assert 0 <= found.low <= found.value <= found.high <= 1
     assert found.high > found.low
     mirrored = shares(seed, units, mean)
     mirrored[:, 0] = mirrored[:, 1] - mirrored[:, 0]

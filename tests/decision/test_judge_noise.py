@@ -45,7 +45,7 @@ def test_an_inversion_needs_no_humans_like_the_others_and_rectifying_does():
     decision, truth, judge = expanded(SAME_ERRORS)
     known = np.concatenate([np.flatnonzero(truth == label)[:: 1 + label] for label in (0, 1)])
     rates = judge_noise.error_rates(judge, truth.astype(float), streams=None, resamples=10)
-    assert (rates.sensitivity.estimate, rates.specificity.estimate) == (0.8, 0.75)
+    assert (rates.sensitivity.value, rates.specificity.value) == (0.8, 0.75)
     balanced = [np.concatenate([column, column[known]]) for column in (decision, judge)]
     human = np.concatenate([np.full(len(truth), np.nan), truth[known].astype(float)])
     cells = np.array(judge_noise.corrected_confusion(*balanced, human, "inversion"))
@@ -85,7 +85,7 @@ def test_the_cost_is_the_one_of_the_labels_that_each_decision_needs():
             decision, right, right.astype(float), streams=None, method="judge_only", names=("cost",), resamples=10
         )
         labels = (need & accept,) if cost is metrics.gold_cost else (need, accept)
-        assert found["cost"].estimate == pytest.approx(cost(decision, *labels, 1.0, 2.0))
+        assert found["cost"].value == pytest.approx(cost(decision, *labels, 1.0, 2.0))
 
 
 def test_what_cannot_be_known_is_an_error_and_not_a_number():

@@ -103,7 +103,7 @@ def test_intervals_take_people_as_units():
     found = off_policy.mean_over_people(terms, person)
     of_people = np.bincount(person, terms) / 25
     half = 2.02 * of_people.std(ddof=1) / np.sqrt(40)  # Student's t with 39 degrees of freedom
-    assert found.estimate == pytest.approx(terms.mean())
+    assert found.value == pytest.approx(terms.mean())
     assert found.high - found.low == pytest.approx(2 * half, rel=0.1)
     with pytest.raises(ValueError, match="found 7 people, expected at least 8"):
         off_policy.mean_over_people(terms, np.arange(1000) % 7)
@@ -171,6 +171,6 @@ def test_offers_that_the_log_could_not_show_cost_at_most_all_they_can():
         costs = {"c_fa": 3.0, "c_fn": 8.0, "model": np.full(400, -0.5)}
         whole = off_policy.difference(name, np.ones(400), seen, PEOPLE, **costs)
         part = off_policy.difference(name, np.where(e > 0, 1.0, 0.0), seen, PEOPLE, **costs)
-        assert (whole.estimate, whole.low, whole.high) == pytest.approx(
-            (part.estimate, part.low - 5 / 400 * 8, part.high + 5 / 400 * 3)
+        assert (whole.value, whole.low, whole.high) == pytest.approx(
+            (part.value, part.low - 5 / 400 * 8, part.high + 5 / 400 * 3)
         )

@@ -135,7 +135,7 @@ def test_intervals_agree_with_index_resampling():
             assert found[name].standard_error == pytest.approx(spread, rel=0.06), name
             tails = np.quantile(values[name], [0.025, 0.975])
             np.testing.assert_allclose([found[name].low, found[name].high], tails, atol=0.2 * spread, err_msg=name)
-            assert found[name].estimate == getattr(metrics.rates(metrics.confusion(decision, y)), name)
+            assert found[name].value == getattr(metrics.rates(metrics.confusion(decision, y)), name)
 
 
 def test_streams_that_repeat_a_step_widen_the_interval():
@@ -209,10 +209,10 @@ def test_weights_are_resampled_with_their_steps(clustered):
     found = rate_intervals(decision, y, streams=streams, weight=weight, resamples=300)
     repeated = rate_intervals(decision[again], y[again], streams=streams[again], resamples=300)
     for name in found:
-        assert found[name].estimate == pytest.approx(repeated[name].estimate)
+        assert found[name].value == pytest.approx(repeated[name].value)
         assert found[name].standard_error == pytest.approx(repeated[name].standard_error, rel=0.25)
     alone = rate_intervals(decision, y, streams=None, weight=weight, resamples=300)
-    assert alone["recall"].estimate == pytest.approx(found["recall"].estimate)
+    assert alone["recall"].value == pytest.approx(found["recall"].value)
 
 
 def test_undefined_resamples_are_counted_and_left_out():
@@ -229,7 +229,7 @@ def test_a_constant_statistic_has_a_point_for_an_interval():
     cells = Cells(None, np.array([4, 6]))
     for method in ("percentile", "bca"):
         found = interval(cells, lambda counts: counts.sum(axis=-1) * 1.0, method=method, resamples=100)
-        assert (found.estimate, found.low, found.high, found.standard_error) == (10, 10, 10, 0)
+        assert (found.value, found.low, found.high, found.standard_error) == (10, 10, 10, 0)
     with pytest.raises(ValueError, match="expected percentile for such a statistic"):
         summarise(np.zeros(()), np.ones(50), 0.9, np.arange(3.0), np.ones(3, int))
 
@@ -247,9 +247,9 @@ def test_paired_differences_are_differences(rows):
         expected = getattr(metrics.rates(metrics.confusion(second, y)), name) - getattr(
             metrics.rates(metrics.confusion(first, y)), name
         )
-        assert found[name].estimate == pytest.approx(expected, abs=1e-12)
+        assert found[name].value == pytest.approx(expected, abs=1e-12)
     same = paired_rates(first, first, y, streams=None, names=names, resamples=50)
-    assert all(same[name].estimate == 0 for name in names), "a policy does not differ from itself"
+    assert all(same[name].value == 0 for name in names), "a policy does not differ from itself"
     drawn = paired_rates(first, first, y, streams=None, names=names, method="percentile", resamples=50)
     assert all(tuple(drawn[name])[:5] == (0, 0, 0, 0, 0) for name in names)
 
@@ -261,10 +261,10 @@ def test_decisions_that_count_with_labels_of_their_own_are_paired():
     found = paired_rates(first, second, y, y_second=y_second, **given)
     rates = [metrics.rates(metrics.confusion(*one)) for one in ((first, y), (second, y_second))]
     for name in given["names"]:
-        assert found[name].estimate == pytest.approx(float(getattr(rates[1], name) - getattr(rates[0], name)))
-        assert found[name].low < found[name].estimate < found[name].high
-    assert paired_rates(first, second, y, y_second=y, **given)["f1"].estimate == pytest.approx(
-        float(paired_rates(first, second, y, **given)["f1"].estimate)
+        assert found[name].value == pytest.approx(float(getattr(rates[1], name) - getattr(rates[0], name)))
+        assert found[name].low < found[name].value < found[name].high
+    assert paired_rates(first, second, y, y_second=y, **given)["f1"].value == pytest.approx(
+        float(paired_rates(first, second, y, **given)["f1"].value)
     )
     assert paired_p_values(first, first, y, y_second=y, **given) == {"recall": 1.0, "f1": 1.0}
     right = [np.asarray(one[0]) == (one[1] == 1) for one in ((first, y), (second, y_second))]
@@ -280,7 +280,7 @@ def test_pairing_removes_what_policies_share():
     alone = [rate_intervals(d, y, streams=stream, names=["accuracy"])["accuracy"] for d in (decision, other)]
     assert paired.standard_error < 0.5 * math.hypot(*(one.standard_error for one in alone))
     swapped = paired_rates(other, decision, y, streams=stream, names=["accuracy"])["accuracy"]
-    assert swapped.estimate == pytest.approx(-paired.estimate)
+    assert swapped.value == pytest.approx(-paired.value)
 
 
 @pytest.mark.parametrize("streams", [30, 1200])

@@ -4,11 +4,11 @@ import numpy as np
 from synthetic_scores import make_columns
 
 from prism_jax.evaluation import protocol
-from prism_jax.experiments.paper.runner import Given
-from prism_jax.experiments.paper.study import Settings, Study
+from prism_jax.experiments.paper.runner import Inputs
+from prism_jax.experiments.paper.study import IntervalSettings, Study
 from prism_jax.scores import Scores, write_scores
 
-SETTINGS = Settings(resamples=20)
+SETTINGS = IntervalSettings(resamples=20)
 
 
 def columns(**knobs):
@@ -31,4 +31,4 @@ def given_of(values, folder):
     """What a call with these scores in a file gives to its experiments."""
     path = folder.parent / f"{folder.name}.parquet"  # beside the folder of the tables
     write_scores(path, Scores.from_columns(values))
-    return Given(scores=str(path), settings=SETTINGS)
+    return Inputs(scores=str(path), settings=SETTINGS)

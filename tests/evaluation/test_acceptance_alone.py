@@ -13,7 +13,7 @@ from prism_jax.decision.uncertainty import Bounds, Cells, interval
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.experiments.paper import runner
-from prism_jax.experiments.paper.study import Settings
+from prism_jax.experiments.paper.study import IntervalSettings
 from prism_jax.report import page, tables
 from prism_jax.scores import Scores, ScoresError, write_scores
 
@@ -130,9 +130,9 @@ def test_no_split_and_no_fold_divides_a_person(name):
 
 def test_the_papers_tables_work_or_are_skipped_by_name(tmp_path, scores, capsys):
     write_scores(tmp_path / "scores.parquet", scores)
-    given = runner.Given(str(tmp_path / "scores.parquet"), settings=Settings(resamples=20))
+    given = runner.Inputs(str(tmp_path / "scores.parquet"), settings=IntervalSettings(resamples=20))
     names = ("main", "mechanism", "calibration_quality", "case_study")
-    made = runner.run(names, given, epath.Path(tmp_path / "out"))
+    made = runner.run_experiments(names, given, epath.Path(tmp_path / "out"))
     printed = capsys.readouterr().out
     assert made == ["main", "calibration_quality", "case_study"]
     assert "skipped mechanism: need: there is no column p_need_fast" in printed

@@ -67,7 +67,7 @@ def test_the_measured_risk_is_that_of_the_gate_on_new_units(scores):
         maps.calibrated("need", "fast", test), maps.calibrated("accept", "fast", test), 1.0, found.chosen.gate.ratio
     )
     false_alarm = offer * (1 - test.y_need * test.y_accept)
-    np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_ALARMS].estimate, false_alarm.reshape(-1, 6).mean())
+    np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_ALARMS].value, false_alarm.reshape(-1, 6).mean())
     np.testing.assert_allclose(found.chosen.gate.test_speak_rate, offer.mean())
 
 
@@ -99,7 +99,7 @@ def test_false_discovery_starts_where_a_calibrated_gate_would_keep_it_and_has_no
     assert found.lines[0].certified[0] == pytest.approx(0.7 / 0.3)
     index = int(np.searchsorted(np.unique([*promises.GRID, 2.0, 0.7 / (1 - 0.7)]), found.chosen.gate.ratio))
     offer, y = found.test.courses[found.chosen.family].first <= index, found.test.fast.gold
-    np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_DISCOVERY].estimate, 1 - y[offer].mean())
+    np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_DISCOVERY].value, 1 - y[offer].mean())
 
 
 def test_the_command_prints_what_to_deploy_and_writes_it(scores, tmp_path, capsys):
@@ -173,7 +173,7 @@ def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
     ]
     offer, thinks = gate.decide_with_slow(*signals, 1.0, found.chosen.gate.ratio, 0.2)
     gold = np.where(thinks, *(steps.y_need * steps.y_accept for steps in passes[::-1]))
-    np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_ALARMS].estimate, (offer * (1 - gold)).mean())
+    np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_ALARMS].value, (offer * (1 - gold)).mean())
     best = np.array([max(rows.y_need[i] * rows.y_accept[i] for i in (k, k + 1)) for k in range(0, len(rows), 2)])
     rejected = np.where(thinks, *(1 - steps.y_accept for steps in passes[::-1]))
     cost = np.where(offer, POINT.c_fa * rejected, POINT.c_fn * best)  # silence costs what the best candidate misses
@@ -284,7 +284,7 @@ def test_dismissals_are_judged_by_acceptance_alone_and_limits_may_be_percentages
         maps.calibrated("need", "fast", test), maps.calibrated("accept", "fast", test), 1.0, found.chosen.gate.ratio
     )
     measured = 1 - test.y_accept[offer == 1].mean()
-    np.testing.assert_allclose(found.chosen.gate.test_risks[one].estimate, measured)
+    np.testing.assert_allclose(found.chosen.gate.test_risks[one].value, measured)
     for limit in ("120%", "0%", "20 percent"):
         with pytest.raises(ValueError, match=r"dismissals: found the limit|promise: found 'dismissals"):
             risk.Promise.parse(f"dismissals<={limit}")

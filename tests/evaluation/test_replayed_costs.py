@@ -83,7 +83,7 @@ def test_costs_are_those_of_a_loop(table, folds, ratio):
             gold.append(ratio * need * best)
     row = next(row for row in policy_rows({"m": folds}, ratio, resamples=200) if row.name == "gate on m")
     assert row.speak_rate == offers / len(realised)
-    np.testing.assert_allclose([row.realised.estimate, row.gold.estimate], [np.mean(realised), np.mean(gold)])
+    np.testing.assert_allclose([row.realised.value, row.gold.value], [np.mean(realised), np.mean(gold)])
 
 
 def test_p_accept_alone_speaks_as_often_as_the_gate(folds):
@@ -128,9 +128,9 @@ def test_gains_are_paired_differences_and_no_decision_beats_the_clairvoyant(fold
             gate = costs(gate_offers(steps, ratio), steps.y_first, steps, ratio).realised
             alone = costs(accept_alone(folds, ratio, matching), steps.y_first, steps, ratio).realised
             means.append(gate.mean() - alone.mean())
-            assert np.isclose(found[matching, ratio].realised.estimate, means[-1])
-        assert np.isclose(found[matching, None].realised.estimate, np.mean(means))
+            assert np.isclose(found[matching, ratio].realised.value, means[-1])
+        assert np.isclose(found[matching, None].realised.value, np.mean(means))
     for ratio in (4.0, 0.5):
         table = {row.name: row for row in policy_rows({"m": folds}, ratio, resamples=200)}
-        assert all(row.realised.estimate >= table["clairvoyant"].realised.estimate for row in table.values())
-        assert all(row.gold.estimate >= table["clairvoyant, of the gold cost"].gold.estimate for row in table.values())
+        assert all(row.realised.value >= table["clairvoyant"].realised.value for row in table.values())
+        assert all(row.gold.value >= table["clairvoyant, of the gold cost"].gold.value for row in table.values())

@@ -57,9 +57,9 @@ def test_an_annotator_as_a_policy_costs_what_the_others_say():
     assert found.y_need.tolist() == [0, 1, 0, 1, 1, 1, 0]
     other = Replay(**{**vars(found), "stream": np.array(list("aaabbbb"))})
     rows = {row.name: row for row in annotator_rows(other, 2.0, resamples=100)}
-    assert rows["one annotator"].realised.estimate == pytest.approx((0.5 + 1 + 0.5 + 0 + 0 + 2 + 1) / 7)
-    assert rows["never"].realised.estimate == pytest.approx(2 * 4 / 7)
-    assert rows["clairvoyant, of the others"].realised.estimate == 0
+    assert rows["one annotator"].realised.value == pytest.approx((0.5 + 1 + 0.5 + 0 + 0 + 2 + 1) / 7)
+    assert rows["never"].realised.value == pytest.approx(2 * 4 / 7)
+    assert rows["clairvoyant, of the others"].realised.value == 0
     assert replay_annotators([stream({"votes": (True, True)})]) is None
 
 

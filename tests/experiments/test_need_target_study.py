@@ -5,8 +5,9 @@ import pytest
 from synthetic_scores import make_columns
 
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation import protocol
-from prism_jax.experiments.need_target import RATIOS, Regrets, paired, table
+from prism_jax.experiments.need_target import RATIOS, Regrets, table
 from prism_jax.experiments.need_target_costs import POPULATIONS, TARGETS, compare, section, sized
 from prism_jax.scores import Scores
 
@@ -26,10 +27,10 @@ def test_the_table_has_means_differences_and_every_seed():
 
 def test_the_interval_is_of_the_mean_over_streams():
     values = np.random.default_rng(1).normal(0.3, 1.0, 400)
-    found = paired(values)
+    found = mean_interval(values, np.arange(len(values)), resamples=2000)
     half = 1.96 * values.std() / np.sqrt(len(values))
-    assert float(found.estimate[0]) == pytest.approx(values.mean())
-    np.testing.assert_allclose([found.low[0], found.high[0]], [values.mean() - half, values.mean() + half], atol=0.01)
+    assert float(found.value) == pytest.approx(values.mean())
+    np.testing.assert_allclose([found.low, found.high], [values.mean() - half, values.mean() + half], atol=0.01)
 
 
 def scores_of(seed, need_target):

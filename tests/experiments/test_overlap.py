@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from prism_jax.experiments import overlap
-from prism_jax.experiments.overlap import DESIGNS, Design, run
+from prism_jax.experiments.overlap import DESIGNS, Design, measure_design
 
 REPLICATIONS = 1_000
 
 
 def test_the_truth_is_the_mean_of_many_estimates_and_logs_differ_in_who_has_what():
     design = Design("linear", 0.2, 20, 20)
-    found = run(design, 40)
+    found = measure_design(design, 40)
     assert found.refused == 0 and min(found.covered) > 0.75 and found.covered == found.anyway
     generator, person = np.random.default_rng(0), np.repeat(np.arange(20), 20)
     first, second = (overlap._rows(design, person, generator)[0] for _ in range(2))
@@ -30,7 +30,7 @@ def test_the_table_has_a_row_per_design_and_a_dash_where_nothing_is_answered():
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda one: f"{one.kind}, {one}")
 def test_answered_logs_are_covered(design):
     """At least 93 %, within three standard errors of the simulation; a design is answered if most of its logs are."""
-    found = run(design, REPLICATIONS)
+    found = measure_design(design, REPLICATIONS)
     if found.refused < 0.5:
         assert min(found.covered) >= 0.93 - 3 * np.sqrt(0.93 * 0.07 / REPLICATIONS)
 
@@ -39,4 +39,4 @@ def test_answered_logs_are_covered(design):
 def test_logs_that_hide_what_they_lack_are_refused():
     for design in DESIGNS:
         if (design.kind == "rare rows" and design.value <= 0.05) or design.people < 8:
-            assert run(design, 20).refused == 1, design
+            assert measure_design(design, 20).refused == 1, design

@@ -15,7 +15,7 @@ from prism_jax.decision.uncertainty import paired_rates
 from prism_jax.evaluation import protocol
 from prism_jax.experiments.paper import case_study, drawing, pareto, references, registry, runner
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Settings, SkippedError
+from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,8 @@ def study():
 @pytest.fixture(scope="module")
 def sheets(study):
     """The sheets of every experiment that runs on scores, by name."""
-    return {sheet.name: sheet for name in registry.made_of("scores") for sheet in registry.function(name)(study).sheets}
+    names = [name for name, experiment in registry.EXPERIMENTS.items() if experiment.of == "scores"]
+    return {sheet.name: sheet for name in names for sheet in registry.function(name)(study).sheets}
 
 
 @pytest.fixture(scope="module")
@@ -244,14 +245,14 @@ def no_figures(monkeypatch):
 
 
 def test_without_matplotlib_tables_are_written_and_one_line_names_the_extra(tmp_path, no_figures, capsys):
-    runner.run(("main",), given_of(columns(), tmp_path), epath.Path(tmp_path))
+    runner.run_experiments(("main",), given_of(columns(), tmp_path), epath.Path(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"main.csv", "main.md", "main.tex", "main.json"}
     assert capsys.readouterr().out.count("prism_jax[figures]") == 1
 
 
 def test_one_experiment_that_cannot_run_is_an_error(tmp_path):
     with pytest.raises(SkippedError, match="inference: slow pass: there is no column p_"):
-        runner.run(("inference",), given_of(columns(slow=False), tmp_path), epath.Path(tmp_path))
+        runner.run_experiments(("inference",), given_of(columns(slow=False), tmp_path), epath.Path(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
@@ -275,7 +276,7 @@ def test_scores_that_cannot_be_used_are_one_line_that_names_the_place(case, tmp_
     plain = [{k: None if v != v and k != "p_need_fast" else v for k, v in row.items()} for row in plain]
     path.write_text("".join(json.dumps(row) + "\n" for row in plain))
     with pytest.raises(ValueError, match=re.escape(str(path))) as caught:
-        _ = runner.Given(scores=str(path)).studies
+        _ = runner.Inputs(scores=str(path)).studies
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -316,4 +317,4 @@ def test_the_papers_numbers_are_those_of_its_tables():
     assert references.CALIBRATION["calibrated"]["t_need"] == 0.5
     assert references.COSTS["1:4"]["slow_rate"] == pytest.approx(0.1545)
     assert references.DRIFT["T = 1.5, ε = −0.3"]["flip_rate"] == pytest.approx(0.7295)
-    assert Settings().keywords() == {"resamples": 2000, "seed": 0, "level": 0.95}
+    assert IntervalSettings().keywords() == {"resamples": 2000, "seed": 0, "level": 0.95}

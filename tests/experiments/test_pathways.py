@@ -11,7 +11,7 @@ from prism_jax.experiments.training_pathways import (
     ERRORS,
     PATHWAYS,
     SQUARE,
-    Outcome,
+    StudentResult,
     measure,
     scores_of,
     tables,
@@ -24,12 +24,12 @@ from prism_jax.training.workdir import Workdir
 def test_the_tables_average_over_seeds_and_pair_by_seed():
     rng = np.random.default_rng(0)
     pathways = {*PATHWAYS.values(), *SQUARE.values()}
-    found = {pathway: rng.normal(size=(3, len(Outcome._fields))) for pathway in pathways}
+    found = {pathway: rng.normal(size=(3, len(StudentResult._fields))) for pathway in pathways}
     shift = found[SQUARE["all data", "plain"]].copy()
     shift[:, 0] -= [0.24, 0.25, 0.26]  # nearly equal for all seeds: the spread of the outcomes must cancel
     found[SQUARE["filtered", "plain"]] = shift
     outcomes, errors, changes = tables(found)
-    assert len(COLUMNS) + len(ERRORS) == len(Outcome._fields)
+    assert len(COLUMNS) + len(ERRORS) == len(StudentResult._fields)
     assert [len(row.cells) for row in errors.sections[0].rows] == [len(ERRORS)] * len(PATHWAYS)
     rows = [row for section in outcomes.sections for row in section.rows]
     assert [row.name for row in rows] == [*PATHWAYS, *map(", ".join, SQUARE)]

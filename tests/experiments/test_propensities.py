@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from prism_jax.experiments.intervals import MeanInterval, show_interval
+from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.experiments.propensities import table
 
 
@@ -19,7 +19,7 @@ def test_the_table_holds_every_gain_and_the_mean_with_its_interval():
 
 def test_the_interval_is_students():
     values = np.array([0.3, 0.1, 0.25, 0.2])
-    found = MeanInterval.of(values)
+    found = mean_over_seeds(values)
     expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-    assert (found.mean, found.low, found.high) == pytest.approx((values.mean(), expected.low, expected.high))
-    assert show_interval(*found) == f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    assert (found.value, found.low, found.high) == pytest.approx((values.mean(), expected.low, expected.high))
+    assert show_interval(found) == f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"

@@ -34,7 +34,7 @@ def expected(p, y, stream):
 
 def test_estimates_equal_scikit_learn(signal):
     found = intervals(signal, resamples=20)
-    np.testing.assert_allclose([found[name].estimate for name in MEASURES], expected(*signal[1:]), rtol=1e-12)
+    np.testing.assert_allclose([found[name].value for name in MEASURES], expected(*signal[1:]), rtol=1e-12)
 
 
 def test_a_resample_is_the_data_with_its_streams_repeated(signal):
@@ -55,12 +55,12 @@ def test_intervals_hold_the_estimate_and_a_difference_to_itself_is_zero(signal):
     signal = signal._replace(stream=np.array([f"{name}{row % 2}" for row, name in enumerate(signal.stream)]))
     found = intervals(signal)
     for name in ("auroc", "auroc_within", "brier"):
-        assert found[name].low < found[name].estimate < found[name].high
+        assert found[name].low < found[name].value < found[name].high
     for interval in intervals(signal, signal).values():
-        assert interval.estimate == interval.standard_error == 0 and np.isnan(interval.low)
+        assert interval.value == interval.standard_error == 0 and np.isnan(interval.low)
     worse = signal._replace(score=-signal.score)
     gain = intervals(worse, signal, resamples=50)["auroc"]
-    assert gain.estimate == pytest.approx(2 * roc_auc_score(signal.y, signal.p) - 1)
+    assert gain.value == pytest.approx(2 * roc_auc_score(signal.y, signal.p) - 1)
 
 
 def test_labels_must_be_hard(signal):
@@ -73,6 +73,6 @@ def test_the_ece_of_exact_probabilities_is_above_zero_and_shrinks_with_the_label
     assert tuple(ece_of_exact(np.array([0.5]))[:3]) == (0.5, 0.5, 0.5)
     found = ece_of_exact(np.full(100, 0.3), draws=20_000)
     expected = stats.binom(100, 0.3).expect(lambda k: abs(k / 100 - 0.3))
-    assert found.estimate == pytest.approx(expected, rel=0.02)
+    assert found.value == pytest.approx(expected, rel=0.02)
     distance = stats.binom(100, 0.3).ppf(0.975) / 100 - 0.3
-    assert found.low < found.estimate < found.high == pytest.approx(distance, abs=0.011)
+    assert found.low < found.value < found.high == pytest.approx(distance, abs=0.011)

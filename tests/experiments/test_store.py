@@ -8,11 +8,11 @@ import pytest
 from etils import epath
 from tiny_trainings import RECIPES
 
-from prism_jax.experiments.intervals import MeanInterval
+from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN, with_files
 from prism_jax.experiments.paper.runner import merged
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome
+from prism_jax.experiments.paper.study import ExperimentResult
 from prism_jax.experiments.training_pathways import PATHWAYS
 from prism_jax.runs.store import Store, kept, of_seed
 from prism_jax.streams.jsonl import read_streams
@@ -77,7 +77,7 @@ def test_one_folder_has_one_call_at_a_time(tmp_path):
 def outcome(value, text="yes", extra=()):
     measures = {"a": Measure("a", "A."), "p": Measure("p", "A p-value.", averaged=False), "t": Measure("t", "T.")}
     cells = {"a": Number(value, value - 1, value + 1, 7.0), "p": Number(0.5), "t": text}
-    return Outcome((Sheet("s", "S", "row", measures, (Line("x", cells), *extra), "Note."),))
+    return ExperimentResult((Sheet("s", "S", "row", measures, (Line("x", cells), *extra), "Note."),))
 
 
 def test_several_seeds_show_means_with_intervals_over_seeds():
@@ -86,8 +86,8 @@ def test_several_seeds_show_means_with_intervals_over_seeds():
     found = merged(seeds)
     [sheet] = found.sheets
     [line] = sheet.lines
-    expected = MeanInterval.of(values)
-    assert line.cells["a"] == Number(expected.mean, expected.low, expected.high, 7.0)
+    expected = mean_over_seeds(values)
+    assert line.cells["a"] == Number(expected.value, expected.low, expected.high, 7.0)
     assert line.cells["t"] == "y / n"
     assert list(sheet.measures) == ["a", "t"], "a mean of p-values is no p-value"
     assert "3 seeds" in sheet.note

@@ -78,15 +78,15 @@ def test_agreement_is_that_of_the_decision_library():
             "kappa": agreement.cohens_kappa(labels, truth),
             "mcc": agreement.matthews(labels * 1, truth * 1),
         }
-        values = [interval.estimate for interval in row.measures.values()]
+        values = [interval.value for interval in row.measures.values()]
         for value in expected.values():
             assert min(abs(value - found) for found in values) < 1e-12
         assert row.constant == pytest.approx(max(truth.mean(), 1 - truth.mean()))
-        assert row.sensitivity.estimate == pytest.approx(labels[truth].mean())
-        assert row.specificity.estimate == pytest.approx(1 - labels[~truth].mean())
+        assert row.sensitivity.value == pytest.approx(labels[truth].mean())
+        assert row.specificity.value == pytest.approx(1 - labels[~truth].mean())
     counts = np.stack([3 - verdicts.sum(1), verdicts.sum(1)], axis=1)
     [panel] = [row for row in found.panels if row.panel == "panel"]
-    values = [interval.estimate for interval in panel.measures.values()]
+    values = [interval.value for interval in panel.measures.values()]
     for value in (agreement.fleiss_kappa(counts), agreement.krippendorffs_alpha(counts).alpha):
         assert min(abs(value - found) for found in values) < 1e-12
 
@@ -113,8 +113,8 @@ def test_two_systems_under_one_panel():
     [row] = compare_systems(first, second, {"panel": rater}, resamples=50)
     assert row.steps == 24 and row.left_out == 0
     f1 = row.rates["f1"]
-    assert (f1.first.estimate, f1.second.estimate) == pytest.approx((2 / 3, 1.0), abs=1e-7)
-    assert f1.difference.estimate == pytest.approx(1 / 3, abs=1e-7)
+    assert (f1.first.value, f1.second.value) == pytest.approx((2 / 3, 1.0), abs=1e-7)
+    assert f1.difference.value == pytest.approx(1 / 3, abs=1e-7)
 
 
 def test_human_votes_are_ballots():

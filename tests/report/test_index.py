@@ -13,8 +13,8 @@ import pytest
 from synthetic_scores import POINT, make_scores
 
 from prism_jax.commands.report import write_index
+from prism_jax.report.numbers import number, percent
 from prism_jax.report.outputs import evaluate_into
-from prism_jax.report.tables import number, percent
 
 ROOT = pathlib.Path(__file__).parents[2]
 HOSTILE = "a b<img src=x>&'"

@@ -72,13 +72,13 @@ def test_sharper_judges_agree_more_and_constant_judges_stand_beside_them(panels,
     pairs, among, errors = agreement_tables(found)
     for kind in KINDS:
         rows = {(row.judge, row.reference): row for row in found.pairs if row.kind == kind}
-        sharp, blunt = (rows[name, "human majority"].measures["kappa"].estimate for name in PANELS)
+        sharp, blunt = (rows[name, "human majority"].measures["kappa"].value for name in PANELS)
         assert sharp > blunt + 0.2
-        assert sharp > rows["sharp: a", "human majority"].measures["kappa"].estimate - 0.05
+        assert sharp > rows["sharp: a", "human majority"].measures["kappa"].value - 0.05
         assert ("sharp", "blunt") in rows and ("blunt: d", "blunt: e") in rows and ("sharp: a", "blunt: d") not in rows
         row = rows["blunt", "human majority"]
-        assert row.constant == max(row.measures["base_rate"].estimate, 1 - row.measures["base_rate"].estimate)
-        assert abs(rows["sharp: a", "human majority"].sensitivity.estimate - 0.9) < 0.12
+        assert row.constant == max(row.measures["base_rate"].value, 1 - row.measures["base_rate"].value)
+        assert abs(rows["sharp: a", "human majority"].sensitivity.value - 0.9) < 0.12
     assert [section.title for section in pairs.sections] == ["Offers", "Silences"]
     for section in pairs.sections:
         [constant] = [row for row in section.rows if row.name.startswith("constant judge")]
@@ -132,7 +132,7 @@ def test_corrected_scores_are_nearer_to_the_truth(streams, panels, human):
     found = {row.method: row.numbers["precision"] for row in rows}
     assert not found["judge_only"].low <= expected <= found["judge_only"].high
     assert found["rectified"].low <= expected <= found["rectified"].high
-    assert abs(found["rectified"].estimate - expected) < abs(found["judge_only"].estimate - expected)
+    assert abs(found["rectified"].value - expected) < abs(found["judge_only"].value - expected)
     table = corrected_table(rows, "even")
     assert len(table.sections) == 1 and len(table.sections[0].rows) == len(METHODS)
     nobody = Ballots((), ("majority",), majority(human).verdicts[:0])
@@ -168,6 +168,6 @@ def test_real_annotators_agree_beyond_chance_and_less_than_they_seem_to(tmp_path
     assert silences["alpha"].high < 0.1, "on silence, annotators agree no more than by chance"
     pairs = {(row.kind, row.judge, row.reference): row for row in found.pairs}
     same = pairs["silences", "annotators", "human majority"]
-    assert (same.items, same.measures["agreement"].estimate) == (223, 1.0)
+    assert (same.items, same.measures["agreement"].value) == (223, 1.0)
     assert same.constant == pytest.approx(197 / 223), "raw agreement of a judge who always accepts silence, or never"
     assert ("offers", "annotator 1", "annotator 2") in pairs

@@ -15,7 +15,7 @@ from prism_jax.experiments.paper import drawing, registry, runner
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE
 
 pytestmark = pytest.mark.slow
-ON_SCORES = registry.made_of("scores")
+ON_SCORES = [name for name, experiment in registry.EXPERIMENTS.items() if experiment.of == "scores"]
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def written(tmp_path_factory):
     folder = epath.Path(tmp_path_factory.mktemp("tables"))
     for place in ("one", "two"):
         given = given_of(columns(), folder / "scores")
-        runner.run(ON_SCORES if place == "one" else ("case_study",), given, folder / place)
+        runner.run_experiments(ON_SCORES if place == "one" else ("case_study",), given, folder / place)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "can_draw", lambda: False)
-        runner.run([name for name in ON_SCORES if name != "case_study"], given, folder / "two")
+        runner.run_experiments([name for name in ON_SCORES if name != "case_study"], given, folder / "two")
     return folder
 
 
@@ -79,7 +79,7 @@ WITHOUT = {
 @pytest.mark.parametrize("what", WITHOUT)
 def test_what_is_missing_skips_by_name_what_needs_it(what, tmp_path, capsys, no_figures):
     values, skipped = WITHOUT[what]
-    made = runner.run(ON_SCORES, given_of(values(), tmp_path), epath.Path(tmp_path))
+    made = runner.run_experiments(ON_SCORES, given_of(values(), tmp_path), epath.Path(tmp_path))
     assert set(ON_SCORES) - set(made) == skipped
     lines = re.findall(r"^skipped (\w+): (.+)$", capsys.readouterr().out, re.MULTILINE)
     assert {name for name, _ in lines} == skipped and all("column" in reason for _, reason in lines)
@@ -93,7 +93,7 @@ def test_one_stream_gives_numbers_without_intervals(tmp_path, no_figures):
     values["step"] = np.where(test, np.cumsum(test), values["step"])
     values.pop("time")
     study = study_of(values)
-    made = runner.run(ON_SCORES, given_of(values, tmp_path), epath.Path(tmp_path))
+    made = runner.run_experiments(ON_SCORES, given_of(values, tmp_path), epath.Path(tmp_path))
     assert set(ON_SCORES) - set(made) == {"significance"}
     (line,) = [line for line in registry.function("main")(study).sheets[0].lines if line.name == "gate"]
     assert math.isnan(line.cells["f1"].low) and line.cells["f1"].value > 0
@@ -103,6 +103,6 @@ def test_a_single_class_on_the_test_split_leaves_undefined_cells(tmp_path, no_fi
     values = columns()
     values["y_accept"] = np.where(np.array(values["split"]) == "test", 0.0, values["y_accept"])
     study = study_of(values)
-    runner.run(ON_SCORES, given_of(values, tmp_path), epath.Path(tmp_path))
+    runner.run_experiments(ON_SCORES, given_of(values, tmp_path), epath.Path(tmp_path))
     found = cells(registry.function("mechanism")(study).sheets[0], "both, calibrated")
     assert math.isnan(found["audbc"].value) and math.isnan(found["recall"].value) and found["precision"].value == 0

@@ -6,8 +6,8 @@ import jax
 from etils import epath
 from tiny_trainings import RECIPES
 
-from prism_jax.experiments.paper.runner import Given, run
-from prism_jax.experiments.paper.study import Settings
+from prism_jax.experiments.paper.runner import Inputs, run_experiments
+from prism_jax.experiments.paper.study import IntervalSettings
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.runs.store import Store
 
@@ -35,4 +35,6 @@ def _make(folder, names, cache, seeds):
     store = Store(epath.Path(folder) / "trainings")
     trainings = tuple(Trainings(store, seed, RECIPES) for seed in range(seeds))
     with store.claimed():
-        run(names, Given(trainings=trainings, settings=Settings(resamples=20, seeds=seeds)), epath.Path(folder))
+        run_experiments(
+            names, Inputs(trainings=trainings, settings=IntervalSettings(resamples=20, seeds=seeds)), epath.Path(folder)
+        )

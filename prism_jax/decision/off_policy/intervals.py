@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 from prism_jax.decision.off_policy.estimators import Estimator, Logged, Rows, covered, difference_terms, savings
-from prism_jax.decision.uncertainty import Interval
+from prism_jax.decision.uncertainty import Estimate
 
 LEAST_PEOPLE = 8
 """Smallest number of people; intervals of fewer miss the truth too often, or have no width."""
@@ -29,7 +29,7 @@ def mean_over_people(
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-) -> Interval:
+) -> Estimate:
     """The mean of terms over rows, with a bootstrap-t interval over resamples of whole people.
 
     Each resample is studentised by its own standard error (Efron and Tibshirani 1993, section 12.5), which covers
@@ -50,10 +50,10 @@ def mean_over_people(
     means, errors = _studentised(_drawn(people, resamples, seed) @ sums)
     usable = errors > 1e-12 * max(float(error), 1e-300)
     if error == 0 or not usable.any():  # all people have the same mean: nothing varies
-        return Interval(mean, mean, mean, error, 0.0)
+        return Estimate(mean, mean, mean, error, 0.0)
     ratios = (means[usable] - mean) / errors[usable]
     low, high = np.quantile(ratios, [(1 + level) / 2, (1 - level) / 2])
-    return Interval(mean, mean - low * error, mean - high * error, error, 1 - usable.mean())
+    return Estimate(mean, mean - low * error, mean - high * error, error, 1 - usable.mean())
 
 
 def difference(
@@ -68,7 +68,7 @@ def difference(
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-) -> Interval:
+) -> Estimate:
     """What a target that offers with probability pi changes in the mean cost, with an interval over people.
 
     The estimate is about the offers that the log could show. Any other offer of the target changes the cost by between

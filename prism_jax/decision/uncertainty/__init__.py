@@ -1,7 +1,7 @@
 """Uncertainty: intervals, paired differences, McNemar's test and equivalence; users import them from here.
 
 Belongs here: intervals of few units (`jackknife`) and the resampling engine (`bootstrap`), and their application to
-rates and to pairs of policies (`rates`), and to agreement and official scores (`agreements`).
+means (`means`), to rates and pairs of policies (`rates`), and to agreement and official scores (`agreements`).
 Does not belong here: the choice of numbers in a table (`prism_jax.evaluation`, `prism_jax.report`).
 """
 
@@ -13,8 +13,17 @@ from prism_jax.decision.uncertainty.agreements import (
     paired_official_rates,
     panel_intervals,
 )
-from prism_jax.decision.uncertainty.bootstrap import MOST_UNITS, Cells, Interval, count_cells, interval, resample
+from prism_jax.decision.uncertainty.bootstrap import (
+    MOST_UNITS,
+    UNDEFINED,
+    Cells,
+    Estimate,
+    count_cells,
+    interval,
+    resample,
+)
 from prism_jax.decision.uncertainty.jackknife import LEAST_UNITS, SHARE, UNBOUNDED, Bounds
+from prism_jax.decision.uncertainty.means import mean_interval
 from prism_jax.decision.uncertainty.rates import (
     HEADLINE,
     Equivalence,
@@ -34,16 +43,18 @@ __all__ = [
     "PANEL_MEASURES",
     "SHARE",
     "UNBOUNDED",
+    "UNDEFINED",
     "Bounds",
     "Cells",
     "Equivalence",
-    "Interval",
+    "Estimate",
     "McNemar",
     "PairedRate",
     "agreement_intervals",
     "count_cells",
     "interval",
     "mcnemar",
+    "mean_interval",
     "paired_official_rates",
     "paired_p_values",
     "paired_rates",

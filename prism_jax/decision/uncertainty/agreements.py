@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from prism_jax.decision import arrays, metrics
+from prism_jax.decision import agreement, arrays, metrics
 from prism_jax.decision.arrays import Vector
-from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, count_cells, interval
+from prism_jax.decision.uncertainty.bootstrap import UNDEFINED, Cells, Estimate, count_cells, interval
 from prism_jax.decision.uncertainty.jackknife import Bounds
 from prism_jax.decision.uncertainty.rates import HEADLINE, rates_between
 
@@ -32,7 +32,7 @@ def agreement_intervals(
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
-) -> dict[str, Interval]:
+) -> dict[str, Estimate]:
     """Agreement of a binary judge with a binary reference, as `agreement.compare`, with intervals.
 
     Args:
@@ -60,13 +60,11 @@ def agreement_intervals(
 def _pair_measures(counts: Num[np.ndarray, "*r 4"]) -> Float[np.ndarray, "*r 5"]:
     """The measures of `PAIR_MEASURES`, from counts in the order tn, fp, fn, tp."""
     tn, fp, fn, tp = np.moveaxis(counts.astype(np.float64), -1, 0)
-    total, agreed = tn + fp + fn + tp, tn + tp
-    chance = (tp + fn) * (tp + fp) + (tn + fp) * (tn + fn)
     rates = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
     return np.stack(
         [
             rates.accuracy,
-            _ratio(total * agreed - chance, total**2 - chance),
+            agreement.kappa_of_counts(counts.reshape(*counts.shape[:-1], 2, 2)),
             rates.matthews,
             rates.prevalence,
             rates.speak_rate,
@@ -82,7 +80,7 @@ def panel_intervals(
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
-) -> dict[str, Interval]:
+) -> dict[str, Estimate]:
     """Agreement among the judges of a panel, with intervals.
 
     Args:
@@ -131,9 +129,9 @@ def _panel_measures(counts: Any, kinds: np.ndarray) -> np.ndarray:
 class PairedRate(NamedTuple):
     """A rate of two systems on the same steps, and the second's minus the first's."""
 
-    first: Interval
-    second: Interval
-    difference: Interval
+    first: Estimate
+    second: Estimate
+    difference: Estimate
 
 
 def paired_official_rates(
@@ -183,7 +181,7 @@ def paired_official_rates(
     free = np.full(len(names), np.inf)
     bounds = Bounds(np.concatenate([low, low, -free]), np.concatenate([high, high, free]))
     intervals = interval(cells, statistic, bounds=bounds, level=level, resamples=resamples, seed=seed)
-    parts = [Interval(*(field[index] for field in intervals)) for index in range(3 * len(names))]
+    parts = [Estimate(*(field[index] for field in intervals)) for index in range(3 * len(names))]
     return {name: PairedRate(*parts[index :: len(names)]) for index, name in enumerate(names)}
 
 
@@ -206,15 +204,13 @@ def _defined(
     names: Sequence[str],
     bounds: Bounds,
     **settings: Any,
-) -> dict[str, Interval]:
+) -> dict[str, Estimate]:
     """Intervals by name; those of measures that are undefined on the data are NaN."""
     defined = ~np.isnan(statistic(cells.totals()))
     between = Bounds(*(bound[defined] for bound in bounds))
     intervals = interval(cells, lambda counts: statistic(counts)[..., defined], bounds=between, **settings)
     place = np.cumsum(defined) - 1
-    nan = float("nan")
-    nothing = Interval(estimate=nan, low=nan, high=nan, standard_error=nan, undefined=1.0)
     return {
-        name: Interval(*(field[place[index]] for field in intervals)) if defined[index] else nothing
+        name: Estimate(*(field[place[index]] for field in intervals)) if defined[index] else UNDEFINED
         for index, name in enumerate(names)
     }

@@ -10,6 +10,7 @@ Everything here runs on the host, on concrete arrays; `seed` is the only source 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -44,6 +45,11 @@ class Cells(NamedTuple):
     units: np.ndarray | sparse.csr_array | None
     multiplicity: Int[np.ndarray, " types"]
 
+    @classmethod
+    def of_units(cls, sums: np.ndarray | sparse.csr_array) -> Cells:
+        """Units that are each of a type of its own, from the sums of each: [units, cells]."""
+        return cls(sums, np.ones(sums.shape[0], np.int64))
+
     def totals(self) -> Num[np.ndarray, " cells"]:
         """The counts of the data, without resampling."""
         return self.multiplicity if self.units is None else self.multiplicity @ self.units
@@ -54,11 +60,11 @@ class Cells(NamedTuple):
         return int(self.multiplicity.sum())
 
 
-class Interval(NamedTuple):
-    """An estimate with its interval; numbers, or arrays of k where the statistic gives k.
+class Estimate(NamedTuple):
+    """A number with its interval; or arrays of k where the statistic gives k numbers.
 
     Attributes:
-      estimate: The statistic on the data.
+      value: The statistic on the data.
       low: Lower end; NaN if there is no interval, as with fewer than `LEAST_UNITS` units.
       high: Upper end, or NaN.
       standard_error: Standard error; of the bootstrap, the standard deviation of the replicates.
@@ -67,12 +73,16 @@ class Interval(NamedTuple):
       units: Number of units on which the statistic depends.
     """
 
-    estimate: Any
+    value: Any
     low: Any
     high: Any
-    standard_error: Any
-    undefined: Any
+    standard_error: Any = math.nan
+    undefined: Any = 0.0
     units: Any = 0
+
+
+UNDEFINED = Estimate(math.nan, math.nan, math.nan, undefined=1.0)
+"""The estimate of a statistic that is undefined on the data."""
 
 
 def count_cells(
@@ -95,7 +105,7 @@ def count_cells(
         arrays.check_weight("weight", weight)
         unit = np.arange(len(cell)) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
         units = sparse.csr_array((arrays.host(weight), (unit, cell)), shape=(int(unit.max()) + 1, number))
-        return Cells(units, np.ones(units.shape[0], np.int64))
+        return Cells.of_units(units)
     if streams is None:
         return Cells(None, np.bincount(cell, minlength=number))
     names, stream = np.unique(np.asarray(streams), return_inverse=True)
@@ -122,7 +132,7 @@ def interval(
     method: Method | None = None,
     resamples: int = 10_000,
     seed: int = 0,
-) -> Interval:
+) -> Estimate:
     """Interval of a statistic of cell counts.
 
     Args:
@@ -152,7 +162,7 @@ def interval(
         spread = jackknifed(cells, statistic)
         low, high = jackknife.ends(spread, level, bounds)
         fields = (spread.estimate, low, high, spread.error, spread.undefined, spread.units)
-        return Interval(*(field[()] for field in fields))
+        return Estimate(*(field[()] for field in fields))
     if cells.number < 2:
         raise ValueError(f"cells: found {cells.number} independent unit, expected at least 2 to resample")
     estimate = np.asarray(statistic(cells.totals()), np.float64)
@@ -187,7 +197,7 @@ def summarise(
     level: float,
     left_out: Float[np.ndarray, "types *k"] | None = None,
     times: Int[np.ndarray, " types"] | None = None,
-) -> Interval:
+) -> Estimate:
     """The interval of given replicates: percentile, or BCa where leave-one-out values are given.
 
     Replicates are NaN where the statistic is undefined. `left_out` and `times` are those of `leave_one_out`.
@@ -210,7 +220,7 @@ def summarise(
         low, high = np.quantile(defined, tails)
         error = defined.std(ddof=1) if len(defined) > 1 else np.nan
         rows.append((value, low, high, error, 1 - len(defined) / len(column)))
-    return Interval(*(np.reshape(field, shape)[()] for field in zip(*rows, strict=True)))
+    return Estimate(*(np.reshape(field, shape)[()] for field in zip(*rows, strict=True)))
 
 
 def leave_one_out(

@@ -19,7 +19,7 @@ from prism_jax.decision.uncertainty import jackknife
 from prism_jax.decision.uncertainty.bootstrap import (
     MOST_UNITS,
     Cells,
-    Interval,
+    Estimate,
     Method,
     count_cells,
     interval,
@@ -42,7 +42,7 @@ def rate_intervals(
     method: Method | None = None,
     resamples: int = 10_000,
     seed: int = 0,
-) -> dict[str, Interval]:
+) -> dict[str, Estimate]:
     """Intervals of some of the rates of one policy's decisions.
 
     Args:
@@ -63,7 +63,7 @@ def rate_intervals(
     Examples:
       >>> offers, y = np.array([1, 1, 1, 0, 0, 1, 0, 1], bool), np.array([1, 1, 0, 0, 1, 1, 0, 0])
       >>> precision = rate_intervals(offers, y, streams=np.arange(8), seed=0)["precision"]
-      >>> round(float(precision.estimate), 2), bool(precision.low <= precision.estimate <= precision.high)
+      >>> round(float(precision.value), 2), bool(precision.low <= precision.value <= precision.high)
       (0.6, True)
     """
     arrays.check_lengths(decision=decision, y=y, streams=streams, weight=weight)
@@ -95,7 +95,7 @@ def paired_rates(
     method: Method | None = None,
     resamples: int = 10_000,
     seed: int = 0,
-) -> dict[str, Interval]:
+) -> dict[str, Estimate]:
     """Intervals of the differences, second minus first, between two policies' rates on the same steps.
 
     Args:
@@ -315,9 +315,9 @@ def _differences(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     return _rates(second.reshape(four), names) - _rates(first.reshape(four), names)
 
 
-def _by_name(together: Interval, names: Sequence[str]) -> dict[str, Interval]:
+def _by_name(together: Estimate, names: Sequence[str]) -> dict[str, Estimate]:
     """One interval per name, from the interval of a statistic that gives all of them."""
-    return {name: Interval(*(field[index] for field in together)) for index, name in enumerate(names)}
+    return {name: Estimate(*(field[index] for field in together)) for index, name in enumerate(names)}
 
 
 def _check_names(names: Sequence[str]) -> None:

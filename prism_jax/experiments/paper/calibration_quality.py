@@ -11,7 +11,7 @@ from prism_jax.evaluation.protocol import evaluated_rows
 from prism_jax.evaluation.rows import Form, SignalRow
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.scores.labels import Signal, Thinking
 
 MEASURES = {
@@ -30,7 +30,7 @@ MEASURES = {
 }
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Measures both passes that the scores have, raw and calibrated, and the gate on each."""
     data, rows = study.at(), evaluated_rows(study.scores)
     passes: tuple[Thinking, ...] = ("fast", "slow") if data.slow else ("fast",)
@@ -56,7 +56,7 @@ def make(study: Study) -> Outcome:
     note = study.note(f"Maps of the fast pass: {maps}.", "Errors have no interval; labels as in the report.")
     title = "Quality of calibration"
     sheet = Sheet("calibration_quality", title, "signals", shown, tuple(lines), note)
-    return Outcome((sheet,), lambda figure: _reliability(figure, drawn))
+    return ExperimentResult((sheet,), lambda figure: _reliability(figure, drawn))
 
 
 def _measured(row: SignalRow, signal: str) -> dict[str, Number]:

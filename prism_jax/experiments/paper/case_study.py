@@ -9,7 +9,7 @@ import numpy as np
 from prism_jax.evaluation.policies import EvaluationData, least_acceptance
 from prism_jax.experiments.paper.drawing import legend_outside
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 
 MEASURES = {
     "p_need": Measure("p_need", "Calibrated probability that help is needed.", digits=3),
@@ -25,7 +25,7 @@ RULE = (
 WORDS = {True: "offer", False: "silence"}
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Shows the signals, the threshold and the label of the chosen step."""
     data = study.at()
     step = choose(data)
@@ -39,7 +39,7 @@ def make(study: Study) -> Outcome:
     measures = {key: measure for key, measure in MEASURES.items() if data.has_need or key != "p_need"}
     title = f"Case study: {_place(data, step)}"
     sheet = Sheet("case_study", title, "stage", measures, tuple(lines), f"{note} On {study.source}.")
-    return Outcome((sheet,), lambda figure: _draw(figure, data, step))
+    return ExperimentResult((sheet,), lambda figure: _draw(figure, data, step))
 
 
 def choose(data: EvaluationData) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 
 from prism_jax.decision import metrics
 from prism_jax.decision.audbc import audbc, policy_signals
-from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Cells, Interval, interval, rate_intervals
+from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Estimate, mean_interval, rate_intervals
 from prism_jax.evaluation.policies import SLOW_POLICIES, Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper.sheet import Measure, Number
-from prism_jax.experiments.paper.study import Settings
+from prism_jax.experiments.paper.study import IntervalSettings
 from prism_jax.scores.labels import acceptance_weight
 
 RATES = {
@@ -30,13 +30,13 @@ SLOW = {"slow_rate": Measure("slow rate", "Share of all steps on which the slow 
 TOKENS = {"tokens": Measure("tokens", "Mean tokens of both passes per step.")}
 
 
-def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[str, Number]:
+def rates(data: EvaluationData, decided: Decided, settings: IntervalSettings) -> dict[str, Number]:
     """The rates of `RATES` on judged steps; without intervals for soft labels or few streams."""
     offer, gold, weight, streams = _judged(data, decided)
     computed = metrics.rates(metrics.confusion(offer, gold, weight))
     values = {name: float(getattr(computed, name)) for name in RATES}
     defined = [name for name, value in values.items() if not math.isnan(value)]
-    intervals: dict[str, Interval] = {}
+    intervals: dict[str, Estimate] = {}
     if hard(gold) and defined:
         options: dict[str, Any] = {
             "streams": streams,
@@ -45,14 +45,14 @@ def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[st
         }
         intervals = rate_intervals(offer, gold, **options, **settings.keywords())
     return {
-        name: Number(value, float(intervals[name].low), float(intervals[name].high))
-        if name in intervals
-        else Number(value)
+        name: Number(value, *map(float, intervals[name][1:3])) if name in intervals else Number(value)
         for name, value in values.items()
     }
 
 
-def area(data: EvaluationData, policy: str, form: Form, settings: Settings, margin: float | None = None) -> Number:
+def area(
+    data: EvaluationData, policy: str, form: Form, settings: IntervalSettings, margin: float | None = None
+) -> Number:
     """AUDBC of a policy that depends on the cost ratio, NaN where the labels have none.
 
     The policy is one of `policies.answering_to_ratio`, or `slow_on_margin`, for which `slow_only` is margin 1. Without
@@ -86,7 +86,7 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
     return Number(measured.value, measured.low, measured.high)
 
 
-def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
+def cost(data: EvaluationData, decided: Decided, settings: IntervalSettings) -> Number:
     """Mean realised cost on judged steps."""
     judged, between = data.judged, Bounds(0.0, max(data.point.c_fa, data.point.c_fn))
     weight = acceptance_weight(data.steps)[judged]
@@ -94,14 +94,12 @@ def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
 
 
 def mean(
-    values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings, bounds: Bounds = UNBOUNDED
+    values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: IntervalSettings, bounds: Bounds = UNBOUNDED
 ) -> Number:
     """A weighted mean over steps, with its interval over whole streams (numbers from 0)."""
-    sums = [np.bincount(streams, column) for column in (weight * values, weight)]
-    estimate = float(sums[0].sum() / sums[1].sum())
-    cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
-    ends = interval(cells, lambda counts: counts[..., 0] / counts[..., 1], bounds=bounds, **settings.keywords())
-    return Number(estimate, float(ends.low), float(ends.high))
+    totals = [np.bincount(streams, column).sum() for column in (weight * values, weight)]
+    interval = mean_interval(values, streams, weight, bounds=bounds, **settings.keywords())
+    return Number(float(totals[0] / totals[1]), float(interval.low), float(interval.high))
 
 
 def slow_rate(decided: Decided) -> Number:

@@ -15,7 +15,7 @@ from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import heatmaps
 from prism_jax.experiments.paper.inference import MEASURES, numbers
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 
 COSTS = {"1:4": (1.0, 4.0), "1:2": (1.0, 2.0), "1:1": (1.0, 1.0), "1.2:1": (1.2, 1.0)}
 """The paper's pairs C_FA:C_FN."""
@@ -43,7 +43,7 @@ def grid(study: Study) -> Iterator[Cell]:
             yield Cell(costs, margin, point, values | {"audbc": areas[margin]})
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Sweeps both."""
     lines, pairs = [], list(grid(study))
     for cell in pairs:
@@ -63,4 +63,6 @@ def make(study: Study) -> Outcome:
     grids = {title: values for title, values in grids.items() if not math.isnan(float(values.sum()))}
     margins = [f"{margin:g}" for margin in PAPER_MARGINS]
     labels = ("C_FA:C_FN", "margin δ")
-    return Outcome((sheet,), (lambda figure: heatmaps(figure, grids, list(COSTS), margins, labels)) if grids else None)
+    return ExperimentResult(
+        (sheet,), (lambda figure: heatmaps(figure, grids, list(COSTS), margins, labels)) if grids else None
+    )

@@ -9,10 +9,10 @@ from prism_jax.experiments.paper.cost_margin_grid import COSTS
 from prism_jax.experiments.paper.drawing import curves
 from prism_jax.experiments.paper.inference import MEASURES, numbers
 from prism_jax.experiments.paper.sheet import Line, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Sweeps the costs at the study's margin; without a slow pass, on the fast pass alone."""
     lines = []
     policy = "slow_on_margin" if study.at().slow else "dynamic"
@@ -26,4 +26,4 @@ def make(study: Study) -> Outcome:
     sheet = Sheet("cost_sensitivity", "Sensitivity to costs", "C_FA:C_FN", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("recall", "precision", "slow_rate")}
     x = [c_fn / c_fa for c_fa, c_fn in COSTS.values()]
-    return Outcome((sheet,), lambda figure: curves(figure, x, {"ours": lines}, shown, "C_FN / C_FA"))
+    return ExperimentResult((sheet,), lambda figure: curves(figure, x, {"ours": lines}, shown, "C_FN / C_FA"))

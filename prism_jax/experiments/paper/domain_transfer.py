@@ -19,7 +19,7 @@ from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Settings, Subject
+from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, Subject
 from prism_jax.experiments.students import sources
 from prism_jax.runs.store import of_seed
 from prism_jax.scores import Scores
@@ -44,7 +44,7 @@ MEASURES = {
 WITHOUT, WITH = f"trained without {HELD_OUT}", "trained on every domain"
 
 
-def make(subject: Subject) -> Outcome:
+def make(subject: Subject) -> ExperimentResult:
     """Compares a student that never saw the domain with itself elsewhere, and with one that saw it."""
     without, everywhere = (_scores(subject, domains) for domains in (SEEN, tuple(PHRASES)))
     seen = protocol.calibrate(_only(without, SEEN))
@@ -70,7 +70,7 @@ def make(subject: Subject) -> Outcome:
     )
     sheet = Sheet("domain_transfer", "Domain transfer", "signals", MEASURES, lines, note)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
-    return Outcome((sheet,), lambda figure: bars(figure, lines, shown))
+    return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _line(row: _Row, data: EvaluationData, subject: Subject) -> Line:
     return Line(row.name, cells.beside(values, references.DOMAINS.get(row.paper)), row.section)
 
 
-def _numbers(data: EvaluationData, form: Form, settings: Settings) -> dict[str, Number]:
+def _numbers(data: EvaluationData, form: Form, settings: IntervalSettings) -> dict[str, Number]:
     decided = data.decide("dynamic", form)
     values = cells.rates(data, decided, settings)
     values["audbc"] = cells.area(data, "dynamic", form, settings)

@@ -10,7 +10,7 @@ from prism_jax.evaluation.policies import Decided, EvaluationData
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import heatmaps
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Settings, Study
+from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, Study
 from prism_jax.scores.labels import acceptance_weight
 
 MEASURES = {
@@ -24,7 +24,7 @@ SHIFTS = (-0.3, -0.15, 0.0, 0.15, 0.3)
 """The grid of the figure."""
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """The paper's scenarios, around the gate on the calibrated signals of the fast pass."""
     data, lines = study.at(), []
     for temperature, epsilon in drift.PAPER_GRID:
@@ -45,7 +45,7 @@ def make(study: Study) -> Outcome:
     flips = np.array([[100 * _flips(data, temperature, epsilon) for epsilon in SHIFTS] for temperature in TEMPERATURES])
     rows, columns = ([f"{value:g}" for value in axis] for axis in (TEMPERATURES, SHIFTS))
     grids = {"decisions that flip (%)": flips}
-    return Outcome((sheet,), lambda figure: heatmaps(figure, grids, rows, columns, ("T", "ε")))
+    return ExperimentResult((sheet,), lambda figure: heatmaps(figure, grids, rows, columns, ("T", "ε")))
 
 
 def _signals(data: EvaluationData) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +60,7 @@ def _flips(data: EvaluationData, temperature: float, epsilon: float) -> float:
     return float(drift.flip_rate(*_signals(data), data.point.c_fa, data.point.c_fn, temperature, epsilon))
 
 
-def _area(data: EvaluationData, temperature: float, epsilon: float, settings: Settings) -> Number:
+def _area(data: EvaluationData, temperature: float, epsilon: float, settings: IntervalSettings) -> Number:
     """AUDBC of the drifted gate: it ranks steps by p_accept,T + ε, within [0, 1], in place of p_accept.
 
     A step whose p_accept or p_need is 0 stays silent at every cost ratio under any drift, as in `drift.decide`.

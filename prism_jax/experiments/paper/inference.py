@@ -6,13 +6,13 @@ from prism_jax.evaluation.policies import Decided, EvaluationData
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 
 STRATEGIES = {"fast only": "dynamic", "slow only": "slow_only", "slow on margin": "slow_on_margin"}
 MEASURES = {**cells.RATES, **cells.AREA, **cells.COST, **cells.SLOW, **cells.TOKENS}
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Compares the three strategies at the operating point, on calibrated signals."""
     data = study.with_slow()
     lines = tuple(
@@ -25,7 +25,7 @@ def make(study: Study) -> Outcome:
     sheet = Sheet("inference", "Ablation B: inference strategy", "strategy", MEASURES, lines, note)
     last = "cost" if study.scores.tokens_slow is None else "tokens"
     shown = {key: MEASURES[key] for key in ("f1", "audbc", last)}
-    return Outcome((sheet,), lambda figure: bars(figure, lines, shown))
+    return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
 def numbers(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-from prism_jax.decision.uncertainty import Interval
+from prism_jax.decision.uncertainty import Estimate
 from prism_jax.experiments.paper import cells, pools, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.judges.agreements import HUMAN, PairRow, compare_judges
 
 PAIRS = {
@@ -35,7 +34,7 @@ WITHIN = {
 }
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Compares majorities and single judges with the truth, pools with each other, and judges within a pool."""
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     streams = study.trainings.test_streams()
@@ -76,7 +75,7 @@ def make(study: Study) -> Outcome:
             study.note(),
         ),
     )
-    return Outcome(sheets)
+    return ExperimentResult(sheets)
 
 
 def _is_printed(row: PairRow) -> bool:
@@ -91,20 +90,15 @@ def _single(row: PairRow) -> bool:
 def _line(row: PairRow, name: str, section: str) -> Line:
     values: dict[str, Number | str] = {
         "support": Number(float(row.items)),
-        "agreement": _number(row.measures["agreement"]),
-        "kappa": _number(row.measures["kappa"]),
-        "mcc": _number(row.measures["matthews"]),
+        "agreement": Number.of(row.measures["agreement"]),
+        "kappa": Number.of(row.measures["kappa"]),
+        "mcc": Number.of(row.measures["matthews"]),
         "constant": Number(row.constant),
-        "sensitivity": _number(row.sensitivity),
-        "specificity": _number(row.specificity),
+        "sensitivity": Number.of(row.sensitivity),
+        "specificity": Number.of(row.specificity),
     }
     return Line(name, cells.beside(values, references.AGREEMENT.get(name) if section == "offers" else None), section)
 
 
-def _numbers(measures: Mapping[str, Interval]) -> dict[str, Number]:
-    return {name: _number(estimate) for name, estimate in measures.items()}
-
-
-def _number(found: Interval) -> Number:
-    estimate, low, high = (float(value) for value in (found.estimate, found.low, found.high))
-    return Number(estimate) if math.isnan(low) else Number(estimate, low, high)
+def _numbers(measures: Mapping[str, Estimate]) -> dict[str, Number]:
+    return {name: Number.of(estimate) for name, estimate in measures.items()}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from prism_jax.decision.uncertainty import Interval
 from prism_jax.evaluation.policies import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, pools, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.judges.panels import majority
 from prism_jax.judges.robustness import compare_systems
 from prism_jax.streams import Step, Stream
@@ -26,7 +25,7 @@ MEASURES = {
 }
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Scores both systems by each pool's majority and by the truth, with ProactiveBench's own counts."""
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     streams, data = study.trainings.test_streams(), study.at()
@@ -45,9 +44,9 @@ def make(study: Study) -> Outcome:
         seed=study.settings.seed,
     ):
         rates = {name: row.rates[name] for name in ("f1", *_LAST)}
-        first = {name: _number(rate.first) for name, rate in rates.items()}
-        second = {name: _number(rate.second) for name, rate in rates.items()}
-        second["gain"] = _number(rates["f1"].difference)
+        first = {name: Number.of(rate.first) for name, rate in rates.items()}
+        second = {name: Number.of(rate.second) for name, rate in rates.items()}
+        second["gain"] = Number.of(rates["f1"].difference)
         printed = references.ROBUSTNESS[row.panel]
         lines += [
             Line("baseline", cells.beside(first, {"f1": printed["baseline"]}), row.panel),
@@ -59,7 +58,7 @@ def make(study: Study) -> Outcome:
     )
     title = "Two systems under each pool of judges"
     sheet = Sheet("judge_robustness", title, "system", MEASURES, tuple(lines), note, signed=("gain",))
-    return Outcome((sheet,))
+    return ExperimentResult((sheet,))
 
 
 def _offers(data: EvaluationData, decided: Decided) -> dict[tuple[str, int], bool]:
@@ -79,7 +78,3 @@ def deciding(streams: Sequence[Stream], offers: Mapping[tuple[str, int], bool]) 
         dataclasses.replace(stream, steps=tuple(did(stream, number, step) for number, step in enumerate(stream.steps)))
         for stream in map(without_answers, streams)  # an answer to an offer that was not made is no part of a log
     ]
-
-
-def _number(found: Interval) -> Number:
-    return Number(*(float(value) for value in (found.estimate, found.low, found.high)))

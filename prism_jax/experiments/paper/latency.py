@@ -15,7 +15,7 @@ from prism_jax.experiments.paper.cost_margin_grid import COSTS
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.inference import STRATEGIES
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.timing import Timing, timing
 
 SECONDS = {
@@ -37,7 +37,7 @@ WORDS = {
 }
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """The phases, and what each policy of the other tables spends per step."""
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     timed = timing(study.trainings)
@@ -51,14 +51,14 @@ def make(study: Study) -> Outcome:
         Sheet("latency_policies", "Latency by policy", "policy", POLICY, lines, note),
     )
     shown = {key: SECONDS[key] for key in ("mean", "p95")}
-    return Outcome(sheets, lambda figure: bars(figure, lines, shown))
+    return ExperimentResult(sheets, lambda figure: bars(figure, lines, shown))
 
 
-def spent(found: Timing, data: EvaluationData, decided: Decided) -> tuple[Float64[np.ndarray, " n"], np.ndarray]:
+def spent(timing: Timing, data: EvaluationData, decided: Decided) -> tuple[Float64[np.ndarray, " n"], np.ndarray]:
     """Seconds and tokens of a policy at each timed step: the fast pass, and the slow pass where it ran."""
     place = {key: row for row, key in enumerate(zip(data.steps.stream.tolist(), data.steps.step.tolist(), strict=True))}
-    slow = decided.slow[[place[key] for key in found.steps]]
-    fast, thinking = found.phases["fast"], found.phases["slow"]
+    slow = decided.slow[[place[key] for key in timing.steps]]
+    fast, thinking = timing.phases["fast"], timing.phases["slow"]
     return fast.seconds + slow * thinking.seconds, fast.tokens + slow * thinking.tokens
 
 
@@ -69,8 +69,8 @@ def summary(seconds: Float64[np.ndarray, " n"]) -> dict[str, Number]:
     return {name: Number(float(value)) for name, value in zip(names, (seconds.mean(), *percentiles), strict=True)}
 
 
-def _phase(found: Timing, name: str) -> dict[str, Number]:
-    phase = found.phases[name]
+def _phase(timing: Timing, name: str) -> dict[str, Number]:
+    phase = timing.phases[name]
     return {
         "count": Number(float(len(phase.seconds))),
         **summary(phase.seconds),
@@ -78,22 +78,22 @@ def _phase(found: Timing, name: str) -> dict[str, Number]:
     }
 
 
-def _policies(study: Study, found: Timing) -> Iterator[Line]:
+def _policies(study: Study, timing: Timing) -> Iterator[Line]:
     """The strategies of ablation B, the margins of its sweep, and the cost ratios, beside the paper's percentiles."""
     for name, policy in STRATEGIES.items():
-        yield _line(name, study.with_slow(), policy, found, "ablation B", references.INFERENCE[name])
+        yield _line(name, study.with_slow(), policy, timing, "ablation B", references.INFERENCE[name])
     for margin in PAPER_MARGINS:
         data = study.with_slow(dataclasses.replace(study.point, margin=margin))
-        yield _line(f"{margin:g}", data, "slow_on_margin", found, "by margin", references.MARGINS[f"{margin:g}"])
+        yield _line(f"{margin:g}", data, "slow_on_margin", timing, "by margin", references.MARGINS[f"{margin:g}"])
     for costs, (c_fa, c_fn) in COSTS.items():
         data = study.with_slow(dataclasses.replace(study.point, c_fa=c_fa, c_fn=c_fn))
-        yield _line(costs, data, "slow_on_margin", found, "by cost ratio", references.COSTS[costs])
+        yield _line(costs, data, "slow_on_margin", timing, "by cost ratio", references.COSTS[costs])
 
 
 def _line(
-    name: str, data: EvaluationData, policy: str, found: Timing, section: str, printed: Mapping[str, float]
+    name: str, data: EvaluationData, policy: str, timing: Timing, section: str, printed: Mapping[str, float]
 ) -> Line:
     decided = data.decide(policy, "calibrated")
-    seconds, tokens = spent(found, data, decided)
+    seconds, tokens = spent(timing, data, decided)
     row = summary(seconds) | {"slow_rate": cells.slow_rate(decided), "tokens": Number(float(tokens.mean()))}
     return Line(name, cells.beside(row, {"p95": printed["latency"], "tokens": printed["tokens"]}), section)

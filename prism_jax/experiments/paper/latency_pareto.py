@@ -8,7 +8,7 @@ from prism_jax.experiments.paper.latency import SECONDS, spent, summary
 from prism_jax.experiments.paper.pareto import MEASURES as BY_TOKENS
 from prism_jax.experiments.paper.pareto import draw, frontier
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.timing import timing
 
 MEASURES = {
@@ -22,7 +22,7 @@ MEASURES = {
 }
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Every cell of the grid; the frontier is that of mean seconds, as percentiles only show which pass is slower."""
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     measured, rows = timing(study.trainings), []
@@ -37,7 +37,7 @@ def make(study: Study) -> Outcome:
         "The paper draws the 95th percentile; where more than 5 % of the steps think, that is the slow pass's.",
     )
     sheet = Sheet("latency_pareto", "AUDBC against seconds", "costs and margin", MEASURES, lines, note)
-    return Outcome((sheet,), lambda figure: draw(figure, lines, "mean", "mean seconds per step"))
+    return ExperimentResult((sheet,), lambda figure: draw(figure, lines, "mean", "mean seconds per step"))
 
 
 def _line(name: str, numbers: dict[str, Number], efficient: bool) -> Line:

@@ -7,7 +7,7 @@ from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 
 ROWS: dict[str, tuple[str, Form, str]] = {
     "always offers": ("always", "raw", "Offers at every step."),
@@ -25,7 +25,7 @@ ROWS_WITHOUT_NEED: dict[str, tuple[str, Form, str]] = {
 MEASURES = {**cells.RATES, **cells.COST}
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Compares the policies of one agent, and lists the paper's systems below."""
     data = study.at()
     rows = ROWS if data.has_need else ROWS_WITHOUT_NEED
@@ -48,7 +48,7 @@ def make(study: Study) -> Outcome:
     )
     sheet = Sheet("main", "Main comparison", "policy", MEASURES, (*ours, *theirs), note)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
-    return Outcome((sheet,), lambda figure: bars(figure, ours, shown))
+    return ExperimentResult((sheet,), lambda figure: bars(figure, ours, shown))
 
 
 def _line(study: Study, data: EvaluationData, name: str, decided: Decided, meaning: str) -> Line:

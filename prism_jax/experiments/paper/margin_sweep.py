@@ -9,12 +9,12 @@ from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import curves
 from prism_jax.experiments.paper.inference import MEASURES, numbers
 from prism_jax.experiments.paper.sheet import Line, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 
 MARGINS = (*PAPER_MARGINS, 0.2, 0.3, 0.5, 1.0)
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Sweeps the margin at the study's costs, on calibrated signals."""
     study.with_slow()
     lines = []
@@ -31,4 +31,4 @@ def make(study: Study) -> Outcome:
     shown = {key: MEASURES[key] for key in ("audbc", "false_alarm", last)}
     drawn = [line for line in lines if float(line.name) <= 0.5]
     x = [float(line.name) for line in drawn]
-    return Outcome((sheet,), lambda figure: curves(figure, x, {"ours": drawn}, shown, "margin δ"))
+    return ExperimentResult((sheet,), lambda figure: curves(figure, x, {"ours": drawn}, shown, "margin δ"))

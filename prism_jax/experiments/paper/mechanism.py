@@ -8,7 +8,7 @@ from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 
 ROWS: dict[str, tuple[str, Form, str]] = {
     "accept only": ("static", "calibrated", "p_need = 1: offers where p_accept reaches C_FA / (C_FA + C_FN)."),
@@ -20,7 +20,7 @@ ROWS: dict[str, tuple[str, Form, str]] = {
 MEASURES = {**cells.RATES, **cells.AREA, **cells.COST}
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Switches each signal and the calibration off in turn, on the fast pass."""
     data = study.with_need()
     lines = [_line(study, data, name, *row) for name, row in ROWS.items()]
@@ -32,7 +32,7 @@ def make(study: Study) -> Outcome:
     note = study.note(f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, no slow pass.")
     sheet = Sheet("mechanism", "Ablation D: signals and calibration", "gate", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
-    return Outcome((sheet,), lambda figure: bars(figure, lines, shown))
+    return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
 def _line(study: Study, data: EvaluationData, name: str, policy: str, form: Form, meaning: str) -> Line:

@@ -9,25 +9,25 @@ from typing import Any
 from etils import epath
 
 from prism_jax.experiments.paper import drawing
-from prism_jax.experiments.paper.study import Outcome
+from prism_jax.experiments.paper.study import ExperimentResult
 from prism_jax.report.table import Table
 from prism_jax.runtime.files import encode_json, write_files, write_text
 
 
-def write(folder: epath.Path, name: str, outcome: Outcome, facts: Mapping[str, Any]) -> list[str]:
+def write(folder: epath.Path, name: str, result: ExperimentResult, facts: Mapping[str, Any]) -> list[str]:
     """Writes all files of one experiment at once and returns their names; a reader never sees those of two calls mixed.
 
     The folder is created if it does not exist. The name is the stem of the figure, which is left out where matplotlib
-    is not installed, and of the facts, which say in NAME.json what produced the outcome.
+    is not installed, and of the facts, which say in NAME.json what produced the result.
     """
     contents: dict[str, bytes] = {}
-    for stem, table in outcome.tables.items():
+    for stem, table in result.tables.items():
         contents[f"{stem}.csv"] = table.to_csv().encode()
         contents[f"{stem}.md"] = table.to_markdown().encode()
         contents[f"{stem}.tex"] = table.to_latex().encode()
-    contents |= {f"{sheet.name}.csv": sheet.to_csv().encode() for sheet in outcome.sheets}
-    if outcome.draw is not None and drawing.can_draw():
-        contents |= {f"{name}.{suffix}": content for suffix, content in drawing.save(outcome.draw).items()}
+    contents |= {f"{sheet.name}.csv": sheet.to_csv().encode() for sheet in result.sheets}
+    if result.draw is not None and drawing.can_draw():
+        contents |= {f"{name}.{suffix}": content for suffix, content in drawing.save(result.draw).items()}
     contents[f"{name}.json"] = encode_json({"experiment": name, **facts, "files": sorted(contents)})
     folder.mkdir(parents=True, exist_ok=True)
     paths: dict[str | os.PathLike[str], bytes] = {folder / file: content for file, content in contents.items()}
@@ -38,10 +38,9 @@ def write(folder: epath.Path, name: str, outcome: Outcome, facts: Mapping[str, A
 PAGE = "tables.md"
 
 
-def write_page(folder: epath.Path, outcomes: Mapping[str, Outcome]) -> None:
+def write_page(folder: epath.Path, results: Mapping[str, ExperimentResult]) -> None:
     """Writes the tables of several experiments as one page of Markdown, `PAGE`, under the name of each."""
     parts = [
-        f"## {name}\n\n" + "\n".join(map(Table.to_markdown, outcome.tables.values()))
-        for name, outcome in outcomes.items()
+        f"## {name}\n\n" + "\n".join(map(Table.to_markdown, result.tables.values())) for name, result in results.items()
     ]
     write_text(folder / PAGE, "\n".join(parts))

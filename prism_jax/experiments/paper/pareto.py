@@ -9,7 +9,7 @@ from prism_jax.experiments.paper import cells
 from prism_jax.experiments.paper.cost_margin_grid import Cell, grid
 from prism_jax.experiments.paper.drawing import legend_outside
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, SkippedError, Study
+from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
 
 MEASURES = {
     **cells.TOKENS,
@@ -21,7 +21,7 @@ MEASURES = {
 }
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """AUDBC against mean tokens per step, which a scores file has, in place of the paper's latency."""
     if study.scores.tokens_fast is None or study.scores.tokens_slow is None:
         missing = "tokens_fast" if study.scores.tokens_fast is None else "tokens_slow"
@@ -31,7 +31,7 @@ def make(study: Study) -> Outcome:
     lines = tuple(_line(cell, mark) for cell, mark in zip(pairs, efficient, strict=True))
     note = study.note("Rows are C_FA:C_FN and the margin.", "The paper draws latency in place of tokens.")
     sheet = Sheet("pareto", "AUDBC against tokens", "costs and margin", MEASURES, lines, note)
-    return Outcome((sheet,), lambda figure: draw(figure, lines, "tokens", "tokens per step"))
+    return ExperimentResult((sheet,), lambda figure: draw(figure, lines, "tokens", "tokens per step"))
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:

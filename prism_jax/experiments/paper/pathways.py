@@ -8,7 +8,7 @@ from prism_jax.experiments import training_pathways
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
-from prism_jax.experiments.paper.study import Outcome, Subject
+from prism_jax.experiments.paper.study import ExperimentResult, Subject
 from prism_jax.runs.store import of_seed
 
 NAMES = {
@@ -22,7 +22,7 @@ SECTIONS = {"raw": "raw signals", "calibrated": "calibrated signals"}
 MEASURES = {**cells.RATES, **cells.AREA, **cells.COST}
 
 
-def make(subject: Subject) -> Outcome:
+def make(subject: Subject) -> ExperimentResult:
     """Compares the gate on the fast pass of each student; the paper's numbers stand beside calibrated signals."""
     trainings = subject.trainings
     config, prepared = of_seed(trainings.recipes.pathways, trainings.seed), {}
@@ -46,4 +46,4 @@ def make(subject: Subject) -> Outcome:
     )
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
-    return Outcome((sheet,), lambda figure: bars(figure, lines, shown))
+    return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))

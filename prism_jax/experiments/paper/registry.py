@@ -1,8 +1,9 @@
 """Every experiment by name: the paper's tables, which share trainings and which `all` makes, and the studies.
 
-To add a table, write a module beside this one with a function `make` of what it is made of, which returns an `Outcome`,
-and list it in `EXPERIMENTS`; docs/paper.md gets a row. To add a study, write `prism_jax/experiments/NAME.py`
-with `define_flags` and `main`, which returns or yields its tables, and list it in `STUDIES`.
+To add a table, write a module beside this one with a function `make` of what it is made of, which returns an
+`ExperimentResult`, and list it in `EXPERIMENTS`; docs/paper.md gets a row. To add a study, write
+`prism_jax/experiments/NAME.py` with `define_flags` and `main`, which returns or yields its tables, and list it in
+`STUDIES`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Literal
 
-from prism_jax.experiments.paper.study import Outcome
+from prism_jax.experiments.paper.study import ExperimentResult
 
 Of = Literal["scores", "student", "trainings"]
 """What `make` is called with: the `Study` of any scores, that of a student trained here, or trainings (`Subject`)."""
@@ -100,14 +101,9 @@ STUDIES: dict[str, Study] = {
 }
 
 
-def function(name: str) -> Callable[[Any], Outcome]:
+def function(name: str) -> Callable[[Any], ExperimentResult]:
     """The function that makes an experiment."""
     return importlib.import_module(f"prism_jax.experiments.paper.{name}").make
-
-
-def made_of(*subjects: Of) -> tuple[str, ...]:
-    """The names of the experiments that are made of some subjects."""
-    return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.of in subjects)
 
 
 def chosen(name: str) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
-from prism_jax.experiments.intervals import MeanInterval
+from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.experiments.paper import drawing, outputs
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Settings, SkippedError, Study, Subject
+from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Study, Subject
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.report.tables import ALONE
@@ -25,16 +25,16 @@ from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import ScoresError, located, read_scores
 
 
-def merged(outcomes: Sequence[Outcome]) -> Outcome:
-    """The outcome of an experiment over its seeds; that of one seed stays as it is.
+def merged(results: Sequence[ExperimentResult]) -> ExperimentResult:
+    """The result of an experiment over its seeds; that of one seed stays as it is.
 
     Rows that a seed lacks are left out, and so are measures without a mean, such as p-values. A number that is
     undefined in one seed is undefined. The figure is that of the first seed.
     """
-    first = outcomes[0]
-    if len(outcomes) == 1:
+    first = results[0]
+    if len(results) == 1:
         return first
-    by_name = [{sheet.name: sheet for sheet in outcome.sheets} for outcome in outcomes]
+    by_name = [{sheet.name: sheet for sheet in result.sheets} for result in results]
     sheets = (_sheet([of_seed[sheet.name] for of_seed in by_name]) for sheet in first.sheets)
     return dataclasses.replace(first, sheets=tuple(sheets))
 
@@ -69,19 +69,18 @@ def _cell(cells: Iterable[Number | str]) -> Number | str:
         return Number(paper=paper)
     if np.ptp(values) == 0:
         return Number(float(values[0]), float(values[0]), float(values[0]), paper)
-    mean = MeanInterval.of(values)
-    return Number(mean.mean, mean.low, mean.high, paper)
+    return Number.of(mean_over_seeds(values), paper)
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
+class Inputs:
     """What a call gives to its experiments: the scores of a file, or trainings."""
 
     scores: str | None = None  # scores file, .parquet or .jsonl (docs/scores.md); None to train
     trainings: tuple[Trainings, ...] = ()  # the trainings of each seed
     # costs and margin of tables that do not vary them
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
-    settings: Settings = dataclasses.field(default_factory=Settings)
+    settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
 
     @functools.cached_property
     def studies(self) -> tuple[Study, ...]:
@@ -128,7 +127,7 @@ class Given:
         return Study(scores, protocol.calibrate(scores), source, self.point, self.settings, trainings)
 
 
-def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
+def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> list[str]:
     """Makes experiments, prints their tables, writes their files, and returns the names of those that were made.
 
     An experiment that cannot run is skipped, with one line that says why; the others are unaffected. Several are also
@@ -136,21 +135,21 @@ def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
 
     Raises:
       SkippedError: if the only experiment was skipped.
-      ValueError, OSError, RuntimeError: as `Given.studies`.
+      ValueError, OSError, RuntimeError: as `Inputs.studies`.
     """
-    made: dict[str, Outcome] = {}
+    made: dict[str, ExperimentResult] = {}
     for name in names:
         try:
-            outcome = _make(name, given)
+            result = _make(name, inputs)
         except SkippedError as error:
             if len(names) == 1:
                 raise SkippedError(f"{name}: {error}") from None
             print(f"skipped {name}: {error}")
             continue
-        files = outputs.write(folder, name, outcome, {**given.facts, "made": provenance()})
-        print_all(list(outcome.tables.values()))
+        files = outputs.write(folder, name, result, {**inputs.facts, "made": provenance()})
+        print_all(list(result.tables.values()))
         print(f"{name}: {len(files)} files in {folder}\n", flush=True)
-        made[name] = outcome
+        made[name] = result
     if len(made) > 1:
         outputs.write_page(folder, made)
     if made and not drawing.can_draw():
@@ -158,19 +157,19 @@ def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
     return list(made)
 
 
-def _make(name: str, given: Given) -> Outcome:
+def _make(name: str, inputs: Inputs) -> ExperimentResult:
     """One experiment over all seeds."""
     experiment = EXPERIMENTS[name]
-    if experiment.of != "scores" and given.scores is not None:
+    if experiment.of != "scores" and inputs.scores is not None:
         raise SkippedError("it needs trainings, which a call with --scores does not make")
-    subjects = given.subjects if experiment.of == "trainings" else given.studies
+    subjects = inputs.subjects if experiment.of == "trainings" else inputs.studies
     chosen = subjects[:1] if experiment.one_seed else subjects
-    outcome = merged([function(name)(subject) for subject in chosen])
-    alone = given.scores is not None and not given.studies[0].scores.has_need
-    return _titled(outcome) if alone else outcome
+    result = merged([function(name)(subject) for subject in chosen])
+    alone = inputs.scores is not None and not inputs.studies[0].scores.has_need
+    return _titled(result) if alone else result
 
 
-def _titled(outcome: Outcome) -> Outcome:
-    """The outcome with titles that say that p_accept alone was evaluated."""
-    sheets = tuple(dataclasses.replace(sheet, title=f"{sheet.title}, {ALONE}") for sheet in outcome.sheets)
-    return dataclasses.replace(outcome, sheets=sheets)
+def _titled(result: ExperimentResult) -> ExperimentResult:
+    """The result with titles that say that p_accept alone was evaluated."""
+    sheets = tuple(dataclasses.replace(sheet, title=f"{sheet.title}, {ALONE}") for sheet in result.sheets)
+    return dataclasses.replace(result, sheets=sheets)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 import itertools
 import math
 from collections.abc import Mapping
 
+from prism_jax.decision.uncertainty import Estimate
+from prism_jax.report.numbers import DASH, number, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import DASH, number
 
 NOT_REPRODUCIBLE = "not reproducible without the 8B weights and the paper's judges"
 """What stands beside every number of the paper."""
@@ -28,6 +30,12 @@ class Number:
     high: float = math.nan  # upper end
     paper: float = math.nan  # the number that the paper prints at this place
 
+    @classmethod
+    def of(cls, estimate: Estimate, paper: float = math.nan) -> Number:
+        """An estimate as a number of a sheet."""
+        value, low, high = map(float, estimate[:3])
+        return cls(value, low, high, paper)
+
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
@@ -41,8 +49,7 @@ class Measure:
 
     def show(self, value: float, *, sign: bool = False) -> str:
         """Formats one value for the table, with a sign where differences need it."""
-        text = number(100 * value if self.unit == "%" else value, self.digits)
-        return f"+{text}" if sign and value > 0 else text
+        return number(100 * value if self.unit == "%" else value, self.digits, sign=sign)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,11 +124,9 @@ class Sheet:
             if isinstance(cell, str):
                 shown.append(cell)
                 cell = Number()
-            elif math.isnan(cell.low):
-                shown.append(measure.show(cell.value, sign=signed))
             else:
-                value, low, high = (measure.show(end, sign=signed) for end in (cell.value, cell.low, cell.high))
-                shown.append(f"{value} [{low}, {high}]")
+                form = functools.partial(measure.show, sign=signed)
+                shown.append(show_estimate(Estimate(cell.value, cell.low, cell.high), form=form))
             if self._has(key, "paper"):
                 shown.append(DASH if math.isnan(cell.paper) else measure.show(cell.paper, sign=signed))
         return tuple(shown)

@@ -13,7 +13,7 @@ from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, SkippedError, Study
+from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
 from prism_jax.scores.labels import acceptance_weight
 
 BOUND = 0.02
@@ -55,7 +55,7 @@ PAIRS = (
 )
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Tests every pair whose policies the scores allow."""
     data = study.at()
     units = int(data.judged_units.max()) + 1
@@ -86,7 +86,7 @@ def make(study: Study) -> Outcome:
         Sheet("significance_mcnemar", title, "pair", COUNTS, tuple(counts), f"On {study.source}."),
     )
     ours = [line for line in lines if line.section and not line.section.startswith("the paper")]
-    return Outcome(sheets, lambda figure: bars(figure, ours, {"difference": MEASURES["difference"]}))
+    return ExperimentResult(sheets, lambda figure: bars(figure, ours, {"difference": MEASURES["difference"]}))
 
 
 def _labels(data: EvaluationData, first: Decided, second: Decided) -> tuple[np.ndarray, np.ndarray | None]:
@@ -118,13 +118,11 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
         difference = differences[name]
         error = float(difference.standard_error)
         equivalence = (
-            tost(float(difference.estimate), error, -BOUND, BOUND, difference.units - 1).p_value
-            if error > 0
-            else math.nan
+            tost(float(difference.value), error, -BOUND, BOUND, difference.units - 1).p_value if error > 0 else math.nan
         )
         row = {
             **{key: Number(rates[name].value) for key, rates in zip(("first", "second"), both, strict=True)},
-            "difference": Number(*(float(value) for value in (difference.estimate, difference.low, difference.high))),
+            "difference": Number.of(difference),
             "p_value": Number(p_values[name]),
             "p_equivalence": Number(equivalence),
         }

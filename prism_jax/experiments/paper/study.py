@@ -26,8 +26,8 @@ class SkippedError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """Settings of all intervals."""
+class IntervalSettings:
+    """IntervalSettings of all intervals."""
 
     resamples: int = 2000  # number of bootstrap resamples of whole streams, or of whole people (`EvaluationData.unit`)
     seed: int = 0  # seed of the resamples
@@ -59,7 +59,7 @@ class Subject:
 
     trainings: Trainings  # of one seed
     point: OperatingPoint = PAPER
-    settings: Settings = dataclasses.field(default_factory=Settings)
+    settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
 
     def note(self, *sentences: str, data: Collection[EvaluationData]) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
@@ -74,7 +74,7 @@ class Study:
     fits: Calibration
     source: str  # words for where the scores come from
     point: OperatingPoint = PAPER  # costs and margin of tables that do not vary them
-    settings: Settings = dataclasses.field(default_factory=Settings)
+    settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
     trainings: Trainings | None = None  # those that the scores are of; None for scores of a file
 
     def at(self, point: OperatingPoint | None = None) -> EvaluationData:
@@ -105,16 +105,16 @@ class Study:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class ExperimentResult:
     """What an experiment made."""
 
     sheets: tuple[Sheet, ...] = ()  # its tables; the name of each is the stem of its files
     # draws its figure on an empty `matplotlib.figure.Figure`; None without a figure
     draw: Callable[[Any], None] | None = None
     # tables of a study that makes its own, by the stem of their files
-    others: Mapping[str, Table] = dataclasses.field(default_factory=dict)
+    study_tables: Mapping[str, Table] = dataclasses.field(default_factory=dict)
 
     @property
     def tables(self) -> dict[str, Table]:
         """All tables by the stem of their files."""
-        return {**{sheet.name: sheet.table() for sheet in self.sheets}, **self.others}
+        return {**{sheet.name: sheet.table() for sheet in self.sheets}, **self.study_tables}

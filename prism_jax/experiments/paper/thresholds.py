@@ -8,7 +8,7 @@ from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 
 NAMES = {"fixed": "fixed τ", "static": "static cost τ", "dynamic": "dynamic τ(p_need)"}
 SECTIONS = {"raw": "raw signals", "calibrated": "calibrated signals"}
@@ -16,7 +16,7 @@ UNTRAINED = "untrained student, "
 MEASURES = {**cells.RATES, **cells.COST}
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Compares the three rules, on a student that was trained here also before its training.
 
     The paper's numbers stand beside raw signals, as it uses no calibration here, and of the untrained student where
@@ -34,7 +34,7 @@ def make(study: Study) -> Outcome:
     )
     sheet = Sheet("thresholds", "Ablation A: thresholds", "threshold", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
-    return Outcome((sheet,), lambda figure: bars(figure, lines, shown))
+    return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
 def _lines(study: Study, data: EvaluationData, form: Form, whose: str = "", *, paper: bool) -> list[Line]:

@@ -1,0 +1,56 @@
+"""Intervals of weighted means whose rows depend on each other within a unit, such as a stream or a person."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Num, Shaped
+
+from prism_jax.decision.uncertainty.bootstrap import Cells, Estimate, interval
+from prism_jax.decision.uncertainty.jackknife import UNBOUNDED, Bounds
+
+
+def mean_interval(
+    values: Num[np.ndarray, "*values rows"],
+    units: Shaped[np.ndarray, " rows"],
+    weight: Num[np.ndarray, " rows"] | None = None,
+    *,
+    bounds: Bounds = UNBOUNDED,
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Estimate:
+    """The weighted mean of values over rows, with its interval over units.
+
+    Args:
+      values: One value per row, or several, whose means vary together.
+      units: The independent unit of each row, of any sortable kind.
+      weight: Importance of each row, at least 0; None is 1 everywhere.
+      bounds: Smallest and largest possible mean, or of each of the values.
+      level: Nominal coverage, in (0, 1).
+      resamples: Number of resamples, drawn for more than `MOST_UNITS` units.
+      seed: Seed of the resamples.
+
+    Returns:
+      The mean in the unit of the values; arrays [values] for several values.
+
+    Raises:
+      ValueError: as `uncertainty.interval`.
+
+    Examples:
+      >>> cost, stream = np.array([0.0, 1.0, 0.0, 2.0, 1.0, 0.0]), np.array([0, 0, 1, 2, 3, 4])
+      >>> mean = mean_interval(cost, stream)
+      >>> round(float(mean.value), 3), bool(mean.low < mean.value < mean.high)
+      (0.667, True)
+    """
+    unit = np.unique(units, return_inverse=True)[1]
+    weight = np.ones(len(unit)) if weight is None else weight
+    columns = [np.bincount(unit, row * weight) for row in np.atleast_2d(values)]
+    means = interval(
+        Cells.of_units(np.stack([*columns, np.bincount(unit, weight)], axis=1)),
+        lambda totals: totals[..., :-1] / totals[..., -1:],
+        bounds=bounds,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+    )
+    return means if values.ndim > 1 else Estimate(*(field[0] for field in means))
