@@ -29,6 +29,7 @@ from prism_jax.acceptance.own_score import (
     sentences,
 )
 from prism_jax.acceptance.study import MEANINGS, Study, study
+from prism_jax.decision import gate
 from prism_jax.decision.uncertainty import Bounds, Cells, interval
 from prism_jax.evaluation.intervals import known
 from prism_jax.report.table import Column, Row, Section, Table, print_all
@@ -163,7 +164,7 @@ def gate_costs(
     offers = {"always": np.ones(len(y), bool), "never": np.zeros(len(y), bool)}
     for name in names:
         p = found.predictions[name]
-        offers[name] = ((1 - p) * c_fa <= p * c_fn) & (p > 0)
+        offers[name] = gate.intervene_unchecked(p, p, c_fa, c_fn)
     costs = np.stack([np.where(offer, c_fa * (1 - y), c_fn * y) for offer in offers.values()])
     total = costs @ weight
     better = int(np.argmin(total[:2]))

@@ -101,7 +101,7 @@ def predict_votes(votes: Votes) -> Predicted:
     for stream in np.unique(votes.stream):
         inside = votes.stream == stream
         platt = fit_platt(votes.p[~inside], votes.accepted[~inside])
-        scaled = platt.scale * log_odds + platt.bias
+        scaled = platt.of_log_odds(log_odds)
         population = fit_population(
             scaled, votes.accepted, votes.person, counted=~inside, places=places, calibrated=True
         )

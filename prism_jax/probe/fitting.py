@@ -20,9 +20,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from scipy import special
 
+from prism_jax.decision.calibration import Platt
 from prism_jax.probe.config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.probe.labels import Labels, accept_labels, given_accept, joined, need_labels
-from prism_jax.probe.logistic import Linear, Platt, fit, fit_platt
+from prism_jax.probe.logistic import Linear, fit, fit_platt_with_ridge
 from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.states_fit import fit_states
 from prism_jax.probe.words import Described, Steps
@@ -79,9 +80,9 @@ class Probe:
     ) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " offers"]]:
         """`predict` of some steps alone, from what was read of them."""
         z = self.acceptance.log_odds(words, states)
-        from_offers = self.need(words.largest(z))
+        from_offers = self.need.of_log_odds(words.largest(z))
         from_words = self.words.log_odds(words.need_columns(self.acceptance.idf))
-        return special.expit((from_offers + from_words) / 2), special.expit(self.accept(z))
+        return special.expit((from_offers + from_words) / 2), special.expit(self.accept.of_log_odds(z))
 
 
 def fit_probe(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) -> Probe:
@@ -171,4 +172,4 @@ def _platt(signal: str, z: Sequence[Float[np.ndarray, " _"]], labels: Sequence[L
     known = ~np.isnan(y)
     if not known.any():
         raise ValueError(f"{signal}: found no label on the training streams, expected some")
-    return fit_platt(np.concatenate(z)[known], y[known], weight[known])
+    return fit_platt_with_ridge(np.concatenate(z)[known], y[known], weight[known])

@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from scipy import special
 
+from prism_jax.decision.calibration import Platt
+
 STREAM_RIDGE = 0.5
 """Ridge of the streams' intercepts."""
 PLATT_RIDGE = 1e-3
@@ -76,22 +78,15 @@ def fit(
     return Linear(mean, scale, theta[1 : 1 + x.shape[1]], float(theta[0]))
 
 
-@dataclasses.dataclass(frozen=True)
-class Platt:
-    """The map z → a + b · z of log-odds."""
+def fit_platt_with_ridge(
+    z: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
+) -> Platt:
+    """Fits the map of least weighted cross-entropy from log-odds to labels in [0, 1].
 
-    a: float
-    b: float
-
-    def __call__(self, z: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Maps log-odds."""
-        return self.a + self.b * z
-
-
-def fit_platt(z: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Platt:
-    """Fits the map of least weighted cross-entropy from log-odds to labels in [0, 1]."""
+    `calibration.fit_platt` smooths the labels instead of having a ridge, so its numbers are others.
+    """
     theta = _minimise(np.stack([np.ones_like(z), z], axis=1), y, weight, np.full(2, PLATT_RIDGE))
-    return Platt(float(theta[0]), float(theta[1]))
+    return Platt(scale=float(theta[1]), bias=float(theta[0]))
 
 
 def _minimise(
@@ -100,7 +95,11 @@ def _minimise(
     weight: Float[np.ndarray, " n"],
     penalty: Float[np.ndarray, " d"],
 ) -> Float[np.ndarray, " d"]:
-    """Newton's method; a step along which the convex loss would rise is halved."""
+    """Newton's method; a step along which the convex loss would rise is halved.
+
+    `acceptance.context.regress`, `calibration.fit_platt` and scikit-learn in `teacher.text_fit` minimise such losses
+    too, but start, solve and stop in other ways, so that their results differ in the last digits.
+    """
 
     def loss(theta: np.ndarray) -> float:
         z = design @ theta

@@ -16,6 +16,7 @@ import markupsafe
 import numpy as np
 from jaxtyping import Float64, Int
 
+from prism_jax.decision import arrays
 from prism_jax.evaluation.surfaces import Exploration, Table
 from prism_jax.report.timeline import clock, cut, event_of
 from prism_jax.runtime.shown_text import visible
@@ -116,7 +117,7 @@ def _table(table: Table, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
 
 def _rows(found: Exploration, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
     """Signals, labels and groups of the steps that are in the page."""
-    signals = [signal[rows] for signal in found.signals]
+    signals = [signal[rows] for signals in found.passes for signal in signals]
     labels = (found.y_need, found.y_accept[0], found.y_accept[-1], np.where(found.y_best == 1, 1, 0))
     code = sum(np.where(np.isnan(label), 2, label)[rows] * 3**place for place, label in enumerate(labels))
     return {
@@ -155,8 +156,7 @@ def _streams(
 
 def _log_odds(p: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
     """Log-odds as `calibration.apply_temperature` computes them; 0 where p is 0 or 1, which no temperature changes."""
-    inside = np.where((p == 0) | (p == 1), 0.5, p)
-    return np.log(inside) - np.log1p(-inside)
+    return arrays.log_odds(np.where((p == 0) | (p == 1), 0.5, p))
 
 
 def _bytes(values: Float64[np.ndarray, " rows"]) -> str:

@@ -36,8 +36,8 @@ GATE = (
     Fault(
         "score-divides-by-need",
         "decision/gate.py",
-        "xp.log1p(-inside) + xp.log(xp.where(silent, 1.0, p_need))",
-        "xp.log1p(-inside) - xp.log(xp.where(silent, 1.0, p_need))",
+        "arrays.log_odds(inside) + xp.log(xp.where(silent, 1.0, p_need))",
+        "arrays.log_odds(inside) - xp.log(xp.where(silent, 1.0, p_need))",
         "The gate's scalar rises where help is needed less.",
         ("decision/test_gate.py",),
         vital=True,
@@ -45,7 +45,7 @@ GATE = (
     Fault(
         "critical-ratio-without-need",
         "decision/gate.py",
-        "xp.inf, (1 - p_accept) / xp.where(beyond, 1.0, both))[()]",
+        "xp.inf, (1 - p_accept) / xp.where(beyond, 1.0, p_both))[()]",
         "xp.inf, (1 - p_accept) / xp.where(beyond, 1.0, p_accept))[()]",
         "Sweeps over cost ratios offer where p_accept alone is high, whatever the need.",
         ("decision/test_gate.py", "decision/test_curves.py"),
@@ -249,8 +249,8 @@ SURFACES = (
     Fault(
         "slow-range-of-the-lower-end",
         "decision/costs/sweep.py",
-        "high, low = signals.p_accept_fast + margin, signals.p_accept_fast - margin",
-        "high, low = signals.p_accept_fast + margin, signals.p_accept_fast",
+        "high, low = signals.fast.accept + margin, signals.fast.accept - margin",
+        "high, low = signals.fast.accept + margin, signals.fast.accept",
         "Areas with a slow margin trust the fast pass on one side of the threshold.",
         ("decision/test_audbc.py", "decision/test_curves.py"),
         vital=True,
@@ -1486,7 +1486,7 @@ AGENT = (
     ),
     Fault(
         "later-of-equal-candidates",
-        "policy/signals.py",
+        "agent/signals.py",
         "best = 0 if size == 1 else max(range(size), key=raw.__getitem__)",
         "best = 0 if size == 1 else max(reversed(range(size)), key=raw.__getitem__)",
         "Among equal candidates the agent offers another one than was evaluated.",
@@ -1494,7 +1494,7 @@ AGENT = (
     ),
     Fault(
         "one-temperature-for-both-slots",
-        "policy/signals.py",
+        "agent/signals.py",
         "temperature[:count] = need_map.temperature",
         "temperature[:count] = accept_map.temperature",
         "The agent calibrates p_need with the temperature of p_accept.",
@@ -1609,15 +1609,15 @@ AGENT = (
     ),
     Fault(
         "changed-export-passes",
-        "policy/exported.py",
+        "gate.py",
         'if digests.get("prism.json") != actual:',
         'if "prism.json" not in digests:',
         "Costs or temperatures that were changed after the export are deployed.",
-        ("policy/test_exported.py",),
+        ("agent/test_exported.py", "test_gate_object.py"),
     ),
     Fault(
         "optimism-raises-the-threshold",
-        "policy/personal.py",
+        "agent/personal.py",
         "math.log(threshold) - math.log1p(-threshold) - bonus",
         "math.log(threshold) - math.log1p(-threshold) + bonus",
         "The recorded threshold moves against the decision.",
@@ -1637,15 +1637,15 @@ AGENT = (
 PEOPLE = (
     Fault(
         "alarm-on-the-content-alone",
-        "policy/people.py",
-        "alarm.update(np.array(person.alarm), stated.p_accept, y, threshold)",
-        "alarm.update(np.array(person.alarm), stated.content, y, threshold)",
+        "agent/people.py",
+        "alarm.update(np.array(person.alarm), prediction.p_accept, y, threshold)",
+        "alarm.update(np.array(person.alarm), prediction.content, y, threshold)",
         "The alarm watches another probability than the one that was stated.",
         ("policy/test_people.py",),
     ),
     Fault(
         "newest-offer-is-watched",
-        "policy/people.py",
+        "agent/people.py",
         "self._watched.setdefault(person, offer)",
         "self._watched[person] = offer",
         "Offers made before an answer change which answer the alarm counts.",
@@ -2072,9 +2072,9 @@ TABLES = (
 RECIPES = (
     Fault(
         "log-gate-with-swapped-costs",
-        "recipes/acceptance_log.py",
-        "((1 - p) * c_fa <= p * c_fn) & (p > 0)",
-        "((1 - p) * c_fn <= p * c_fa) & (p > 0)",
+        "acceptance/log_evaluation.py",
+        "gate.intervene_unchecked(p, p, c_fa, c_fn)",
+        "gate.intervene_unchecked(p, p, c_fn, c_fa)",
         "The gate on a user's own log decides at the inverse cost ratio.",
         ("test_acceptance_log.py",),
         vital=True,
