@@ -213,7 +213,7 @@ class Gate:
         tree = read_object(file, SOURCE, GateError)
         try:
             if file.name == "prism.json":
-                check_export(file, GateError)
+                check_prism_json(file, GateError)
                 tree = {**_signals(tree["calibration"]), **tree["decision"], "need_target": tree.get("need_target")}
             elif file.name == "calibration.json":
                 tree = {**_signals(tree), **_decision_beside(file), "need_target": tree.get("need_target")}
@@ -282,7 +282,7 @@ def _check_keys(tree: Mapping[str, Any]) -> None:
             raise KeyError(key)
 
 
-def check_export(path: epath.Path, error: type[ValueError], expect_digest: str | None = None) -> str:
+def check_prism_json(path: epath.Path, error: type[ValueError], expect_digest: str | None = None) -> str:
     """Checks that prism.json is the one that was exported, because it decides what is offered.
 
     Returns the SHA-256 of the list of digests. Raises `error` naming the file if it was changed.

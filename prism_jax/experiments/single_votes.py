@@ -30,7 +30,7 @@ from prism_jax.experiments.probe import measure, score_probe
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Belief, Population, fit_population, optimism, predict, prequential, update
-from prism_jax.probe.config import FitConfig, StatesConfig
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units, percent
 from prism_jax.runtime import command

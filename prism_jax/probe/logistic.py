@@ -10,9 +10,10 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float, Shaped
-from scipy import special
+from scipy import linalg, special
 
 from prism_jax.decision.calibration import Platt
+from prism_jax.probe.probe_config import StatesConfig
 
 STREAM_RIDGE = 0.5
 """Ridge of the streams' intercepts."""
@@ -76,6 +77,38 @@ def fit(
     penalty = np.concatenate([[0.0], np.full(x.shape[1], ridge), np.full(own.shape[1], STREAM_RIDGE)])
     theta = _minimise(design, y, weight, penalty)
     return Linear(mean, scale, theta[1 : 1 + x.shape[1]], float(theta[0]))
+
+
+def fit_states(
+    x: Float[np.ndarray, "n width"],
+    y: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    stream: Shaped[np.ndarray, " n"],
+    config: StatesConfig,
+) -> Linear:
+    """Fits a regression on the first principal components of standardised columns.
+
+    The result is one weight per column: a component is a linear function of the columns, and the log-odds one of the
+    components. Errors are those of `logistic.fit`.
+    """
+    x = np.asarray(x, np.float64)
+    mean, scale = moments(x)
+    z = standardise(x, mean, scale)
+    directions = _components(z, config.components)
+    fitted = fit(z @ directions, y, weight, stream, config.ridge)
+    per_component = fitted.weight / fitted.scale
+    return Linear(mean, scale, directions @ per_component, fitted.intercept - float(per_component @ fitted.mean))
+
+
+def _components(z: Float[np.ndarray, "n width"], count: int) -> Float[np.ndarray, "width k"]:
+    """The first principal directions, of unit length; fewer than `count` where the rank is lower."""
+    n, width = z.shape
+    gram = z @ z.T if n < width else z.T @ z
+    size = len(gram)
+    value, vector = linalg.eigh(gram, subset_by_index=(max(0, size - count), size - 1))
+    vector = vector[:, value > 1e-9 * max(value.max(), 1e-30)]
+    directions = z.T @ vector if n < width else vector
+    return directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-30)
 
 
 def fit_platt_with_ridge(

@@ -21,10 +21,10 @@ from absl import logging
 from etils import epath
 
 from prism_jax.decision.calibration import Platt
-from prism_jax.probe.config import NeedTarget
 from prism_jax.probe.fitting import Acceptance, Probe
 from prism_jax.probe.logistic import Linear
 from prism_jax.probe.ngrams import Idf
+from prism_jax.probe.probe_config import NeedTarget
 from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
 from prism_jax.runtime.digests import NAME, read_digests, write_digests

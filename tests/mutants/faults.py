@@ -1732,7 +1732,7 @@ PROBE = (
     ),
     Fault(
         "probe-without-propensities",
-        "probe/labels.py",
+        "probe/fitting.py",
         "[1 / max(offer.propensity or 1.0, LEAST_PROPENSITY) for offer in offers]",
         "[1.0 for offer in offers]",
         "The probe learns the offers that the log made, not all.",
