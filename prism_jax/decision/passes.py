@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from prism_jax.decision.arrays import Reals
-
 __all__ = ["Pass", "Signals"]
 
 
 class Pass(NamedTuple):
     """What one pass says of each step: probabilities, or their log-odds where a function asks for these.
 
+    Numbers or arrays, whose kind and shape each function states (`arrays.Reals`).
+
     Attributes:
       need: That help is needed.
       accept: That an offer would be accepted.
     """
 
-    need: Reals
-    accept: Reals
+    need: Any
+    accept: Any
 
 
 class Signals(NamedTuple):

@@ -102,7 +102,7 @@ def test_need_is_the_mean_of_two_log_odds():
     z = probe.acceptance.log_odds(seen.words, seen.states)
     largest = [z[seen.words.step == number].max() for number in range(len(TEST[0].steps))]
     from_words = probe.words.log_odds(seen.words.need_columns(probe.acceptance.idf))
-    expected = special.expit((probe.need(np.array(largest)) + from_words) / 2)
+    expected = special.expit((probe.need.of_log_odds(np.array(largest)) + from_words) / 2)
     np.testing.assert_allclose(probe.predict(seen)[0], expected, atol=1e-12)
 
 
