@@ -28,6 +28,7 @@ from scipy import stats
 from sklearn.isotonic import IsotonicRegression
 
 from prism_jax.decision import audbc, calibration, gate, metrics, surface, thinking, uncertainty
+from prism_jax.decision.passes import Pass
 
 STEPS = 1_000_000
 COSTS = np.geomspace(0.1, 10, 256).astype(np.float32)
@@ -74,17 +75,15 @@ def signals(steps: int) -> dict[str, Any]:
     need, accept = rng.random(steps, np.float32), rng.random(steps, np.float32)
     near = [np.clip(p + rng.normal(0, 0.1, steps), 0, 1).astype(np.float32) for p in (need, accept)]
     return {
-        "p_need_fast": need,
-        "p_accept_fast": accept,
-        "p_need_slow": near[0],
-        "p_accept_slow": near[1],
+        "fast": Pass(need, accept),
+        "slow": Pass(*near),
         "y": (rng.random(steps) < need) & (rng.random(steps) < accept),
     }
 
 
 def evaluate_cell(data: dict[str, Any], margin: np.float32, r: np.float32) -> tuple[Any, Any, Any]:
     """True positives, interventions and slow passes of one cell, by NumPy over all steps."""
-    need, accept, need_slow, accept_slow, y = data.values()
+    (need, accept), (need_slow, accept_slow), y = data.values()
     tau = 1 / (1 + need * r)
     slow = np.abs(accept - tau) <= margin
     chosen = np.where(slow, accept_slow >= 1 / (1 + need_slow * r), accept >= tau)
@@ -93,7 +92,7 @@ def evaluate_cell(data: dict[str, Any], margin: np.float32, r: np.float32) -> tu
 
 def evaluate_margin(data: dict[str, Any], margin: np.float32, slow_index: np.ndarray) -> np.ndarray:
     """The same counts for all costs at one margin, by the index identity (docs/maths.md, section 3) in NumPy."""
-    need, accept, _, _, y = data.values()
+    (need, accept), _, y = data.values()
     with np.errstate(divide="ignore"):
         high, low = accept + margin, accept - margin
         start_ratio = np.where(high >= 1, 0, (1 - high) / (high * need))
@@ -114,7 +113,7 @@ def benchmark_surface() -> Iterator[Row]:
         return surface.control_surface(**data, cost_ratios=COSTS, margins=MARGINS)
 
     yield Row("control_surface", median(ours))
-    _, _, need_slow, accept_slow, _ = data.values()
+    need_slow, accept_slow = data["slow"]
     slow_index = np.searchsorted(COSTS, (1 - accept_slow) / np.maximum(accept_slow * need_slow, 1e-30))
     seconds = median_over(lambda m: evaluate_margin(data, MARGINS[m], slow_index), range(3, 63, 8))
     yield Row("NumPy histogram of the identity", seconds, len(MARGINS), "8 margins timed; target 3x")
@@ -132,13 +131,13 @@ def report_surface_memory() -> None:
     data = signals(STEPS)
 
     def run(steps: int) -> surface.Surface:
-        part = {name: value[:steps] for name, value in data.items()}
+        part = jax.tree.map(lambda value: value[:steps], data)
         return surface.control_surface(**part, cost_ratios=COSTS, margins=MARGINS)
 
     run(1 << 15)  # compiles, and leaves a heap that holds no more than one block of steps
     before = resident("VmRSS")
     found = run(STEPS)
-    inputs, output = sum(x.nbytes for x in data.values()), sum(x.nbytes for x in found if x is not None)
+    inputs, output = sum(x.nbytes for x in jax.tree.leaves(data)), sum(x.nbytes for x in found if x is not None)
     share = (inputs + resident("VmHWM") - before) / (inputs + output)
     print(f"peak memory: {share:.2f} x (inputs + output), inputs included; target below 3 x")
 
@@ -176,7 +175,7 @@ def benchmark_bootstrap() -> Iterator[Row]:
     """10,000 resamples of F1, precision and recall of 1e5 decisions."""
     steps = STEPS // 10
     data = signals(steps)
-    decision, y = data["p_accept_fast"] > 0.5, data["y"]
+    decision, y = data["fast"].accept > 0.5, data["y"]
     rng = np.random.default_rng(0)
 
     def resample_rows(_: int) -> list[float]:
@@ -192,7 +191,7 @@ def benchmark_bootstrap() -> Iterator[Row]:
 
 def benchmark_isotonic() -> Iterator[Row]:
     """Isotonic calibration."""
-    p, y = signals(STEPS)["p_accept_fast"], signals(STEPS)["y"]
+    p, y = signals(STEPS)["fast"].accept, signals(STEPS)["y"]
     yield Row("fit_isotonic", median(lambda: calibration.fit_isotonic(p, y)))
     peer = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     yield Row("scikit-learn IsotonicRegression.fit", median(lambda: peer.fit(p, y)), note="target 5x")
@@ -201,14 +200,15 @@ def benchmark_isotonic() -> Iterator[Row]:
 def benchmark_reading() -> Iterator[Row]:
     """Fits and areas, compared with the time of reading their inputs once."""
     data = signals(STEPS)
-    need, accept, y = data["p_need_fast"], data["p_accept_fast"], data["y"]
+    fast, y = data["fast"], data["y"]
+    need, accept = fast
     streams = np.random.default_rng(0).integers(0, 5000, STEPS)
     yield Row("reading p_need, p_accept and y once", median(lambda: (need.sum(), accept.sum(), np.count_nonzero(y)), 9))
     yield Row("fit_temperature", median(lambda: calibration.fit_temperature(accept, y)))
-    yield Row("audbc_value", median(lambda: audbc.audbc_value(need, accept, y)))
-    yield Row("audbc, 1000 resamples of steps", median(lambda: audbc.audbc(need, accept, y, streams=None)))
-    yield Row("audbc, 1000 resamples of 5000 streams", median(lambda: audbc.audbc(need, accept, y, streams=streams)))
-    yield Row("expected_cost", median(lambda: audbc.expected_cost(need, accept, y, y)))
+    yield Row("audbc_value", median(lambda: audbc.audbc_value(fast, y)))
+    yield Row("audbc, 1000 resamples of steps", median(lambda: audbc.audbc(fast, y, streams=None)))
+    yield Row("audbc, 1000 resamples of 5000 streams", median(lambda: audbc.audbc(fast, y, streams=streams)))
+    yield Row("expected_cost", median(lambda: audbc.expected_cost(fast, y, y)))
     decision = accept > 0.5
     yield Row("confusion", median(lambda: metrics.confusion(decision, y), 9))
 
@@ -216,7 +216,7 @@ def benchmark_reading() -> Iterator[Row]:
 def benchmark_checks() -> Iterator[Row]:
     """1,000 calls of the gate, with its checks, beside its formula."""
     rng = np.random.default_rng(0)
-    need, accept = rng.random((2, 100))
+    fast = need, accept = Pass(*rng.random((2, 100)))
     moves = thinking.Moves(1.0, 1.0, 0.5)
 
     def calls(decide: Callable[[], object]) -> float:
@@ -227,8 +227,8 @@ def benchmark_checks() -> Iterator[Row]:
     )
     yield Row("gate.decide, 100 steps", calls(lambda: gate.decide(need, accept, 1.0, 2.0)))
     yield Row("gate.decide, one step", calls(lambda: gate.decide(0.5, 0.6, 1.0, 2.0)))
-    yield Row("gate.decide_with_slow", calls(lambda: gate.decide_with_slow(need, accept, need, accept, 1.0, 2.0, 0.1)))
-    by_value = functools.partial(thinking.decide_by_value, need, accept, need, accept, 1.0, 2.0, moves, 1e-4, 20.0)
+    yield Row("gate.decide_with_slow", calls(lambda: gate.decide_with_slow(fast, fast, 1.0, 2.0, 0.1)))
+    by_value = functools.partial(thinking.decide_by_value, fast, fast, 1.0, 2.0, moves, 1e-4, 20.0)
     yield Row("thinking.decide_by_value", calls(by_value))
 
 

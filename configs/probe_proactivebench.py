@@ -16,7 +16,7 @@ raw dynamic gate costs 0.442 per step, where always offering costs 0.519 and nev
 on two calibration streams make both worse. docs/probe.md has the results over all streams.
 """
 
-from prism_jax.probe.config import ProbeConfig
+from prism_jax.probe.probe_config import ProbeConfig
 from prism_jax.runtime.config import to_config_dict
 from prism_jax.streams.sources import DataConfig, local_proactivebench
 

@@ -8,7 +8,7 @@ calibrated dynamic gate closes 2 % of the expected-cost gap between the better c
 where the tiny student of configs/quickstart.py closes over 80 %. It shows that the whole pipeline runs.
 """
 
-from prism_jax.probe.config import ProbeConfig
+from prism_jax.probe.probe_config import ProbeConfig
 from prism_jax.runtime.config import to_config_dict
 from prism_jax.streams.sources import DataConfig
 

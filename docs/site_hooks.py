@@ -19,7 +19,18 @@ PAGES = {
 """Pages outside docs/, and their places on the site."""
 
 DECISION = (
-    *("gate", "policies", "operating_point", "surface", "thinking", "budgets", "value_surface", "audbc", "losses"),
+    *(
+        "gate",
+        "policies",
+        "operating_point",
+        "passes",
+        "surface",
+        "thinking",
+        "budgets",
+        "value_surface",
+        "audbc",
+        "losses",
+    ),
     *("curation", "calibration", "metrics", "agreement", "judge_noise", "uncertainty", "drift"),
 )
 REFERENCE = {

@@ -213,7 +213,7 @@ class Gate:
         tree = read_object(file, SOURCE, GateError)
         try:
             if file.name == "prism.json":
-                _check_export(file)
+                check_prism_json(file, GateError)
                 tree = {**_signals(tree["calibration"]), **tree["decision"], "need_target": tree.get("need_target")}
             elif file.name == "calibration.json":
                 tree = {**_signals(tree), **_decision_beside(file), "need_target": tree.get("need_target")}
@@ -282,11 +282,19 @@ def _check_keys(tree: Mapping[str, Any]) -> None:
             raise KeyError(key)
 
 
-def _check_export(path: epath.Path) -> None:
-    """Raises ValueError if prism.json is not the one that was exported."""
-    digests, _ = read_list(path.parent)
-    if digests.get("prism.json") != (digest := sha256(path)):
-        raise ValueError(f"found the SHA-256 {digest[:12]}…, expected another in digests.json: it was changed")
+def check_prism_json(path: epath.Path, error: type[ValueError], expect_digest: str | None = None) -> str:
+    """Checks that prism.json is the one that was exported, because it decides what is offered.
+
+    Returns the SHA-256 of the list of digests. Raises `error` naming the file if it was changed.
+    """
+    digests, digest = read_list(path.parent, expect_digest)
+    actual = sha256(path)
+    if digests.get("prism.json") != actual:
+        raise error(
+            f"{path}: found the SHA-256 {actual[:12]}…, expected {str(digests.get('prism.json'))[:12]}… as in "
+            "digests.json: the file was changed after the export"
+        )
+    return digest
 
 
 def _signals(calibration: Mapping[str, Any]) -> dict[str, Any]:

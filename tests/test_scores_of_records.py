@@ -16,8 +16,8 @@ from prism_jax.agent.records_streams import streams_from_records
 from prism_jax.agent.settings import Exploration, Settings, Terms, terms_from_record
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.fitting import StreamInputs, fit_probe
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import ScoresError, read_scores
@@ -223,7 +223,7 @@ def test_records_become_streams_that_a_probe_trains_on(tmp_path, keep_texts):
         assert offer.logged == scores.logged[i] and offer.text == ("Tea?", "Coffee?")[key[2]]
     texts = {event.text for one in streams for event in one.events}
     assert len(texts) == (600 if keep_texts else 1)
-    fit_probe([Seen(describe(one)) for one in streams], FitConfig(inner=2), StatesConfig())
+    fit_probe([StreamInputs(describe(one)) for one in streams], FitConfig(inner=2), StatesConfig())
     again = forked.run("prism_jax", "label", f"--records={path}", f"--out={out}")
     assert again.returncode and "found something there" in again.stderr
 

@@ -23,7 +23,7 @@ from prism_jax.agent.exported import Exported, fingerprint, read_exported
 from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
 from prism_jax.agent.people import People
-from prism_jax.agent.personal import stated_from
+from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import Asked, Reader, Reading, Thought
 from prism_jax.agent.records import Decision, Outcome
 from prism_jax.agent.settings import Settings, Terms
@@ -218,7 +218,7 @@ class Agent:
                     offer=record["offer"],
                     counts=not record["critical"],
                     thought=record["thought"],
-                    stated=record["stated"] if "stated" in record else stated_from(record),
+                    stated=record["stated"] if "stated" in record else prediction_from(record),
                 )
                 self._offered(steps[i], record["offer"])
 

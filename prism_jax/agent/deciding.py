@@ -28,7 +28,9 @@ def settle(steps: Sequence[Step], ledger: Ledger) -> None:
     deciding = [s.hoped(s.fast if s.slow is None else s.slow) for s in steps]
     for step, gate in zip(steps, gated([s.terms for s in steps], deciding), strict=True):
         if step.known is not None:
-            gate = gate._replace(threshold=step.known.lowered(gate.threshold, step.terms.point.cost_ratio))
+            gate = gate._replace(
+                threshold=step.known.threshold_on_predicted(gate.threshold, step.terms.point.cost_ratio)
+            )
         step.choice = choose(
             step.item.stream,
             step.number,

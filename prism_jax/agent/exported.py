@@ -17,10 +17,9 @@ from etils import epath
 from prism_jax.decision import thinking
 from prism_jax.decision.calibration import Map, map_from_dict
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.gate import NEED_TARGETS
+from prism_jax.gate import NEED_TARGETS, check_prism_json
 from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import EXPORT as SOURCE
-from prism_jax.runtime.digests import read_list, sha256
 from prism_jax.runtime.files import read_object
 
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
@@ -89,7 +88,7 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
     folder = epath.Path(folder)
     path = folder / "prism.json"
     tree = read_object(path, SOURCE, ExportedError)
-    digest = _check_digest(folder, path, expect_digest)
+    digest = check_prism_json(path, ExportedError, expect_digest)
     for key in _REQUIRED:
         if key not in tree:
             raise ExportedError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
@@ -150,15 +149,15 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def check_slots(exported: Exported, found: Mapping[str, Any], path: epath.PathLike) -> None:
+def check_slots(exported: Exported, template: Mapping[str, Any], path: epath.PathLike) -> None:
     """Checks that a template reads the slots that the model was trained with.
 
-    `found` is what `Template.describe` gives for the template in use; `path` is the exported directory.
+    `template` is what `Template.describe` gives for the one in use; `path` is the exported directory.
 
     Raises:
       ExportedError: naming the first key that differs.
     """
-    if difference := _difference(exported.slots, found, "slots"):
+    if difference := _difference(exported.slots, template, "slots"):
         raise ExportedError(f"{epath.Path(path) / 'prism.json'}: {difference}")
 
 
@@ -175,21 +174,6 @@ def _difference(written: Any, template: Any, place: str) -> str | None:
     if written != template:
         return f"{place}: found {written!r:.80}, expected {template!r:.80}, as the template and its tokenizer have it"
     return None
-
-
-def _check_digest(folder: epath.Path, path: epath.Path, expected: str | None) -> str:
-    """Checks that `prism.json` is the one that was exported, because it decides what is offered.
-
-    Returns the SHA-256 of the list of digests.
-    """
-    digests, digest = read_list(folder, expected)
-    actual = sha256(path)
-    if digests.get("prism.json") != actual:
-        raise ExportedError(
-            f"{path}: found the SHA-256 {actual[:12]}…, expected {str(digests.get('prism.json'))[:12]}… as in "
-            "digests.json: the file was changed after the export"
-        )
-    return digest
 
 
 def _section(path: epath.Path, tree: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from prism_jax.agent.personal import Stated
+from prism_jax.agent.personal import Prediction
 from prism_jax.agent.records import OUTCOMES, Outcome
 from prism_jax.agent.settings import MOST_BUDGET, Budget
 from prism_jax.streams.types import MOST_SECONDS
@@ -31,7 +31,7 @@ class _Open(NamedTuple):
     """An offer that awaits its outcome."""
 
     time: float  # when it was made, on its stream's clock
-    stated: Stated | None  # what it said of its acceptance; None where nobody is named
+    stated: Prediction | None  # what it said of its acceptance; None where nobody is named
 
 
 class _Stream:
@@ -92,7 +92,7 @@ class Ledger:
         state.time = time
 
     def decided(
-        self, name: str, time: float, *, offer: str | None, counts: bool, thought: bool, stated: Stated | None
+        self, name: str, time: float, *, offer: str | None, counts: bool, thought: bool, stated: Prediction | None
     ) -> None:
         """Notes a decision; `offer` None is silence.
 
@@ -119,7 +119,7 @@ class Ledger:
         """Whether a stream's budget of `offers` or `thoughts` is spent at `time`."""
         return budget is not None and _spent(getattr(self._streams[name], kind), time, budget)
 
-    def stated(self, outcome: Outcome) -> Stated | None:
+    def stated(self, outcome: Outcome) -> Prediction | None:
         """What the offer of an outcome said of its acceptance, None where nobody is named; changes nothing.
 
         Raises:
@@ -150,7 +150,7 @@ class Ledger:
         state.answered[outcome.offer] = None
         _drop_oldest(state.answered)
 
-    def unanswered(self, name: str) -> list[tuple[str, Stated]]:
+    def unanswered(self, name: str) -> list[tuple[str, Prediction]]:
         """The open offers of a stream to somebody named, and what they said of their acceptance."""
         state = self._streams.get(name)
         made = {} if state is None or state.open is None else state.open

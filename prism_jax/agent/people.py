@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prism_jax.agent.personal import Known, Stated, log_odds
+from prism_jax.agent.personal import KnownPerson, Prediction, log_odds
 from prism_jax.agent.settings import PeopleSettings
 from prism_jax.decision import alarm
 from prism_jax.people import recalibration
@@ -60,13 +60,13 @@ class People:
             else recalibration_from(state, f"{store.path}: recalibration")
         )
 
-    def known(self, name: str) -> Known:
+    def known(self, name: str) -> KnownPerson:
         """What is known of a person now."""
         person = self.store.person(name)
         population = self.store.population
         if self.settings.recalibrate:
             population = recalibration.moved(population, self._map)
-        return Known(population, person.belief, person.answers, self.settings.optimistic)
+        return KnownPerson(population, person.belief, person.answers, self.settings.optimistic)
 
     def offered(self, person: str, offer: str) -> None:
         """Notes an offer: the person's alarm waits for its answer, unless it waits for another one already.
@@ -76,7 +76,7 @@ class People:
         """
         self._watched.setdefault(person, offer)
 
-    def withdrawn(self, offer: str, stated: Stated) -> None:
+    def withdrawn(self, offer: str, prediction: Prediction) -> None:
         """Notes that no answer to an offer will come.
 
         A person's alarm that waits for it loses what the worse answer would cost each bet, once.
@@ -84,16 +84,18 @@ class People:
         Raises:
           StoreError: if it cannot be kept; nothing has then changed.
         """
-        if self._watched.get(stated.person) != offer:
+        if self._watched.get(prediction.person) != offer:
             return
         if not self.store.has_answer(self.store.run, offer):
-            person = self.store.person(stated.person)
-            state = alarm.withdraw(np.array(person.alarm), stated.p_accept, max(stated.threshold, LEAST_THRESHOLD))
+            person = self.store.person(prediction.person)
+            state = alarm.withdraw(
+                np.array(person.alarm), prediction.p_accept, max(prediction.threshold, LEAST_THRESHOLD)
+            )
             person = person._replace(alarm=tuple(np.asarray(state).tolist()))
             self.store.learn(self.store.run, offer, person)
-        del self._watched[stated.person]
+        del self._watched[prediction.person]
 
-    def learn(self, offer: str, stated: Stated, outcome: str, time: float) -> None:
+    def learn(self, offer: str, prediction: Prediction, outcome: str, time: float) -> None:
         """Takes the answer to an offer; one that was learnt before a restart changes nothing.
 
         Of `prism_jax.agent.records.OUTCOMES`, all but `accepted` count against the offer. `time` is the answer's, on
@@ -102,21 +104,21 @@ class People:
         Raises:
           StoreError: if it cannot be kept; nothing has then changed.
         """
-        watched = self._watched.get(stated.person) == offer
+        watched = self._watched.get(prediction.person) == offer
         if not self.store.has_answer(self.store.run, offer):
             y = float(outcome == ACCEPTED)
-            person = self._answered(stated, y)._replace(time=time)
+            person = self._answered(prediction, y)._replace(time=time)
             if watched:
-                threshold = max(stated.threshold, LEAST_THRESHOLD)
-                state = alarm.update(np.array(person.alarm), stated.p_accept, y, threshold)
+                threshold = max(prediction.threshold, LEAST_THRESHOLD)
+                state = alarm.update(np.array(person.alarm), prediction.p_accept, y, threshold)
                 person = person._replace(alarm=tuple(np.asarray(state).tolist()))
             rings = not person.rang and self._rings(person)
             person = person._replace(rang=person.rang or rings)
-            self._learn(offer, person, stated, y)
+            self._learn(offer, person, prediction, y)
             if rings:
                 self.rang.append(person)
         if watched:
-            del self._watched[stated.person]
+            del self._watched[prediction.person]
 
     def rated(self, key: str, person: str, content: float, accepted: bool) -> None:
         """Takes the answer of a person who was asked about an offer that nobody made.
@@ -125,8 +127,8 @@ class People:
         id of the question, of which one answer is taken; `content` is the calibrated p_accept for the population.
         """
         if not self.was_rated(key):
-            stated = Stated(person, content, content, 1.0)
-            self.store.learn(RATINGS, key, self._answered(stated, float(accepted)))
+            prediction = Prediction(person, content, content, 1.0)
+            self.store.learn(RATINGS, key, self._answered(prediction, float(accepted)))
 
     def was_rated(self, key: str) -> bool:
         """Whether a question was answered before."""
@@ -140,19 +142,21 @@ class People:
             total += float(np.sum(alarm.log_martingale(np.array([person.alarm for person in people]))))
         return Alarms(len(people), tuple(person.number for person in people if person.rang), total)
 
-    def _answered(self, stated: Stated, y: float) -> Person:
+    def _answered(self, prediction: Prediction, y: float) -> Person:
         """The person with one answer more."""
-        before, known = self.store.person(stated.person), self.known(stated.person)
-        belief = update(known.belief, float(log_odds(stated.content)), y, known.population)
+        before, known = self.store.person(prediction.person), self.known(prediction.person)
+        belief = update(known.belief, float(log_odds(prediction.content)), y, known.population)
         return before._replace(belief=Belief(float(belief.mean), float(belief.variance)), answers=before.answers + 1)
 
-    def _learn(self, offer: str, person: Person, stated: Stated, y: float) -> None:
+    def _learn(self, offer: str, person: Person, prediction: Prediction, y: float) -> None:
         """Keeps an answer, with the map of everybody where it follows."""
         if not self.settings.recalibrate:
             self.store.learn(self.store.run, offer, person)
             return
-        before = self.store.person(stated.person).belief
-        state = Recalibration(*map(float, recalibration.update(self._map, float(log_odds(stated.content)), before, y)))
+        before = self.store.person(prediction.person).belief
+        state = Recalibration(
+            *map(float, recalibration.update(self._map, float(log_odds(prediction.content)), before, y))
+        )
         self.store.learn(self.store.run, offer, person, recalibration=state._asdict())
         self._map = state
 

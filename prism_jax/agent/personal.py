@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.agent.signals import Signals
+from prism_jax.decision import arrays
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.people.exports import population_from
 from prism_jax.people.layer import Belief, Population, optimism, predict
@@ -22,7 +23,7 @@ MOST_LOG_ODDS = 40.0
 """A calibrated probability of 0 or 1 counts as log-odds of this size, so that a person can still move it."""
 
 
-class Known(NamedTuple):
+class KnownPerson(NamedTuple):
     """What is known of a person at one event."""
 
     population: Population  # parameters of the person layer; scale and bias follow the recalibration, where it is on
@@ -34,15 +35,15 @@ class Known(NamedTuple):
         """The signals of a pass with this person's p_accept, which stays a calibrated probability."""
         return signals._replace(accept=tuple(sigmoid(self._log_odds(signals)).tolist()))
 
-    def hoped(self, signals: Signals, cost_ratio: float) -> Signals:
+    def optimistic_prediction(self, signals: Signals, cost_ratio: float) -> Signals:
         """The signals with the p_accept that the gate compares: c standard deviations above `predicted`, in log-odds.
 
         The cost ratio is r = C_FN / C_FA.
         """
         return signals._replace(accept=tuple(sigmoid(self._log_odds(signals) + self._bonus(cost_ratio)).tolist()))
 
-    def lowered(self, threshold: float, cost_ratio: float) -> float:
-        """The threshold on `predicted` that is as high as this one is on `hoped`."""
+    def threshold_on_predicted(self, threshold: float, cost_ratio: float) -> float:
+        """The threshold on `predicted` that is as high as this one is on `optimistic_prediction`."""
         bonus = self._bonus(cost_ratio)
         if not bonus or not 0 < threshold < 1:
             return threshold
@@ -65,8 +66,8 @@ class Known(NamedTuple):
         return optimism(cost_ratio) * math.sqrt(self.belief.variance) if self.optimistic else 0.0
 
 
-class Stated(NamedTuple):
-    """What an offer said of its own acceptance, kept until its answer comes."""
+class Prediction(NamedTuple):
+    """What was predicted of an offer's acceptance, kept until its answer comes."""
 
     person: str
     content: float  # calibrated p_accept of the offer, for the population
@@ -78,11 +79,11 @@ def log_odds(p: Any) -> Float64[np.ndarray, "..."]:
     """log(p / (1 - p)), clipped to `MOST_LOG_ODDS` on both sides."""
     p = np.asarray(p, np.float64)
     with np.errstate(divide="ignore"):
-        return np.asarray(np.clip(np.log(p) - np.log1p(-p), -MOST_LOG_ODDS, MOST_LOG_ODDS))
+        return np.asarray(np.clip(arrays.log_odds(p), -MOST_LOG_ODDS, MOST_LOG_ODDS))
 
 
-def known_from(tree: Mapping[str, Any]) -> Known | None:
-    """Reads what `Known.record` wrote, with the person's name beside it; None where there is the name alone.
+def known_person_from(tree: Mapping[str, Any]) -> KnownPerson | None:
+    """Reads what `KnownPerson.record` wrote, with the person's name beside it; None where there is the name alone.
 
     Raises KeyError, TypeError or ValueError for anything else.
     """
@@ -94,15 +95,15 @@ def known_from(tree: Mapping[str, Any]) -> Known | None:
             f"person: found a mean of {belief.mean} and a variance of {belief.variance}, expected a belief"
         )
     population = population_from(tree["population"], "person.population")
-    return Known(population, belief, int(tree["answers"]), bool(tree["optimistic"]))
+    return KnownPerson(population, belief, int(tree["answers"]), bool(tree["optimistic"]))
 
 
-def stated_from(record: Mapping[str, Any]) -> Stated | None:
-    """What an offer of a decision record said; None for silence, and where no person is named."""
+def prediction_from(record: Mapping[str, Any]) -> Prediction | None:
+    """What was predicted of an offer of a decision record; None for silence, and where no person is named."""
     person = record.get("person")
     if person is None or not record["spoke"]:
         return None
     used = record["fast"] if record["slow"] is None else record["slow"]
     threshold = 1.0 if record["threshold"] is None else min(record["threshold"], 1.0)
     content = used["calibrated"]["p_accept"][record["chosen"]]
-    return Stated(person["name"], content, record["p_accept"], threshold)
+    return Prediction(person["name"], content, record["p_accept"], threshold)

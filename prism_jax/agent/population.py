@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 
 from prism_jax.agent.people import ACCEPTED
-from prism_jax.agent.personal import Stated, log_odds
+from prism_jax.agent.personal import Prediction, log_odds
 from prism_jax.agent.records_file import RecordsError, parse_record, stated_in
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.calibration import fit_platt
@@ -21,7 +21,7 @@ from prism_jax.runtime.files import check_absent, encode_json, read_lines, write
 class _Answer(NamedTuple):
     """An answered offer."""
 
-    stated: Stated
+    stated: Prediction
     accepted: bool
 
 
@@ -64,7 +64,7 @@ def fit(answers: Sequence[_Answer]) -> Population:
     y = np.array([float(answer.accepted) for answer in answers])
     z = log_odds([answer.stated.content for answer in answers])
     platt = fit_platt(sigmoid(z), y)
-    population = fit_population(platt.scale * z + platt.bias, y, person, calibrated=True)
+    population = fit_population(platt.of_log_odds(z), y, person, calibrated=True)
     return population._replace(scale=population.scale * platt.scale, bias=population.scale * platt.bias)
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from prism_jax.agent.personal import Known
+from prism_jax.agent.personal import KnownPerson
 from prism_jax.agent.settings import Terms
 from prism_jax.agent.signals import Signals
 from prism_jax.runtime.personal_data import in_json, without_personal_data
@@ -83,7 +83,7 @@ class Decision(NamedTuple):
     seconds: Mapping[str, float]
     fingerprints: Mapping[str, str]
     person: str | None = None
-    known: Known | None = None
+    known: KnownPerson | None = None
     redact: bool = True
     keep_texts: bool = False
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.agent.personal import Stated, stated_from
+from prism_jax.agent.personal import Prediction, prediction_from
 from prism_jax.agent.records import FORMAT
 from prism_jax.runtime.files import MOST_LINE_BYTES, JsonError, check_regular, parse_json, read_lines
 
@@ -164,10 +164,10 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
     return record
 
 
-def stated_in(record: Mapping[str, Any], place: str) -> Stated | None:
-    """Calls `stated_from`; raises RecordsError naming the place, for other signals than the agent writes."""
+def stated_in(record: Mapping[str, Any], place: str) -> Prediction | None:
+    """Calls `prediction_from`; raises RecordsError naming the place, for other signals than the agent writes."""
     try:
-        return stated_from(record)
+        return prediction_from(record)
     except (KeyError, TypeError, IndexError) as error:
         raise RecordsError(f"{place}: fast, slow: found {error!r:.80}, expected what the agent writes there") from None
 

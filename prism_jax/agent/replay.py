@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from prism_jax.agent.deciding import ask_trigger, note, settle
 from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
-from prism_jax.agent.personal import known_from
+from prism_jax.agent.personal import known_person_from
 from prism_jax.agent.reader import Reading, Response, Thought
 from prism_jax.agent.records import NOT_KEPT
 from prism_jax.agent.records_file import RecordsError
@@ -108,7 +108,7 @@ class _Log:
                     "p_need of the record"
                 )
             step = Step(item, record["event"], terms, record["critical"], name)
-            step.known = None if person is None else known_from(person)
+            step.known = None if person is None else known_person_from(person)
             step.reading = Reading(0.0, (), record["tokens"]["read"])
             step.fast = self._signals("fast", record)
         except (KeyError, TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.personal import Known, Stated
+from prism_jax.agent.personal import KnownPerson, Prediction
 from prism_jax.agent.reader import Reading, Response, Thought
 from prism_jax.agent.reasons import Choice
 from prism_jax.agent.records import Decision, offer_id
@@ -64,7 +64,7 @@ class Step:
     terms: Terms  # the settings, with what the event changes in them
     critical: bool  # whether the event is on the allow-list
     person: str | None = None  # whose stream it is; None where nobody is named
-    known: Known | None = None  # what is known of the person; None without a person, or without a store of people
+    known: KnownPerson | None = None  # None without a person, or without a store of people
     reading: Reading = _UNREAD  # slots of the fast pass
     fast: Signals = _NO_SIGNALS
     fired: bool = False  # whether the trigger asked for the slow pass
@@ -81,16 +81,16 @@ class Step:
 
     def hoped(self, signals: Signals) -> Signals:
         """What the trigger and the gate compare, given the signals of a pass."""
-        return signals if self.known is None else self.known.hoped(signals, self.terms.point.cost_ratio)
+        return signals if self.known is None else self.known.optimistic_prediction(signals, self.terms.point.cost_ratio)
 
     @property
-    def stated(self) -> Stated | None:
+    def stated(self) -> Prediction | None:
         """What an offer says of its acceptance; None for silence, and where nobody is named."""
         if self.person is None or not self.choice.spoke:
             return None
         content, used = self.fast if self.slow is None else self.slow, self.used
         threshold = 1.0 if self.choice.threshold is None else min(self.choice.threshold, 1.0)
-        return Stated(self.person, content.accept[used.best], used.accept[used.best], threshold)
+        return Prediction(self.person, content.accept[used.best], used.accept[used.best], threshold)
 
     @property
     def offered(self) -> Candidate:

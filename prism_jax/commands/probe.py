@@ -17,11 +17,10 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from prism_jax.probe.config import ProbeConfig
-from prism_jax.probe.fitting import Probe, Seen, fit_probe
+from prism_jax.probe.fitting import Probe, StreamInputs, fit_probe, score
 from prism_jax.probe.kept_states import describe_states, states_of
+from prism_jax.probe.probe_config import ProbeConfig
 from prism_jax.probe.saved import SavedProbe, load_probe, save_probe
-from prism_jax.probe.scoring import score
 from prism_jax.probe.words import describe_all
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.report.tables import SHOWN_ONLY
@@ -107,7 +106,9 @@ def _known(splits: Splits, fold: int) -> Scores:
     return Scores.from_rows(rows)
 
 
-def _fitted(streams: Sequence[Seen], config: ProbeConfig, folder: epath.Path, about: dict[str, Any] | None) -> Probe:
+def _fitted(
+    streams: Sequence[StreamInputs], config: ProbeConfig, folder: epath.Path, about: dict[str, Any] | None
+) -> Probe:
     """The probe of an earlier call in this folder, or a new one, which is saved there."""
     if folder.exists():
         saved = load_probe(folder)
@@ -122,12 +123,14 @@ def _fitted(streams: Sequence[Seen], config: ProbeConfig, folder: epath.Path, ab
     return probe
 
 
-def _see(streams: Sequence[Stream], config: ProbeConfig, workdir: epath.Path) -> list[Seen]:
+def _see(streams: Sequence[Stream], config: ProbeConfig, workdir: epath.Path) -> list[StreamInputs]:
     """The words of streams, and their states where the config names a language model."""
     words = describe_all(streams)
     if not config.states.weights:
-        return [Seen(text) for text in words]
-    return [Seen(*both) for both in zip(words, states_of(streams, config.states, workdir / "states"), strict=True)]
+        return [StreamInputs(text) for text in words]
+    return [
+        StreamInputs(*both) for both in zip(words, states_of(streams, config.states, workdir / "states"), strict=True)
+    ]
 
 
 def _claim(config: ProbeConfig, workdir: epath.Path) -> None:

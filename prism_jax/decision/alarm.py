@@ -13,8 +13,6 @@ The state is one number per bet, so it fits in a row per person. `update` takes 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,7 +66,8 @@ def log_factors(p: Reals, y: Reals, threshold: Reals = 0.5) -> Float[Array, "*n 
     arrays.check_label("y", y)
     arrays.check_range("threshold", threshold, 0.0, 1.0, "a threshold above 0 and at most 1", open_low=True)
     xp, p, y, threshold = arrays.as_floats(p, y, threshold)
-    log_odds, gate = _log_odds(xp, p), _log_odds(xp, threshold)
+    least = 1 / (1 + np.exp(MOST_LOG_ODDS))
+    log_odds, gate = (arrays.log_odds(xp.asarray(value), least) for value in (p, threshold))
     near = xp.abs(log_odds - gate) <= NEAR
     ones = xp.ones_like(log_odds)
     h_xH = xp.stack([ones, log_odds / MOST_LOG_ODDS, xp.where(near, ones, 0 * ones)], axis=-1)
@@ -159,10 +158,3 @@ def _weights(people: int) -> Float[np.ndarray, " people"]:
     """Weights of the people in the order in which they joined; they sum to 1 - 1 / (people + 1)."""
     n = np.arange(1, people + 1)
     return 1 / (n * (n + 1))
-
-
-def _log_odds(xp: Any, p: Any) -> Any:
-    """Clipped to [-MOST_LOG_ODDS, MOST_LOG_ODDS], also at 0 and 1."""
-    edge = 1 / (1 + np.exp(MOST_LOG_ODDS))
-    inside = xp.clip(xp.asarray(p), edge, 1 - edge)
-    return xp.log(inside) - xp.log1p(-inside)

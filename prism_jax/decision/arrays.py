@@ -111,6 +111,16 @@ def sigmoid(z: Any) -> Any:
     return np.where(z >= 0, 1.0, tail) / (1 + tail)
 
 
+def log_odds(p: Any, least: float = 0.0) -> Any:
+    """log(p) - log(1 - p) in the namespace of p; probabilities nearer to 0 or 1 than `least` count as this near.
+
+    `scipy.special.logit` differs from it in the last digit, so what has always computed that one stays with it.
+    """
+    xp = namespace(p)
+    inside = xp.clip(p, least, 1 - least) if least else p
+    return xp.log(inside) - xp.log1p(-inside)
+
+
 def host(value: Any) -> np.ndarray:
     """`value` as a float64 NumPy array on the host; a tracer raises jax.errors.TracerArrayConversionError."""
     return np.asarray(value, dtype=np.float64)
@@ -234,6 +244,19 @@ def check_not_nan(name: str, value: Any) -> None:
     if missing.any():
         place = f" at index {int(missing.argmax())}" if array.ndim == 1 else ""
         raise ValueError(f"{name}: found nan{place}, expected a number")
+
+
+def numbered(groups: Any, num_groups: int | None) -> tuple[np.ndarray, int]:
+    """Groups as an array on the host and their number, by default the largest plus 1.
+
+    Raises ValueError unless they are integers from 0, below that number.
+    """
+    group = np.asarray(groups)
+    if not np.issubdtype(group.dtype, np.integer):
+        raise ValueError(f"groups: found dtype {group.dtype}, expected integers")
+    number = int(group.max()) + 1 if num_groups is None else num_groups
+    check_range("groups", group, 0.0, float(number - 1), f"an integer in [0, {number - 1}]")
+    return group, number
 
 
 def check_hard(name: str, y: Any) -> None:

@@ -36,8 +36,8 @@ from prism_jax.decision.costs.curves import (
     trace_events,
 )
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
-from prism_jax.decision.costs.surface_counts import Signals
 from prism_jax.decision.costs.sweep import best_label, check_gold, check_signals, critical_ratio, policy_signals
+from prism_jax.decision.passes import Pass, Signals
 from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
 from prism_jax.decision.uncertainty.jackknife import SHARE
 
@@ -85,12 +85,10 @@ class Audbc(NamedTuple):
 
 
 def audbc_value(
-    p_need: Vector,
-    p_accept: Vector,
+    fast: Pass,
     y: Vector,
     *,
-    p_need_slow: Vector | None = None,
-    p_accept_slow: Vector | None = None,
+    slow: Pass | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_slow: Vector | None = None,
@@ -100,7 +98,7 @@ def audbc_value(
 
     Labels without a positive raise ValueError; inside `jit` they give NaN.
     """
-    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    signals = check_signals(fast, slow, margin)
     best = _best(signals, y, y_slow, y_best, weight)
     if best is not None:
         events = offers_and_switches(signals, margin, y, y_slow, best, weight)
@@ -109,13 +107,11 @@ def audbc_value(
 
 
 def audbc(
-    p_need: Vector,
-    p_accept: Vector,
+    fast: Pass,
     y: Vector,
     *,
     streams: Any | None,
-    p_need_slow: Vector | None = None,
-    p_accept_slow: Vector | None = None,
+    slow: Pass | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_slow: Vector | None = None,
@@ -133,13 +129,11 @@ def audbc(
     common monotone map of the scalar does not change it, and neither does repeating all data. Runs on the host.
 
     Args:
-      p_need: Need probability of each step.
-      p_accept: Acceptance probability.
+      fast: Probabilities of the fast pass, one of each signal for each step.
       y: Gold labels, 0 or 1, not all 0.
       streams: Stream of each step. Whole streams are the units, since the steps of one stream depend on each other.
         None, which must be given explicitly, treats steps as independent; the interval is too narrow if they are not.
-      p_need_slow: Need probability of the slow pass; needed with a margin.
-      p_accept_slow: Acceptance probability of the slow pass.
+      slow: Probabilities of the slow pass; needed with a margin.
       margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
       y_slow: Gold labels of the slow pass's candidates, which count where it runs; None is `y`.
@@ -156,15 +150,15 @@ def audbc(
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, labels
         without a positive, `y_slow` at margin 0, or a `y_best` below another label of its step.
     """
-    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    signals = type(signals)(*(np.asarray(value) for value in signals))
+    signals = check_signals(fast, slow, margin)
+    signals = Signals(*(Pass(*map(np.asarray, of)) for of in signals))
     best = _best(signals, y, y_slow, y_best, weight)
-    arrays.check_lengths(p_need=p_need, streams=streams)
+    arrays.check_lengths(p_need=fast.need, streams=streams)
     gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
     resampling: dict[str, Any] = {"level": level, "method": method, "resamples": resamples, "seed": seed}
     if best is not None:
-        slow = None if y_slow is None else np.asarray(y_slow)
-        events = offers_and_switches(signals, margin, gold, slow, np.asarray(best), mass)
+        gold_slow = None if y_slow is None else np.asarray(y_slow)
+        events = offers_and_switches(signals, margin, gold, gold_slow, np.asarray(best), mass)
         order, last = rank(events.at)
         curve = trace_events(events, (order, last))
         ranks = np.empty(len(order), np.int64)

@@ -22,6 +22,7 @@ import numpy as np
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Booleans, Floats, Reals
+from prism_jax.decision.passes import Pass, Signals
 from prism_jax.decision.policies import POLICIES, Policy, acceptance_threshold
 
 Form = Literal["bayes", "odds_paper"]
@@ -108,7 +109,7 @@ def score(p_need: Reals, p_accept: Reals) -> Floats:
     silent = p_need * p_accept == 0
     certain = p_accept == 1
     inside = xp.where(silent | certain, 0.5, p_accept)  # keeps the logarithms and their gradients finite
-    finite = xp.log(inside) - xp.log1p(-inside) + xp.log(xp.where(silent, 1.0, p_need))
+    finite = arrays.log_odds(inside) + xp.log(xp.where(silent, 1.0, p_need))
     return xp.where(silent, -xp.inf, xp.where(certain, xp.inf, finite))[()]
 
 
@@ -255,10 +256,8 @@ def slow_band_unchecked(need: Any, accept: Any, c_fa: Any, c_fn: Any, margin: An
 
 
 def decide_with_slow(
-    p_need_fast: Reals,
-    p_accept_fast: Reals,
-    p_need_slow: Reals,
-    p_accept_slow: Reals,
+    fast: Pass,
+    slow: Pass,
     c_fa: Reals,
     c_fn: Reals,
     margin: Reals,
@@ -268,10 +267,8 @@ def decide_with_slow(
     Margin 0 is the fast-only policy, any margin of at least 1 the slow-only policy.
 
     Args:
-      p_need_fast: Need probability of the fast pass.
-      p_accept_fast: Acceptance probability of the fast pass.
-      p_need_slow: Need probability of the slow pass.
-      p_accept_slow: Acceptance probability of the slow pass.
+      fast: Probabilities of the fast pass.
+      slow: Probabilities of the slow pass.
       c_fa: C_FA > 0.
       c_fn: C_FN >= 0.
       margin: delta >= 0, in units of probability.
@@ -282,25 +279,20 @@ def decide_with_slow(
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
-    probabilities = {
-        "p_need_fast": p_need_fast,
-        "p_accept_fast": p_accept_fast,
-        "p_need_slow": p_need_slow,
-        "p_accept_slow": p_accept_slow,
-    }
+    probabilities = Signals(fast, slow).named()
     arrays.check_broadcast(**probabilities, c_fa=c_fa, c_fn=c_fn, margin=margin)
     for name, p in probabilities.items():
         arrays.check_probability(name, p)
-    arrays.check_costs(c_fa, c_fn, p_need_fast, p_accept_fast)
+    arrays.check_costs(c_fa, c_fn, *fast)
     arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
-    arrays.check_costs(c_fa, c_fn, p_need_slow, p_accept_slow)
+    arrays.check_costs(c_fa, c_fn, *slow)
     _, cost_fa, cost_fn, delta = arrays.as_floats(c_fa, c_fn, margin)
     need_fast, accept_fast, need_slow, accept_slow = map(arrays.as_float, probabilities.values())
-    slow = slow_band_unchecked(need_fast, accept_fast, cost_fa, cost_fn, delta)
+    thinks = slow_band_unchecked(need_fast, accept_fast, cost_fa, cost_fn, delta)
     fast_decision = intervene_unchecked(accept_fast, accept_fast * need_fast, cost_fa, cost_fn)
     slow_decision = intervene_unchecked(accept_slow, accept_slow * need_slow, cost_fa, cost_fn)
-    xp = arrays.namespace(slow, fast_decision, slow_decision)
-    return xp.where(slow, slow_decision, fast_decision)[()], slow
+    xp = arrays.namespace(thinks, fast_decision, slow_decision)
+    return xp.where(thinks, slow_decision, fast_decision)[()], thinks
 
 
 def soft_gate(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, width: Reals) -> Floats:

@@ -22,33 +22,34 @@ from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS, CostGrid, chec
 from prism_jax.decision.costs.surface_counts import (
     Classes,
     Histograms,
-    Signals,
     count_on_device,
     count_on_host,
     host_slow_range,
+    on_accelerator,
 )
 from prism_jax.decision.costs.sweep import best_label
 from prism_jax.decision.metrics import Confusion
+from prism_jax.decision.passes import Pass, Signals
 
 __all__ = ["PAPER_COST_RATIOS", "PAPER_MARGINS", "Surface", "control_surface"]
 
 PAPER_MARGINS = (0.0, 0.05, 0.10, 0.15)
 """delta of the paper's grid sweep."""
 
-Counts = Int[Array, "*groups margins costs"]
-Rates = Float[Array, "*groups margins costs"]
+Counts = Int[Array, "*groups settings costs"]
+Rates = Float[Array, "*groups settings costs"]
 
 _GOLD, _ACCEPTED, _MISSED = 1, 2, 4  # bits of a label class: y, y_accept, and what silence misses
 
 
 class Surface(NamedTuple):
-    """Exact counts of steps for every margin and cost ratio, in the order in which these were given.
+    """Exact counts of steps for every setting of the slow trigger and every cost ratio, in the order given.
 
-    Arrays are [margin, cost], or [group, margin, cost] where groups were given.
+    Arrays are [setting, cost], or [group, setting, cost] where groups were given.
 
     Attributes:
       cost_ratios: Cost ratios r = C_FN / C_FA of each column, in the dtype of the comparisons.
-      margins: delta of each row, in the same dtype.
+      settings: Margin delta of each row, in the same dtype; of `value_surface`, price of a token in units of C_FA.
       steps: Number of steps; one number per group if groups were given.
       tp: Interventions with a gold-positive candidate.
       fp: Interventions with a gold-negative candidate.
@@ -61,8 +62,8 @@ class Surface(NamedTuple):
     """
 
     cost_ratios: Float[Array, " costs"]
-    margins: Float[Array, " margins"]
-    steps: Int[Array, "*groups"]
+    settings: Float[Array, " settings"]
+    steps: int | Int[Array, "*groups"]
     tp: Counts
     fp: Counts
     fn: Counts
@@ -93,13 +94,24 @@ class Surface(NamedTuple):
         arrays.check_costs(c_fa, 0.0)
         if self.rejected is None or self.missed is None:
             raise ValueError(
-                "realised_cost: found no acceptance counts, expected y_need and y_accept in control_surface"
+                "realised_cost: found no acceptance counts, expected y_need and y_accept in control_surface or "
+                "value_surface"
             )
         return self._per_step(c_fa * (self.rejected + self.cost_ratios * self.missed))
 
+    def token_cost(self) -> Rates:
+        """Mean price of the slow pass's tokens, to stand beside the realised cost; of `value_surface` alone.
+
+        Raises:
+          ValueError: if the surface was counted without `slow_tokens`.
+        """
+        if self.slow_tokens is None:
+            raise ValueError("token_cost: found no tokens, expected slow_tokens in value_surface")
+        return self._per_step(self.settings[:, None] * self.slow_tokens)
+
     def _per_step(self, total: Any) -> Any:
         xp = arrays.namespace(self.steps)
-        steps = self.steps[..., None, None]
+        steps = xp.asarray(self.steps)[..., None, None]
         return xp.where(steps == 0, xp.nan, total / xp.maximum(steps, 1))
 
 
@@ -110,10 +122,8 @@ MOST_GROUPS = 1_000_000
 
 
 def control_surface(
-    p_need_fast: Vector,
-    p_accept_fast: Vector,
-    p_need_slow: Vector,
-    p_accept_slow: Vector,
+    fast: Pass,
+    slow: Pass,
     y: Vector,
     cost_ratios: Sequence[Scalar] | Array = PAPER_COST_RATIOS,
     margins: Sequence[Scalar] | Array = PAPER_MARGINS,
@@ -133,10 +143,8 @@ def control_surface(
     Concrete arrays are counted on the host's CPU; inside `jit` and for arrays on an accelerator XLA counts, in int32.
 
     Args:
-      p_need_fast: Need probability of the fast pass, one for each step.
-      p_accept_fast: Acceptance probability of the fast pass.
-      p_need_slow: Need probability of the slow pass; NaN in both slow signals where it never ran.
-      p_accept_slow: Acceptance probability of the slow pass.
+      fast: Probabilities of the fast pass, one of each signal for each step.
+      slow: Probabilities of the slow pass; NaN in both where it never ran.
       y: Gold labels y_need AND y_accept, 0 or 1.
       cost_ratios: Cost ratios r = C_FN / C_FA >= 0, any number in any order; known before tracing.
       margins: Slow margins delta >= 0 in any order, known before tracing; 0 is fast-only, at least 1 slow-only.
@@ -160,9 +168,9 @@ def control_surface(
         checked.
 
     Examples:
-      >>> fast, slow = np.array([0.9, 0.4, 0.3]), np.array([0.9, 0.1, 0.8])
       >>> need = np.array([0.8, 0.8, 0.8])
-      >>> surface = control_surface(need, fast, need, slow, np.array([1, 0, 1]), cost_ratios=[1, 2], margins=[0, 0.2])
+      >>> fast, slow = Pass(need, np.array([0.9, 0.4, 0.3])), Pass(need, np.array([0.9, 0.1, 0.8]))
+      >>> surface = control_surface(fast, slow, np.array([1, 0, 1]), cost_ratios=[1, 2], margins=[0, 0.2])
       >>> surface.tp  # one row for each margin
       array([[1, 1],
              [1, 2]])
@@ -171,16 +179,16 @@ def control_surface(
              [1, 2]])
     """
     groups, tokens = arrays.as_array(groups), arrays.as_array(tokens)
-    probabilities = Signals(p_need_fast, p_accept_fast, p_need_slow, p_accept_slow)
-    for name, probability in probabilities._asdict().items():
+    probabilities = Signals(fast, slow)
+    for name, probability in probabilities.named().items():
         arrays.check_kind(name, probability)
     columns = {"y": y, "groups": groups, "tokens": tokens, "y_need": y_need, "y_accept": y_accept}
     columns |= {"y_slow": y_slow, "y_accept_slow": y_accept_slow, "y_best": y_best}
     if (y_slow is None) != (y_accept_slow is None) and y_accept is not None:
         raise ValueError("y_slow, y_accept_slow: found one of them beside y_accept, expected both or neither")
-    arrays.check_lengths(**probabilities._asdict(), **columns)
-    inputs = [value for value in (*probabilities, *columns.values()) if value is not None]
-    device = arrays.is_traced(*inputs) or any(_on_accelerator(value) for value in inputs)
+    arrays.check_lengths(**probabilities.named(), **columns)
+    inputs = [value for value in (*probabilities.arrays, *columns.values()) if value is not None]
+    device = arrays.is_traced(*inputs) or any(on_accelerator(value) for value in inputs)
     xp = jnp if device else np
     signals = _signals(xp, probabilities)
     best = best_label(y, y_slow, y_best)
@@ -189,11 +197,11 @@ def control_surface(
     token = None if tokens is None else _integers(xp, "tokens", tokens)
     if token is not None and xp is np and (total := float(token.sum(dtype=np.float64))) > MOST_TOKENS:
         raise ValueError(f"tokens: found {total:g} in all, expected at most {MOST_TOKENS}, up to which sums are exact")
-    dtype = signals.p_need_fast.dtype
+    dtype = signals.fast.need.dtype
     ratios, deltas = check_axis("cost_ratios", cost_ratios, dtype), check_axis("margins", margins, dtype)
     order = np.argsort(ratios, kind="stable")
     grid = cost_grid(ratios[order])
-    if not arrays.is_traced(*signals):
+    if not arrays.is_traced(*signals.arrays):
         _check_missing(signals, deltas, grid)
     count = count_on_device if device else count_on_host
     counted_classes = classes if slow_classes is None else _pairs(classes, slow_classes)
@@ -214,33 +222,34 @@ def control_surface(
 
 def _signals(xp: Any, probabilities: Signals) -> Signals:
     """The four signals in their common dtype, checked; NaN is allowed only in both slow signals of a step."""
-    _, *floats = arrays.as_floats(*probabilities)
+    _, *floats = arrays.as_floats(*probabilities.arrays)
     dtype = np.result_type(*(value.dtype for value in floats))
-    signals = Signals(*(xp.asarray(value, np.float64 if dtype == np.float64 else np.float32) for value in floats))
-    arrays.check_probability("p_need_fast", signals.p_need_fast)
-    arrays.check_probability("p_accept_fast", signals.p_accept_fast)
-    if arrays.is_traced(*signals):
+    floats = [xp.asarray(value, np.float64 if dtype == np.float64 else np.float32) for value in floats]
+    signals = Signals(Pass(*floats[:2]), Pass(*floats[2:]))
+    arrays.check_probability("p_need_fast", signals.fast.need)
+    arrays.check_probability("p_accept_fast", signals.fast.accept)
+    if arrays.is_traced(*signals.arrays):
         return signals
-    missing = xp.isnan(signals.p_need_slow)
-    unpaired = missing != xp.isnan(signals.p_accept_slow)
+    missing = xp.isnan(signals.slow.need)
+    unpaired = missing != xp.isnan(signals.slow.accept)
     if unpaired.any():
         index = int(unpaired.argmax())
         raise ValueError(
-            f"p_need_slow, p_accept_slow: found {signals.p_need_slow[index]} and {signals.p_accept_slow[index]} "
+            f"p_need_slow, p_accept_slow: found {signals.slow.need[index]} and {signals.slow.accept[index]} "
             f"at index {index}, expected two probabilities, or NaN in both where the slow pass never ran"
         )
-    for name in ("p_need_slow", "p_accept_slow"):
-        value = getattr(signals, name)
+    for name, value in (("p_need_slow", signals.slow.need), ("p_accept_slow", signals.slow.accept)):
         arrays.check_probability(name, xp.where(missing, 0, value) if missing.any() else value)
     return signals
 
 
 def _check_missing(signals: Signals, margins: np.ndarray, grid: CostGrid) -> None:
     """Raises ValueError if the widest margin runs the slow pass on a step without slow signals, at any cost."""
-    (missing,) = np.nonzero(np.isnan(np.asarray(signals.p_need_slow)))
+    (missing,) = np.nonzero(np.isnan(np.asarray(signals.slow.need)))
     if len(missing) == 0:
         return
-    start, stop = host_slow_range(Signals(*(np.asarray(value)[missing] for value in signals)), margins.max(), grid)
+    without = jax.tree.map(lambda value: np.asarray(value)[missing], signals)
+    start, stop = host_slow_range(without, margins.max(), grid)
     needed = start < stop
     if needed.any():
         first = int(needed.argmax())
@@ -363,7 +372,7 @@ def _assemble(
         tokens = at_costs(counted.tokens_from) - at_costs(counted.tokens_to)
     return Surface(
         cost_ratios=xp.asarray(ratios),
-        margins=xp.asarray(margins),
+        settings=xp.asarray(margins),
         steps=steps[..., 0, 0],
         tp=tp,
         fp=interventions - tp,
@@ -374,11 +383,6 @@ def _assemble(
         rejected=interventions - with_bit(offers, _ACCEPTED) if accepts else None,
         missed=with_bit(all_steps, _MISSED) - with_bit(offers, _MISSED) if accepts else None,
     )
-
-
-def _on_accelerator(value: Any) -> bool:
-    """Whether an array is concrete and on a device other than a CPU."""
-    return isinstance(value, jax.Array) and any(device.platform != "cpu" for device in value.devices())
 
 
 def _as_jax(surface: Surface) -> Surface:

@@ -21,6 +21,7 @@ import numpy as np
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Booleans, Floats, Reals, Vector
+from prism_jax.decision.passes import Pass, Signals
 
 _FAR = 40.0
 """|D| / sigma from which on the saving is 0: exp(-40^2 / 2) is below every float64."""
@@ -60,10 +61,8 @@ def check_moves(moves: Moves) -> None:
 
 
 def fit_moves(
-    z_need_fast: Vector,
-    z_accept_fast: Vector,
-    z_need_slow: Vector,
-    z_accept_slow: Vector,
+    fast: Pass,
+    slow: Pass,
     weight: Vector | None = None,
     groups: Vector | None = None,
     *,
@@ -74,10 +73,8 @@ def fit_moves(
     The log-odds are those of each pass's own calibrated probabilities. Labels are not needed.
 
     Args:
-      z_need_fast: Log-odds of need of the fast pass, one for each step.
-      z_accept_fast: Log-odds of acceptance of the fast pass.
-      z_need_slow: Log-odds of need of the slow pass.
-      z_accept_slow: Log-odds of acceptance of the slow pass.
+      fast: Log-odds of the fast pass, one of each signal for each step.
+      slow: Log-odds of the slow pass.
       weight: Importance of each step; None is 1.
       groups: Group of each step, integers from 0, such as a domain; each group gets its own moments.
       num_groups: Number of groups; None is the largest group plus 1.
@@ -89,12 +86,7 @@ def fit_moves(
       ValueError: for log-odds that are not finite, unequal lengths, empty input, a bad weight, or a group without a
         step of positive weight.
     """
-    log_odds = {
-        "z_need_fast": z_need_fast,
-        "z_accept_fast": z_accept_fast,
-        "z_need_slow": z_need_slow,
-        "z_accept_slow": z_accept_slow,
-    }
+    log_odds = Signals(fast, slow).named("z")
     arrays.check_lengths(**log_odds, weight=weight, groups=groups)
     for name, z in log_odds.items():
         arrays.check_finite(name, z)
@@ -105,11 +97,7 @@ def fit_moves(
     products = accept * accept, need * need, accept * need
     if groups is None:
         return Moves(*(float(np.average(product, weights=mass)) for product in products))
-    group = np.asarray(groups)
-    if not np.issubdtype(group.dtype, np.integer):
-        raise ValueError(f"groups: found dtype {group.dtype}, expected integers")
-    number = int(group.max()) + 1 if num_groups is None else num_groups
-    arrays.check_range("groups", group, 0.0, float(number - 1), f"an integer in [0, {number - 1}]")
+    group, number = arrays.numbered(groups, num_groups)
     total = np.bincount(group, mass, minlength=number)
     if (total == 0).any():
         raise ValueError(f"groups: found no step of the group {int((total == 0).argmax())}, expected some of each")
@@ -261,10 +249,8 @@ def thinks_by_value(value: Reals, price: Reals, tokens: Reals) -> Booleans:
 
 
 def decide_by_value(
-    p_need_fast: Reals,
-    p_accept_fast: Reals,
-    p_need_slow: Reals,
-    p_accept_slow: Reals,
+    fast: Pass,
+    slow: Pass,
     c_fa: Reals,
     c_fn: Reals,
     moves: Moves,
@@ -274,10 +260,8 @@ def decide_by_value(
     """The dynamic gate where the slow pass is triggered by its value: the counterpart of `gate.decide_with_slow`.
 
     Args:
-      p_need_fast: Need probability of the fast pass.
-      p_accept_fast: Acceptance probability of the fast pass.
-      p_need_slow: Need probability of the slow pass.
-      p_accept_slow: Acceptance probability of the slow pass.
+      fast: Probabilities of the fast pass.
+      slow: Probabilities of the slow pass.
       c_fa: C_FA > 0.
       c_fn: C_FN >= 0.
       moves: Moves of the log-odds; arrays broadcast with the signals.
@@ -290,28 +274,23 @@ def decide_by_value(
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
-    probabilities = {
-        "p_need_fast": p_need_fast,
-        "p_accept_fast": p_accept_fast,
-        "p_need_slow": p_need_slow,
-        "p_accept_slow": p_accept_slow,
-    }
+    probabilities = Signals(fast, slow).named()
     arrays.check_broadcast(**probabilities, c_fa=c_fa, c_fn=c_fn, **moves._asdict(), price=price, tokens=tokens)
     for name, p in probabilities.items():
         arrays.check_probability(name, p)
-    arrays.check_costs(c_fa, c_fn, p_need_fast, p_accept_fast)
+    arrays.check_costs(c_fa, c_fn, *fast)
     check_moves(moves)
     _check_price(price, tokens)
-    arrays.check_costs(c_fa, c_fn, p_need_slow, p_accept_slow)
+    arrays.check_costs(c_fa, c_fn, *slow)
     need_fast, accept_fast, need_slow, accept_slow = map(arrays.as_float, probabilities.values())
     xp, c_fa, c_fn, *moments, price, tokens = arrays.as_floats(c_fa, c_fn, *moves, price, tokens)
     xp_value = arrays.namespace(need_fast, accept_fast, c_fa, c_fn, *moments)
     value = value_unchecked(xp_value, need_fast, accept_fast, c_fa, c_fn, Moves(*moments))
-    slow = arrays.namespace(value, price, tokens).greater_equal(value, price * tokens)
+    thinks = arrays.namespace(value, price, tokens).greater_equal(value, price * tokens)
     fast_decision = gate.intervene_unchecked(accept_fast, accept_fast * need_fast, c_fa, c_fn)
     slow_decision = gate.intervene_unchecked(accept_slow, accept_slow * need_slow, c_fa, c_fn)
-    xp = arrays.namespace(slow, fast_decision, slow_decision)
-    return xp.where(slow, slow_decision, fast_decision)[()], slow
+    xp = arrays.namespace(thinks, fast_decision, slow_decision)
+    return xp.where(thinks, slow_decision, fast_decision)[()], thinks
 
 
 def _check_price(price: Any, tokens: Any) -> None:

@@ -9,7 +9,7 @@ cost ratios no such threshold exists: VOI may rise and fall with the ratio.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -17,88 +17,16 @@ from jaxtyping import Bool, Float, Int
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.sweep import best_label
-from prism_jax.decision.metrics import Confusion
+from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.surface import Surface
 from prism_jax.decision.thinking import Moves, value_of_thinking
 
-__all__ = ["ValueSurface", "prices_reached", "value_surface"]
-
-Counts = Int[np.ndarray, "*groups prices costs"]
-Rates = Float[np.ndarray, "*groups prices costs"]
-
-
-class ValueSurface(NamedTuple):
-    """Exact counts of steps for every price and cost ratio, in the order in which these were given.
-
-    Arrays are [price, cost], or [group, price, cost] where groups were given.
-
-    Attributes:
-      cost_ratios: Cost ratios r = C_FN / C_FA of each column; C_FA = 1.
-      prices: Price of one slow token of each row, in units of C_FA.
-      steps: Number of steps; one number per group if groups were given.
-      tp: Interventions with a gold-positive candidate.
-      fp: Interventions with a gold-negative candidate.
-      fn: Silences on steps whose best candidate is gold-positive.
-      tn: Silences on the other steps.
-      slow: Steps on which the slow pass ran.
-      slow_tokens: Tokens of the slow pass on those steps; None without `slow_tokens` of each step.
-      rejected: Interventions with y_accept = 0; None without `y_need` and `y_accept`.
-      missed: Silences with y_need = y_accept = 1; `fn` where candidates differ; None without these labels.
-    """
-
-    cost_ratios: Float[np.ndarray, " costs"]
-    prices: Float[np.ndarray, " prices"]
-    steps: int | Int[np.ndarray, " groups"]
-    tp: Counts
-    fp: Counts
-    fn: Counts
-    tn: Counts
-    slow: Counts
-    slow_tokens: Counts | None
-    rejected: Counts | None
-    missed: Counts | None
-
-    def confusion(self) -> Confusion:
-        """The counts in the form that `metrics.rates` takes."""
-        return Confusion(self.tp, self.fp, self.fn, self.tn)
-
-    def slow_rate(self) -> Rates:
-        """Share of steps on which the slow pass ran; NaN for a group without steps."""
-        return self._per_step(self.slow)
-
-    def speak_rate(self) -> Rates:
-        """Share of steps with an intervention; NaN for a group without steps."""
-        return self._per_step(self.tp + self.fp)
-
-    def realised_cost(self) -> Rates:
-        """Mean of a * (1 - y_accept) + r * (1 - a) * y_need * y_accept, without the price of tokens.
-
-        Raises:
-          ValueError: if the surface was counted without `y_need` and `y_accept`.
-        """
-        if self.rejected is None or self.missed is None:
-            raise ValueError("realised_cost: found no acceptance counts, expected y_need and y_accept in value_surface")
-        return self._per_step(self.rejected + self.cost_ratios * self.missed)
-
-    def token_cost(self) -> Rates:
-        """Mean price of the slow pass's tokens, to stand beside the realised cost.
-
-        Raises:
-          ValueError: if the surface was counted without `slow_tokens`.
-        """
-        if self.slow_tokens is None:
-            raise ValueError("token_cost: found no tokens, expected slow_tokens in value_surface")
-        return self._per_step(self.prices[:, None] * self.slow_tokens)
-
-    def _per_step(self, total: Any) -> Any:
-        steps = np.asarray(self.steps)[..., None, None]
-        return np.where(steps == 0, np.nan, total / np.maximum(steps, 1))
+__all__ = ["prices_reached", "value_surface"]
 
 
 def value_surface(
-    p_need_fast: Vector,
-    p_accept_fast: Vector,
-    p_need_slow: Vector,
-    p_accept_slow: Vector,
+    fast: Pass,
+    slow: Pass,
     y: Vector,
     moves: Moves,
     tokens: Reals,
@@ -113,24 +41,22 @@ def value_surface(
     y_best: Vector | None = None,
     groups: Vector | None = None,
     num_groups: int | None = None,
-) -> ValueSurface:
+) -> Surface:
     """Counts, slow passes and tokens of `thinking.decide_by_value` at every price and cost ratio, with C_FA = 1.
 
     Each cell equals `decide_by_value` at that cell exactly, in float64. Runs on the host, on concrete arrays:
     O((steps + groups * prices) * costs) time.
 
     Args:
-      p_need_fast: Need probability of the fast pass, one for each step.
-      p_accept_fast: Acceptance probability of the fast pass.
-      p_need_slow: Need probability of the slow pass; known at every step.
-      p_accept_slow: Acceptance probability of the slow pass.
+      fast: Probabilities of the fast pass, one of each signal for each step.
+      slow: Probabilities of the slow pass, known at every step.
       y: Gold labels y_need AND y_accept, 0 or 1.
       moves: Moves of the log-odds, numbers or one for each step.
       tokens: Expected tokens of a slow pass, above 0, by which the trigger decides; one number, or one for each step.
       cost_ratios: Cost ratios r >= 0, in any order.
       prices: Prices of one slow token >= 0, in units of C_FA, in any order. 0 thinks at every step.
       slow_tokens: Tokens that each step's slow pass spends, integers of at least 0; only counted.
-      y_need: Need labels, 0 or 1; with `y_accept` they give the counts behind `ValueSurface.realised_cost`.
+      y_need: Need labels, 0 or 1; with `y_accept` they give the counts behind `Surface.realised_cost`.
       y_accept: Acceptance labels, 0 or 1.
       y_slow: Gold labels of the slow pass's candidates, which offers count with where it runs; None is `y`.
       y_accept_slow: Their acceptance labels; needed with `y_accept` and `y_slow`.
@@ -142,21 +68,16 @@ def value_surface(
       ValueError: for a value outside its range, NaN, unequal lengths, empty input, one of two labels without the other,
         or a `y_best` below another gold label of its step.
     """
-    signals = {
-        "p_need_fast": p_need_fast,
-        "p_accept_fast": p_accept_fast,
-        "p_need_slow": p_need_slow,
-        "p_accept_slow": p_accept_slow,
-    }
+    signals = Signals(fast, slow).named()
     labels = {"y": y, "y_need": y_need, "y_accept": y_accept, "y_slow": y_slow, "y_accept_slow": y_accept_slow}
     labels |= {"y_best": y_best}
     _check(signals, labels, slow_tokens)
-    arrays.check_lengths(p_need_fast=p_need_fast, groups=groups, tokens=tokens if np.ndim(tokens) else None)
+    arrays.check_lengths(p_need_fast=fast.need, groups=groups, tokens=tokens if np.ndim(tokens) else None)
     arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
     need, accept, need_slow, accept_slow = map(arrays.host, signals.values())
     ratios, kappas = _axis("cost_ratios", cost_ratios), _axis("prices", prices)
     order = np.argsort(kappas, kind="stable")
-    group, number = _grouping(groups, num_groups, len(need))
+    group, number = (np.zeros(len(need), np.int64), 1) if groups is None else arrays.numbered(groups, num_groups)
     picked = (y, y_accept) if y_slow is None else (y_slow, y_accept_slow)
     best = best_label(y, y_slow, y_best)
     spent = {} if slow_tokens is None else {"slow_tokens": np.asarray(slow_tokens)}
@@ -164,13 +85,14 @@ def value_surface(
     for ratio in map(float, ratios):
         value = np.asarray(value_of_thinking(need, accept, 1.0, ratio, moves))
         reach = prices_reached(value, tokens, kappas[order])
-        fast = _classes(np.asarray(gate.decide(need, accept, 1.0, ratio)), y, y_need, y_accept, best)
-        slow = _classes(np.asarray(gate.decide(need_slow, accept_slow, 1.0, ratio)), picked[0], y_need, picked[1], best)
-        slow |= {"slow": np.ones(len(need), np.int64)} | spent
+        without = _classes(np.asarray(gate.decide(need, accept, 1.0, ratio)), y, y_need, y_accept, best)
+        offer = np.asarray(gate.decide(need_slow, accept_slow, 1.0, ratio))
+        thinking = _classes(offer, picked[0], y_need, picked[1], best)
+        thinking |= {"slow": np.ones(len(need), np.int64)} | spent
         columns.append(
             {
-                name: _by_price(reach, fast.get(name, np.zeros_like(of)), of, len(kappas), group, number)
-                for name, of in slow.items()
+                name: _by_price(reach, without.get(name, np.zeros_like(of)), of, len(kappas), group, number)
+                for name, of in thinking.items()
             }
         )
     counted: dict[str, Any] = dict.fromkeys(("slow_tokens", "rejected", "missed"))
@@ -178,7 +100,7 @@ def value_surface(
         counts = np.stack([column[name] for column in columns], axis=-1)[:, np.argsort(order)]
         counted[name] = counts[0] if groups is None else counts
     steps = len(need) if groups is None else np.bincount(group, minlength=number)
-    return ValueSurface(ratios, kappas, steps, **counted)
+    return Surface(ratios, kappas, steps, **counted)
 
 
 def prices_reached(
@@ -197,18 +119,6 @@ def prices_reached(
         rows = expected == number
         reach[rows] = np.searchsorted(prices * number, value[rows], side="right")
     return reach
-
-
-def _grouping(groups: Vector | None, num_groups: int | None, steps: int) -> tuple[Int[np.ndarray, " n"], int]:
-    """The group of each step and their number, checked; one group without `groups`."""
-    if groups is None:
-        return np.zeros(steps, np.int64), 1
-    group = np.asarray(groups)
-    if not np.issubdtype(group.dtype, np.integer):
-        raise ValueError(f"groups: found dtype {group.dtype}, expected integers")
-    number = int(group.max()) + 1 if num_groups is None else num_groups
-    arrays.check_range("groups", group, 0.0, float(number - 1), f"an integer in [0, {number - 1}]")
-    return group, number
 
 
 def _check(signals: dict[str, Any], labels: dict[str, Any], slow_tokens: Any) -> None:

@@ -19,12 +19,13 @@ from jaxtyping import Bool, Float64, Int64
 
 from prism_jax.decision import arrays, gate, metrics, thinking
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import with_intervals
 from prism_jax.evaluation.rows import Form, PolicyRow
 from prism_jax.scores import Scores
-from prism_jax.scores.labels import acceptance_weight
+from prism_jax.scores.labels import Thinking, acceptance_weight
 from prism_jax.scores.texts import ordered
 from prism_jax.scores.units import Unit, independent_unit
 
@@ -219,6 +220,10 @@ class EvaluationData:
             return getattr(rows, f"p_{name}")
         return self.fits.calibrated(signal, thinking, rows)
 
+    def signals(self, thinking: Thinking, form: Form) -> Pass:
+        """Both signals of a pass, of its candidate."""
+        return Pass(self.signal(f"need_{thinking}", form), self.signal(f"accept_{thinking}", form))
+
     def deployed(self) -> str:
         """The policy that the operating point deploys; a trigger has an effect only where there is a slow pass."""
         if self.point.policy != "dynamic" or not self.slow:
@@ -229,15 +234,15 @@ class EvaluationData:
 
     def decide(self, policy: str, form: Form) -> Decided:
         """The decisions of one policy on raw or calibrated signals."""
-        fast = self.signal("need_fast", form), self.signal("accept_fast", form)
+        fast = self.signals("fast", form)
         costs = self.point.c_fa, self.point.c_fn
         if policy in SLOW_POLICIES:
-            slow = self.signal("need_slow", form), self.signal("accept_slow", form)
+            slow = self.signals("slow", form)
             if policy == "slow_on_value":
                 price, (moves, tokens) = self.point.price, self.expected_thinking
-                return Decided(*map(np.asarray, thinking.decide_by_value(*fast, *slow, *costs, moves, price, tokens)))
+                return Decided(*map(np.asarray, thinking.decide_by_value(fast, slow, *costs, moves, price, tokens)))
             margin = 1.0 if policy == "slow_only" else self.point.margin
-            return Decided(*map(np.asarray, gate.decide_with_slow(*fast, *slow, *costs, margin)))
+            return Decided(*map(np.asarray, gate.decide_with_slow(fast, slow, *costs, margin)))
         offer = gate.decide(
             *fast,
             *costs,

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Float64, Int, Shaped
 
 from prism_jax.decision import audbc, metrics, risk
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import POLICIES, answering_to_ratio
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import with_need
@@ -133,8 +134,7 @@ def units_of(
     slow = fast if thought is None else _signals(thought.take(mask), calibration, "slow")
     courses = {}
     for family in families:
-        need, accept = audbc.policy_signals(*fast, policy=family.policy)
-        decided_on = (_as_steps(need, fast[0]), _as_steps(accept, fast[0]))
+        decided_on = Pass(*(_as_steps(p, fast.need) for p in audbc.policy_signals(*fast, policy=family.policy)))
         courses[family] = Course(*risk.first_gate_with_slow(decided_on, slow, ratios, family.margin))
     return Units(
         courses,
@@ -146,11 +146,9 @@ def units_of(
     )
 
 
-def _signals(
-    steps: Scores, calibration: Calibration, thinking: Thinking
-) -> tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]:
+def _signals(steps: Scores, calibration: Calibration, thinking: Thinking) -> Pass:
     """Calibrated need and acceptance of one pass."""
-    return calibration.calibrated("need", thinking, steps), calibration.calibrated("accept", thinking, steps)
+    return Pass(calibration.calibrated("need", thinking, steps), calibration.calibrated("accept", thinking, steps))
 
 
 def _as_steps(signal: Any, steps: Float64[np.ndarray, "steps"]) -> Float64[np.ndarray, "steps"]:

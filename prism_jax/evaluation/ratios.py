@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float64, Shaped
 
 from prism_jax.decision import gate, metrics
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, ExpectedCost, audbc, expected_cost, policy_signals
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves, decide_by_value
 from prism_jax.decision.uncertainty import SHARE, Cells, interval
@@ -42,8 +43,8 @@ class ByValue(NamedTuple):
     """The policy on the judged steps."""
 
     policy: str
-    # probabilities: need and acceptance of the fast pass, need and acceptance of the slow pass
-    signals: tuple[Steps, Steps, Steps, Steps]
+    fast: Pass  # probabilities of the fast pass
+    slow: Pass  # those of the slow pass
     need: Steps  # need labels
     accept: Steps  # acceptance labels of the fast pass's candidates
     thought: Steps  # those of the slow pass's candidates
@@ -54,8 +55,8 @@ class ByValue(NamedTuple):
 
     def decide(self, ratio: float) -> tuple[Bool[np.ndarray, "judged"], Steps]:
         """The offers at one cost ratio, and the acceptance labels of the candidates decided about."""
-        offer, slow = decide_by_value(*self.signals, 1.0, ratio, self.moves, self.price, self.tokens)
-        return np.asarray(offer), np.where(slow, self.thought, self.accept)
+        offer, thinks = decide_by_value(self.fast, self.slow, 1.0, ratio, self.moves, self.price, self.tokens)
+        return np.asarray(offer), np.where(thinks, self.thought, self.accept)
 
     def area_and_cost(
         self, weight: Steps, streams: Shaped[np.ndarray, "judged"] | None
@@ -71,8 +72,10 @@ class ByValue(NamedTuple):
             offer, accept = self.decide(ratio)
             costs = metrics.step_costs(offer, accept, self.best, 1.0, ratio * self.need) / (1 + ratio)
             total += float(np.average(costs, weights=weight)) / RATIOS
-        labels = (self.need, self.accept, self.need, self.accept)
-        reference = expected_cost(*labels, low=LOW_RATIO, high=HIGH_RATIO, weight=weight, y_accept_best=self.best)
+        labels = Pass(self.need, self.accept)
+        reference = expected_cost(
+            labels, *labels, low=LOW_RATIO, high=HIGH_RATIO, weight=weight, y_accept_best=self.best
+        )
         constant = min(float(reference.always), float(reference.never))
         gap = constant - float(reference.oracle)
         return reference._replace(cost=total, rescaled=(constant - total) / gap if gap > 0 else np.nan)
@@ -104,8 +107,7 @@ class ByValue(NamedTuple):
 
     def _turning_ratios(self) -> list[float]:
         """Ratios among which most decisions turn: quantiles of the critical ratios of both passes."""
-        need, accept, need_slow, accept_slow = self.signals
-        critical = np.concatenate([gate.critical_ratio(need, accept), gate.critical_ratio(need_slow, accept_slow)])
+        critical = np.concatenate([gate.critical_ratio(*self.fast), gate.critical_ratio(*self.slow)])
         finite = critical[np.isfinite(critical) & (critical < _LARGEST)]
         if len(finite) == 0:
             return [1.0]
@@ -159,8 +161,7 @@ class _Deciding(NamedTuple):
     """A policy that depends on the cost ratio."""
 
     policy: str
-    p_need: Any  # the probabilities of need that it decides on, at each judged step
-    p_accept: Any  # those of acceptance
+    fast: Pass  # the probabilities that it decides on, at each judged step
     need: Float64[np.ndarray, "judged"]  # need labels
     accept: Float64[np.ndarray, "judged"]  # acceptance labels of the candidates that these signals are about
     slow: dict[str, Any]  # the signals of the slow pass and the margin; empty for a policy that reads one pass
@@ -174,13 +175,13 @@ class _Deciding(NamedTuple):
         need, accept, slow = self.need, self.accept, self.accept_slow
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
         ratios |= {"y_accept_slow": slow, "y_accept_best": self.best}
-        mean = expected_cost(self.p_need, self.p_accept, need, accept, **ratios)
+        mean = expected_cost(self.fast, need, accept, **ratios)
         golds = (None if label is None else need * label for label in (slow, self.best))
         if streams is None:
             return None, mean
         resampling: dict[str, Any] = {"level": LEVEL, "resamples": RESAMPLES, "seed": SEED, "streams": streams}
         labels: dict[str, Any] = dict(zip(("y_slow", "y_best"), golds, strict=True))
-        area = audbc(self.p_need, self.p_accept, need * accept, weight=weight, **resampling, **self.slow, **labels)
+        area = audbc(self.fast, need * accept, weight=weight, **resampling, **self.slow, **labels)
         return area, mean
 
 
@@ -189,26 +190,26 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     best = data.best_accept[judged] if data.several_candidates else None
-    fast = data.signal("need_fast", form)[judged], data.signal("accept_fast", form)[judged]
+    fast = Pass(*(p[judged] for p in data.signals("fast", form)))
     rates = data.fits.offer_rates(data.steps)[judged]
     for policy in (name for name in data.fast_policies if name in answering_to_ratio()):
-        yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
+        yield _Deciding(policy, policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
     if data.slow:
-        slow = data.signal("need_slow", form)[judged], data.signal("accept_slow", form)[judged]
+        slow = Pass(*(p[judged] for p in data.signals("slow", form)))
         thought = data.label("accept", data.everywhere_slow)[judged]
         accept_slow = thought if data.two_candidates else None
 
         def within(margin: float) -> dict[str, Any]:
-            return {"p_need_slow": slow[0], "p_accept_slow": slow[1], "margin": margin}
+            return {"slow": slow, "margin": margin}
 
         if accept_slow is None:
-            yield _Deciding("slow_only", *slow, need, accept, {}, None, best)
+            yield _Deciding("slow_only", slow, need, accept, {}, None, best)
         else:  # as margin 1, so that constants and oracle are those of the other policies
-            yield _Deciding("slow_only", *fast, need, accept, within(1.0), accept_slow, best)
+            yield _Deciding("slow_only", fast, need, accept, within(1.0), accept_slow, best)
         if data.point.margin > 0:
-            yield _Deciding("slow_on_margin", *fast, need, accept, within(data.point.margin), accept_slow, best)
+            yield _Deciding("slow_on_margin", fast, need, accept, within(data.point.margin), accept_slow, best)
         else:
-            yield _Deciding("slow_on_margin", *fast, need, accept, {}, None, best)
+            yield _Deciding("slow_on_margin", fast, need, accept, {}, None, best)
         if data.has_value:
             moves, tokens = data.expected_thinking
             value_settings = (
@@ -217,7 +218,7 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
                 data.point.price / data.point.c_fa,
             )
             counted = accept if best is None else best
-            yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, counted, *value_settings)
+            yield ByValue("slow_on_value", fast, slow, need, accept, thought, counted, *value_settings)
 
 
 def _no_area(golds: tuple[Float64[np.ndarray, "judged"], ...]) -> str | None:
@@ -240,7 +241,7 @@ def _references(
 ) -> list[RatioRow]:
     """The constants, and the gate on the labels; they do not rank steps, so they have no area."""
     ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight}
-    expected = expected_cost(need, accept, need, accept, **ratios, y_accept_best=best)
+    expected = expected_cost(Pass(need, accept), need, accept, **ratios, y_accept_best=best)
     constant = min(float(expected.always), float(expected.never))
     gap = constant - float(expected.oracle)
     costs = {"always": expected.always, "never": expected.never, "clairvoyant": expected.oracle}

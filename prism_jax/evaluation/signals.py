@@ -11,8 +11,9 @@ import warnings
 import numpy as np
 from jaxtyping import Float64
 
+from prism_jax.decision import arrays, thinking
 from prism_jax.decision import calibration as measures
-from prism_jax.decision import thinking
+from prism_jax.decision.passes import Pass
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
 from prism_jax.evaluation.rows import Form, SignalRow
 from prism_jax.scores import Scores, ScoresError
@@ -91,22 +92,19 @@ def fit_thinking(rows: Scores, fits: Calibration) -> ThinkingFit | None:
         return None
     complete = rows.take(~incomplete)
     tables = {"fast": complete.steps(), "slow": complete.steps("slow")}
-    log_odds = [  # in the order of the arguments of `fit_moves`
-        _log_odds(fits.calibrated(signal, name, table))
+    fast, slow = (
+        Pass(*(_log_odds(fits.calibrated(signal, name, table)) for signal in ("need", "accept")))
         for name, table in tables.items()
-        for signal in ("need", "accept")
-    ]
+    )
     spent = tables["slow"].tokens_slow
     spent = np.zeros(0) if spent is None else spent[~np.isnan(spent)]
     tokens = float(spent.mean()) if spent.any() else None
-    return ThinkingFit(thinking.fit_moves(*log_odds), tokens, len(tables["fast"]))
+    return ThinkingFit(thinking.fit_moves(fast, slow), tokens, len(tables["fast"]))
 
 
 def _log_odds(p: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
     """Log-odds within `MOST_LOG_ODDS`."""
-    least = 1 / (1 + np.exp(MOST_LOG_ODDS))
-    inside = np.clip(p, least, 1 - least)
-    return np.log(inside) - np.log1p(-inside)
+    return arrays.log_odds(p, 1 / (1 + np.exp(MOST_LOG_ODDS)))
 
 
 def _mean(y: Float64[np.ndarray, "n"], weight: Float64[np.ndarray, "n"]) -> float:

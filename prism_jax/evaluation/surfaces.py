@@ -12,11 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float64, Int, Int64, Shaped
 
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.surface import Surface, control_surface
 from prism_jax.decision.thinking import value_of_thinking
-from prism_jax.decision.value_surface import ValueSurface, prices_reached, value_surface
+from prism_jax.decision.value_surface import prices_reached, value_surface
 from prism_jax.evaluation.policies import EvaluationData
-from prism_jax.scores.labels import acceptance_weight
+from prism_jax.scores.labels import Thinking, acceptance_weight
 from prism_jax.scores.texts import ordered
 
 _ROUND = (1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 5.6, 6.3, 7.1, 8.0, 9.0)
@@ -65,8 +66,7 @@ class Exploration:
     stream: Shaped[np.ndarray, " steps"]
     step: Int64[np.ndarray, " steps"]  # position of each step in its stream
     time: Float64[np.ndarray, " steps"]  # time of each step in seconds, NaN where unknown
-    # calibrated p_need and p_accept of the fast pass, then those of the slow pass if there is one
-    signals: tuple[Float64[np.ndarray, " steps"], ...]
+    passes: tuple[Pass, ...]  # calibrated signals of the fast pass, then those of the slow pass if there is one
     y_need: Float64[np.ndarray, " steps"]  # need labels, NaN where unknown
     # acceptance labels of the fast pass's candidates, and those of the slow pass's if there is one
     y_accept: tuple[Float64[np.ndarray, " steps"], ...]
@@ -92,10 +92,10 @@ def explore(data: EvaluationData) -> Exploration:
       ValueError: if they cannot be counted (`uncountable`).
     """
     if (reason := uncountable(data)) is not None:
-        raise ValueError(f"control surface: found that {reason}; expected labels of 0 and 1 with weights of 1")
+        raise ValueError(f"control surface: exploration that {reason}; expected labels of 0 and 1 with weights of 1")
     ratios, ratio = _with(RATIOS, data.point.cost_ratio)
     columns, groups, group = _groups(data)
-    names = ["need_fast", "accept_fast"] + (["need_slow", "accept_slow"] if data.slow else [])
+    thinkings: tuple[Thinking, ...] = ("fast", "slow") if data.slow else ("fast",)
     accept = [data.label("accept")] + ([data.label("accept", data.everywhere_slow)] if data.slow else [])
     steps = data.steps
     exploration = Exploration(
@@ -110,7 +110,7 @@ def explore(data: EvaluationData) -> Exploration:
         stream=steps.stream,
         step=steps.step,
         time=np.full(len(steps), np.nan) if steps.time is None else steps.time,
-        signals=tuple(data.signal(name, "calibrated") for name in names),
+        passes=tuple(data.signals(thinking, "calibrated") for thinking in thinkings),
         y_need=data.label("need"),
         y_accept=tuple(accept),
         y_best=data.best_accept,
@@ -163,15 +163,12 @@ def _labels(exploration: Exploration) -> dict[str, Any]:
 
 def _by_margin(exploration: Exploration, margin: float) -> Table:
     """The surface over margins; without a slow pass, the gate alone."""
-    slow = len(exploration.signals) > 2
+    slow = len(exploration.passes) > 1
     settings, deployed = _with(MARGINS, margin) if slow else (np.zeros(1), 0)
     labels = _labels(exploration)
-    (need, accept), (need_slow, accept_slow) = exploration.signals[:2], exploration.signals[-2:]
     surface = control_surface(
-        need,
-        accept,
-        need_slow,
-        accept_slow,
+        exploration.passes[0],
+        exploration.passes[-1],
         labels.pop("y"),
         exploration.ratios,
         settings,
@@ -186,13 +183,11 @@ def _by_value(exploration: Exploration, data: EvaluationData) -> Table:
     """The surface over prices."""
     settings, deployed = _with(PRICES, data.point.price / data.point.c_fa)
     moves, tokens = data.expected_thinking
-    need, accept, need_slow, accept_slow = exploration.signals
+    fast, slow = exploration.passes
     labels = _labels(exploration)
     surface = value_surface(
-        need,
-        accept,
-        need_slow,
-        accept_slow,
+        fast,
+        slow,
         labels.pop("y"),
         moves,
         tokens,
@@ -204,7 +199,7 @@ def _by_value(exploration: Exploration, data: EvaluationData) -> Table:
     )
     reach = np.stack(
         [
-            prices_reached(np.asarray(value_of_thinking(need, accept, 1.0, ratio, moves)), tokens, settings)
+            prices_reached(np.asarray(value_of_thinking(*fast, 1.0, ratio, moves)), tokens, settings)
             for ratio in map(float, exploration.ratios)
         ],
         axis=1,
@@ -212,7 +207,7 @@ def _by_value(exploration: Exploration, data: EvaluationData) -> Table:
     return Table("value", settings, deployed, **_table(surface, exploration), reach=reach)
 
 
-def _table(surface: Surface | ValueSurface, exploration: Exploration) -> dict[str, Counts]:
+def _table(surface: Surface, exploration: Exploration) -> dict[str, Counts]:
     """Counts by group, of counts by group and whether its steps are judged."""
     judged = {name: np.asarray(getattr(surface, name))[1::2] for name in ("tp", "fp", "fn", "rejected")}
     by_group = (len(exploration.groups), 2, *np.shape(surface.tp)[1:])

@@ -15,10 +15,9 @@ from scipy import special
 
 from prism_jax.experiments.nested_words import INNER, outer_folds
 from prism_jax.experiments.ranking import MEASURES, Ranked, measures
-from prism_jax.probe.config import StatesConfig
-from prism_jax.probe.labels import accept_labels, joined
-from prism_jax.probe.logistic import Linear
-from prism_jax.probe.states_fit import fit_states
+from prism_jax.probe.fitting import accept_labels, joined
+from prism_jax.probe.logistic import Linear, fit_states
+from prism_jax.probe.probe_config import StatesConfig
 from prism_jax.streams import Stream
 
 States = Mapping[str, Float[np.ndarray, "_ _"]]

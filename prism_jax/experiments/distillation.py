@@ -30,6 +30,7 @@ from etils import epath
 
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.passes import Pass
 from prism_jax.evaluation.protocol import calibrate, evaluated_rows
 from prism_jax.experiments import distill_report
 from prism_jax.experiments.distill_report import Decisions, Truth
@@ -231,13 +232,17 @@ def student(files: Files, config: RunConfig, arm: str, seed: int) -> Scores:
 def decisions(scores: Scores, point: OperatingPoint) -> dict[str, Decisions]:
     """What a student decides on its test rows, fast only and slow on margin, at its own temperatures."""
     fits, rows = calibrate(scores), evaluated_rows(scores)
-    need, accept, need_slow, accept_slow = (
-        fits.calibrated(signal, thinking, rows) for thinking in ("fast", "slow") for signal in ("need", "accept")
+    fast, slow = (
+        Pass(fits.calibrated("need", thinking, rows), fits.calibrated("accept", thinking, rows))
+        for thinking in ("fast", "slow")
     )
     costs = point.c_fa, point.c_fn
-    fast = np.asarray(gate.decide(need, accept, *costs))
-    offer, slow = gate.decide_with_slow(need, accept, need_slow, accept_slow, *costs, point.margin)
-    return {FAST: Decisions(fast, np.zeros(len(fast), bool)), MARGIN: Decisions(np.asarray(offer), np.asarray(slow))}
+    alone = np.asarray(gate.decide(*fast, *costs))
+    offer, thinks = gate.decide_with_slow(fast, slow, *costs, point.margin)
+    return {
+        FAST: Decisions(alone, np.zeros(len(alone), bool)),
+        MARGIN: Decisions(np.asarray(offer), np.asarray(thinks)),
+    }
 
 
 def measured(files: Files, students: dict[str, Scores], point: OperatingPoint) -> Measured:

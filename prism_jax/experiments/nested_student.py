@@ -33,10 +33,9 @@ from prism_jax.experiments.proactivebench_results import SIGNALS, Fold, epoch_se
 from prism_jax.experiments.probe import measure, ranked_by_probe
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.experiments.stacking import stack
-from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.fitting import StreamInputs, fit_probe, score
 from prism_jax.probe.kept_states import states_of
-from prism_jax.probe.scoring import score
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.report.table import Table
 from prism_jax.runs.pipeline import train_and_evaluate
@@ -162,8 +161,8 @@ def score_probe_on(splits: Splits, states: States | None, reading: StatesConfig,
     scored by a probe on the training and the calibration streams.
     """
 
-    def seen(streams: Sequence[Stream]) -> list[Seen]:
-        return [Seen(describe(stream), None if states is None else states[stream.id]) for stream in streams]
+    def seen(streams: Sequence[Stream]) -> list[StreamInputs]:
+        return [StreamInputs(describe(stream), None if states is None else states[stream.id]) for stream in streams]
 
     train, calibration, test = seen(splits.train), seen(splits.calibration), seen(splits.test)
     first = fit_probe(train, FitConfig(), reading)

@@ -3,10 +3,11 @@
     python -m prism_jax.experiments probe --source=DIR --workdir=DIR [--weights=GGUF]
 
 Every stream is tested once, alone; everything else is fitted on the other streams: the IDFs, the regressions, and, on
-inner folds of them, the maps to probabilities. The settings are the defaults of `prism_jax.probe.config`. The rows are
-TF-IDF of words with its strength chosen on inner folds (`prism_jax.experiments.nested_words`), the probe on words, and,
-with --weights, the probe on words and states. probe_words.parquet and probe_states.parquet in the workdir are their
-out-of-fold scores, which `prism_jax.experiments.human_labels --scores=NAME=FILE` takes. docs/probe.md has the results.
+inner folds of them, the maps to probabilities. The settings are the defaults of `prism_jax.probe.probe_config`. The
+rows are TF-IDF of words with its strength chosen on inner folds (`prism_jax.experiments.nested_words`), the probe on
+words, and, with --weights, the probe on words and states. probe_words.parquet and probe_states.parquet in the workdir
+are their out-of-fold scores, which `prism_jax.experiments.human_labels --scores=NAME=FILE` takes. docs/probe.md has the
+results.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from prism_jax.evaluation.protocol import calibrate
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.experiments.proactivebench_results import COLUMNS, Fold, signal_of
 from prism_jax.experiments.ranking import MEASURES, Ranked, ece_of_exact, intervals
-from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.fitting import StreamInputs, fit_probe, score
 from prism_jax.probe.kept_states import states_of
-from prism_jax.probe.scoring import score
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe_all
 from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Row, Section, Table
@@ -50,7 +50,8 @@ def score_probe(streams: Sequence[Stream], states: States | None, config: FitCon
     One row per offer, split "test"; the fold is the number of the stream.
     """
     seen = [
-        Seen(words, None if states is None else states[number]) for number, words in enumerate(describe_all(streams))
+        StreamInputs(words, None if states is None else states[number])
+        for number, words in enumerate(describe_all(streams))
     ]
     rows = []
     for fold, left_out in enumerate(seen):

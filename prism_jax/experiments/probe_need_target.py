@@ -28,8 +28,8 @@ from prism_jax.evaluation.protocol import TEST
 from prism_jax.evaluation.replay import RATIOS, Replay, costs, gate_offers, replay
 from prism_jax.evaluation.second_signal import most_accepted
 from prism_jax.experiments.probe import STATES, WORDS, States, score_probe
-from prism_jax.probe.config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.probe.kept_states import states_of
+from prism_jax.probe.probe_config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command

@@ -161,7 +161,7 @@ def log_sections(log: AcceptanceLog) -> dict[str, tuple[Answers, Population]]:
         z = np.full(len(rows), special.logit(y[~later].mean()))
     else:
         platt = fit_platt(special.expit(z[~later]), y[~later])
-        z = platt.scale * z + platt.bias
+        z = platt.of_log_odds(z)
     population = fit_population(z[~later], y[~later], person[~later], calibrated=True)
     turned = later & (np.random.default_rng(0).random(len(rows)) < 0.5)
     return {

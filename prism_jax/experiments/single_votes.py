@@ -31,7 +31,7 @@ from prism_jax.experiments.probe import measure, score_probe
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Belief, Population, fit_population, optimism, predict, prequential, update
-from prism_jax.probe.config import FitConfig, StatesConfig
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.report.numbers import percent
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
@@ -103,7 +103,7 @@ def predict_votes(votes: Votes) -> Predicted:
     for stream in np.unique(votes.stream):
         inside = votes.stream == stream
         platt = fit_platt(votes.p[~inside], votes.accepted[~inside])
-        scaled = platt.scale * log_odds + platt.bias
+        scaled = platt.of_log_odds(log_odds)
         population = fit_population(
             scaled, votes.accepted, votes.person, counted=~inside, places=places, calibrated=True
         )

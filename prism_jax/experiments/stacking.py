@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
+from prism_jax.decision.calibration import Platt
 from prism_jax.evaluation.protocol import CALIBRATION
 from prism_jax.experiments.proactivebench_results import SIGNALS
-from prism_jax.probe.logistic import Platt, fit_platt
+from prism_jax.probe.logistic import fit_platt_with_ridge
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
 
@@ -35,12 +36,12 @@ class Stack:
     def fit(cls, floor: Float[np.ndarray, " n"], student: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Stack:
         """Fits both maps on log-odds of calibration rows and their labels."""
         weight = np.ones_like(y)
-        own = fit_platt(student, y, weight)
-        return cls(own, fit_platt((floor + own(student)) / 2, y, weight))
+        own = fit_platt_with_ridge(student, y, weight)
+        return cls(own, fit_platt_with_ridge((floor + own.of_log_odds(student)) / 2, y, weight))
 
     def __call__(self, floor: Float[np.ndarray, " n"], student: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The probabilities of rows, from log-odds."""
-        return special.expit(self.joint((floor + self.student(student)) / 2))
+        return special.expit(self.joint.of_log_odds((floor + self.student.of_log_odds(student)) / 2))
 
 
 def stack(floor: Scores, student: Scores) -> tuple[Scores, dict[Signal, Stack]]:

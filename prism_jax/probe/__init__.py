@@ -8,6 +8,6 @@ Where to change what:
 - the words that a probe reads of an offer and its history: `NAMES` in `similarity.py`, `ACTIVITIES`, `OF_HISTORY` and
   `OF_OFFER` in `simple.py`; which of them need reads in `words.py`; how far back in `window.py`; live in
   `live_words.py`
-- where a probe reads a frozen model: `StatesConfig` in `config.py`; `states.py`, `kept_states.py`, `states_fit.py`
+- where a probe reads a frozen model: `StatesConfig` in `probe_config.py`; `states.py`, `kept_states.py`
 - how a probe is fitted, or its files: `fitting.py`, `logistic.py`; `saved.py`
 """

@@ -12,25 +12,80 @@ regression that is trained on such shares, and by the label of acceptance in the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from scipy import special
 
-from prism_jax.probe.config import FitConfig, NeedTarget, StatesConfig
-from prism_jax.probe.labels import Labels, accept_labels, given_accept, joined, need_labels
-from prism_jax.probe.logistic import Linear, Platt, fit, fit_platt
+from prism_jax.decision.calibration import Platt
+from prism_jax.probe.logistic import Linear, fit, fit_platt_with_ridge, fit_states
 from prism_jax.probe.ngrams import Idf
-from prism_jax.probe.states_fit import fit_states
+from prism_jax.probe.probe_config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.probe.words import Described, Steps
+from prism_jax.streams import Candidate, Stream
+from prism_jax.streams.known import known_columns
+
+LEAST_PROPENSITY = 0.05
+"""Propensities below this count as this (docs/maths.md, section 4)."""
+
+
+class Labels(NamedTuple):
+    """Labels with their weights; NaN is an unknown label."""
+
+    y: Float[np.ndarray, " n"]  # in [0, 1]
+    weight: Float[np.ndarray, " n"]  # 1 where nothing was logged
+
+
+def accept_labels(stream: Stream, *, votes: bool) -> Labels:
+    """Labels of the stream's offers, in the order of its steps.
+
+    With `votes`, the share of annotators who would accept takes the place of the label, where there are votes.
+    """
+    offers = [offer for step in stream.steps for offer in step.candidates]
+    return Labels(
+        np.array([_label(offer, votes) for offer in offers], float),
+        np.array([1 / max(offer.propensity or 1.0, LEAST_PROPENSITY) for offer in offers], float),
+    )
+
+
+def need_labels(stream: Stream) -> Labels:
+    """Need labels of the stream's steps."""
+    y = np.array([np.nan if step.y_need is None else step.y_need for step in stream.steps], float)
+    return Labels(y, np.ones(len(y)))
+
+
+def given_accept(
+    need: Labels, accept: Labels, top: Bool[np.ndarray, " offers"], step: Int[np.ndarray, " offers"]
+) -> Labels:
+    """Need labels of the steps whose offer was accepted, each with the weight of that acceptance.
+
+    A step's offer is the one that would be made, which `top` marks; an unknown label counts as not accepted. Several
+    that are equally likely to be accepted count by their mean acceptance, as in the training of a student
+    (docs/maths.md, section 4). `step` is the number of each offer's step.
+    """
+    accepted = np.nan_to_num(accept.y * accept.weight) * top
+    total, count = (np.bincount(step, values, minlength=len(need.y)) for values in (accepted, top))
+    weight = need.weight * total / np.maximum(count, 1)
+    return Labels(np.where(weight > 0, need.y, np.nan), weight)
+
+
+def joined(labels: Sequence[Labels]) -> Labels:
+    """The labels of several streams, one after the other."""
+    return Labels(*(np.concatenate(column) for column in zip(*labels, strict=True)))
+
+
+def _label(offer: Candidate, votes: bool) -> float:
+    if offer.y_accept is None:
+        return np.nan
+    return sum(offer.votes) / len(offer.votes) if votes and offer.votes else offer.y_accept
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Seen:
-    """A stream as a probe sees it."""
+class StreamInputs:
+    """What a probe reads of a stream."""
 
     words: Described
     states: Float[np.ndarray, "offers width"] | None = None  # of a frozen model; None for a probe on words alone
@@ -70,21 +125,21 @@ class Probe:
     need: Platt  # map from a step's largest log-odds of acceptance, before `accept`, to log-odds of need
     need_target: NeedTarget = "marginal"  # what p_need estimates
 
-    def predict(self, seen: Seen) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " offers"]]:
+    def predict(self, inputs: StreamInputs) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " offers"]]:
         """Computes p_need of each step and p_accept of each offer of a stream, in order."""
-        return self.signals(seen.words, seen.states)
+        return self.signals(inputs.words, inputs.states)
 
     def signals(
         self, words: Steps, states: Float[np.ndarray, "offers width"] | None
     ) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " offers"]]:
         """`predict` of some steps alone, from what was read of them."""
         z = self.acceptance.log_odds(words, states)
-        from_offers = self.need(words.largest(z))
+        from_offers = self.need.of_log_odds(words.largest(z))
         from_words = self.words.log_odds(words.need_columns(self.acceptance.idf))
-        return special.expit((from_offers + from_words) / 2), special.expit(self.accept(z))
+        return special.expit((from_offers + from_words) / 2), special.expit(self.accept.of_log_odds(z))
 
 
-def fit_probe(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) -> Probe:
+def fit_probe(streams: Sequence[StreamInputs], config: FitConfig, states: StatesConfig) -> Probe:
     """Fits a probe; `states` has the components and the ridge of the regression on states.
 
     Raises:
@@ -100,29 +155,29 @@ def fit_probe(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) 
         fitted = fit_acceptance([seen for seen in ordered if seen.words.stream.id not in inside], config, states)
         nested |= {seen.words.stream.id: fitted.log_odds(seen.words, seen.states) for seen in fold}
     acceptance = fit_acceptance(ordered, config, states)
-    held = [seen.words for fold in folds for seen in fold]
-    z = [nested[described.stream.id] for described in held]
+    held_out = [seen.words for fold in folds for seen in fold]
+    z = [nested[described.stream.id] for described in held_out]
     words = [seen.words for seen in ordered]
     need = [_need_labels(described, nested[described.stream.id], config, votes=config.votes) for described in words]
-    of_step = [_need_labels(described, own, config, votes=False) for described, own in zip(held, z, strict=True)]
-    largest = [described.largest(own) for described, own in zip(held, z, strict=True)]
+    of_step = [_need_labels(described, own, config, votes=False) for described, own in zip(held_out, z, strict=True)]
+    largest = [described.largest(own) for described, own in zip(held_out, z, strict=True)]
     signal = "y_need" if config.need_target == "marginal" else "y_need of accepted offers"
     return Probe(
         acceptance,
-        _Known.of(signal, words, need).fit(
+        _Labelled.of(signal, words, need).fit(
             [described.need_columns(acceptance.idf) for described in words], partial(fit, ridge=config.ridge)
         ),
-        _platt("y_accept", z, [accept_labels(described.stream, votes=False) for described in held]),
+        _platt("y_accept", z, [accept_labels(described.stream, votes=False) for described in held_out]),
         _platt(signal, largest, of_step),
         config.need_target,
     )
 
 
-def fit_acceptance(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) -> Acceptance:
+def fit_acceptance(streams: Sequence[StreamInputs], config: FitConfig, states: StatesConfig) -> Acceptance:
     """Fits the regressions of acceptance on all the given streams."""
     idf = Idf.fit(seen.words.counted for seen in streams)
     words = [seen.words for seen in streams]
-    accept = _Known.of("y_accept", words, [accept_labels(each.stream, votes=config.votes) for each in words])
+    accept = _Labelled.of("y_accept", words, [accept_labels(each.stream, votes=config.votes) for each in words])
     columns = [seen.states for seen in streams if seen.states is not None]
     return Acceptance(
         idf,
@@ -143,7 +198,7 @@ def _need_labels(words: Described, z: Float[np.ndarray, " offers"], config: FitC
     return given_accept(need, accept_labels(words.stream, votes=votes), top, words.step)
 
 
-class _Known(NamedTuple):
+class _Labelled(NamedTuple):
     """The rows of one signal whose label is known: which they are, their labels, and the stream of each."""
 
     signal: str
@@ -152,7 +207,7 @@ class _Known(NamedTuple):
     stream: Shaped[np.ndarray, " known"]
 
     @classmethod
-    def of(cls, signal: str, words: Sequence[Described], labels: Sequence[Labels]) -> _Known:
+    def of(cls, signal: str, words: Sequence[Described], labels: Sequence[Labels]) -> _Labelled:
         every = joined(labels)
         known = ~np.isnan(every.y)
         stream = np.repeat([described.stream.id for described in words], [len(own.y) for own in labels])
@@ -171,4 +226,27 @@ def _platt(signal: str, z: Sequence[Float[np.ndarray, " _"]], labels: Sequence[L
     known = ~np.isnan(y)
     if not known.any():
         raise ValueError(f"{signal}: found no label on the training streams, expected some")
-    return fit_platt(np.concatenate(z)[known], y[known], weight[known])
+    return fit_platt_with_ridge(np.concatenate(z)[known], y[known], weight[known])
+
+
+def score(probe: Probe, streams: Sequence[StreamInputs], *, split: str, fold: int) -> Iterator[dict[str, Any]]:
+    """Yields one row per offer, with the columns that a student's fast pass has; no token is read to decide by words.
+
+    The probe must not have been fitted on any of the streams.
+    """
+    # A table without the column means the unconditional need, as a student's does.
+    target = {} if probe.need_target == "marginal" else {"need_target": probe.need_target}
+    for seen in streams:
+        stream = seen.words.stream
+        p_need, p_accept = (p.tolist() for p in probe.predict(seen))
+        accept = iter(p_accept)
+        for number, step in enumerate(stream.steps):
+            for index, offer in enumerate(step.candidates):
+                yield {
+                    **known_columns(stream, step, offer, split=split, fold=fold),
+                    "step": number,
+                    "candidate": index,
+                    "p_need_fast": p_need[number],
+                    "p_accept_fast": next(accept),
+                    **target,
+                }

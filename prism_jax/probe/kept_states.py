@@ -16,7 +16,7 @@ import safetensors.numpy
 from etils import epath
 from jaxtyping import Float
 
-from prism_jax.probe.config import StatesConfig
+from prism_jax.probe.probe_config import StatesConfig
 from prism_jax.probe.states import Reader
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer

@@ -10,7 +10,10 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float, Shaped
-from scipy import special
+from scipy import linalg, special
+
+from prism_jax.decision.calibration import Platt
+from prism_jax.probe.probe_config import StatesConfig
 
 STREAM_RIDGE = 0.5
 """Ridge of the streams' intercepts."""
@@ -76,22 +79,47 @@ def fit(
     return Linear(mean, scale, theta[1 : 1 + x.shape[1]], float(theta[0]))
 
 
-@dataclasses.dataclass(frozen=True)
-class Platt:
-    """The map z → a + b · z of log-odds."""
+def fit_states(
+    x: Float[np.ndarray, "n width"],
+    y: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    stream: Shaped[np.ndarray, " n"],
+    config: StatesConfig,
+) -> Linear:
+    """Fits a regression on the first principal components of standardised columns.
 
-    a: float
-    b: float
+    The result is one weight per column: a component is a linear function of the columns, and the log-odds one of the
+    components. Errors are those of `logistic.fit`.
+    """
+    x = np.asarray(x, np.float64)
+    mean, scale = moments(x)
+    z = standardise(x, mean, scale)
+    directions = _components(z, config.components)
+    fitted = fit(z @ directions, y, weight, stream, config.ridge)
+    per_component = fitted.weight / fitted.scale
+    return Linear(mean, scale, directions @ per_component, fitted.intercept - float(per_component @ fitted.mean))
 
-    def __call__(self, z: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Maps log-odds."""
-        return self.a + self.b * z
+
+def _components(z: Float[np.ndarray, "n width"], count: int) -> Float[np.ndarray, "width k"]:
+    """The first principal directions, of unit length; fewer than `count` where the rank is lower."""
+    n, width = z.shape
+    gram = z @ z.T if n < width else z.T @ z
+    size = len(gram)
+    value, vector = linalg.eigh(gram, subset_by_index=(max(0, size - count), size - 1))
+    vector = vector[:, value > 1e-9 * max(value.max(), 1e-30)]
+    directions = z.T @ vector if n < width else vector
+    return directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-30)
 
 
-def fit_platt(z: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Platt:
-    """Fits the map of least weighted cross-entropy from log-odds to labels in [0, 1]."""
+def fit_platt_with_ridge(
+    z: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
+) -> Platt:
+    """Fits the map of least weighted cross-entropy from log-odds to labels in [0, 1].
+
+    `calibration.fit_platt` smooths the labels instead of having a ridge, so its numbers are others.
+    """
     theta = _minimise(np.stack([np.ones_like(z), z], axis=1), y, weight, np.full(2, PLATT_RIDGE))
-    return Platt(float(theta[0]), float(theta[1]))
+    return Platt(scale=float(theta[1]), bias=float(theta[0]))
 
 
 def _minimise(
@@ -100,7 +128,11 @@ def _minimise(
     weight: Float[np.ndarray, " n"],
     penalty: Float[np.ndarray, " d"],
 ) -> Float[np.ndarray, " d"]:
-    """Newton's method; a step along which the convex loss would rise is halved."""
+    """Newton's method; a step along which the convex loss would rise is halved.
+
+    `acceptance.context.regress`, `calibration.fit_platt` and scikit-learn in `teacher.text_fit` minimise such losses
+    too, but start, solve and stop in other ways, so that their results differ in the last digits.
+    """
 
     def loss(theta: np.ndarray) -> float:
         z = design @ theta

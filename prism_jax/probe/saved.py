@@ -20,10 +20,11 @@ import safetensors.numpy
 from absl import logging
 from etils import epath
 
-from prism_jax.probe.config import NeedTarget
+from prism_jax.decision.calibration import Platt
 from prism_jax.probe.fitting import Acceptance, Probe
-from prism_jax.probe.logistic import Linear, Platt
+from prism_jax.probe.logistic import Linear
 from prism_jax.probe.ngrams import Idf
+from prism_jax.probe.probe_config import NeedTarget
 from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
 from prism_jax.runtime.digests import NAME, read_digests, write_digests
@@ -77,7 +78,7 @@ def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
         "columns": {name: list(columns) for name, columns in _COLUMNS.items()},
         "window": WINDOW._asdict(),
         "intercepts": {name: fitted.intercept for name, fitted in linear.items()},
-        "maps": {name: dataclasses.asdict(getattr(probe, name)) for name in _COLUMNS},
+        "maps": {name: _numbers(getattr(probe, name)) for name in _COLUMNS},
         "need_target": probe.need_target,
         "states": saved.states,
     }
@@ -197,7 +198,13 @@ def _platt(path: epath.Path, name: str, maps: Mapping[str, Any]) -> Platt:
     numbers = maps.get(name)
     if not isinstance(numbers, dict) or set(numbers) != {"a", "b"}:
         raise SavedProbeError(f"{path}: maps.{name}: found {numbers!r:.40}, expected numbers named a and b")
-    return Platt(*(_number(path, f"maps.{name}.{key}", numbers[key]) for key in ("a", "b")))
+    bias, scale = (_number(path, f"maps.{name}.{key}", numbers[key]) for key in ("a", "b"))
+    return Platt(scale, bias)
+
+
+def _numbers(fitted: Platt) -> dict[str, float]:
+    """The map a + b · z, which `_platt` reads."""
+    return {"a": fitted.bias, "b": fitted.scale}
 
 
 def _need_target(path: epath.Path, head: Mapping[str, Any]) -> NeedTarget:

@@ -86,12 +86,12 @@ def offer_features(offer: str, newest: Container[str], history: Container[str]) 
     )
 
 
-def _holds(found: Sequence[str], stem: str) -> bool:
-    return any(word.startswith(stem) for word in found)
+def _holds(text: Sequence[str], stem: str) -> bool:
+    return any(word.startswith(stem) for word in text)
 
 
-def _share(found: Sequence[str], among: Container[str]) -> float:
-    return sum(word in among for word in found) / max(1, len(found))
+def _share(text: Sequence[str], among: Container[str]) -> float:
+    return sum(word in among for word in text) / max(1, len(text))
 
 
 ACCEPT_COLUMNS = (*NAMES, *OF_HISTORY, *OF_OFFER)

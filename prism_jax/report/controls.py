@@ -16,6 +16,7 @@ import markupsafe
 import numpy as np
 from jaxtyping import Float64, Int
 
+from prism_jax.decision import arrays
 from prism_jax.evaluation.surfaces import Exploration, Table
 from prism_jax.report.timeline import clock, cut, event_of
 from prism_jax.runtime.shown_text import visible
@@ -118,7 +119,7 @@ def _table(table: Table, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
 
 def _rows(exploration: Exploration, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
     """Signals, labels and groups of the steps that are in the page."""
-    signals = [signal[rows] for signal in exploration.signals]
+    signals = [signal[rows] for signals in exploration.passes for signal in signals]
     labels = (
         exploration.y_need,
         exploration.y_accept[0],
@@ -165,8 +166,7 @@ def _streams(
 
 def _log_odds(p: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
     """Log-odds as `calibration.apply_temperature` computes them; 0 where p is 0 or 1, which no temperature changes."""
-    inside = np.where((p == 0) | (p == 1), 0.5, p)
-    return np.log(inside) - np.log1p(-inside)
+    return arrays.log_odds(np.where((p == 0) | (p == 1), 0.5, p))
 
 
 def _bytes(values: Float64[np.ndarray, " rows"]) -> str:

@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int
 
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
-from prism_jax.decision import gate, off_policy
+from prism_jax.decision import arrays, gate, off_policy
 from prism_jax.decision.off_policy import Logged, Support
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
@@ -26,6 +26,8 @@ FOLDS = 5
 FEW = 100
 """With fewer people, intervals cover less often than they say (docs/counterfactual.md)."""
 NAMES = {"ips": "inverse propensities", "snips": "self-normalised", "dr": "doubly robust"}
+_LEAST = 1e-4
+"""Probabilities nearer to 0 or 1 than this count as this in the model of the doubly robust estimate."""
 Rows = Float64[np.ndarray, " rows"]
 
 
@@ -97,7 +99,9 @@ def of_scores(
     person = ordered(steps.stream if steps.person is None else steps.person)[1]
     accepted = np.where(offered, np.nan_to_num(_values(steps, "y_accept")), 0.0)
     logged = Logged(offered, propensity, accepted, np.nan_to_num(y_need, nan=1.0))
-    features = np.column_stack([_log_odds(accept), *([] if need is None else [_log_odds(need)])])
+    features = np.column_stack(
+        [arrays.log_odds(accept, _LEAST), *([] if need is None else [arrays.log_odds(need, _LEAST)])]
+    )
     return Decisions(pi, logged, person, features, notes)
 
 
@@ -147,7 +151,7 @@ def of_log(
     else:
         pi = _gate(None, score, settings)
     known = np.where(np.isnan(score), np.nanmedian(score), score)
-    features = np.column_stack([_log_odds(known) if log.score_is_probability else known, np.isnan(score)])
+    features = np.column_stack([arrays.log_odds(known, _LEAST) if log.score_is_probability else known, np.isnan(score)])
     rows = log.logged if shown_only else np.ones(len(log), bool)
     accepted = np.where(log.logged, log.accepted, 0.0)
     logged = Logged(log.logged[rows], propensity[rows], accepted[rows], np.ones(int(rows.sum())))
@@ -376,8 +380,3 @@ def _column(steps: Scores, name: str) -> Rows:
     if bad.any():
         raise ScoresError(f"found {steps.extra[name][bad][0]!r}, expected a number in [0, 1] in every row", name)
     return values
-
-
-def _log_odds(p: Rows) -> Rows:
-    inside = np.clip(p, 1e-4, 1 - 1e-4)
-    return np.log(inside) - np.log1p(-inside)

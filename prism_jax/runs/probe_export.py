@@ -10,8 +10,8 @@ from etils import epath
 
 from prism_jax.decision.calibration import map_to_dict
 from prism_jax.evaluation.fits import read_calibration
-from prism_jax.probe.config import ProbeConfig
 from prism_jax.probe.kept_states import copy_weights, reading_of, template_of
+from prism_jax.probe.probe_config import ProbeConfig
 from prism_jax.probe.saved import FILES, SavedProbe, load_probe
 from prism_jax.runs.export import PROBABILITY, RULE
 from prism_jax.runtime.config import ConfigError, from_config_dict

@@ -8,7 +8,7 @@ Imports decision, prompting, runtime, slots, streams and student.
 
 Where to change what:
 - what p_need estimates (`loss.need_target`, of a probe `fit.need_target`): `_need_sums` in
-  `optimization/objective.py`; `given_accept` in `prism_jax/probe/labels.py`; `read` in `prism_jax/scores/labels.py`;
+  `optimization/objective.py`; `given_accept` in `prism_jax/probe/fitting.py`; `read` in `prism_jax/scores/labels.py`;
   `NEED_TARGETS` in `prism_jax/scores/schema.py`
 - a training pathway: `PATHWAYS` and `Name` in `pathways/table.py`; its row in docs/training.md
 - which rows curation keeps, or the mark on a curated file: `pathways/curated.py`; the file and its summary in

@@ -19,6 +19,7 @@ from prism_jax.agent.steps import Observation
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import GroupedTemperature, Isotonic, apply_map
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.thinking import Moves, value_of_thinking
 from prism_jax.streams import Candidate, Event
 
@@ -63,7 +64,7 @@ def test_decisions_are_those_of_the_decision_library(margin):
             signals.append((need, accept, best))
     columns = np.array(signals).reshape(300, 6)
     need_fast, accept_fast, best_fast, need_slow, accept_slow, best_slow = columns.T
-    spoke, slow = gate.decide_with_slow(need_fast, accept_fast, need_slow, accept_slow, 1.0, 1.5, margin)
+    spoke, slow = gate.decide_with_slow(Pass(need_fast, accept_fast), Pass(need_slow, accept_slow), 1.0, 1.5, margin)
     assert [d.spoke for d in found] == spoke.tolist()
     assert [d.thought for d in found] == slow.tolist()
     assert 0 < spoke.sum() < 300

@@ -20,8 +20,8 @@ from prism_jax.agent.records_file import RecordsError, RecordsFile
 from prism_jax.agent.service import Service
 from prism_jax.agent.settings import Settings, Terms
 from prism_jax.agent.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME, Observation
-from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.fitting import StreamInputs, fit_probe
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.runtime.files import MOST_LINE_BYTES
 from prism_jax.streams import Candidate, Event
@@ -92,7 +92,7 @@ def resident(field):
 def test_an_event_of_the_largest_size_takes_bounded_time_and_memory(kind, request, capsys):
     """Fifteen seconds of processor time. What does not fit into the student's context is refused, after tokenising."""
     if kind == "probe":
-        seen = [Seen(describe(make_stream(number))) for number in range(4)]
+        seen = [StreamInputs(describe(make_stream(number))) for number in range(4)]
         reader = ProbeReader(fit_probe(seen, FitConfig(inner=2), StatesConfig()))
     else:
         model, template = (request.getfixturevalue(name) for name in ("model", "template"))

@@ -11,7 +11,7 @@ from prism_jax.agent.agent import Agent
 from prism_jax.agent.erasing import remove_person
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.people import People
-from prism_jax.agent.personal import Known, Stated, log_odds
+from prism_jax.agent.personal import KnownPerson, Prediction, log_odds
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsFile, parse_record
 from prism_jax.agent.replay import Changes, replay
@@ -93,22 +93,22 @@ def test_a_person_without_answers_and_a_store_that_nobody_uses_change_nothing_el
 
 
 def test_doubt_counts_in_favour_of_an_offer_where_silence_is_cheap():
-    known = Known(POPULATION, Belief(-0.3, 0.49), 4, optimistic=True)
+    known = KnownPerson(POPULATION, Belief(-0.3, 0.49), 4, optimistic=True)
     signals = Signals(0.5, (0.3, 0.6), 0.5, (0.3, 0.6), 1)
     for ratio, c in ((0.1, 0.5), (0.5, 0.5), (0.8, 0.3125), (1.0, 0.25), (1.01, 0.0), (4.0, 0.0), (0.0, 0.0)):
         assert optimism(ratio) == c
-        hoped, predicted = known.hoped(signals, ratio).accept, known.predicted(signals).accept
+        hoped, predicted = known.optimistic_prediction(signals, ratio).accept, known.predicted(signals).accept
         np.testing.assert_allclose(log_odds(hoped) - log_odds(predicted), c * 0.7, atol=1e-12)
         for threshold in (0.2, 0.4, 0.7):
-            lowered = known.lowered(threshold, ratio)
+            lowered = known.threshold_on_predicted(threshold, ratio)
             assert [p >= threshold for p in hoped] == [p >= lowered for p in predicted]
-        assert [known.lowered(end, ratio) for end in (0.0, 1.0, math.inf)] == [0.0, 1.0, math.inf]
+        assert [known.threshold_on_predicted(end, ratio) for end in (0.0, 1.0, math.inf)] == [0.0, 1.0, math.inf]
     never = known._replace(optimistic=False)
-    assert never.hoped(signals, 0.5) == never.predicted(signals)
+    assert never.optimistic_prediction(signals, 0.5) == never.predicted(signals)
 
 
 def test_certain_probabilities_stay_finite():
-    known = Known(POPULATION, Belief(0.3, 0.5), 1, optimistic=True)
+    known = KnownPerson(POPULATION, Belief(0.3, 0.5), 1, optimistic=True)
     found = known.predicted(Signals(0.5, (0.0, 1.0), 0.5, (0.0, 1.0), 1)).accept
     assert 0 <= found[0] < 1e-10
     assert 1 - 1e-10 < found[1] <= 1
@@ -186,7 +186,7 @@ def test_the_alarm_of_a_person_rings_when_answers_contradict_what_was_stated():
     stubborn = PeopleStore(None, Population(1.0, 0.0, 0.05, 0.0))
     people, rang_at = People(stubborn, PeopleSettings(alarm=0.1)), None
     for n in range(60):
-        answer(people, f"s/{n}", Stated("ann", 0.7, 0.7, 0.4), "dismissed")
+        answer(people, f"s/{n}", Prediction("ann", 0.7, 0.7, 0.4), "dismissed")
         if people.rang and rang_at is None:
             rang_at = n
             assert people.rang == [stubborn.person("ann")]
@@ -208,7 +208,7 @@ def test_overlapping_offers_with_quick_refusals_ring_no_alarm():
             for offer, _ in both:
                 people.offered("ann", offer)
             for offer, accepted in sorted(both, key=lambda one: one[1]):
-                people.learn(offer, Stated("ann", 0.5, 0.5, 0.4), "accepted" if accepted else "dismissed", float(n))
+                people.learn(offer, Prediction("ann", 0.5, 0.5, 0.4), "accepted" if accepted else "dismissed", float(n))
         rang += bool(people.rang)
         assert people.store.person("ann").answers == 120
     assert rang <= 1  # the level of the first person is 0.025; where the first answers were bet on, 9 of 20 rang
@@ -218,20 +218,20 @@ def test_an_offer_whose_stream_has_ended_is_not_waited_for():
     people = People(PeopleStore(None, POPULATION))
     people.offered("ann", "s/1")
     people.offered("ann", "t/5")
-    people.learn("t/5", Stated("ann", 0.5, 0.5, 0.4), "accepted", 1.0)
+    people.learn("t/5", Prediction("ann", 0.5, 0.5, 0.4), "accepted", 1.0)
     assert people.store.person("ann").alarm == (0.0,) * alarm.COMPONENTS
-    people.withdrawn("t/5", Stated("ann", 0.5, 0.5, 0.4))
+    people.withdrawn("t/5", Prediction("ann", 0.5, 0.5, 0.4))
     assert people.store.person("ann").alarm == (0.0,) * alarm.COMPONENTS
-    people.withdrawn("s/1", Stated("ann", 0.5, 0.5, 0.4))
+    people.withdrawn("s/1", Prediction("ann", 0.5, 0.5, 0.4))
     lost = people.store.person("ann")
     assert lost.alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
     assert lost.answers == 1
-    answer(people, "t/6", Stated("ann", 0.5, 0.5, 0.4), "accepted")
+    answer(people, "t/6", Prediction("ann", 0.5, 0.5, 0.4), "accepted")
     assert people.store.person("ann").alarm == pytest.approx(alarm.update(np.array(lost.alarm), 0.5, 1.0, 0.4))
 
 
 def test_an_offer_is_withdrawn_once_though_it_is_read_again_after_a_restart():
-    store, stated = PeopleStore(None, POPULATION), Stated("ann", 0.5, 0.5, 0.4)
+    store, stated = PeopleStore(None, POPULATION), Prediction("ann", 0.5, 0.5, 0.4)
     for _ in range(2):
         people = People(store)
         people.offered("ann", "s/1")
@@ -256,7 +256,7 @@ def test_refusals_that_end_the_stream_ring_no_alarm():
     """Half of the refusals of offers that are calibrated at 1/2; were these free, the alarms of 34 of 40 would ring."""
     rng, rang = np.random.default_rng(0), 0
     for _ in range(40):
-        people, stated = People(PeopleStore(None, Population(1.0, 0.0, 0.01, 0.0))), Stated("ann", 0.5, 0.5, 0.4)
+        people, stated = People(PeopleStore(None, Population(1.0, 0.0, 0.01, 0.0))), Prediction("ann", 0.5, 0.5, 0.4)
         for n in range(200):
             people.offered("ann", f"s{n}/0")
             accepted = rng.random() < 0.5
@@ -272,7 +272,7 @@ def test_forgetting_people_does_not_raise_the_product():
     people = People(PeopleStore(None, POPULATION))
     for n in range(30):
         for name, outcome in (("ann", "dismissed"), ("bob", ("accepted", "dismissed")[n % 2])):
-            answer(people, f"{name}/{n}", Stated(name, 0.5, 0.5, 0.4), outcome)
+            answer(people, f"{name}/{n}", Prediction(name, 0.5, 0.5, 0.4), outcome)
     before = people.alarms().log_product
     people.store.forget("bob")
     assert people.alarms().people == 1
@@ -284,7 +284,7 @@ def test_answers_of_a_deleted_person_that_are_read_again_count_once_in_the_produ
     people = People(PeopleStore(None, POPULATION))
     for turn in range(3):
         for n in range(30):
-            answer(people, f"ann/{n}", Stated("ann", 0.5, 0.5, 0.4), "dismissed")
+            answer(people, f"ann/{n}", Prediction("ann", 0.5, 0.5, 0.4), "dismissed")
         assert people.store.person("ann").number == turn + 1
         before = alarm.log_martingale(np.array(people.store.person("ann").alarm))
         assert people.alarms().log_product == pytest.approx(before) and before > 1
@@ -299,7 +299,7 @@ def test_the_levels_of_others_stay_where_people_are_deleted_and_the_store_is_ope
         with PeopleStore(tmp_path / "people.sqlite", stubborn) as store:
             people = People(store, PeopleSettings(alarm=0.1))
             for name in ("ann", "bob") if n == 0 else ("bob",):
-                answer(people, f"{name}/{n}", Stated(name, 0.7, 0.7, 0.4), "dismissed")
+                answer(people, f"{name}/{n}", Prediction(name, 0.7, 0.7, 0.4), "dismissed")
             store.forget("ann")
             if people.rang and rang_at is None:
                 rang_at = n
@@ -342,7 +342,7 @@ def test_recalibration_follows_everybody_and_is_kept(tmp_path):
         people = People(store, settings)
         for n in range(200):
             name = f"person {n % 50}"
-            people.learn(f"s/{n}", Stated(name, 0.6, 0.6, 0.4), "dismissed", float(n))
+            people.learn(f"s/{n}", Prediction(name, 0.6, 0.6, 0.4), "dismissed", float(n))
         moved = people.known("somebody new").population
     assert moved.bias < -0.5
     with PeopleStore(path) as store:

@@ -12,9 +12,9 @@ from prism_jax.agent.live_states import LiveStates
 from prism_jax.agent.probe_reader import ProbeReader
 from prism_jax.agent.reader import Reader
 from prism_jax.probe import states
-from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.fitting import StreamInputs, fit_probe
 from prism_jax.probe.ngrams import ngrams
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, describe
 from prism_jax.streams import Candidate, Event, Step, Stream
@@ -24,7 +24,9 @@ STREAMS = [make_stream(20, steps=3), make_stream(21, steps=3)]
 
 @pytest.fixture(scope="module")
 def probe():
-    return fit_probe([Seen(describe(make_stream(number))) for number in range(4)], FitConfig(inner=2), StatesConfig())
+    return fit_probe(
+        [StreamInputs(describe(make_stream(number))) for number in range(4)], FitConfig(inner=2), StatesConfig()
+    )
 
 
 def read_live(reader):
@@ -44,7 +46,7 @@ def test_live_signals_are_those_of_the_whole_stream(probe):
     assert isinstance(reader, Reader)
     found = read_live(reader)
     for stream in STREAMS:
-        for z, p in zip(found[stream.id], probe.predict(Seen(describe(stream))), strict=True):
+        for z, p in zip(found[stream.id], probe.predict(StreamInputs(describe(stream))), strict=True):
             np.testing.assert_allclose(special.expit(z), p, atol=1e-12)
 
 
@@ -72,7 +74,7 @@ def test_a_long_stream_is_read_live_as_whole_and_sees_its_window_only(probe):
         z[0].append(reading.z_need)
         z[1].extend(reading.z_accept)
     described = describe(stream)
-    for own, whole in zip(z, probe.predict(Seen(described)), strict=True):
+    for own, whole in zip(z, probe.predict(StreamInputs(described)), strict=True):
         np.testing.assert_allclose(special.expit(own), whole, atol=1e-12)
     # What lies before the window is in no column but the number of events.
     sight, table = described.sights[-1], described.accept_columns(probe.acceptance.idf)
@@ -160,7 +162,7 @@ def on_states(frozen):
     """A probe on words and states, and the states of the test streams, read whole."""
     train = [make_stream(number) for number in range(4)]
     *read, first, second = frozen.read([*train, *STREAMS])
-    seen = [Seen(describe(one), own) for one, own in zip(train, read, strict=True)]
+    seen = [StreamInputs(describe(one), own) for one, own in zip(train, read, strict=True)]
     return fit_probe(seen, FitConfig(inner=2), StatesConfig(components=4)), (first, second)
 
 
@@ -171,7 +173,7 @@ def test_live_states_are_those_of_the_whole_stream(frozen, on_states):
     assert isinstance(reader, Reader)
     found = read_live(reader)
     for stream, states_of_stream in zip(STREAMS, whole, strict=True):
-        expected = probe.predict(Seen(describe(stream), states_of_stream))
+        expected = probe.predict(StreamInputs(describe(stream), states_of_stream))
         for z, p in zip(found[stream.id], expected, strict=True):
             np.testing.assert_allclose(special.expit(z), p, atol=2e-5)
 

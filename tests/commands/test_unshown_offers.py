@@ -6,7 +6,7 @@ from etils import epath
 
 from prism_jax.commands.probe import train_and_evaluate_probe
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.probe.config import ProbeConfig
+from prism_jax.probe.probe_config import ProbeConfig
 from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import Scores, ScoresError, write_scores
 from prism_jax.streams import Candidate, Event, Step, Stream

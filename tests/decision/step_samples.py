@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from prism_jax.decision.passes import Pass
+
 
 def sample(seed, n=60, decimals=2):
     """Signals with ties and labels with both classes, as float64."""
@@ -15,7 +17,7 @@ def sample(seed, n=60, decimals=2):
 
 def slow_sample(seed, n=60):
     rng = np.random.default_rng(seed)
-    return {"p_need_slow": rng.random(n).round(1), "p_accept_slow": rng.random(n).round(1)}
+    return {"slow": Pass(rng.random(n).round(1), rng.random(n).round(1))}
 
 
 def trapezoid(points):

@@ -12,6 +12,7 @@ from step_samples import sample, slow_sample, trapezoid
 from prism_jax.decision import audbc as module
 from prism_jax.decision import gate
 from prism_jax.decision.audbc import audbc, audbc_value, burden_benefit_curve, expected_cost, policy_signals
+from prism_jax.decision.passes import Pass
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(deadline=None, max_examples=40)
@@ -36,8 +37,8 @@ def test_area_is_the_sweep_over_every_ratio(seed):
     ratios = gate.critical_ratio(p_need, p_accept)
     points = swept_points(lambda r: ratios <= r, ratios, y)
     pi = y.mean()
-    assert audbc_value(p_need, p_accept, y) == pytest.approx(trapezoid(points) / (pi - pi**2 / 2), abs=1e-12)
-    curve = burden_benefit_curve(p_need, p_accept, y)
+    assert audbc_value(Pass(p_need, p_accept), y) == pytest.approx(trapezoid(points) / (pi - pi**2 / 2), abs=1e-12)
+    curve = burden_benefit_curve(Pass(p_need, p_accept), y)
     assert set(zip(curve.burden.round(12), curve.benefit.round(12), strict=True)) <= {
         (round(b, 12), round(u, 12)) for b, u in points
     }
@@ -50,10 +51,10 @@ def test_with_a_margin_the_curve_follows_the_policys_own_decisions(seed, margin)
     p_need, p_accept, y_need, y_accept = sample(seed)
     slow = slow_sample(seed)
     y = y_need & y_accept
-    curve = burden_benefit_curve(p_need, p_accept, y, margin=margin, **slow)
+    curve = burden_benefit_curve(Pass(p_need, p_accept), y, margin=margin, **slow)
 
     def decide(r):
-        return gate.decide_with_slow(p_need, p_accept, *slow.values(), 1.0, r, margin)[0]
+        return gate.decide_with_slow(Pass(p_need, p_accept), *slow.values(), 1.0, r, margin)[0]
 
     # Except at the critical ratios, whose quotients are rounded, the decisions at each ratio are a point of the curve.
     finite = np.unique(curve.cost_ratio[np.isfinite(curve.cost_ratio) & (curve.cost_ratio > 0)])
@@ -68,9 +69,9 @@ def test_with_a_margin_the_curve_follows_the_policys_own_decisions(seed, margin)
 def test_a_slow_no_at_the_edge_of_the_band_counts_as_beyond():
     """At r_hi the slow pass still runs and decides for silence; one ulp above, the fast signals intervene."""
     p_need, p_accept, y = np.array([1.0, 1.0]), np.array([0.75, 0.5]), np.array([True, False])
-    slow = {"p_need_slow": np.array([0.0, 1.0]), "p_accept_slow": np.array([0.0, 0.5])}
+    slow = {"slow": Pass(np.array([0.0, 1.0]), np.array([0.0, 0.5]))}
     # margin 1/4: the band of the first step is r in [0, 1]; the second step starts at r = 1, within its own band.
-    curve = burden_benefit_curve(p_need, p_accept, y, margin=0.25, **slow)
+    curve = burden_benefit_curve(Pass(p_need, p_accept), y, margin=0.25, **slow)
     assert curve.cost_ratio.tolist() == [0, 1, 1]
     assert curve.burden.tolist() == [0, 0.5, 1]
     assert curve.benefit.tolist() == [0, 0, 0.5], "the second step comes first, although both begin around r = 1"
@@ -81,9 +82,9 @@ def test_a_slow_no_at_the_edge_of_the_band_counts_as_beyond():
 def test_margin_identities_of_the_area(seed):
     p_need, p_accept, y_need, y_accept = sample(seed)
     y, slow = y_need & y_accept, slow_sample(seed)
-    assert audbc_value(p_need, p_accept, y, margin=0.0, **slow) == audbc_value(p_need, p_accept, y)
-    slow_only = audbc_value(slow["p_need_slow"], slow["p_accept_slow"], y)
-    assert audbc_value(p_need, p_accept, y, margin=1.0, **slow) == pytest.approx(slow_only, abs=1e-12)
+    assert audbc_value(Pass(p_need, p_accept), y, margin=0.0, **slow) == audbc_value(Pass(p_need, p_accept), y)
+    slow_only = audbc_value(slow["slow"], y)
+    assert audbc_value(Pass(p_need, p_accept), y, margin=1.0, **slow) == pytest.approx(slow_only, abs=1e-12)
 
 
 @given(y=st.lists(st.booleans(), min_size=2, max_size=50).filter(any), seed=seeds)
@@ -92,8 +93,8 @@ def test_oracle_is_one_and_the_mean_over_rankings_is_chance(y, seed):
     y = np.array(y)
     rng = np.random.default_rng(seed)
     p_accept = np.where(y, 0.6, 0.1) + 0.3 * rng.random(len(y))
-    assert audbc_value(np.ones(len(y)), p_accept, y) == pytest.approx(1, abs=1e-12)
-    found = audbc(np.ones(len(y)), np.full(len(y), 0.5), y, streams=None, resamples=20)
+    assert audbc_value(Pass(np.ones(len(y)), p_accept), y) == pytest.approx(1, abs=1e-12)
+    found = audbc(Pass(np.ones(len(y)), np.full(len(y), 0.5)), y, streams=None, resamples=20)
     assert found.value == pytest.approx(found.chance, abs=1e-12), "all steps tied: nothing is ranked"
     assert found.chance == pytest.approx(1 / (2 - y.mean()))
     assert found.rescaled == pytest.approx(0, abs=1e-9) or (np.isnan(found.rescaled) and y.all())
@@ -102,7 +103,7 @@ def test_oracle_is_one_and_the_mean_over_rankings_is_chance(y, seed):
 def test_mean_over_all_rankings_is_chance():
     y = np.array([True, True, False, False, False])
     ranks = np.linspace(0.1, 0.9, 5)
-    values = [audbc_value(np.ones(5), ranks[list(p)], y) for p in itertools.permutations(range(5))]
+    values = [audbc_value(Pass(np.ones(5), ranks[list(p)]), y) for p in itertools.permutations(range(5))]
     # Half of each step's own benefit counts in the area, so the mean over rankings is slightly above chance.
     assert np.mean(values) == pytest.approx(1 / (2 - 0.4), abs=1e-12)
 
@@ -113,11 +114,11 @@ def test_duplicating_the_data_changes_nothing(seed, copies):
     p_need, p_accept, y_need, y_accept = sample(seed)
     y = y_need & y_accept
     again = [np.tile(x, copies) for x in (p_need, p_accept, y)]
-    assert audbc_value(*again) == pytest.approx(audbc_value(p_need, p_accept, y), abs=1e-12)
-    weighted = audbc_value(p_need, p_accept, y, weight=np.full(len(y), float(copies)))
-    assert weighted == pytest.approx(audbc_value(p_need, p_accept, y), abs=1e-12)
+    assert audbc_value(Pass(*again[:2]), again[2]) == pytest.approx(audbc_value(Pass(p_need, p_accept), y), abs=1e-12)
+    weighted = audbc_value(Pass(p_need, p_accept), y, weight=np.full(len(y), float(copies)))
+    assert weighted == pytest.approx(audbc_value(Pass(p_need, p_accept), y), abs=1e-12)
     costs, costs_again = (
-        expected_cost(n, a, yn, ya)
+        expected_cost(Pass(n, a), yn, ya)
         for n, a, yn, ya in (
             (p_need, p_accept, y_need, y_accept),
             tuple(np.tile(x, copies) for x in (p_need, p_accept, y_need, y_accept)),
@@ -134,14 +135,16 @@ def test_a_common_monotone_map_of_the_score_leaves_the_area_alone(seed, slope, o
     p_need, p_accept = np.repeat(p_need, repeats), np.repeat(p_accept, repeats)
     y = np.resize(y_need & y_accept, len(p_need))
     moved = special.expit(slope * gate.score(p_need, p_accept) + offset)
-    assert audbc_value(np.ones_like(moved), moved, y) == pytest.approx(audbc_value(p_need, p_accept, y), abs=1e-9)
+    assert audbc_value(Pass(np.ones_like(moved), moved), y) == pytest.approx(
+        audbc_value(Pass(p_need, p_accept), y), abs=1e-9
+    )
 
 
 def test_separate_temperatures_can_move_the_area():
     p_need, p_accept = np.array([0.9, 0.3]), np.array([0.4, 0.75])
     y = np.array([True, False])
-    before = audbc_value(p_need, p_accept, y)
-    after = audbc_value(p_need, special.expit(special.logit(p_accept) / 5), y)
+    before = audbc_value(Pass(p_need, p_accept), y)
+    after = audbc_value(Pass(p_need, special.expit(special.logit(p_accept) / 5)), y)
     assert before < after == 1
 
 
@@ -164,11 +167,11 @@ class TestInterval:
 
     def test_contains_the_value_and_follows_the_seed(self):
         p_need, p_accept, y, _ = self.data()
-        found = audbc(p_need, p_accept, y, streams=None)
+        found = audbc(Pass(p_need, p_accept), y, streams=None)
         assert found.low < found.value < found.high and found.standard_error > 0
-        drawn = [audbc(p_need, p_accept, y, streams=None, method="percentile", seed=seed) for seed in (0, 0, 1)]
+        drawn = [audbc(Pass(p_need, p_accept), y, streams=None, method="percentile", seed=seed) for seed in (0, 0, 1)]
         assert drawn[0] == drawn[1] != drawn[2]
-        assert found.value == audbc_value(p_need, p_accept, y)
+        assert found.value == audbc_value(Pass(p_need, p_accept), y)
 
     @pytest.mark.parametrize("clustered", [False, True])
     @pytest.mark.parametrize("weighted", [False, True])
@@ -177,7 +180,7 @@ class TestInterval:
         p_need, p_accept, y, stream = self.data(n=60, streams=12)
         weight = np.random.default_rng(1).random(60) if weighted else None
         streams = stream if clustered else None
-        found = audbc(p_need, p_accept, y, streams=streams, weight=weight, method="percentile", resamples=4000)
+        found = audbc(Pass(p_need, p_accept), y, streams=streams, weight=weight, method="percentile", resamples=4000)
         rng, values = np.random.default_rng(2), []
         for _ in range(1500):
             if clustered:
@@ -186,7 +189,7 @@ class TestInterval:
                 rows = rng.integers(0, 60, 60)
             if y[rows].any():
                 w = None if weight is None else weight[rows]
-                values.append(audbc_value(p_need[rows], p_accept[rows], y[rows], weight=w))
+                values.append(audbc_value(Pass(p_need[rows], p_accept[rows]), y[rows], weight=w))
         spread = np.std(values)
         assert found.standard_error == pytest.approx(spread, rel=0.08)
         tails = np.quantile(values, [0.025, 0.975])
@@ -195,8 +198,8 @@ class TestInterval:
     def test_streams_of_equal_steps_widen_the_interval(self):
         p_need, p_accept, y, _ = self.data(n=80)
         again = [np.repeat(x, 9) for x in (p_need, p_accept, y)]
-        alone = audbc(*again, streams=None)
-        streams = audbc(*again, streams=np.repeat(np.arange(80), 9))
+        alone = audbc(Pass(*again[:2]), again[2], streams=None)
+        streams = audbc(Pass(*again[:2]), again[2], streams=np.repeat(np.arange(80), 9))
         assert streams.value == alone.value
         ratio = streams.standard_error / alone.standard_error
         assert ratio == pytest.approx(3, rel=0.1), "nine copies of a step carry the information of one"
@@ -207,7 +210,8 @@ class TestInterval:
         p_accept = np.clip(p_accept + 1e-3 * rng.random(3000), 0, 1)  # distinct scores
         for streams in (None, stream):
             exact, merged = (
-                audbc(p_need, p_accept, y, streams=streams, max_ranks=ranks, resamples=3000) for ranks in (None, 256)
+                audbc(Pass(p_need, p_accept), y, streams=streams, max_ranks=ranks, resamples=3000)
+                for ranks in (None, 256)
             )
             assert merged.value == exact.value
             width = exact.high - exact.low
@@ -216,8 +220,8 @@ class TestInterval:
 
     def test_bca_is_close_to_percentile_here(self):
         p_need, p_accept, y, stream = self.data()
-        percentile = audbc(p_need, p_accept, y, streams=stream, resamples=4000, method="percentile")
-        bca = audbc(p_need, p_accept, y, streams=stream, resamples=4000, method="bca")
+        percentile = audbc(Pass(p_need, p_accept), y, streams=stream, resamples=4000, method="percentile")
+        bca = audbc(Pass(p_need, p_accept), y, streams=stream, resamples=4000, method="bca")
         assert (bca.low, bca.high) != (percentile.low, percentile.high)
         atol = 0.15 * (percentile.high - percentile.low)
         np.testing.assert_allclose([bca.low, bca.high], [percentile.low, percentile.high], atol=atol)
@@ -226,17 +230,20 @@ class TestInterval:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p, y: audbc(p, p, np.zeros(3, bool), streams=None), "y: found only 0s, expected at least one positive"),
-        (lambda p, y: audbc(p, p, y, streams=None, weight=np.array([1.0, 0, 1])), "y: found only 0s"),
-        (lambda p, y: audbc(p, p, y, streams=None, margin=0.1), "margin: found 0.1 without p_need_slow"),
-        (lambda p, y: audbc(p, p, y, streams=None, margin=-0.1), "margin: found -0.1"),
-        (lambda p, y: audbc(p, p, y, streams=np.arange(2)), "streams: found 2 rows, expected 3"),
-        (lambda p, y: audbc(p, p, y, streams=None, max_ranks=0), "max_ranks: found 0"),
-        (lambda p, y: audbc(p, p, y, streams=None, level=1.0), "level: found 1.0"),
-        (lambda p, y: audbc(p, p, y, streams=None, resamples=0), "resamples: found 0"),
-        (lambda p, y: audbc_value(p, p, np.array([0, 0.5, 1])), "y: found 0.5 at index 1"),
-        (lambda p, y: audbc_value(p + 1, p, y), "p_need: found"),
-        (lambda p, y: audbc_value(p[:0], p[:0], y[:0]), "p_need: found an empty array"),
+        (
+            lambda p, y: audbc(Pass(p, p), np.zeros(3, bool), streams=None),
+            "y: found only 0s, expected at least one positive",
+        ),
+        (lambda p, y: audbc(Pass(p, p), y, streams=None, weight=np.array([1.0, 0, 1])), "y: found only 0s"),
+        (lambda p, y: audbc(Pass(p, p), y, streams=None, margin=0.1), "margin: found 0.1 without p_need_slow"),
+        (lambda p, y: audbc(Pass(p, p), y, streams=None, margin=-0.1), "margin: found -0.1"),
+        (lambda p, y: audbc(Pass(p, p), y, streams=np.arange(2)), "streams: found 2 rows, expected 3"),
+        (lambda p, y: audbc(Pass(p, p), y, streams=None, max_ranks=0), "max_ranks: found 0"),
+        (lambda p, y: audbc(Pass(p, p), y, streams=None, level=1.0), "level: found 1.0"),
+        (lambda p, y: audbc(Pass(p, p), y, streams=None, resamples=0), "resamples: found 0"),
+        (lambda p, y: audbc_value(Pass(p, p), np.array([0, 0.5, 1])), "y: found 0.5 at index 1"),
+        (lambda p, y: audbc_value(Pass(p + 1, p), y), "p_need: found"),
+        (lambda p, y: audbc_value(Pass(p[:0], p[:0]), y[:0]), "p_need: found an empty array"),
     ],
 )
 def test_bad_input_is_named(call, message):
@@ -255,10 +262,10 @@ def test_swept_policies_check_and_keep_the_base_rate():
 
 def test_one_stream_has_no_interval():
     p, y = np.array([0.2, 0.8]), np.array([False, True])
-    found = audbc(p, p, y, streams=["a", "a"])
+    found = audbc(Pass(p, p), y, streams=["a", "a"])
     assert found.value == 1.0 and np.isnan([found.low, found.high, found.standard_error]).all()
     with pytest.raises(ValueError, match="cells: found 1 independent unit, expected at least 2"):
-        audbc(p, p, y, streams=["a", "a"], method="percentile")
+        audbc(Pass(p, p), y, streams=["a", "a"], method="percentile")
 
 
 def test_the_module_names_every_curve():

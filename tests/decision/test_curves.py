@@ -20,6 +20,7 @@ from prism_jax.decision.audbc import (
     expected_cost,
     net_benefit_curve,
 )
+from prism_jax.decision.passes import Pass
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(deadline=None, max_examples=40)
@@ -31,11 +32,11 @@ def test_cost_curve_is_the_realised_cost_of_each_decision(seed, margin):
     p_need, p_accept, y_need, y_accept = sample(seed)
     slow = slow_sample(seed)
     ratios = [2.0, 0.5, 0.0, 1 / 1.2, 4.0]
-    found = cost_curve(p_need, p_accept, y_need, y_accept, ratios, margin=margin, **slow)
+    found = cost_curve(Pass(p_need, p_accept), y_need, y_accept, ratios, margin=margin, **slow)
     all_steps = np.ones(len(p_need), bool)
     for c, r in enumerate(ratios):
         costs = 1 / (1 + r), r / (1 + r)
-        decision, _ = gate.decide_with_slow(p_need, p_accept, *slow.values(), 1.0, r, margin)
+        decision, _ = gate.decide_with_slow(Pass(p_need, p_accept), *slow.values(), 1.0, r, margin)
         for curve, policy in ((found.cost, decision), (found.always, all_steps), (found.never, ~all_steps)):
             assert curve[c] == pytest.approx(metrics.realised_cost(policy, y_need, y_accept, *costs), abs=1e-12)
     np.testing.assert_array_equal(
@@ -53,9 +54,9 @@ def test_expected_cost_is_the_integral_of_the_cost_curve(seed, margin, weighted,
         y_need, y_accept = rng.random(12), rng.random(12)
     if weighted:
         options["weight"] = rng.random(12)
-    found = expected_cost(p_need, p_accept, y_need, y_accept, low=0.25, high=3.0, **options)
+    found = expected_cost(Pass(p_need, p_accept), y_need, y_accept, low=0.25, high=3.0, **options)
     u = np.linspace(np.log(0.25), np.log(3.0), 40001)
-    curve = cost_curve(p_need, p_accept, y_need, y_accept, np.exp(u), **options)
+    curve = cost_curve(Pass(p_need, p_accept), y_need, y_accept, np.exp(u), **options)
     for name in ("cost", "always", "never", "oracle"):
         mean = integrate.trapezoid(getattr(curve, name), u) / (u[-1] - u[0])
         assert getattr(found, name) == pytest.approx(mean, abs=2e-4), name
@@ -68,11 +69,11 @@ def test_expected_cost_is_the_integral_of_the_cost_curve(seed, margin, weighted,
 def test_constant_policies_and_the_oracle_are_the_ends_of_the_scale(seed):
     _, _, y_need, y_accept = sample(seed)
     n = len(y_need)
-    always = expected_cost(np.ones(n), np.ones(n), y_need, y_accept)
-    never = expected_cost(np.zeros(n), np.zeros(n), y_need, y_accept)
+    always = expected_cost(Pass(np.ones(n), np.ones(n)), y_need, y_accept)
+    never = expected_cost(Pass(np.zeros(n), np.zeros(n)), y_need, y_accept)
     assert max(always.rescaled, never.rescaled) == pytest.approx(0, abs=1e-12)
     assert always.cost == pytest.approx(always.always) and never.cost == pytest.approx(never.never)
-    oracle = expected_cost(y_need.astype(float), y_accept.astype(float), y_need, y_accept)
+    oracle = expected_cost(Pass(y_need.astype(float), y_accept.astype(float)), y_need, y_accept)
     assert oracle.rescaled == pytest.approx(1) and oracle.cost == pytest.approx(0, abs=1e-12)
 
 
@@ -82,16 +83,16 @@ def test_the_gate_on_true_probabilities_is_the_bayes_oracle(seed):
     """For independent need and acceptance, no signals have a lower cost than the true ones at any ratio."""
     rng = np.random.default_rng(seed)
     p_need, p_accept = rng.random(40), rng.random(40)
-    true = cost_curve(p_need, p_accept, p_need, p_accept)
+    true = cost_curve(Pass(p_need, p_accept), p_need, p_accept)
     np.testing.assert_allclose(true.cost, true.oracle, atol=1e-12)
-    other = cost_curve(rng.random(40), rng.random(40), p_need, p_accept)
+    other = cost_curve(Pass(rng.random(40), rng.random(40)), p_need, p_accept)
     assert np.all(other.cost >= other.oracle - 1e-12)
     dependent = np.minimum(p_need, p_accept)
-    bayes = cost_curve(p_need, p_accept, p_need, p_accept, y_both=dependent)
+    bayes = cost_curve(Pass(p_need, p_accept), p_need, p_accept, y_both=dependent)
     r = np.asarray(bayes.cost_ratio)[:, None]
     best = np.minimum(1 - p_accept, r * dependent).mean(axis=1) / (1 + r[:, 0])
     np.testing.assert_allclose(bayes.oracle, best, rtol=1e-9)
-    assert expected_cost(p_need, p_accept, p_need, p_accept).rescaled == pytest.approx(1)
+    assert expected_cost(Pass(p_need, p_accept), p_need, p_accept).rescaled == pytest.approx(1)
 
 
 @given(seed=seeds, c_fa=st.sampled_from([0.5, 1.0, 3.0]))
@@ -100,7 +101,7 @@ def test_net_benefit_identity(seed, c_fa):
     p_need, p_accept, y_need, y_accept = sample(seed)
     y = y_need & y_accept
     ratios = np.array([0.0, 0.5, 1.0, 2.0, 4.0])
-    found = net_benefit_curve(p_need, p_accept, y, ratios, c_fa=c_fa)
+    found = net_benefit_curve(Pass(p_need, p_accept), y, ratios, c_fa=c_fa)
     for c, r in enumerate(ratios):
         c_fn = r * c_fa
         chosen = gate.decide(p_need, p_accept, 1.0, r)
@@ -113,9 +114,9 @@ def test_net_benefit_identity(seed, c_fa):
         assert found.net_benefit[c] == pytest.approx(tp - fp * t / (1 - t), abs=1e-12)
         assert z * found.delta_utility[c] == pytest.approx((1 + c_fn) * found.net_benefit[c], abs=1e-12)
     assert np.all(found.delta_utility <= 1)
-    perfect = net_benefit_curve(y.astype(float), y.astype(float), y, ratios, c_fa=c_fa)
+    perfect = net_benefit_curve(Pass(y.astype(float), y.astype(float)), y, ratios, c_fa=c_fa)
     np.testing.assert_allclose(perfect.delta_utility, 1)
-    silent = net_benefit_curve(np.zeros(len(y)), p_accept, y, ratios, c_fa=c_fa)
+    silent = net_benefit_curve(Pass(np.zeros(len(y)), p_accept), y, ratios, c_fa=c_fa)
     np.testing.assert_array_equal(silent.delta_utility, 0)
 
 
@@ -123,7 +124,7 @@ def test_net_benefit_against_dcurves():
     dcurves, pandas = pytest.importorskip("dcurves"), pytest.importorskip("pandas")
     p_need, p_accept, y_need, y_accept = sample(2, n=300)
     y = y_need & y_accept
-    found = net_benefit_curve(p_need, p_accept, y, [0.5, 1.0, 4.0], c_fa=2.0)
+    found = net_benefit_curve(Pass(p_need, p_accept), y, [0.5, 1.0, 4.0], c_fa=2.0)
     for c, r in enumerate(found.cost_ratio):
         chosen = gate.decide(p_need, p_accept, 1.0, r)
         table = pandas.DataFrame({"gold": y.astype(int), "gate": chosen.astype(float)})
@@ -138,20 +139,20 @@ def test_appendix_area_is_bounded_and_sees_no_label(seed, form):
     p_need, p_accept, *_ = sample(seed)
     candidates = np.random.default_rng(seed).integers(0, 3, len(p_need))
     grid = np.geomspace(0.05, 20, 30)
-    found = audbc_appendix_paper(p_need, p_accept, grid, form=form, candidates=candidates)
+    found = audbc_appendix_paper(Pass(p_need, p_accept), grid, form=form, candidates=candidates)
     assert 0 <= found.area <= (found.burden.max() ** 2 - found.burden.min() ** 2) / 2 + 1e-12
     points = set()
     for r in grid:
         chosen = (p_accept >= gate.threshold(p_need, 1.0, r, form)) & (candidates > 0)
         points.add((chosen.mean(), (chosen * p_accept).mean()))
     assert found.area == pytest.approx(trapezoid(sorted(points)), abs=1e-12)
-    claimed = audbc_appendix_paper(p_need, np.ones_like(p_accept), grid, form=form)
+    claimed = audbc_appendix_paper(Pass(p_need, np.ones_like(p_accept)), grid, form=form)
     assert claimed.burden.tolist() == claimed.benefit.tolist(), "the benefit of a step is what the model claims"
 
 
 def test_appendix_odds_form_falls_with_the_cost_of_a_miss():
     p_need, p_accept, *_ = sample(0)
-    found = audbc_appendix_paper(p_need, p_accept, [0.5, 1.0, 4.0])
+    found = audbc_appendix_paper(Pass(p_need, p_accept), [0.5, 1.0, 4.0])
     assert np.all(np.diff(found.cost_ratio) < 0) and np.all(np.diff(found.burden) >= 0)
 
 
@@ -167,10 +168,10 @@ def test_main_paper_area_by_brute_force(seed, c_fa):
         tp, fp, fn = (chosen & y).sum(), (chosen & ~y).sum(), (~chosen & y).sum()
         points.append((fp / (tp + fp) if tp + fp else 0.0, (tp - c_fa * fp - c_fn * fn) / ((1 + c_fn) * y.sum())))
     points.sort(key=lambda point: point[0])
-    found = audbc_main_paper(p_need, p_accept, y, grid, c_fa=c_fa)
+    found = audbc_main_paper(Pass(p_need, p_accept), y, grid, c_fa=c_fa)
     np.testing.assert_allclose(found.burden, [b for b, _ in points], atol=1e-12)
     assert found.area == pytest.approx(trapezoid(points), abs=1e-12)
-    silent = audbc_main_paper(np.zeros(len(y)), p_accept, y, [1.0, 3.0])
+    silent = audbc_main_paper(Pass(np.zeros(len(y)), p_accept), y, [1.0, 3.0])
     np.testing.assert_allclose(silent.benefit, [-1 / 2, -3 / 4])  # Eq. deltaU charges silence, as printed
 
 
@@ -178,8 +179,8 @@ class InJax(chex.TestCase):
     @chex.variants(with_jit=True, without_jit=True)
     def test_jax_gives_numpys_area(self):
         p_need, p_accept, y_need, y_accept = sample(4)
-        arguments = (p_need, p_accept, y_need & y_accept)
-        found = self.variant(audbc_value)(*map(jnp.asarray, arguments))
+        arguments = (Pass(p_need, p_accept), y_need & y_accept)
+        found = self.variant(audbc_value)(*jax.tree.map(jnp.asarray, arguments))
         assert isinstance(found, jax.Array)
         np.testing.assert_allclose(found, audbc_value(*arguments), rtol=1e-6)
 
@@ -192,13 +193,13 @@ class InJax(chex.TestCase):
         def everything(p_need, p_accept, y, y_need, y_accept, slow):
             options = {"margin": 0.125, **slow}
             return (
-                audbc_value(p_need, p_accept, y, **options),
-                burden_benefit_curve(p_need, p_accept, y, **options),
-                cost_curve(p_need, p_accept, y_need, y_accept, **options),
-                expected_cost(p_need, p_accept, y_need, y_accept, **options),
-                net_benefit_curve(p_need, p_accept, y, **options),
-                audbc_main_paper(p_need, p_accept, y),
-                audbc_appendix_paper(p_need, p_accept),
+                audbc_value(Pass(p_need, p_accept), y, **options),
+                burden_benefit_curve(Pass(p_need, p_accept), y, **options),
+                cost_curve(Pass(p_need, p_accept), y_need, y_accept, **options),
+                expected_cost(Pass(p_need, p_accept), y_need, y_accept, **options),
+                net_benefit_curve(Pass(p_need, p_accept), y, **options),
+                audbc_main_paper(Pass(p_need, p_accept), y),
+                audbc_appendix_paper(Pass(p_need, p_accept)),
             )
 
         # In eighths, float32 and float64 agree on every comparison and tie.
@@ -212,7 +213,9 @@ class InJax(chex.TestCase):
 
     def test_expected_cost_has_gradients_towards_the_oracle(self):
         p_need, p_accept = jnp.array([0.8, 0.7]), jnp.array([0.4, 0.6])
-        gradient = jax.grad(lambda a: expected_cost(p_need, a, jnp.array([1, 1]), jnp.array([1, 0])).cost)(p_accept)
+        gradient = jax.grad(lambda a: expected_cost(Pass(p_need, a), jnp.array([1, 1]), jnp.array([1, 0])).cost)(
+            p_accept
+        )
         assert gradient[0] < 0 < gradient[1], "raise the accepted offer, lower the refused one"
 
 
@@ -223,7 +226,7 @@ def test_known_signals_may_meet_traced_labels():
     y_need, y_accept = rng.random(50) < 0.5, rng.random(50) < 0.5
 
     def curve(y_need, y_accept, scale):
-        return scale * cost_curve(p_need, p_accept, y_need, y_accept, [0.5, 2.0]).cost
+        return scale * cost_curve(Pass(p_need, p_accept), y_need, y_accept, [0.5, 2.0]).cost
 
     expected = curve(y_need, y_accept, 1.0)
     np.testing.assert_allclose(jax.jit(curve)(y_need, y_accept, 1.0), expected, rtol=1e-5)
@@ -234,11 +237,11 @@ def test_known_signals_may_meet_traced_labels():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p, y: net_benefit_curve(p, p, np.zeros(3)), "y: found only 0s"),
-        (lambda p, y: net_benefit_curve(p, p, y, c_fa=0.0), "c_fa: found 0.0"),
-        (lambda p, y: cost_curve(p, p, y, y, [-1.0]), "cost_ratios: found -1.0"),
-        (lambda p, y: cost_curve(p, p, y, p * 0, y_both=p), "y_both: found 0.25 at index 0, above y_accept = 0"),
-        (lambda p, y: expected_cost(p, p, y, y, low=2.0, high=1.0), "low, high: found 2.0 and 1.0"),
+        (lambda p, y: net_benefit_curve(Pass(p, p), np.zeros(3)), "y: found only 0s"),
+        (lambda p, y: net_benefit_curve(Pass(p, p), y, c_fa=0.0), "c_fa: found 0.0"),
+        (lambda p, y: cost_curve(Pass(p, p), y, y, [-1.0]), "cost_ratios: found -1.0"),
+        (lambda p, y: cost_curve(Pass(p, p), y, p * 0, y_both=p), "y_both: found 0.25 at index 0, above y_accept = 0"),
+        (lambda p, y: expected_cost(Pass(p, p), y, y, low=2.0, high=1.0), "low, high: found 2.0 and 1.0"),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -28,7 +28,7 @@ MODULES = (
 )
 
 
-DOORS = (*MODULES, "operating_point", "policies", "arrays")
+DOORS = (*MODULES, "operating_point", "passes", "policies", "arrays")
 
 
 def examples():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from prism_jax.decision import audbc, drift, gate, metrics, surface
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import DEPLOYABLE, POLICIES, Policy
 
 probabilities = st.floats(0, 1) | st.sampled_from([0.0, 0.25, 0.5, 1.0])
@@ -171,7 +172,7 @@ def test_eq1_minimises_realised_cost_and_product_gold_cost_over_all_policies(row
 @given(probabilities, probabilities, probabilities, probabilities, costs, costs, st.floats(0, 1.5), st.floats(0, 1.5))
 def test_slow_margin_limits_and_nesting(need_fast, accept_fast, need_slow, accept_slow, c_fa, c_fn, first, second):
     def run(margin):
-        return gate.decide_with_slow(need_fast, accept_fast, need_slow, accept_slow, c_fa, c_fn, margin)
+        return gate.decide_with_slow(Pass(need_fast, accept_fast), Pass(need_slow, accept_slow), c_fa, c_fn, margin)
 
     fast, slow = gate.decide(need_fast, accept_fast, c_fa, c_fn), gate.decide(need_slow, accept_slow, c_fa, c_fn)
     assert run(0.0) == (fast, False)
@@ -180,7 +181,7 @@ def test_slow_margin_limits_and_nesting(need_fast, accept_fast, need_slow, accep
     assert run(low)[1] <= run(high)[1]
     decision, ran = run(low)
     assert decision == (slow if ran else fast)
-    unchanged, _ = gate.decide_with_slow(need_fast, accept_fast, need_fast, accept_fast, c_fa, c_fn, low)
+    unchanged, _ = gate.decide_with_slow(Pass(need_fast, accept_fast), Pass(need_fast, accept_fast), c_fa, c_fn, low)
     assert unchanged == fast
 
 
@@ -298,12 +299,13 @@ def test_where_p_both_is_0_every_path_is_silent(p_need, p_accept, xp):
     assert not gate.decide(need, accept, 1.0, 2.0).any()
     assert not gate.decide(need, accept, 1.0, 2.0, "product").any()
     for margin in (0.0, 0.1, 1.0):
-        assert not gate.decide_with_slow(need, accept, need, accept, 1.0, 2.0, margin)[0].any()
+        assert not gate.decide_with_slow(Pass(need, accept), Pass(need, accept), 1.0, 2.0, margin)[0].any()
     assert not drift.decide(need, accept, 1.0, 2.0).any()
     assert not drift.decide(need, accept, 1.0, 2.0, temperature=0.5, epsilon=0.3).any()
-    table = surface.control_surface(need, accept, need, accept, xp.zeros(3, int), [0.0, 1.0, 1e6], [0.0, 0.1, 1.0])
+    fast = Pass(need, accept)
+    table = surface.control_surface(fast, fast, xp.zeros(3, int), [0.0, 1.0, 1e6], [0.0, 0.1, 1.0])
     assert not (table.tp + table.fp).any()
-    curve = audbc.burden_benefit_curve(need, accept, xp.ones(3, int))
+    curve = audbc.burden_benefit_curve(Pass(need, accept), xp.ones(3, int))
     assert np.isinf(curve.cost_ratio[1:]).all(), "no cost ratio makes it intervene"
 
 
@@ -387,9 +389,9 @@ def test_a_rules_own_array_takes_part_in_the_shape(policy, ruler, xp):
     ("value", "message"), [(1.5, "{}: found 1.5, expected a prob"), (np.ones(3), r"{} \(3,\).*do not broadcast")]
 )
 def test_decide_with_slow_names_the_pass(name, value, message):
-    good = dict.fromkeys(["p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow"], 0.5)
+    values = [value if own == name else 0.5 for own in ("p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow")]
     with pytest.raises(ValueError, match=message.format(name)):
-        gate.decide_with_slow(**{**good, name: value}, c_fa=np.ones(2), c_fn=2.0, margin=0.1)
+        gate.decide_with_slow(Pass(*values[:2]), Pass(*values[2:]), c_fa=np.ones(2), c_fn=2.0, margin=0.1)
 
 
 def test_unknown_names_are_refused():

@@ -9,6 +9,7 @@ import pytest
 
 from prism_jax.decision import agreement, budgets, calibration, gate, metrics, surface, thinking, value_surface
 from prism_jax.decision.audbc import audbc, expected_cost
+from prism_jax.decision.passes import Pass
 
 P, Q, Y, Z = np.array([0.2, 0.8, 0.5, 0.6]), np.array([0.3, 0.7, 0.9, 0.4]), np.array([0, 1, 1, 0]), np.ones(4)
 COSTS = (1.0, 2.0)
@@ -19,18 +20,18 @@ CALLS = {
     "critical_ratio": (gate.critical_ratio, (P, Q), 2),
     "decide": (gate.decide, (P, Q, *COSTS), 2),
     "slow_band": (gate.slow_band, (P, Q, *COSTS, 0.1), 2),
-    "decide_with_slow": (gate.decide_with_slow, (P, Q, P, Q, *COSTS, 0.1), 4),
-    "fit_moves": (thinking.fit_moves, (P, Q, P, Q, Z), 5),
+    "decide_with_slow": (gate.decide_with_slow, (Pass(P, Q), Pass(P, Q), *COSTS, 0.1), 4),
+    "fit_moves": (thinking.fit_moves, (Pass(P, Q), Pass(P, Q), Z), 5),
     "net_cost": (thinking.net_cost, (P, Q, *COSTS), 2),
     "deviation": (thinking.deviation, (P, Q, *COSTS, MOVES), 2),
     "expected_saving": (thinking.expected_saving, (P, Q), 2),
     "value_of_thinking": (thinking.value_of_thinking, (P, Q, *COSTS, MOVES), 2),
     "thinks_by_value": (thinking.thinks_by_value, (P, Q, Z), 3),
-    "decide_by_value": (thinking.decide_by_value, (P, Q, P, Q, *COSTS, MOVES, 0.1, 9.0), 4),
+    "decide_by_value": (thinking.decide_by_value, (Pass(P, Q), Pass(P, Q), *COSTS, MOVES, 0.1, 9.0), 4),
     "threshold_at_rate": (budgets.threshold_at_rate, (P, 0.5), 1),
     "matched_margin": (budgets.matched_margin, (P, Q, *COSTS, 0.5), 2),
     "matched_price": (budgets.matched_price, (P, 9.0, 0.5), 1),
-    "value_surface": (value_surface.value_surface, (P, Q, P, Q, Y, MOVES, 9.0, [1.0], [0.1]), 5),
+    "value_surface": (value_surface.value_surface, (Pass(P, Q), Pass(P, Q), Y, MOVES, 9.0, [1.0], [0.1]), 5),
     "confusion": (metrics.confusion, (Y.astype(bool), Y, Z), 3),
     "realised_cost": (metrics.realised_cost, (Y.astype(bool), Y, Y, *COSTS, Z), 3),
     "gold_cost": (metrics.gold_cost, (Y.astype(bool), Y, *COSTS, Z), 2),
@@ -43,9 +44,9 @@ CALLS = {
     "fit_temperature": (calibration.fit_temperature, (P, Y, Z), 3),
     "fit_platt": (calibration.fit_platt, (P, Y, Z), 3),
     "fit_isotonic": (calibration.fit_isotonic, (P, Y, Z), 3),
-    "control_surface": (surface.control_surface, (P, Q, P, Q, Y), 5),
-    "expected_cost": (expected_cost, (P, Q, Y, Y), 4),
-    "audbc": (audbc, (P, Q, Y), 3),
+    "control_surface": (surface.control_surface, (Pass(P, Q), Pass(P, Q), Y), 5),
+    "expected_cost": (expected_cost, (Pass(P, Q), Y, Y), 4),
+    "audbc": (audbc, (Pass(P, Q), Y), 3),
     "fleiss_kappa": (agreement.fleiss_kappa, (np.array([[2, 1], [3, 0]]),), 1),
 }
 KINDS = {
@@ -61,16 +62,27 @@ def plain(function):
     return inspect.unwrap(function)
 
 
+def names_of(function, arguments):
+    """The name by which a message calls each array: of a pass, its signal, and which pass where there are two."""
+    both = sum(isinstance(value, Pass) for value in arguments) > 1
+    for name, value in zip(inspect.signature(plain(function)).parameters, arguments, strict=False):
+        if isinstance(value, Pass):
+            yield from (f"_{signal}_{name}" if both else f"p_{signal}" for signal in Pass._fields)
+        else:
+            yield name
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CALLS)
 def test_arrays_that_would_be_misread_are_refused_by_name(name, kind):
     function, arguments, arrays = CALLS[name]
     change, expected = KINDS[kind]
     keywords = {"streams": np.arange(4)} if name == "audbc" else {}
-    names = list(inspect.signature(plain(function)).parameters)
+    names = list(names_of(function, arguments))
+    leaves, structure = jax.tree.flatten(arguments)
     plain(function)(*arguments, **keywords)  # the arguments themselves are right
     for i in range(arrays):
-        changed = [change(value) if i == j else value for j, value in enumerate(arguments)]
+        changed = structure.unflatten(change(value) if i == j else value for j, value in enumerate(leaves))
         with pytest.raises(ValueError, match=expected) as caught:
             plain(function)(*changed, **keywords)
         assert names[i] in str(caught.value).split(":")[0], names[i]
@@ -104,9 +116,9 @@ def test_costs_within_the_precision_decide_as_before():
 def test_token_sums_that_would_overflow_are_refused():
     tokens = np.full(4, 2**62)
     with pytest.raises(ValueError, match=r"tokens: found 1\.84467e\+19 in all, expected at most 9007199254740992"):
-        surface.control_surface(P, Q, P, Q, Y, tokens=tokens)
+        surface.control_surface(Pass(P, Q), Pass(P, Q), Y, tokens=tokens)
 
 
 def test_groups_that_would_ask_for_gigabytes_are_refused():
     with pytest.raises(ValueError, match="groups: found the number 60000000, expected less than 1000000"):
-        surface.control_surface(P, Q, P, Q, Y, groups=np.array([0, 1, 2, 60_000_000]))
+        surface.control_surface(Pass(P, Q), Pass(P, Q), Y, groups=np.array([0, 1, 2, 60_000_000]))

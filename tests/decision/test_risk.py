@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from prism_jax.decision import gate, risk
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.risk import Promise
 
 BOUNDS = tuple(risk.BOUNDS)
@@ -60,7 +61,7 @@ def test_with_a_slow_margin_decisions_stay_nested_and_losses_are_those_of_the_pa
     p = np.array([0.0, 0.25, 1 / 3, 0.5, 0.75, 1.0])
     signals = [grid.ravel() for grid in np.meshgrid(p, p, p, p)]
     ratios = np.array([0.0, 1 / 9, 1 / 3, 0.5, 1.0, 2.0, 3.0, 9.0])
-    first, start, stop = risk.first_gate_with_slow(tuple(signals[:2]), tuple(signals[2:]), ratios, margin)
+    first, start, stop = risk.first_gate_with_slow(Pass(*signals[:2]), Pass(*signals[2:]), ratios, margin)
     rng = np.random.default_rng(0)
     y, y_slow = rng.integers(0, 2, (2, len(first)))
     unit = rng.integers(0, 5, len(first))
@@ -72,7 +73,7 @@ def test_with_a_slow_margin_decisions_stay_nested_and_losses_are_those_of_the_pa
     of_two = risk.unit_losses(first, y, unit, len(ratios), Promise("missed_help", 0.2), slow)
     assert (np.diff(losses["missed_help"], axis=1) <= 0).all()  # whichever pass is silent
     for index, ratio in enumerate(ratios):
-        offer, thinks = gate.decide_with_slow(*signals, 1.0, ratio, margin)
+        offer, thinks = gate.decide_with_slow(Pass(*signals[:2]), Pass(*signals[2:]), 1.0, ratio, margin)
         np.testing.assert_array_equal(first <= index, offer)
         np.testing.assert_array_equal((start <= index) & (index < stop), thinks)
         label = np.where(thinks, y_slow, y)

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import operator
 from fractions import Fraction
 
 import chex
@@ -15,12 +16,13 @@ from hypothesis import strategies as st
 
 from prism_jax.decision import gate, metrics, surface
 from prism_jax.decision.costs import cost_grid, surface_counts
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.surface import control_surface
 
+QUARTERS = np.array([0.25, 0.75])
 EIGHTHS = [Fraction(k, 8) for k in range(9)]
 EXACT_COSTS = [Fraction(c) for c in (1, 0, 8, 2, Fraction(1, 2), 3, Fraction(1, 7 * 8), 1)]
 EXACT_MARGINS = [Fraction(m) for m in (Fraction(1, 8), 0, Fraction(3, 8), 1, Fraction(1, 2), Fraction(3, 2))]
-SIGNALS = ("p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow")
 
 
 def floats(values, dtype=np.float64):
@@ -42,12 +44,12 @@ def thinks(p_need, p_accept, r, margin):
 def random_steps(seed, n, dtype=np.float32, decimals=None):
     """Random signals and consistent labels; with few decimals, many signals are equal or tie with thresholds."""
     rng = np.random.default_rng(seed)
-    signals = {name: rng.random(n) for name in SIGNALS}
+    signals = rng.random((4, n))
     if decimals is not None:
-        signals = {name: value.round(decimals) for name, value in signals.items()}
-    y_need, y_accept = (rng.random(n) < signals["p_need_fast"]), (rng.random(n) < signals["p_accept_fast"])
+        signals = signals.round(decimals)
+    y_need, y_accept = rng.random(n) < signals[0], rng.random(n) < signals[1]
     labels = {"y": y_need & y_accept, "y_need": y_need, "y_accept": y_accept}
-    return {name: value.astype(dtype) for name, value in signals.items()} | labels
+    return {"fast": Pass(*signals[:2].astype(dtype)), "slow": Pass(*signals[2:].astype(dtype))} | labels
 
 
 def brute_force(steps, cost_ratios, margins, tokens):
@@ -57,7 +59,7 @@ def brute_force(steps, cost_ratios, margins, tokens):
     table = {name: np.zeros((len(margins), len(cost_ratios)), np.int64) for name in fields}
     for m, c in itertools.product(range(len(margins)), range(len(cost_ratios))):
         one = cost_ratios.dtype.type(1)
-        decision, slow = gate.decide_with_slow(*(steps[name] for name in SIGNALS), one, cost_ratios[c], margins[m])
+        decision, slow = gate.decide_with_slow(steps["fast"], steps["slow"], one, cost_ratios[c], margins[m])
         cell = [decision & y, decision & ~y, ~decision & y, ~decision & ~y, slow]
         cell += [np.where(slow, tokens, 0), decision & ~accept, ~decision & need & accept]
         for name, values in zip(fields, cell, strict=True):
@@ -77,8 +79,10 @@ def test_equals_brute_force_in_exact_rationals_ties_and_edges_included(convert, 
     slow_pairs = list(itertools.product([Fraction(0), Fraction(1, 2), Fraction(7, 8), Fraction(1)], repeat=2))
     steps = [(*fast, *slow) for fast in itertools.product(EIGHTHS, repeat=2) for slow in slow_pairs]
     y = np.arange(len(steps)) % 3 == 0
+    columns = [convert(floats(column, dtype)) for column in zip(*steps, strict=True)]
     found = control_surface(
-        *(convert(floats(column, dtype)) for column in zip(*steps, strict=True)),
+        Pass(*columns[:2]),
+        Pass(*columns[2:]),
         convert(y),
         floats(EXACT_COSTS),
         floats(EXACT_MARGINS),
@@ -109,8 +113,8 @@ def test_equals_the_gate_bit_for_bit(seed, n, decimals, dtype, cost_ratios, marg
     steps = random_steps(seed, n, dtype, decimals)
     tokens = np.random.default_rng(seed).integers(0, 500, n)
     found = control_surface(**steps, cost_ratios=cost_ratios, margins=margins, tokens=tokens)
-    assert found.cost_ratios.dtype == found.margins.dtype == dtype
-    assert_same_table(found, brute_force(steps, found.cost_ratios, found.margins, tokens))
+    assert found.cost_ratios.dtype == found.settings.dtype == dtype
+    assert_same_table(found, brute_force(steps, found.cost_ratios, found.settings, tokens))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +205,7 @@ class BothWaysOfCounting(chex.TestCase, parameterized.TestCase):
 
     def test_vmap_counts_each_batch(self):
         batches = [random_steps(seed, 50) for seed in range(3)]
-        stacked = {name: jnp.stack([jnp.asarray(batch[name]) for batch in batches]) for name in batches[0]}
+        stacked = jax.tree.map(lambda *values: jnp.stack(values), *batches)
         found = jax.vmap(lambda steps: control_surface(**steps).tp)(stacked)
         np.testing.assert_array_equal(found, np.stack([control_surface(**batch).tp for batch in batches]))
 
@@ -229,7 +233,7 @@ def test_groups_partition_the_surface():
         np.testing.assert_array_equal(getattr(parts, name).sum(axis=0), getattr(whole, name), err_msg=name)
     for group in (0, 1, 3):
         rows = groups == group
-        alone = control_surface(**{name: value[rows] for name, value in steps.items()}, tokens=tokens[rows])
+        alone = control_surface(**jax.tree.map(operator.itemgetter(rows), steps), tokens=tokens[rows])
         for name in ("tp", "fn", "slow", "slow_tokens", "rejected"):
             np.testing.assert_array_equal(getattr(parts, name)[group], getattr(alone, name), err_msg=name)
     assert np.isnan(parts.speak_rate()[2]).all() and not np.isnan(parts.speak_rate()[[0, 1, 3]]).any()
@@ -248,10 +252,10 @@ def test_margin_identities(seed):
     assert np.all(np.diff(intervened, axis=1) >= 0), "decisions are nested in the cost ratio"
     for c, r in enumerate(np.float32(cost_ratios)):
         for row, pair in ((0, "fast"), (-1, "slow")):
-            decision = gate.decide(steps[f"p_need_{pair}"], steps[f"p_accept_{pair}"], np.float32(1), r)
+            decision = gate.decide(*steps[pair], np.float32(1), r)
             assert metrics.confusion(decision, steps["y"]) == tuple(int(x[row, c]) for x in found.confusion())
     same = control_surface(
-        **steps | {"p_need_slow": steps["p_need_fast"], "p_accept_slow": steps["p_accept_fast"]},
+        **steps | {"slow": steps["fast"]},
         cost_ratios=cost_ratios,
         margins=margins,
     )
@@ -262,8 +266,8 @@ def test_margin_identities(seed):
 def test_realised_cost_is_the_metric_of_each_cell():
     steps = random_steps(13, 400)
     found = control_surface(**steps)
-    signals = [steps[name] for name in SIGNALS]
-    for (m, margin), (c, r) in itertools.product(enumerate(found.margins), enumerate(found.cost_ratios)):
+    signals = steps["fast"], steps["slow"]
+    for (m, margin), (c, r) in itertools.product(enumerate(found.settings), enumerate(found.cost_ratios)):
         decision, _ = gate.decide_with_slow(*signals, np.float32(1), r, margin)
         expected = metrics.realised_cost(decision, steps["y_need"], steps["y_accept"], 3.0, 3.0 * float(r))
         np.testing.assert_allclose(found.realised_cost(c_fa=3.0)[m, c], expected, rtol=1e-6)
@@ -273,8 +277,8 @@ def test_realised_cost_is_the_metric_of_each_cell():
 
 def test_a_log_replays_only_where_it_holds_the_slow_signals():
     steps = random_steps(17, 500, np.float64)
-    ran = gate.slow_band(steps["p_need_fast"], steps["p_accept_fast"], 1.0, 2.0, 0.10)
-    log = steps | {name: np.where(ran, steps[name], np.nan) for name in ("p_need_slow", "p_accept_slow")}
+    ran = gate.slow_band(*steps["fast"], 1.0, 2.0, 0.10)
+    log = steps | {"slow": Pass(*(np.where(ran, value, np.nan) for value in steps["slow"]))}
     replay = {"cost_ratios": [2.0], "margins": [0.0, 0.04, 0.10]}
     assert_same_table(
         control_surface(**log, **replay), control_surface(**steps, **replay)._asdict() | {"slow_tokens": None}
@@ -283,7 +287,7 @@ def test_a_log_replays_only_where_it_holds_the_slow_signals():
         control_surface(**log, cost_ratios=[2.0], margins=[0.0, 0.11])
     with pytest.raises(ValueError, match=r"margins: found 0\.1, which runs"):
         control_surface(**log, cost_ratios=[2.0, 1.0], margins=[0.10])
-    log["p_need_slow"] = steps["p_need_slow"]
+    log["slow"] = log["slow"]._replace(need=steps["slow"].need)
     with pytest.raises(ValueError, match="expected two probabilities, or NaN in both"):
         control_surface(**log)
 
@@ -291,9 +295,9 @@ def test_a_log_replays_only_where_it_holds_the_slow_signals():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"p_need_fast": np.array([0.5, 1.5])}, "p_need_fast: found 1.5 at index 1"),
-        ({"p_accept_slow": np.array([-0.5, 0.5])}, "p_accept_slow: found -0.5 at index 0"),
-        ({"p_accept_fast": np.array([0.5, np.nan])}, "p_accept_fast: found nan at index 1"),
+        ({"fast": Pass(np.array([0.5, 1.5]), QUARTERS)}, "p_need_fast: found 1.5 at index 1"),
+        ({"slow": Pass(QUARTERS, np.array([-0.5, 0.5]))}, "p_accept_slow: found -0.5 at index 0"),
+        ({"fast": Pass(QUARTERS, np.array([0.5, np.nan]))}, "p_accept_fast: found nan at index 1"),
         ({"y": np.array([0.0, 0.5])}, "y: found 0.5 at index 1, expected 0 or 1"),
         ({"y": np.array([1, 0, 1])}, "y: found 3 rows, expected 2"),
         ({"y_need": np.array([1, 0])}, "found one of them, expected both or neither"),
@@ -308,20 +312,22 @@ def test_a_log_replays_only_where_it_holds_the_slow_signals():
     ],
 )
 def test_bad_input_is_named(change, message):
-    steps = {name: np.array([0.25, 0.75]) for name in SIGNALS} | {"y": np.array([0, 1])}
+    steps = {"fast": Pass(QUARTERS, QUARTERS), "slow": Pass(QUARTERS, QUARTERS), "y": np.array([0, 1])}
     with pytest.raises(ValueError, match=message):
         control_surface(**steps | change)
 
 
 def test_traced_axes_are_refused():
-    steps = {name: jnp.array([0.25, 0.75]) for name in SIGNALS} | {"y": jnp.array([0, 1])}
+    quarters = Pass(jnp.array([0.25, 0.75]), jnp.array([0.25, 0.75]))
+    steps = {"fast": quarters, "slow": quarters, "y": jnp.array([0, 1])}
     with pytest.raises(ValueError, match="margins: found a traced value"):
         jax.jit(lambda margin: control_surface(**steps, margins=margin[None]).tp)(jnp.array(0.1))
 
 
 def test_token_totals_that_jax_cannot_hold_are_refused():
     n = 3
-    steps = {name: jnp.full(n, 0.5) for name in SIGNALS} | {"y": jnp.ones(n, int)}
+    half = Pass(jnp.full(n, 0.5), jnp.full(n, 0.5))
+    steps = {"fast": half, "slow": half, "y": jnp.ones(n, int)}
     tokens = jnp.full(n, 2**30)
     with pytest.raises(ValueError, match="tokens: found a total of 3221225472, expected at most 2147483647"):
         control_surface(**steps, tokens=tokens, margins=[1.0])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from prism_jax.decision import gate, thinking
+from prism_jax.decision.passes import Pass, Signals
 from prism_jax.decision.thinking import Moves
 
 probabilities = st.floats(0, 1) | st.sampled_from([0.0, 0.25, 0.5, 1.0])
@@ -29,6 +30,7 @@ moments = st.builds(
 SIGNALS = np.linspace(0.02, 0.98, 25)
 NEED, ACCEPT = (grid.ravel() for grid in np.meshgrid(SIGNALS, SIGNALS))
 MOVES = Moves(1.2, 0.7, 0.3)
+ONES = Pass(np.ones(2), np.ones(2))
 
 
 def logit(p):
@@ -41,22 +43,23 @@ def test_the_fit_recovers_the_moments_of_moves_that_were_drawn(correlation):
     accept, other = rng.normal(size=(2, 200_000))
     need = 0.5 * (correlation * accept + np.sqrt(1 - correlation**2) * other)
     fast = rng.normal(size=(2, 200_000))
-    found = thinking.fit_moves(fast[0], fast[1], fast[0] + need, fast[1] + accept)
+    found = thinking.fit_moves(Pass(fast[0], fast[1]), Pass(fast[0] + need, fast[1] + accept))
     assert found == pytest.approx((1.0, 0.25, 0.5 * correlation), abs=0.01)
     thinking.check_moves(found)
 
 
 def test_weights_and_groups_select_rows():
     rng = np.random.default_rng(1)
-    passes = rng.normal(size=(4, 60))
+    need, accept, *others = rng.normal(size=(4, 60))
+    passes = Signals(Pass(need, accept), Pass(*others))
     group, weight = np.arange(60) % 3, rng.random(60)
     by_group = thinking.fit_moves(*passes, weight, group)
     for k in range(3):
-        alone = thinking.fit_moves(*passes[:, group == k], weight[group == k])
+        alone = thinking.fit_moves(*(Pass(*(z[group == k] for z in of)) for of in passes), weight[group == k])
         assert [moment[k] for moment in by_group] == pytest.approx(alone, rel=1e-12)
         zeroed = thinking.fit_moves(*passes, np.where(group == k, weight, 0))
         assert zeroed == pytest.approx(alone, rel=1e-12)
-    shifted = thinking.fit_moves(*np.zeros((2, 5)), *np.ones((2, 5)))
+    shifted = thinking.fit_moves(Pass(*np.zeros((2, 5))), Pass(*np.ones((2, 5))))
     assert shifted == (1.0, 1.0, 1.0)  # a common shift is movement
 
 
@@ -170,10 +173,10 @@ def test_the_trigger_is_everywhere_at_price_0_and_nested_in_the_price():
 
 def test_slow_signals_decide_exactly_where_the_trigger_says():
     rng = np.random.default_rng(4)
-    slow = rng.random((2, len(NEED)))
+    slow = Pass(*rng.random((2, len(NEED))))
     value = thinking.value_of_thinking(NEED, ACCEPT, 1.0, 2.0, MOVES)
     for price in (0.0, 5e-4, 1e3):
-        found, runs = thinking.decide_by_value(NEED, ACCEPT, *slow, 1.0, 2.0, MOVES, price, 100.0)
+        found, runs = thinking.decide_by_value(Pass(NEED, ACCEPT), slow, 1.0, 2.0, MOVES, price, 100.0)
         np.testing.assert_array_equal(runs, value >= price * 100)
         expected = np.where(runs, gate.decide(*slow, 1.0, 2.0), gate.decide(NEED, ACCEPT, 1.0, 2.0))
         np.testing.assert_array_equal(found, expected)
@@ -194,11 +197,11 @@ class Variants(chex.TestCase):
     @parameterized.parameters("net_cost", "deviation", "value_of_thinking", "decide_by_value")
     def test_jax_agrees_with_numpy(self, name):
         function = getattr(thinking, name)
-        signals = (NEED, ACCEPT, ACCEPT, NEED) if name == "decide_by_value" else (NEED, ACCEPT)
+        signals = (Pass(NEED, ACCEPT), Pass(ACCEPT, NEED)) if name == "decide_by_value" else (NEED, ACCEPT)
         rest = {"net_cost": (), "decide_by_value": (MOVES, 1e-3, 100.0)}.get(name, (MOVES,))
-        single = [p.astype(np.float32) for p in signals]
-        found = self.variant(function)(*map(jnp.asarray, single), 1.0, 2.0, *rest)
-        expected = function(*(p.astype(np.float64) for p in single), 1.0, 2.0, *rest)
+        single = jax.tree.map(np.float32, signals)
+        found = self.variant(function)(*jax.tree.map(jnp.asarray, single), 1.0, 2.0, *rest)
+        expected = function(*jax.tree.map(np.float64, single), 1.0, 2.0, *rest)
         if name == "decide_by_value":
             assert all((np.asarray(a) != b).mean() < 0.01 for a, b in zip(found, expected, strict=True))  # near ties
         else:
@@ -229,14 +232,11 @@ def test_gradients_are_finite_everywhere():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda f: f["fit_moves"](np.ones(2), np.ones(2), np.ones(2), np.array([1, np.inf])),
-            "z_accept_slow: found inf",
-        ),
-        (lambda f: f["fit_moves"](np.ones(2), np.ones(3), np.ones(2), np.ones(2)), "z_accept_fast: found 3 rows"),
-        (lambda f: f["fit_moves"](*np.ones((4, 2)), groups=np.array([0, 2])), "groups: found no step of the group 1"),
-        (lambda f: f["fit_moves"](*np.ones((4, 2)), groups=np.array([0.0, 1.0])), "groups: found dtype float64"),
-        (lambda f: f["fit_moves"](*np.ones((4, 2)), np.zeros(2)), "weight: found only zeros"),
+        (lambda f: f["fit_moves"](ONES, Pass(np.ones(2), np.array([1, np.inf]))), "z_accept_slow: found inf"),
+        (lambda f: f["fit_moves"](Pass(np.ones(2), np.ones(3)), ONES), "z_accept_fast: found 3 rows"),
+        (lambda f: f["fit_moves"](ONES, ONES, groups=np.array([0, 2])), "groups: found no step of the group 1"),
+        (lambda f: f["fit_moves"](ONES, ONES, groups=np.array([0.0, 1.0])), "groups: found dtype float64"),
+        (lambda f: f["fit_moves"](ONES, ONES, np.zeros(2)), "weight: found only zeros"),
         (lambda f: f["check_moves"](Moves(-1.0, 1.0, 0.0)), r"moves.accept: found -1.0"),
         (lambda f: f["check_moves"](Moves(1.0, np.nan, 0.0)), "moves.need: found nan"),
         (lambda f: f["check_moves"](Moves(1.0, 1.0, 1.1)), r"moves.both: found 1.1, expected at most .* = 1 in size"),

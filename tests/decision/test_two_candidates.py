@@ -7,14 +7,15 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from prism_jax.decision import audbc, gate, surface
+from prism_jax.decision.passes import Pass, Signals
 
 
 def steps(seed, n=60, levels=8):
     """Signals on a coarse grid, so that ties occur, and hard labels of both passes' candidates."""
     rng = np.random.default_rng(seed)
-    signals = rng.integers(0, levels + 1, (4, n)) / levels
+    need, accept, *slow = rng.integers(0, levels + 1, (4, n)) / levels
     y_need, y_accept, y_accept_slow = rng.integers(0, 2, (3, n))
-    return signals, y_need, y_accept, y_accept_slow, rng
+    return Signals(Pass(need, accept), Pass(*slow)), y_need, y_accept, y_accept_slow, rng
 
 
 def decided(signals, costs, margin, fast, slow):
@@ -38,8 +39,8 @@ def test_the_surface_counts_the_candidate_offered_and_one_silence(seed, on_devic
         labels |= {"y_best": missed} if third else {}
         return surface.control_surface(*p, y, ratios, margins, group, **labels, num_groups=3)
 
-    arrays = (signals.astype(np.float32), need * accept, need * accept_slow, need, accept, accept_slow, group)
-    found = jax.jit(count)(*map(jnp.asarray, arrays)) if on_device else count(*arrays)
+    arrays = (jax.tree.map(np.float32, signals), need * accept, need * accept_slow, need, accept, accept_slow, group)
+    found = jax.jit(count)(*jax.tree.map(jnp.asarray, arrays)) if on_device else count(*arrays)
     for i, margin in enumerate(margins):
         for j, ratio in enumerate(ratios):
             offer, taken, thought = decided(arrays[0], np.float32(ratio), np.float32(margin), accept, accept_slow)
@@ -66,7 +67,7 @@ def test_without_a_slow_pass_the_surface_counts_silence_with_the_best_candidate(
     labels = {"y_need": need, "y_accept": accept} if labelled else {}
     found = surface.control_surface(*signals, need * accept, ratios, [0.0], y_best=best, **labels)
     for j, ratio in enumerate(ratios):
-        offer = np.asarray(gate.decide(*signals[:2], 1.0, ratio))
+        offer = np.asarray(gate.decide(*signals.fast, 1.0, ratio))
         counts = [int(getattr(found, name)[0, j]) for name in ("tp", "fp", "fn", "tn")]
         gold = need * accept == 1
         assert counts == [
@@ -97,7 +98,7 @@ def test_costs_follow_the_candidate_offered_and_charge_one_silence(seed, margin,
     signals, need, accept, accept_slow, rng = steps(seed)
     weight = rng.choice([0.5, 1.0, 3.0], len(need))
     ratios = np.geomspace(0.5, 4.0, 4001)
-    slow = {"p_need_slow": signals[2], "p_accept_slow": signals[3], "margin": margin, "y_accept_slow": accept_slow}
+    slow = {"slow": signals.slow, "margin": margin, "y_accept_slow": accept_slow}
     best = np.maximum(accept, accept_slow)
     if third:
         best = slow["y_accept_best"] = np.maximum(best, rng.integers(0, 2, len(need)))
@@ -114,8 +115,8 @@ def test_costs_follow_the_candidate_offered_and_charge_one_silence(seed, margin,
         "never": by_hand(silence),
         "oracle": by_hand(np.minimum(1 - best, silence)),
     }
-    curve = audbc.cost_curve(*signals[:2], *labels, ratios, **slow, weight=weight)
-    mean = audbc.expected_cost(*signals[:2], *labels, **slow, weight=weight)
+    curve = audbc.cost_curve(signals.fast, *labels, ratios, **slow, weight=weight)
+    mean = audbc.expected_cost(signals.fast, *labels, **slow, weight=weight)
     for name, expected in costs.items():
         np.testing.assert_allclose(getattr(curve, name), expected, rtol=1e-12, atol=1e-14, err_msg=name)
         integral = np.mean((expected[1:] + expected[:-1]) / 2)  # the ratios are log-uniform
@@ -126,12 +127,12 @@ def test_soft_labels_and_no_slow_pass_charge_one_silence_too():
     signals, *_ = steps(1)
     need, accept, other = np.random.default_rng(1).random((3, 60))
     best, ratios = np.maximum(accept, other), np.geomspace(0.5, 4.0, 4001)
-    offer, silence = np.asarray(gate.decide(*signals[:2], 1.0, ratios[:, None])), ratios[:, None] * need * best
+    offer, silence = np.asarray(gate.decide(*signals.fast, 1.0, ratios[:, None])), ratios[:, None] * need * best
     labels = {"y_need": need, "y_accept": accept, "y_accept_best": best}
-    curve = audbc.cost_curve(*signals[:2], cost_ratios=ratios, **labels)
+    curve = audbc.cost_curve(signals.fast, cost_ratios=ratios, **labels)
     np.testing.assert_allclose(curve.cost * (1 + ratios), np.where(offer, 1 - accept, silence).mean(-1), rtol=1e-12)
     np.testing.assert_allclose(curve.oracle * (1 + ratios), np.minimum(1 - best, silence).mean(-1), rtol=1e-12)
-    mean = audbc.expected_cost(*signals[:2], **labels)
+    mean = audbc.expected_cost(signals.fast, **labels)
     for name in ("cost", "always", "never", "oracle"):
         path = getattr(curve, name)
         assert getattr(mean, name) == pytest.approx(np.mean((path[1:] + path[:-1]) / 2), abs=3e-4), name
@@ -146,17 +147,17 @@ def test_the_area_follows_the_candidate_decided_on(seed, margin):
     events = np.concatenate([[1e-9], np.geomspace(1e-3, 1e3, 40_001), [1e12]])
     offer, taken, _ = decided(signals, events[:, None], margin, gold, gold_slow)
     burden, benefit = offer.mean(-1), (offer * taken).mean(-1)
-    slow = {"p_need_slow": signals[2], "p_accept_slow": signals[3], "margin": margin, "y_slow": gold_slow}
-    curve = audbc.burden_benefit_curve(*signals[:2], gold, **slow)
+    slow = {"slow": signals.slow, "margin": margin, "y_slow": gold_slow}
+    curve = audbc.burden_benefit_curve(signals.fast, gold, **slow)
     shown = {tuple(np.round(point, 9)) for point in zip(curve.burden, curve.benefit, strict=True)}
     seen = {tuple(np.round(point, 9)) for point in zip(burden, benefit, strict=True)}
     assert len(seen & shown) >= 10
     assert len(seen - shown) <= 2  # a grid of ratios meets ties at a single ratio by chance only
     either = np.maximum(gold, gold_slow).mean()
     area = np.trapezoid(curve.benefit, curve.burden) / (either - either**2 / 2)
-    value = audbc.audbc_value(*signals[:2], gold, **slow)
+    value = audbc.audbc_value(signals.fast, gold, **slow)
     assert area == pytest.approx(float(value), rel=1e-12)
-    found = audbc.audbc(*signals[:2], gold, **slow, streams=np.arange(len(gold)) // 4, resamples=200)
+    found = audbc.audbc(signals.fast, gold, **slow, streams=np.arange(len(gold)) // 4, resamples=200)
     assert found.value == pytest.approx(float(value), rel=1e-12)
     assert found.low < found.value < found.high
 
@@ -165,15 +166,15 @@ def test_the_area_follows_the_candidate_decided_on(seed, margin):
 def test_the_area_is_divided_by_that_of_the_best_candidates(margin):
     signals, need, accept, accept_slow, rng = steps(4, n=200)
     gold, gold_slow = need * accept, need * accept_slow
-    slow = {"p_need_slow": signals[2], "p_accept_slow": signals[3], "margin": margin, "y_slow": gold_slow}
+    slow = {"slow": signals.slow, "margin": margin, "y_slow": gold_slow}
     slow = slow if margin else {}
     best = np.maximum(np.maximum(gold, gold_slow), rng.integers(0, 2, 200))
-    curve = audbc.burden_benefit_curve(*signals[:2], gold, **slow)
+    curve = audbc.burden_benefit_curve(signals.fast, gold, **slow)
     pi = best.mean()
-    value = audbc.audbc_value(*signals[:2], gold, **slow, y_best=best)
+    value = audbc.audbc_value(signals.fast, gold, **slow, y_best=best)
     assert value == pytest.approx(np.trapezoid(curve.benefit, curve.burden) / (pi - pi**2 / 2), rel=1e-12)
     streams = np.arange(200) // 5
-    found = audbc.audbc(*signals[:2], gold, **slow, y_best=best, streams=streams, resamples=200)
+    found = audbc.audbc(signals.fast, gold, **slow, y_best=best, streams=streams, resamples=200)
     assert found.value == pytest.approx(float(value), rel=1e-12) and found.low < found.value < found.high
     assert found.chance == pytest.approx(curve.benefit[-1] / (2 * pi - pi**2), rel=1e-12)
 
@@ -182,10 +183,10 @@ def test_the_area_is_divided_by_that_of_the_best_candidates(margin):
 def test_equal_labels_give_the_area_and_the_interval_of_one_label(margin):
     signals, need, accept, _, _ = steps(3, n=400, levels=50)
     gold = need * accept
-    slow = {"p_need_slow": signals[2], "p_accept_slow": signals[3], "margin": margin}
+    slow = {"slow": signals.slow, "margin": margin}
     streams = np.arange(len(gold)) // 8
-    one = audbc.audbc(*signals[:2], gold, **slow, streams=streams)
-    two = audbc.audbc(*signals[:2], gold, **slow, streams=streams, y_slow=gold)
+    one = audbc.audbc(signals.fast, gold, **slow, streams=streams)
+    two = audbc.audbc(signals.fast, gold, **slow, streams=streams, y_slow=gold)
     np.testing.assert_allclose(two, one, rtol=1e-9)
 
 
@@ -193,9 +194,9 @@ def test_labels_of_a_slow_pass_that_does_not_run_are_refused():
     signals, need, accept, accept_slow, _ = steps(0)
     y, y_slow = need * accept, need * accept_slow
     with pytest.raises(ValueError, match=r"^y_slow: found labels at margin 0, expected none"):
-        audbc.audbc_value(*signals[:2], y, y_slow=y_slow)
+        audbc.audbc_value(signals.fast, y, y_slow=y_slow)
     with pytest.raises(ValueError, match=r"^y_accept_slow: found labels at margin 0, expected none"):
-        audbc.expected_cost(*signals[:2], need, accept, y_accept_slow=accept_slow)
+        audbc.expected_cost(signals.fast, need, accept, y_accept_slow=accept_slow)
     with pytest.raises(ValueError, match=r"^y_slow, y_accept_slow: found one of them beside y_accept"):
         surface.control_surface(*signals, y, y_need=need, y_accept=accept, y_slow=y_slow)
     with pytest.raises(
@@ -203,11 +204,9 @@ def test_labels_of_a_slow_pass_that_does_not_run_are_refused():
     ):
         surface.control_surface(*signals, y, y_best=0 * y)
     with pytest.raises(ValueError, match=r"^y_accept_best: found 0 at index \d+, expected at least y_accept = 1"):
-        audbc.expected_cost(*signals[:2], need, accept, y_accept_best=0 * accept)
-    both = {"p_need_slow": signals[2], "p_accept_slow": signals[3], "margin": 0.1, "y_accept_slow": accept_slow}
+        audbc.expected_cost(signals.fast, need, accept, y_accept_best=0 * accept)
+    both = {"slow": signals.slow, "margin": 0.1, "y_accept_slow": accept_slow}
     with pytest.raises(ValueError, match=r"^y_accept_slow: found it with y_both, expected one of them"):
-        audbc.expected_cost(*signals[:2], need, accept, y_both=y, **both)
+        audbc.expected_cost(signals.fast, need, accept, y_both=y, **both)
     with pytest.raises((ValueError, TypeCheckError)):
-        audbc.audbc_value(
-            *signals[:2], y, p_need_slow=signals[2], p_accept_slow=signals[3], margin=0.1, y_slow=y_slow[:-1]
-        )
+        audbc.audbc_value(signals.fast, y, slow=signals.slow, margin=0.1, y_slow=y_slow[:-1])

@@ -8,17 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prism_jax.decision import metrics, thinking
+from prism_jax.decision.passes import Pass, Signals
 from prism_jax.decision.thinking import Moves
 from prism_jax.decision.value_surface import value_surface
 
 RATIOS, PRICES = [2.0, 0.0, 0.5, 4.0, 1.0], [1e-3, 0.0, 4e-4, 2e-4, 4e-4, 10.0]
+HALF = np.full(2, 0.5)
 MOVES, TOKENS = Moves(1.5, 0.8, 0.4), 60.0
 
 
 def steps(seed, n=80):
     rng = np.random.default_rng(seed)
-    signals = rng.random((4, n)).round(1)  # with ties, and certain probabilities
+    need_fast, accept_fast, *slow = rng.random((4, n)).round(1)  # with ties, and certain probabilities
     need, accept, thought = (rng.random((3, n)) < 0.5).astype(int)
+    signals = Signals(Pass(need_fast, accept_fast), Pass(*slow))
     return signals, need, accept, thought, rng.integers(0, 300, n)
 
 
@@ -71,8 +74,9 @@ def test_a_higher_price_never_thinks_more_often_and_0_always():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"p_need_slow": np.array([0.5, np.nan])}, "p_need_slow: found nan"),
-        ({"p_accept_fast": np.array([0.5, 2.0])}, "p_accept_fast: found 2.0"),
+        ({"slow": Pass(HALF, np.array([0.5, np.nan]))}, "p_accept_slow: found nan"),
+        ({"slow": Pass(np.array([0.5, np.nan]), HALF)}, "p_need_slow: found nan"),
+        ({"fast": Pass(HALF, np.array([0.5, 2.0]))}, "p_accept_fast: found 2.0"),
         ({"y": np.array([0.0, 0.5])}, "y: found 0.5"),
         ({"y_need": np.ones(2)}, "y_need, y_accept: found one of them"),
         ({"y_need": np.ones(2), "y_accept": np.ones(2), "y_slow": np.ones(2)}, "y_slow, y_accept_slow: found one"),
@@ -88,9 +92,11 @@ def test_a_higher_price_never_thinks_more_often_and_0_always():
     ],
 )
 def test_bad_input_is_refused_by_name(changes, message):
-    half = np.full(2, 0.5)
-    names = ("p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow")
-    given_ = dict.fromkeys(names, half) | {"y": np.array([0, 1]), "moves": MOVES, "tokens": TOKENS}
+    given_ = dict.fromkeys(("fast", "slow"), Pass(HALF, HALF)) | {
+        "y": np.array([0, 1]),
+        "moves": MOVES,
+        "tokens": TOKENS,
+    }
     given_ |= {"cost_ratios": RATIOS, "prices": PRICES}
     with pytest.raises(ValueError, match=message):
         inspect.unwrap(value_surface)(**{**given_, **changes})
@@ -105,7 +111,8 @@ def test_groups_and_tokens_of_each_step_are_counted_apart():
         labels = {"y_need": need, "y_accept": accept, "y_slow": need * thought, "y_accept_slow": thought}
         labels = {name: label[rows] for name, label in labels.items()}
         y, spends = (need * accept)[rows], {"slow_tokens": spent[rows]}
-        return value_surface(*signals[:, rows], y, MOVES, expected, RATIOS, PRICES, **labels, **spends, **more)
+        passes = (Pass(need[rows], accept[rows]) for need, accept in signals)
+        return value_surface(*passes, y, MOVES, expected, RATIOS, PRICES, **labels, **spends, **more)
 
     grouped = table(slice(None), tokens, groups=groups, num_groups=5)
     assert grouped.steps.tolist() == np.bincount(groups, minlength=5).tolist()

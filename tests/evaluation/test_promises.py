@@ -13,6 +13,7 @@ from prism_jax.acceptance.logs import read_log
 from prism_jax.decision import gate, risk
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation import promise_units, promises
 from prism_jax.evaluation.promise_units import Family
@@ -167,9 +168,8 @@ def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
     rows = rows_of(slow, TEST)
     passes = [rows.steps(), rows.steps("slow")]
     signals = [
-        maps.calibrated(signal, thinking, steps)
+        Pass(*(maps.calibrated(signal, thinking, steps) for signal in ("need", "accept")))
         for thinking, steps in zip(("fast", "slow"), passes, strict=True)
-        for signal in ("need", "accept")
     ]
     offer, thinks = gate.decide_with_slow(*signals, 1.0, found.chosen.gate.ratio, 0.2)
     gold = np.where(thinks, *(steps.y_need * steps.y_accept for steps in passes[::-1]))

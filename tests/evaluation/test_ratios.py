@@ -6,6 +6,7 @@ from synthetic_scores import POINT, changed, evaluate, make_scores
 
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.passes import Pass
 from prism_jax.evaluation import protocol
 from prism_jax.report.tables import ratio_table
 from prism_jax.scores import Scores
@@ -146,7 +147,7 @@ def test_policies_with_a_slow_pass_follow_their_own_decisions_at_every_ratio(mar
     steps = protocol.rows_of(scores, "test").steps()
     steps = steps.take(~np.isnan(steps.y_need + steps.y_accept))
     weight, gold = acceptance_weight(steps), steps.y_need * steps.y_accept
-    passes = steps.p_need_fast, steps.p_accept_fast, steps.p_need_slow, steps.p_accept_slow
+    passes = Pass(steps.p_need_fast, steps.p_accept_fast), Pass(steps.p_need_slow, steps.p_accept_slow)
     grid = np.exp((np.arange(4000) + 0.5) / 4000 * np.log(8)) * 0.5
     every = np.concatenate([[0.0], np.geomspace(1e-4, 1e5, 20_000)])
     for policy, width in (("slow_on_margin", margin), ("slow_only", 1.0)):

@@ -43,12 +43,12 @@ def counted(found, table, setting, ratio, calibration):
     """The counts of one cell by the library's decisions, step by step."""
     r, s = float(found.ratios[ratio]), float(table.settings[setting])
     if table.trigger == "none":
-        offer, slow = np.asarray(gate.decide(*found.signals, 1.0, r)), np.zeros(len(found.stream), bool)
+        offer, slow = np.asarray(gate.decide(*found.passes[0], 1.0, r)), np.zeros(len(found.stream), bool)
     elif table.trigger == "margin":
-        offer, slow = gate.decide_with_slow(*found.signals, 1.0, r, s)
+        offer, slow = gate.decide_with_slow(*found.passes, 1.0, r, s)
     else:
         fit = calibration.thinking
-        offer, slow = thinking.decide_by_value(*found.signals, 1.0, r, fit.moves, s, fit.tokens)
+        offer, slow = thinking.decide_by_value(*found.passes, 1.0, r, fit.moves, s, fit.tokens)
     accept = np.where(slow, found.y_accept[-1], found.y_accept[0])
     gold, judged = found.y_need * accept == 1, found.judged
     member = {

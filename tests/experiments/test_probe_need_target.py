@@ -4,7 +4,7 @@ from offers import make_stream
 
 from prism_jax.decision import gate
 from prism_jax.experiments.probe_need_target import compare, study
-from prism_jax.probe.config import StatesConfig
+from prism_jax.probe.probe_config import StatesConfig
 
 
 @pytest.fixture(scope="module")

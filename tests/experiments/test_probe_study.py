@@ -8,7 +8,7 @@ from offers import make_stream
 
 from prism_jax.experiments.probe import measure, ranked_by_probe, score_probe
 from prism_jax.experiments.ranking import intervals
-from prism_jax.probe.config import FitConfig, StatesConfig
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.streams import proactivebench
 from prism_jax.streams.edit import map_candidates, map_steps
 

@@ -36,8 +36,8 @@ GATE = (
     Fault(
         "score-divides-by-need",
         "decision/gate.py",
-        "xp.log1p(-inside) + xp.log(xp.where(silent, 1.0, p_need))",
-        "xp.log1p(-inside) - xp.log(xp.where(silent, 1.0, p_need))",
+        "arrays.log_odds(inside) + xp.log(xp.where(silent, 1.0, p_need))",
+        "arrays.log_odds(inside) - xp.log(xp.where(silent, 1.0, p_need))",
         "The gate's scalar rises where help is needed less.",
         ("decision/test_gate.py",),
         vital=True,
@@ -249,8 +249,8 @@ SURFACES = (
     Fault(
         "slow-range-of-the-lower-end",
         "decision/costs/sweep.py",
-        "high, low = signals.p_accept_fast + margin, signals.p_accept_fast - margin",
-        "high, low = signals.p_accept_fast + margin, signals.p_accept_fast",
+        "high, low = signals.fast.accept + margin, signals.fast.accept - margin",
+        "high, low = signals.fast.accept + margin, signals.fast.accept",
         "Areas with a slow margin trust the fast pass on one side of the threshold.",
         ("decision/test_audbc.py", "decision/test_curves.py"),
         vital=True,
@@ -1609,11 +1609,11 @@ AGENT = (
     ),
     Fault(
         "changed-export-passes",
-        "agent/exported.py",
+        "gate.py",
         'if digests.get("prism.json") != actual:',
         'if "prism.json" not in digests:',
         "Costs or temperatures that were changed after the export are deployed.",
-        ("agent/test_exported.py",),
+        ("agent/test_exported.py", "test_gate_object.py"),
     ),
     Fault(
         "optimism-raises-the-threshold",
@@ -1638,8 +1638,8 @@ PEOPLE = (
     Fault(
         "alarm-on-the-content-alone",
         "agent/people.py",
-        "alarm.update(np.array(person.alarm), stated.p_accept, y, threshold)",
-        "alarm.update(np.array(person.alarm), stated.content, y, threshold)",
+        "alarm.update(np.array(person.alarm), prediction.p_accept, y, threshold)",
+        "alarm.update(np.array(person.alarm), prediction.content, y, threshold)",
         "The alarm watches another probability than the one that was stated.",
         ("agent/test_people.py",),
     ),
@@ -1732,7 +1732,7 @@ PROBE = (
     ),
     Fault(
         "probe-without-propensities",
-        "probe/labels.py",
+        "probe/fitting.py",
         "[1 / max(offer.propensity or 1.0, LEAST_PROPENSITY) for offer in offers]",
         "[1.0 for offer in offers]",
         "The probe learns the offers that the log made, not all.",

@@ -8,10 +8,8 @@ from scipy import special
 from prism_jax.decision import gate
 from prism_jax.experiments.ranking import Ranked, measures
 from prism_jax.probe import logistic
-from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.fitting import Seen, fit_acceptance, fit_probe
-from prism_jax.probe.labels import accept_labels
-from prism_jax.probe.scoring import score
+from prism_jax.probe.fitting import StreamInputs, accept_labels, fit_acceptance, fit_probe, score
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.scores import Scores
 from prism_jax.streams import Candidate, Event, Step, Stream
@@ -22,12 +20,12 @@ TEST = [make_stream(number) for number in range(20, 23)]
 
 
 def fitted(streams, states=None, **settings):
-    seen = [Seen(describe(one), None if states is None else states[one.id]) for one in streams]
+    seen = [StreamInputs(describe(one), None if states is None else states[one.id]) for one in streams]
     return fit_probe(seen, FitConfig(**{"ridge": 10.0, "inner": 2, **settings}), StatesConfig(components=4))
 
 
 def table(probe, streams):
-    return Scores.from_rows(list(score(probe, [Seen(describe(one)) for one in streams], split="test", fold=0)))
+    return Scores.from_rows(list(score(probe, [StreamInputs(describe(one)) for one in streams], split="test", fold=0)))
 
 
 def shuffled(stream, seed):
@@ -100,11 +98,11 @@ def test_it_learns_what_is_there_and_reads_no_label_of_a_new_stream():
 
 
 def test_need_is_the_mean_of_two_log_odds():
-    probe, seen = fitted(TRAIN), Seen(describe(TEST[0]))
+    probe, seen = fitted(TRAIN), StreamInputs(describe(TEST[0]))
     z = probe.acceptance.log_odds(seen.words, seen.states)
     largest = [z[seen.words.step == number].max() for number in range(len(TEST[0].steps))]
     from_words = probe.words.log_odds(seen.words.need_columns(probe.acceptance.idf))
-    expected = special.expit((probe.need(np.array(largest)) + from_words) / 2)
+    expected = special.expit((probe.need.of_log_odds(np.array(largest)) + from_words) / 2)
     np.testing.assert_allclose(probe.predict(seen)[0], expected, atol=1e-12)
 
 
@@ -114,7 +112,7 @@ def test_unknown_labels_count_for_nothing():
     labels = accept_labels(unknown, votes=True)
     assert np.isnan(labels.y).all()
     probe = fitted([unknown, *TRAIN[1:]])
-    assert np.isfinite(probe.predict(Seen(describe(TEST[0])))[1]).all()
+    assert np.isfinite(probe.predict(StreamInputs(describe(TEST[0])))[1]).all()
 
 
 def test_labels_are_shares_of_votes_and_weights_inverse_propensities():
@@ -137,11 +135,11 @@ def test_states_of_a_model_are_stacked():
     found = {one.id: states(one) for one in (*TRAIN, *TEST)}
     probe = fitted(TRAIN, found)
     y = np.concatenate([accept_labels(one, votes=False).y for one in TEST])
-    p = np.concatenate([probe.predict(Seen(describe(one), found[one.id]))[1] for one in TEST])
+    p = np.concatenate([probe.predict(StreamInputs(describe(one), found[one.id]))[1] for one in TEST])
     words = table(fitted(TRAIN), TEST).p_accept_fast
     assert ((p - y) ** 2).mean() < 0.7 * ((words - y) ** 2).mean()
     with pytest.raises(ValueError, match="stream 'stream_20': found no states of a model, expected them"):
-        probe.predict(Seen(describe(TEST[0])))
+        probe.predict(StreamInputs(describe(TEST[0])))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +177,7 @@ def test_need_is_fitted_on_all_steps_or_on_accepted_offers(target):
     """
     one_offer = map_steps(make_stream(6), lambda step: dataclasses.replace(step, candidates=step.candidates[:1]))
     logged = map_candidates(one_offer, lambda one: dataclasses.replace(one, logged=True, propensity=0.5))
-    streams = [Seen(describe(one)) for one in (*TRAIN, logged)]
+    streams = [StreamInputs(describe(one)) for one in (*TRAIN, logged)]
     config, reading = FitConfig(ridge=10.0, inner=2, need_target=target), StatesConfig()
     probe = fit_probe(streams, config, reading)
     assert probe.need_target == target

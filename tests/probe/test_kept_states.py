@@ -1,8 +1,8 @@
 import pytest
 from etils import epath
 
-from prism_jax.probe.config import StatesConfig
 from prism_jax.probe.kept_states import copied_weights, copy_weights, describe_states, reading_of
+from prism_jax.probe.probe_config import StatesConfig
 from prism_jax.runtime.config import ConfigError
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from prism_jax.probe.logistic import STREAM_RIDGE, fit, fit_platt
+from prism_jax.probe.logistic import STREAM_RIDGE, fit, fit_platt_with_ridge
 
 
 def rows(n=300, seed=0):
@@ -61,6 +61,6 @@ def test_labels_of_one_kind_are_refused(y, found):
 
 def test_platt_recovers_the_map():
     z = np.random.default_rng(0).normal(size=20_000) * 2
-    fitted = fit_platt(z, special.expit(0.3 + 0.7 * z), np.ones(len(z)))
-    np.testing.assert_allclose([fitted.a, fitted.b], [0.3, 0.7], atol=1e-4)
-    np.testing.assert_allclose(fitted(z), 0.3 + 0.7 * z, atol=1e-3)
+    fitted = fit_platt_with_ridge(z, special.expit(0.3 + 0.7 * z), np.ones(len(z)))
+    np.testing.assert_allclose([fitted.bias, fitted.scale], [0.3, 0.7], atol=1e-4)
+    np.testing.assert_allclose(fitted.of_log_odds(z), 0.3 + 0.7 * z, atol=1e-3)

@@ -8,8 +8,8 @@ from offers import make_stream
 
 from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation.fits import Calibration, SignalFit, write_calibration
-from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.fitting import StreamInputs, fit_probe
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.saved import SavedProbe, SavedProbeError, load_probe, save_probe
 from prism_jax.probe.words import describe
 from prism_jax.runs import probe_export
@@ -23,10 +23,12 @@ def probes():
     """A probe on words, and one on words and states."""
     seen = [describe(make_stream(number)) for number in range(4)]
     states = {one.stream.id: np.random.default_rng(0).normal(size=(len(one.step), 6)) for one in (*seen, TEST)}
-    with_states = fit_probe([Seen(one, states[one.stream.id]) for one in seen], FitConfig(), StatesConfig(components=2))
+    with_states = fit_probe(
+        [StreamInputs(one, states[one.stream.id]) for one in seen], FitConfig(), StatesConfig(components=2)
+    )
     return {
-        None: (fit_probe([Seen(one) for one in seen], FitConfig(), StatesConfig()), Seen(TEST)),
-        "model": (with_states, Seen(TEST, states[TEST.stream.id])),
+        None: (fit_probe([StreamInputs(one) for one in seen], FitConfig(), StatesConfig()), StreamInputs(TEST)),
+        "model": (with_states, StreamInputs(TEST, states[TEST.stream.id])),
     }
 
 

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from prism_jax.probe.config import StatesConfig
-from prism_jax.probe.logistic import fit
-from prism_jax.probe.states_fit import fit_states
+from prism_jax.probe.logistic import fit, fit_states
+from prism_jax.probe.probe_config import StatesConfig
 
 
 @pytest.mark.parametrize("shape", [(60, 8), (30, 50)])  # more rows than columns, and fewer

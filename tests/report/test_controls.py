@@ -50,7 +50,9 @@ def test_the_pages_data_decode_to_the_counts_and_signals_bit_for_bit(found):
     (reach,) = [kept["reach"] for kept in data["tables"] if kept["reach"]]
     (expected,) = [table.reach for table in found.tables if table.trigger == "value"]
     assert [controls.DIGITS.index(digit) for digit in reach] == expected.ravel().tolist()
-    for p, kept, z in zip(found.signals, data["rows"]["p"], data["rows"]["z"], strict=True):
+    for p, kept, z in zip(
+        [p for signals in found.passes for p in signals], data["rows"]["p"], data["rows"]["z"], strict=True
+    ):
         assert (floats(kept) == p).all()
         tail = np.exp(-np.abs(floats(z) / 2))
         assert (np.where(floats(z) >= 0, 1, tail) / (1 + tail) == apply_temperature(p, 2.0)).all()

@@ -20,6 +20,7 @@ from synthetic_scores import make_columns
 from prism_jax.decision import gate, thinking
 from prism_jax.decision.calibration import apply_temperature
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.passes import Pass
 from prism_jax.evaluation import protocol
 from prism_jax.report import page
 from prism_jax.report.controls import TEMPERATURES
@@ -117,12 +118,12 @@ def by_the_library(found, calibration, trigger, chosen, ratio, setting, need=1.0
     """The same numbers from the library's own decisions."""
     table = next(table for table in found.tables if table.trigger == trigger)
     r, s = float(found.ratios[ratio]), float(table.settings[setting])
-    signals = [apply_temperature(p, t) for p, t in zip(found.signals, (need, accept) * 2, strict=True)]
+    passes = [Pass(apply_temperature(p, need), apply_temperature(q, accept)) for p, q in found.passes]
     if trigger == "margin":
-        offer, slow = gate.decide_with_slow(*signals, 1.0, r, s)
+        offer, slow = gate.decide_with_slow(*passes, 1.0, r, s)
     else:
         fit = calibration.thinking
-        offer, slow = thinking.decide_by_value(*signals, 1.0, r, fit.moves, s, fit.tokens)
+        offer, slow = thinking.decide_by_value(*passes, 1.0, r, fit.moves, s, fit.tokens)
     label = np.where(slow, found.y_accept[1], found.y_accept[0])
     judged, gold = found.judged & chosen, found.y_need * label == 1
     missed = found.y_need * found.y_best == 1
@@ -217,7 +218,7 @@ def test_the_stream_shows_the_decisions_of_the_chosen_point(browser, pages):
         for ratio in (10, 30):
             put(browser, ratio=ratio)
             mine = found.stream == name
-            offer, _ = gate.decide_with_slow(*found.signals, 1.0, float(found.ratios[ratio]), 0.1)
+            offer, _ = gate.decide_with_slow(*found.passes, 1.0, float(found.ratios[ratio]), 0.1)
             pills = browser.execute_script(
                 "return [...document.querySelectorAll('#moments .pill')].map((one) => one.textContent)"
             )

@@ -10,8 +10,8 @@ from offers import make_stream
 
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_reader
-from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.fitting import StreamInputs, fit_probe
+from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.saved import SavedProbe, load_probe, save_probe
 from prism_jax.probe.words import describe
 from prism_jax.prompting.hub_files import write_tokenizer
@@ -40,7 +40,7 @@ def student(folder, simulated):
 
 def saved(folder, _):
     """Writes a probe on words."""
-    probe = fit_probe([Seen(describe(make_stream(number))) for number in range(4)], FitConfig(), StatesConfig())
+    probe = fit_probe([StreamInputs(describe(make_stream(number))) for number in range(4)], FitConfig(), StatesConfig())
     save_probe(folder / "probe", SavedProbe(probe))
 
 

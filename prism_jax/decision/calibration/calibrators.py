@@ -99,6 +99,10 @@ class Platt:
     scale: float
     bias: float
 
+    def of_log_odds(self, z: Any) -> Any:
+        """Scale * z + bias: the map from log-odds to log-odds."""
+        return self.scale * z + self.bias
+
     def __call__(self, p: Reals) -> Floats:
         """Calibrated probabilities.
 
@@ -107,7 +111,7 @@ class Platt:
         """
         arrays.check_probability("p", p)
         xp, prob = arrays.as_floats(p)
-        return arrays.sigmoid(self.scale * _logit(xp, prob, finite=True) + self.bias)
+        return arrays.sigmoid(self.of_log_odds(_logit(xp, prob, finite=True)))
 
 
 def fit_platt(p: Vector, y: Vector, weight: Vector | None = None, *, smooth_targets: bool = True) -> Platt:
@@ -202,8 +206,7 @@ def fit_grouped(
 def _logit(xp: Any, p: Any, *, finite: bool = False) -> Any:
     """log(p) - log(1 - p); 0 and 1 give 0 as a placeholder, or the largest logit of p's precision with `finite`."""
     end = (p == 0) | (p == 1)
-    inside = xp.where(end, 0.5, p)
-    z = xp.log(inside) - xp.log1p(-inside)
+    z = arrays.log_odds(xp.where(end, 0.5, p))
     if not finite:
         return z
     half = float(arrays.finfo(getattr(p, "dtype", np.dtype(np.float64))).eps) / 2

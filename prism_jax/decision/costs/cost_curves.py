@@ -17,7 +17,6 @@ from jaxtyping import Float
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
-from prism_jax.decision.costs.surface_counts import Signals
 from prism_jax.decision.costs.sweep import (
     best_label,
     check_rows,
@@ -27,6 +26,7 @@ from prism_jax.decision.costs.sweep import (
     grid_sweep,
     slow_ratios,
 )
+from prism_jax.decision.passes import Pass, Signals
 
 LOW_RATIO, HIGH_RATIO = 0.5, 4.0
 """The default range of cost ratios."""
@@ -72,15 +72,13 @@ class ExpectedCost(NamedTuple):
 
 
 def cost_curve(
-    p_need: Vector,
-    p_accept: Vector,
+    fast: Pass,
     y_need: Vector,
     y_accept: Vector,
     cost_ratios: Sequence[Scalar] | Array = DEFAULT_RATIOS,
     *,
     y_both: Vector | None = None,
-    p_need_slow: Vector | None = None,
-    p_accept_slow: Vector | None = None,
+    slow: Pass | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_accept_slow: Vector | None = None,
@@ -89,14 +87,12 @@ def cost_curve(
     """Realised cost of the gate at each cost ratio of a grid.
 
     Args:
-      p_need: Need probability of each step.
-      p_accept: Acceptance probability.
+      fast: Probabilities of the fast pass, one of each signal for each step.
       y_need: Need labels in [0, 1]; soft ones are probabilities.
       y_accept: Acceptance labels in [0, 1].
       cost_ratios: Cost ratios r >= 0, known before tracing.
       y_both: Labels of need AND acceptance, at most `y_accept`, where they are not the product, as in the simulator.
-      p_need_slow: Need probability of the slow pass; needed with a margin.
-      p_accept_slow: Acceptance probability of the slow pass.
+      slow: Probabilities of the slow pass; needed with a margin.
       margin: Slow margin delta; above 0 the slow pass takes part.
       weight: Importance of each step; None is 1.
       y_accept_slow: Acceptance labels of the candidates that the slow pass picks, where these may differ; they count
@@ -109,12 +105,12 @@ def cost_curve(
         `y_accept_slow` at margin 0, `y_accept_slow` or `y_accept_best` with `y_both`, or a `y_accept_best` below
         another acceptance label of its step.
     """
-    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    signals = check_signals(fast, slow, margin)
     labels = _labels(signals, y_need, y_accept, y_both, weight)
-    slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
+    of_slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
     best = _best_labels(signals, y_need, y_accept, y_accept_slow, y_accept_best, y_both, weight) or labels
     sweep = grid_sweep(signals, margin, cost_ratios)
-    oracle = grid_sweep(Signals(*best.as_signals, *best.as_signals), 0.0, cost_ratios)
+    oracle = grid_sweep(Signals(best.as_signals, best.as_signals), 0.0, cost_ratios)
     xp = labels.xp
     ratios = xp.asarray(sweep.ratios)
     scale = (1 + ratios) * labels.total
@@ -123,25 +119,23 @@ def cost_curve(
     def silence(policy: Any) -> Any:
         return ratios * (wanted - policy.sum_of_offers(best.wanted))
 
-    offers = sweep.sum_of_offers(labels.refused if slow is None else slow.refused)
-    if slow is not None:  # above `stop` an offer is the fast pass's candidate
-        offers = offers + sweep.sum_from(sweep.stop, labels.refused - slow.refused)
+    offers = sweep.sum_of_offers(labels.refused if of_slow is None else of_slow.refused)
+    if of_slow is not None:  # above `stop` an offer is the fast pass's candidate
+        offers = offers + sweep.sum_from(sweep.stop, labels.refused - of_slow.refused)
     policy_cost = (offers + silence(sweep)) / scale
     oracle_cost = (oracle.sum_of_offers(best.refused) + silence(oracle)) / scale
     return CostCurve(ratios, policy_cost, labels.refused.sum() / scale, ratios * wanted / scale, oracle_cost)
 
 
 def expected_cost(
-    p_need: Vector,
-    p_accept: Vector,
+    fast: Pass,
     y_need: Vector,
     y_accept: Vector,
     *,
     low: Scalar = LOW_RATIO,
     high: Scalar = HIGH_RATIO,
     y_both: Vector | None = None,
-    p_need_slow: Vector | None = None,
-    p_accept_slow: Vector | None = None,
+    slow: Pass | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_accept_slow: Vector | None = None,
@@ -153,15 +147,13 @@ def expected_cost(
     r / (1 + r) is log(1 + r) and that of 1 / (1 + r) is -log(1 + 1 / r), so no grid is needed.
 
     Args:
-      p_need: Need probability of each step.
-      p_accept: Acceptance probability.
+      fast: Probabilities of the fast pass, one of each signal for each step.
       y_need: Need labels in [0, 1]; soft ones are probabilities.
       y_accept: Acceptance labels in [0, 1].
       low: Smallest cost ratio, above 0.
       high: Largest cost ratio, above `low`.
       y_both: Labels of need AND acceptance, where they are not the product; at most `y_accept`.
-      p_need_slow: Need probability of the slow pass; needed with a margin.
-      p_accept_slow: Acceptance probability of the slow pass.
+      slow: Probabilities of the slow pass; needed with a margin.
       margin: Slow margin delta; above 0 the slow pass takes part.
       weight: Importance of each step; None is 1.
       y_accept_slow: Acceptance labels of the candidates that the slow pass picks, where these may differ; they count
@@ -176,9 +168,9 @@ def expected_cost(
     """
     if not 0 < low < high < np.inf:
         raise ValueError(f"low, high: found {low} and {high}, expected 0 < low < high, both finite")
-    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    signals = check_signals(fast, slow, margin)
     labels = _labels(signals, y_need, y_accept, y_both, weight)
-    slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
+    of_slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
     best = _best_labels(signals, y_need, y_accept, y_accept_slow, y_accept_best, y_both, weight) or labels
     xp = labels.xp
 
@@ -197,9 +189,9 @@ def expected_cost(
 
     critical = critical_ratio(signals, margin).ratio
     cost = mean_cost(critical, labels)
-    if slow is not None:  # the slow pass's candidate is offered up to `stop`, the fast pass's from there on
+    if of_slow is not None:  # the slow pass's candidate is offered up to `stop`, the fast pass's from there on
         _, stop = slow_ratios(signals, margin)
-        offers = slow.refused * (offered(critical) - offered(stop)) + labels.refused * offered(stop)
+        offers = of_slow.refused * (offered(critical) - offered(stop)) + labels.refused * offered(stop)
         cost = (best.wanted * missed(critical) + offers).sum() / (labels.total * np.log(high / low))
     always, never = mean_cost(xp.asarray(low), labels), mean_cost(xp.asarray(high), labels)
     oracle = mean_cost(gate.critical_ratio(*best.as_signals), best)
@@ -217,7 +209,7 @@ class _Labels(NamedTuple):
     refused: Any
     wanted: Any
     total: Any
-    as_signals: tuple[Any, Any]
+    as_signals: Pass
 
 
 def _slow_labels(
@@ -253,8 +245,8 @@ def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: A
             arrays.check_label(name, value)
     arrays.check_weight("weight", weight)
     vectors = [value for value in (y_need, y_accept, y_both, weight) if value is not None]
-    xp = arrays.namespace(*signals, *vectors)
-    floating = jax.dtypes.canonicalize_dtype(signals.p_need_fast.dtype) if xp is not np else np.float64
+    xp = arrays.namespace(*signals.arrays, *vectors)
+    floating = jax.dtypes.canonicalize_dtype(signals.fast.need.dtype) if xp is not np else np.float64
     whole = all(not np.issubdtype(value.dtype, np.floating) for value in vectors)
     dtype = int if whole else floating  # sums of hard labels stay exact where JAX uses float32
     need, accept = xp.asarray(y_need, dtype), xp.asarray(y_accept, dtype)
@@ -269,5 +261,5 @@ def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: A
             )
         need = xp.where(accept > 0, wanted / xp.where(accept > 0, accept, 1), 0)
     mass = xp.ones_like(accept) if weight is None else xp.asarray(weight, dtype)
-    as_signals = need.astype(floating), accept.astype(floating)
+    as_signals = Pass(need.astype(floating), accept.astype(floating))
     return _Labels(xp, mass * (1 - accept), mass * wanted, mass.sum(), as_signals)

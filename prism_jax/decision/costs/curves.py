@@ -12,7 +12,6 @@ from jaxtyping import Float
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS
-from prism_jax.decision.costs.surface_counts import Signals
 from prism_jax.decision.costs.sweep import (
     CriticalRatio,
     check_gold,
@@ -22,6 +21,7 @@ from prism_jax.decision.costs.sweep import (
     grid_sweep,
     slow_ratios,
 )
+from prism_jax.decision.passes import Pass, Signals
 
 
 class BurdenBenefitCurve(NamedTuple):
@@ -60,12 +60,10 @@ class BurdenBenefitCurve(NamedTuple):
 
 
 def burden_benefit_curve(
-    p_need: Vector,
-    p_accept: Vector,
+    fast: Pass,
     y: Vector,
     *,
-    p_need_slow: Vector | None = None,
-    p_accept_slow: Vector | None = None,
+    slow: Pass | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_slow: Vector | None = None,
@@ -73,11 +71,9 @@ def burden_benefit_curve(
     """The curve whose area is `audbc`: the gate's decisions at every cost ratio, against empirical labels.
 
     Args:
-      p_need: Need probability of each step.
-      p_accept: Acceptance probability.
+      fast: Probabilities of the fast pass, one of each signal for each step.
       y: Gold labels, 0 or 1.
-      p_need_slow: Need probability of the slow pass; needed with a margin.
-      p_accept_slow: Acceptance probability of the slow pass.
+      slow: Probabilities of the slow pass; needed with a margin.
       margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
       y_slow: Gold labels of the slow pass's candidates, which count where it runs; None is `y`.
@@ -88,7 +84,7 @@ def burden_benefit_curve(
     Raises:
       ValueError: for bad values, unequal lengths, empty input, a margin without slow signals, or `y_slow` at margin 0.
     """
-    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    signals = check_signals(fast, slow, margin)
     check_gold(signals, y, weight, positive=False)
     if y_slow is None:
         return trace_curve(critical_ratio(signals, margin), y, weight)
@@ -118,7 +114,7 @@ def offers_and_switches(
     pass runs. Where that ratio is infinite there is no switch. Without `y_slow` there are offers only.
     """
     check_slow_labels(margin, y_slow=y_slow)
-    xp = arrays.namespace(*signals, y, best, weight)
+    xp = arrays.namespace(*signals.arrays, y, best, weight)
     if y_slow is None:
         mass = xp.ones(xp.shape(y), int) if weight is None else arrays.as_float(xp.asarray(weight))
         gold, at = mass * (xp.asarray(y) != 0), critical_ratio(signals, margin)
@@ -204,14 +200,12 @@ class NetBenefitCurve(NamedTuple):
 
 
 def net_benefit_curve(
-    p_need: Vector,
-    p_accept: Vector,
+    fast: Pass,
     y: Vector,
     cost_ratios: Sequence[Scalar] | Array = PAPER_COST_RATIOS,
     *,
     c_fa: Scalar = 1.0,
-    p_need_slow: Vector | None = None,
-    p_accept_slow: Vector | None = None,
+    slow: Pass | None = None,
     margin: Scalar = 0.0,
 ) -> NetBenefitCurve:
     """The gate's gain over staying silent at each cost ratio, in the paper's utility and as net benefit.
@@ -221,19 +215,17 @@ def net_benefit_curve(
     section 9).
 
     Args:
-      p_need: Need probability of each step.
-      p_accept: Acceptance probability.
+      fast: Probabilities of the fast pass, one of each signal for each step.
       y: Gold labels, 0 or 1, not all 0.
       cost_ratios: Cost ratios r >= 0, known before tracing.
       c_fa: Cost C_FA > 0, in units of an accepted offer.
-      p_need_slow: Need probability of the slow pass; needed with a margin.
-      p_accept_slow: Acceptance probability of the slow pass.
+      slow: Probabilities of the slow pass; needed with a margin.
       margin: Slow margin delta; above 0 the slow pass takes part.
 
     Raises:
       ValueError: for bad values, unequal lengths, empty input, a margin without slow signals, or no positive label.
     """
-    counts = sweep_counts(p_need, p_accept, y, cost_ratios, p_need_slow, p_accept_slow, margin)
+    counts = sweep_counts(fast, y, cost_ratios, slow, margin)
     arrays.check_costs(c_fa, 0.0)
     c_fn = c_fa * counts.cost_ratio
     net_benefit = (counts.tp - counts.fp * c_fa / (1 + c_fn)) / counts.steps
@@ -251,13 +243,11 @@ class SweepCounts(NamedTuple):
     steps: int
 
 
-def sweep_counts(
-    p_need: Any, p_accept: Any, y: Any, cost_ratios: Any, p_need_slow: Any, p_accept_slow: Any, margin: Scalar
-) -> SweepCounts:
+def sweep_counts(fast: Pass, y: Any, cost_ratios: Any, slow: Pass | None, margin: Scalar) -> SweepCounts:
     """Counts of a policy over a grid of cost ratios, against labels with at least one positive."""
-    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    signals = check_signals(fast, slow, margin)
     check_gold(signals, y, positive=True)
-    xp = arrays.namespace(*signals, y)
+    xp = arrays.namespace(*signals.arrays, y)
     gold = xp.asarray(y) != 0
     sweep = grid_sweep(signals, margin, cost_ratios)
     tp = sweep.sum_of_offers(gold)

@@ -12,6 +12,7 @@ from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS, check_axis
 from prism_jax.decision.costs.curves import sweep_counts
 from prism_jax.decision.costs.sweep import check_rows, check_signals
+from prism_jax.decision.passes import Pass
 
 
 class PaperAudbc(NamedTuple):
@@ -31,8 +32,7 @@ class PaperAudbc(NamedTuple):
 
 
 def audbc_main_paper(
-    p_need: Vector,
-    p_accept: Vector,
+    signals: Pass,
     y: Vector,
     cost_ratios: Sequence[Scalar] | Array = PAPER_COST_RATIOS,
     *,
@@ -47,8 +47,7 @@ def audbc_main_paper(
     area covers only the burdens that are reached, may be negative, and depends on the grid.
 
     Args:
-      p_need: Need probability of each step.
-      p_accept: Acceptance probability.
+      signals: Probabilities of the fast pass, one of each signal for each step.
       y: Gold labels, 0 or 1, not all 0.
       cost_ratios: Cost ratios r >= 0; the paper's grid is not stated, the default is that of its tables.
       c_fa: Cost C_FA > 0 of an offer that is not accepted.
@@ -57,7 +56,7 @@ def audbc_main_paper(
       ValueError: for a value outside its range, unequal lengths, empty input, or labels without a positive.
     """
     arrays.check_costs(c_fa, 0.0)
-    counts = sweep_counts(p_need, p_accept, y, cost_ratios, None, None, 0.0)
+    counts = sweep_counts(signals, y, cost_ratios, None, 0.0)
     xp = arrays.namespace(counts.cost_ratio)
     c_fn = c_fa * counts.cost_ratio
     missed = counts.positives - counts.tp
@@ -66,8 +65,7 @@ def audbc_main_paper(
 
 
 def audbc_appendix_paper(
-    p_need: Vector,
-    p_accept: Vector,
+    signals: Pass,
     cost_ratios: Sequence[Scalar] | Array = PAPER_COST_RATIOS,
     *,
     c_fa: Scalar = 1.0,
@@ -81,8 +79,7 @@ def audbc_appendix_paper(
     tau is the inverted `odds_paper` form, under which a higher C_FN means fewer interventions.
 
     Args:
-      p_need: Need probability of each step.
-      p_accept: Acceptance probability.
+      signals: Probabilities of the fast pass, one of each signal for each step.
       cost_ratios: Cost ratios r >= 0; the paper's grid is not stated, the default is that of its tables.
       c_fa: Cost C_FA > 0 of an offer that is not accepted.
       form: The form of the threshold (see `gate.threshold`).
@@ -91,10 +88,10 @@ def audbc_appendix_paper(
     Raises:
       ValueError: for a value outside its range, unequal lengths or empty input.
     """
-    signals = check_signals(p_need, p_accept, None, None, 0.0)
-    check_rows(signals, candidates=candidates)
+    checked = check_signals(signals, None, 0.0)
+    check_rows(checked, candidates=candidates)
     arrays.check_costs(c_fa, 0.0)
-    need, accept = signals.p_need_fast, signals.p_accept_fast
+    need, accept = checked.fast
     xp = arrays.namespace(need, candidates)
     ratios = check_axis("cost_ratios", cost_ratios, need.dtype)
     proposed = True if candidates is None else xp.asarray(candidates) > 0

@@ -21,20 +21,12 @@ from numpy.typing import DTypeLike
 
 from prism_jax.decision.arrays import Array
 from prism_jax.decision.costs.cost_grid import CostGrid, decision_index, round_up, slow_range
+from prism_jax.decision.passes import Signals
 
 _CHUNK = 1 << 15
 """Largest number of steps in a block; with `_MARGINS` margins its indices take 2 MiB and fit the level-2 cache."""
 _MARGINS = 8
 """Largest number of margins in a block."""
-
-
-class Signals(NamedTuple):
-    """The fast and slow probabilities of each step, in one floating dtype."""
-
-    p_need_fast: Float[Array, " n"]
-    p_accept_fast: Float[Array, " n"]
-    p_need_slow: Float[Array, " n"]
-    p_accept_slow: Float[Array, " n"]
 
 
 class Classes(NamedTuple):
@@ -72,11 +64,11 @@ def count_on_device(
     label = classes.label.astype(jnp.int32)
     group = jnp.zeros_like(label) if classes.group is None else classes.group.astype(jnp.int32)
     base, label_base = group * columns, (group * classes.labels + label) * columns
-    fast = decision_index(signals.p_need_fast, signals.p_accept_fast, grid)
-    slow = decision_index(signals.p_need_slow, signals.p_accept_slow, grid)
+    fast = decision_index(*signals.fast, grid)
+    slow = decision_index(*signals.slow, grid)
 
     def one_margin(margin: jax.Array) -> Histograms:
-        start, stop = slow_range(signals.p_need_fast, signals.p_accept_fast, fast, margin[None], grid)
+        start, stop = slow_range(*signals.fast, fast, margin[None], grid)
         start, stop = start[0], stop[0]
 
         def histogram(index: Any, *shape: int, weight: Any = 1) -> jax.Array:
@@ -148,6 +140,11 @@ def host_slow_range(signals: Signals, margin: Any, grid: CostGrid) -> tuple[np.n
     return np.concatenate([block.start[0] for block in blocks]), np.concatenate([block.stop[0] for block in blocks])
 
 
+def on_accelerator(value: Any) -> bool:
+    """Whether an array is concrete and on a device other than a CPU."""
+    return isinstance(value, jax.Array) and any(device.platform != "cpu" for device in value.devices())
+
+
 class _Block(NamedTuple):
     """Indices of the steps `rows` at consecutive margins, of which `margin` is the first."""
 
@@ -164,14 +161,14 @@ _slow_range = jax.jit(slow_range)  # compiled separately, so that XLA computes t
 
 def _blocks(signals: Signals, margins: np.ndarray, grid: CostGrid) -> Iterator[_Block]:
     """Computes the indices in blocks of few different shapes, so that jit compiles few programs."""
-    steps = len(signals.p_need_fast)
+    steps = len(signals.fast.need)
     chunk = min(_CHUNK, round_up(steps, 256))
     wide = min(_MARGINS, round_up(len(margins), 1))
     padded_margins = np.pad(margins, (0, -len(margins) % wide))
     for row in range(0, steps, chunk):
         rows = slice(row, min(row + chunk, steps))
         valid = rows.stop - row
-        part = [np.pad(value[rows], (0, chunk - valid)) if valid < chunk else value[rows] for value in signals]
+        part = [np.pad(value[rows], (0, chunk - valid)) if valid < chunk else value[rows] for value in signals.arrays]
         with _host_precision(grid.costs.dtype):
             fast = _decision_index(part[0], part[1], grid)
             slow = np.asarray(_decision_index(part[2], part[3], grid))[:valid]

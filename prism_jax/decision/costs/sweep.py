@@ -18,7 +18,8 @@ from jaxtyping import Bool, Float
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
-from prism_jax.decision.costs.surface_counts import Signals, host_first_index, host_slow_range
+from prism_jax.decision.costs.surface_counts import host_first_index, host_slow_range
+from prism_jax.decision.passes import Pass, Signals
 from prism_jax.decision.policies import POLICIES, answering_to_ratio
 
 
@@ -33,8 +34,8 @@ class CriticalRatio(NamedTuple):
 
 def policy_signals(
     p_need: Vector, p_accept: Vector, policy: str = "dynamic", *, base_rate: Reals | None = None
-) -> tuple[Vector, Vector]:
-    """The (p_need, p_accept) on which the dynamic gate decides as another policy does on the given ones, at every cost.
+) -> Pass:
+    """The signals on which the dynamic gate decides as another policy does on the given ones, at every cost.
 
     `static` is the dynamic gate at p_need = 1; `product` at p_need = 1 and p_accept = p_need * p_accept; `need_only` at
     p_accept = `base_rate`. Curves, areas and surfaces of these policies are those of the dynamic gate on the result.
@@ -63,47 +64,47 @@ def policy_signals(
         arrays.check_probability("base_rate", base_rate)
         base_rate = xp.full_like(p_accept, base_rate)
     need, accept = chosen.signals(p_need, p_accept, base_rate)
-    return need if np.ndim(need) else xp.full_like(p_need, need), accept
+    return Pass(need if np.ndim(need) else xp.full_like(p_need, need), accept)
 
 
 def critical_ratio(signals: Signals, margin: Any) -> CriticalRatio:
     """The critical ratio of each step; the slow pass takes part if `margin` is above 0."""
-    xp = arrays.namespace(*signals)
+    xp = arrays.namespace(*signals.arrays)
     if margin == 0:
-        return CriticalRatio(xp.asarray(gate.critical_ratio(signals.p_need_fast, signals.p_accept_fast)), None)
+        return CriticalRatio(xp.asarray(gate.critical_ratio(*signals.fast)), None)
     start, stop = slow_ratios(signals, margin)
-    slow = gate.critical_ratio(signals.p_need_slow, signals.p_accept_slow)
+    slow = gate.critical_ratio(*signals.slow)
     return CriticalRatio(xp.clip(slow, start, stop), xp.asarray(slow > stop))
 
 
 def slow_ratios(signals: Signals, margin: Any) -> tuple[Any, Any]:
     """The smallest and the largest cost ratio at which the slow pass of each step runs, for a margin above 0."""
-    xp = arrays.namespace(*signals)
-    high, low = signals.p_accept_fast + margin, signals.p_accept_fast - margin
-    start = xp.where(high >= 1, 0.0, gate.critical_ratio(signals.p_need_fast, xp.minimum(high, 1)))
-    return start, gate.critical_ratio(signals.p_need_fast, xp.maximum(low, 0))
+    xp = arrays.namespace(*signals.arrays)
+    high, low = signals.fast.accept + margin, signals.fast.accept - margin
+    start = xp.where(high >= 1, 0.0, gate.critical_ratio(signals.fast.need, xp.minimum(high, 1)))
+    return start, gate.critical_ratio(signals.fast.need, xp.maximum(low, 0))
 
 
-def check_signals(p_need: Any, p_accept: Any, p_need_slow: Any, p_accept_slow: Any, margin: Scalar) -> Signals:
+def check_signals(fast: Pass, slow: Pass | None, margin: Scalar) -> Signals:
     """Fast and slow signals, checked and in one dtype; at margin 0 the fast ones stand for the slow ones."""
     arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
-    if margin > 0 and (p_need_slow is None or p_accept_slow is None):
+    if margin > 0 and slow is None:
         raise ValueError(f"margin: found {margin} without p_need_slow and p_accept_slow, expected both, or margin 0")
-    vectors = {"p_need": p_need, "p_accept": p_accept}
-    if margin > 0:
-        vectors |= {"p_need_slow": p_need_slow, "p_accept_slow": p_accept_slow}
+    vectors = {"p_need": fast.need, "p_accept": fast.accept}
+    if margin > 0 and slow is not None:
+        vectors |= {"p_need_slow": slow.need, "p_accept_slow": slow.accept}
     arrays.check_lengths(**vectors)
     for name, value in vectors.items():
         arrays.check_probability(name, value)
     xp, *floats = arrays.as_floats(*vectors.values())
     dtype = np.result_type(*(value.dtype for value in floats))
     floats = [xp.asarray(value, np.float64 if dtype == np.float64 else np.float32) for value in floats]
-    return Signals(*floats) if margin > 0 else Signals(*floats, *floats)
+    return Signals(Pass(*floats[:2]), Pass(*floats[-2:]))
 
 
 def check_rows(signals: Signals, **named: Any) -> None:
     """Raises ValueError unless every given vector has one entry per step."""
-    arrays.check_lengths(p_need=signals.p_need_fast, **named)
+    arrays.check_lengths(p_need=signals.fast.need, **named)
 
 
 def check_slow_labels(margin: Scalar, **named: Any) -> None:
@@ -177,10 +178,10 @@ class GridSweep(NamedTuple):
 
 def grid_sweep(signals: Signals, margin: Scalar, cost_ratios: Sequence[Scalar] | Array) -> GridSweep:
     """Sweeps the policy over a grid of cost ratios, using the gate's own comparison; the ratios may not be traced."""
-    ratios = check_axis("cost_ratios", cost_ratios, np.dtype(signals.p_need_fast.dtype))
+    ratios = check_axis("cost_ratios", cost_ratios, np.dtype(signals.fast.need.dtype))
     order = np.argsort(ratios, kind="stable")
     grid = cost_grid(ratios[order])
-    on_host = arrays.namespace(*signals) is np
+    on_host = arrays.namespace(*signals.arrays) is np
     index, start, stop = (_host_indices if on_host else _indices)(signals, margin, grid)
     return GridSweep(ratios, index, start, stop, np.argsort(order))
 
@@ -193,10 +194,10 @@ def _host_indices(signals: Signals, margin: Scalar, grid: CostGrid) -> tuple[Any
 
 def _indices(signals: Signals, margin: Scalar, grid: CostGrid) -> tuple[Any, Any, Any]:
     """`index`, `start` and `stop`, by `jax.numpy`."""
-    fast = decision_index(signals.p_need_fast, signals.p_accept_fast, grid)
+    fast = decision_index(*signals.fast, grid)
     if margin == 0:
         return fast, None, None
-    slow = decision_index(signals.p_need_slow, signals.p_accept_slow, grid)
-    margins = jnp.full(1, margin, signals.p_need_fast.dtype)
-    start, stop = slow_range(signals.p_need_fast, signals.p_accept_fast, fast, margins, grid)
+    slow = decision_index(*signals.slow, grid)
+    margins = jnp.full(1, margin, signals.fast.need.dtype)
+    start, stop = slow_range(*signals.fast, fast, margins, grid)
     return jnp.clip(slow, start[0], stop[0]), start[0], stop[0]

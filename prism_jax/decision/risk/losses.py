@@ -19,6 +19,7 @@ from jaxtyping import Float, Int, Int64, Real, Shaped
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.costs.sweep import best_label
+from prism_jax.decision.passes import Pass
 
 MOST_RULES = 1_000
 """Bound of the number of rules, and so of the memory: 8 bytes per unit and rule."""
@@ -133,8 +134,8 @@ class Slow(NamedTuple):
 
 
 def first_gate_with_slow(
-    fast: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]],
-    slow: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]],
+    fast: Pass,
+    slow: Pass,
     cost_ratios: Float[np.ndarray, "G"],
     margin: float,
 ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
@@ -142,8 +143,8 @@ def first_gate_with_slow(
 
     At one margin the decisions of a step are again nested in the ratio: silence before the slow pass begins to run, the
     slow signals' decisions while it runs, and offers after it (docs/maths.md, section 3). The comparisons are those of
-    `gate.decide_with_slow` at C_FA = 1, ties included. `fast` and `slow` are the need and acceptance probabilities of
-    each pass; the ratios ascend.
+    `gate.decide_with_slow` at C_FA = 1, ties included. `fast` and `slow` are the probabilities of each pass; the ratios
+    ascend.
 
     Returns:
       The first ratio that offers; the first at which the slow pass runs; one past the last at which it runs. G is none.

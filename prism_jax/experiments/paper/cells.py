@@ -10,6 +10,7 @@ import numpy as np
 
 from prism_jax.decision import metrics
 from prism_jax.decision.audbc import audbc, policy_signals
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Estimate, mean_interval, rate_intervals
 from prism_jax.evaluation.policies import SLOW_POLICIES, Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
@@ -64,25 +65,20 @@ def area(
     thought, best = need * data.label("accept", data.everywhere_slow)[judged], data.missed[judged]
     if not (all(hard(labels) for labels in (gold, thought, best)) and best.any()):
         return Number()
-    fast = [data.signal(f"{signal}_fast", form)[judged] for signal in ("need", "accept")]
+    fast = Pass(*(p[judged] for p in data.signals("fast", form)))
     options: dict[str, Any] = {}
     if policy in SLOW_POLICIES:
-        signals: Any = fast
         delta = 1.0 if policy == "slow_only" else data.point.margin if margin is None else margin
         if delta > 0:
-            slow = (data.signal(f"{signal}_slow", form)[judged] for signal in ("need", "accept"))
-            options = dict(zip(("p_need_slow", "p_accept_slow"), slow, strict=True)) | {"margin": delta}
+            options = {"slow": Pass(*(p[judged] for p in data.signals("slow", form))), "margin": delta}
             options |= {"y_slow": thought} if data.two_candidates else {}
     else:
         rate = data.fits.offer_rates(data.steps)[judged]
-        signals = (
-            np.broadcast_to(np.asarray(value, np.float64), gold.shape)
-            for value in policy_signals(fast[0], fast[1], policy, base_rate=rate)
-        )
+        of_policy = policy_signals(*fast, policy, base_rate=rate)
+        fast = Pass(*(np.broadcast_to(np.asarray(p, np.float64), gold.shape) for p in of_policy))
     weight = acceptance_weight(data.steps)[judged]
     options |= {"y_best": best} if data.several_candidates else {}
-    p_need, p_accept = signals
-    measured = audbc(p_need, p_accept, gold, streams=streams, weight=weight, **options, **settings.keywords())
+    measured = audbc(fast, gold, streams=streams, weight=weight, **options, **settings.keywords())
     return Number(measured.value, measured.low, measured.high)
 
 

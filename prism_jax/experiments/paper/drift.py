@@ -6,6 +6,7 @@ import numpy as np
 
 from prism_jax.decision import calibration, drift
 from prism_jax.decision.audbc import audbc
+from prism_jax.decision.passes import Pass
 from prism_jax.evaluation.policies import Decided, EvaluationData
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import heatmaps
@@ -48,8 +49,8 @@ def make(study: Study) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: heatmaps(figure, grids, rows, columns, ("T", "ε")))
 
 
-def _signals(data: EvaluationData) -> tuple[np.ndarray, np.ndarray]:
-    return data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
+def _signals(data: EvaluationData) -> Pass:
+    return data.signals("fast", "calibrated")
 
 
 def _decide(data: EvaluationData, temperature: float, epsilon: float) -> np.ndarray:
@@ -66,12 +67,14 @@ def _area(data: EvaluationData, temperature: float, epsilon: float, settings: In
     A step whose p_accept or p_need is 0 stays silent at every cost ratio under any drift, as in `drift.decide`.
     """
     judged = data.judged
-    need, accept = (np.asarray(calibration.apply_temperature(p, temperature))[judged] for p in _signals(data))
+    need, accept = (
+        np.asarray(calibration.apply_temperature(p, temperature))[judged] for p in data.signals("fast", "calibrated")
+    )
     shifted = np.where(accept * need > 0, np.clip(accept + epsilon, 0.0, 1.0), 0.0)
     gold, best = (data.label("need") * data.label("accept"))[judged], data.missed[judged]
     streams = data.judged_units
     if not (cells.hard(gold) and cells.hard(best) and best.any()):
         return Number()
     weight, several = acceptance_weight(data.steps)[judged], best if data.several_candidates else None
-    measured = audbc(need, shifted, gold, y_best=several, streams=streams, weight=weight, **settings.keywords())
+    measured = audbc(Pass(need, shifted), gold, y_best=several, streams=streams, weight=weight, **settings.keywords())
     return Number(measured.value, measured.low, measured.high)
