@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from prism_jax.audit.between import check_nesting, check_pool, check_settings, repeats
+from prism_jax.audit.comparisons import check_nesting, check_pool, check_settings, repeats
 from prism_jax.audit.counts import Fit, check_ways, fit_row
 from prism_jax.audit.findings import Finding
 from prism_jax.audit.identities import check_row

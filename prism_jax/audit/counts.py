@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from prism_jax.audit.cells import Printed, Reading
-from prism_jax.audit.feasible import Solutions, coefficients_of, solve
+from prism_jax.audit.confusions import Solutions, coefficients_of, solve
 from prism_jax.audit.findings import Finding, between
 from prism_jax.audit.quantities import COEFFICIENTS, COUNTS, RATIOS
 from prism_jax.audit.reading import PrintedRow

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from prism_jax.audit.cells import Printed, as_percentage, parse
-from prism_jax.audit.feasible import MOST_STEPS
+from prism_jax.audit.confusions import MOST_STEPS
 from prism_jax.audit.quantities import PAIRED, RATIOS, SHARES, TEXTS, WHOLE, quantity_of
 from prism_jax.runtime.files import read_bounded
 

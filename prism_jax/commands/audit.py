@@ -14,8 +14,8 @@ from absl import flags
 from etils import epath
 
 from prism_jax.audit.auditing import Audit, audit
+from prism_jax.audit.confusions import MOST_STEPS
 from prism_jax.audit.counts import Fit
-from prism_jax.audit.feasible import MOST_STEPS
 from prism_jax.audit.quantities import COUNTS
 from prism_jax.audit.reading import FalseAlarm, read_table
 from prism_jax.report.table import Column, Row, Section, Table, print_all

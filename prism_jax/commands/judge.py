@@ -27,7 +27,7 @@ from prism_jax.report.judges import agreement_tables, corrected_table, robustnes
 from prism_jax.report.table import Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams, write_streams
 

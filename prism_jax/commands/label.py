@@ -25,11 +25,11 @@ from etils import epath
 from ml_collections import config_flags
 
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
+from prism_jax.remote.jobs import opened
 from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import check_folder_of, read_lines, temporary_beside
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, read_streams, write_streams

@@ -28,15 +28,15 @@ from prism_jax.report.tables import SHOWN_ONLY
 from prism_jax.runs.scores_files import check_shown, shown_offers
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_dict
 from prism_jax.runtime.digests import check_export
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
-from prism_jax.streams.known import known_columns
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
+from prism_jax.streams.stream_columns import known_columns
 from prism_jax.streams.summary import summarise
 
 SPLITS = ("train", "calibration", "test")

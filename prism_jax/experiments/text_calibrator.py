@@ -32,7 +32,7 @@ from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.proactivebench import load
 from prism_jax.teacher.recorded import OFFER, Answer, Recording, read_recordings
-from prism_jax.teacher.text_fields import READ
+from prism_jax.teacher.text_calibrator import READ
 from prism_jax.teacher.text_fit import Example, accept_examples, fit_text_map
 
 FOLDS = 5

@@ -18,12 +18,12 @@ from prism_jax.judges.prompts import SYSTEM, Asked, Question, questions
 from prism_jax.judges.votes import Vote, VoteKey, new_votes, read_votes
 from prism_jax.remote import jobs
 from prism_jax.remote.client import Client
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
+from prism_jax.remote.jobs import opened
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.remote.tally import Tally
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Stream
 
 

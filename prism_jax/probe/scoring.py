@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from prism_jax.probe.fitting import Probe, Seen
-from prism_jax.streams.known import known_columns
+from prism_jax.streams.stream_columns import known_columns
 
 
 def score(probe: Probe, streams: Sequence[Seen], *, split: str, fold: int) -> Iterator[dict[str, Any]]:

@@ -59,7 +59,7 @@ class Packed(NamedTuple):
     response_factor: Column
     row: Column  # [] number of the row in its data set
     # [T] position at which the trunk that a token belongs to begins, in rows that several streams share
-    # (`prism_jax.prompting.sharing`); None in rows of one stream
+    # (`prism_jax.prompting.rows`); None in rows of one stream
     begin: Column | None = None
 
 

@@ -1,14 +1,17 @@
-"""Cuts rows from packed streams: parts of streams longer than the context, and single decisions.
+"""Cuts rows from packed streams, parts of long streams or single decisions; and joins several streams into one row.
 
 A stream is packed once, as a whole (`prism_jax.prompting.packing`). A cut keeps some of its decisions, the system
 message and the newest events, and shifts their positions. The result equals packing these decisions and events alone.
 Where a step's decisions are in several rows, what belongs to the step counts in each of them by its share of them.
+
+In a row of several streams the trunks stand one after another, and the branches too, in the same order. Every branch
+still sees only its own trunk (`begin`; `prism_jax.student.attention`), so the logits equal those of separate rows.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -191,3 +194,49 @@ def _cut(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     columns["stop"] = columns["stop"] - shift
     columns["trunk"] = np.concatenate([row.trunk[:system], row.trunk[begin : whole.stops[keep].max()]])
     return Packed(**{name: values.astype(getattr(row, name).dtype) for name, values in columns.items()}, row=row.row)
+
+
+def first_fit_decreasing(rows: Sequence[Packed], tokens: int) -> list[list[int]]:
+    """Chooses which unpadded rows are joined into one, by first-fit decreasing bin packing.
+
+    Rows are assigned from the longest to the shortest, each to the first group with room. Trunk and branch regions have
+    separate static sizes, so each has its own limit: the region's share of `tokens`, in proportion to the lengths over
+    all rows, or the longest row if that is more. A group therefore has about `tokens` tokens at most. The groups of row
+    numbers, ascending within each, depend only on the lengths and their order.
+    """
+    lengths = np.array([[len(row.trunk), len(row.tokens)] for row in rows])
+    limit = np.maximum(lengths.max(axis=0), tokens * lengths.sum(axis=0) // lengths.sum())
+    room = np.empty_like(lengths)
+    groups: list[list[int]] = []
+    for number in np.argsort(-lengths.sum(axis=1), kind="stable").tolist():
+        fits = (room[: len(groups)] >= lengths[number]).all(axis=1)
+        group = int(fits.argmax()) if fits.any() else len(groups)
+        if group == len(groups):
+            groups.append([])
+            room[group] = limit
+        groups[group].append(number)
+        room[group] -= lengths[number]
+    return [sorted(group) for group in groups]
+
+
+def join_rows(rows: Sequence[Packed]) -> Packed:
+    """Joins unpadded rows of one trunk each into one row, which gets the number of the first."""
+    trunks, tokens, steps = (
+        np.cumsum([0, *(len(getattr(row, name)) for row in rows)]) for name in ("trunk", "tokens", "need_slot")
+    )
+    moved = {
+        "stop": trunks,
+        "branch": steps,
+        "need_slot": tokens,
+        "accept_slot": tokens,
+        "accept_step": steps,
+        "response_source": tokens,
+    }
+    columns = {}
+    for name in AXES:
+        parts = [getattr(row, name) for row in rows]
+        offsets = moved.get(name, np.zeros(len(rows)))
+        whole = np.concatenate([part + offset for part, offset in zip(parts, offsets, strict=False)])
+        columns[name] = whole.astype(parts[0].dtype)
+    begin = np.repeat(trunks[:-1], np.diff(trunks)).astype(np.int32)
+    return Packed(**columns, row=rows[0].row, begin=begin)

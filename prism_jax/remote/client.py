@@ -13,13 +13,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from prism_jax.remote import completions, failures
+from prism_jax.remote import failures
 from prism_jax.remote.cache import Cache
-from prism_jax.remote.config import EndpointConfig
-from prism_jax.remote.limits import Limiter
+from prism_jax.remote.endpoints import EndpointConfig
+from prism_jax.remote.pacing import Limiter, Retries
 from prism_jax.remote.prices import price_of
-from prism_jax.remote.requests import Answer, Prepared, Request, prepare
-from prism_jax.remote.retries import Retries
+from prism_jax.remote.requests import Answer, Most, Prepared, Request, prepare, read_completion
 from prism_jax.remote.tally import Tally
 from prism_jax.runtime.personal_data import in_prompt
 
@@ -170,8 +169,8 @@ class Client:
             if after is not None and after <= self.endpoint.patience:
                 line.limiter.pause(after)
             raise failure from None
-        most = completions.Most(len(prepared.content), self.endpoint.max_tokens)
-        answer = completions.read(response.content, prepared.key, self.price, most, time.monotonic() - started)
+        most = Most(len(prepared.content), self.endpoint.max_tokens)
+        answer = read_completion(response.content, prepared.key, self.price, most, time.monotonic() - started)
         line.limiter.correct(place, answer.prompt_tokens + answer.completion_tokens)
         return answer
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from prism_jax.runtime.personal_data import without_personal_data
-from prism_jax.runtime.redaction import without_credentials
-from prism_jax.runtime.shown_text import visible
+from prism_jax.runtime.shown_text import visible, without_credentials
 
 LONGEST = 300
 LONGEST_WAIT = 24 * 3600.0

@@ -1,4 +1,4 @@
-"""Works on many items at once: results in the order of the items, flat memory, progress, and an orderly end."""
+"""A job: its endpoints share cache, budget and counts; its items are worked on at once, in order, in flat memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,46 @@ import concurrent.futures
 import contextlib
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from tqdm import tqdm
 
+from prism_jax.remote.cache import Cache
+from prism_jax.remote.client import Client
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.tally import Tally
+
+
+class Clients(NamedTuple):
+    """The clients of a job by the names of their sections, and its counts."""
+
+    by_name: dict[str, Client]
+    tally: Tally
+
+
+@contextlib.contextmanager
+def opened(
+    config: RemoteConfig, endpoints: Mapping[str, EndpointConfig], *, dry_run: bool = False
+) -> Iterator[Clients]:
+    """Opens the cache and a client per endpoint.
+
+    With `dry_run` nothing is sent: each request that the cache does not answer only adds to the estimate in the tally,
+    and gets an answer with an error.
+
+    Raises:
+      ValueError: if an endpoint cannot be used; the message names its section.
+    """
+    tally = Tally(dry=dry_run)
+    with Cache(config.cache, config.budget) as cache:
+        by_name = {}
+        for name, endpoint in endpoints.items():
+            try:
+                by_name[name] = Client(endpoint, cache, tally, redact=config.redact, dry=dry_run)
+            except ValueError as error:
+                raise ValueError(f"{name}.{error}") from None
+        yield Clients(by_name, tally)
+
 
 I = TypeVar("I")  # noqa: E741 -- the type of an item
 R = TypeVar("R")

@@ -9,7 +9,7 @@ from prism_jax.decision.uncertainty import Interval
 from prism_jax.evaluation.replay import MATCHED, Gain, PolicyReplay
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import number, over_units, percent
-from prism_jax.streams.proactivebench_leakage import Leakage
+from prism_jax.streams.proactivebench_source import Leakage
 
 
 def policy_table(

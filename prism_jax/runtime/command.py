@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from prism_jax.runtime.redaction import without_credentials
-from prism_jax.runtime.shown_text import visible
+from prism_jax.runtime.shown_text import visible, without_credentials
 
 
 def refuse_empty(*names: str) -> None:
@@ -32,7 +31,7 @@ def refuse_empty(*names: str) -> None:
 CONFIG = "config"
 """The flag of every main that names a config file, and the prefix of the flags that override its settings."""
 
-EXPECTED = "the result of prism_jax.runtime.config.to_config_dict"
+EXPECTED = "the result of prism_jax.runtime.dataclass_config.to_config_dict"
 
 
 def explain(error: BaseException, argv: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from prism_jax.prompting.template import Template
 from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates
-from prism_jax.streams.known import known_columns
+from prism_jax.streams.stream_columns import known_columns
 from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 

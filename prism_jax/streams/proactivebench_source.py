@@ -18,7 +18,7 @@ import hashlib
 import json
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -264,3 +264,28 @@ def _silence(judged: Sequence[Row]) -> tuple[bool, ...]:
 def _ballot(votes: Sequence[bool]) -> str:
     """Encodes votes as a string of 1 (true) and 0 (false)."""
     return "".join("1" if vote else "0" for vote in votes)
+
+
+class Leakage(NamedTuple):
+    """Counts of rows in the official test file."""
+
+    rows: int
+    same_stream: int  # rows whose stream, known by its first event, has rows in the training file
+    same_step: int  # rows whose whole history of events is that of a training row
+    same_need: int  # rows of `same_step` whose step's need label a training row states
+    same_row: int  # rows with the same history and the same offer, or silence, as a training row
+
+
+def measure_leakage(source: epath.PathLike) -> Leakage:
+    """Compares the official test file with the training file, in a folder of the repository."""
+    train, test = (list(read_rows(epath.Path(source), name)) for name in REWARD_FILES)
+    streams = {row.events[0] for row in train}
+    steps = {row.events: row.help_needed for row in train}
+    rows = {(row.events, row.offer) for row in train}
+    return Leakage(
+        rows=len(test),
+        same_stream=sum(row.events[0] in streams for row in test),
+        same_step=sum(row.events in steps for row in test),
+        same_need=sum(steps.get(row.events) == row.help_needed for row in test),
+        same_row=sum((row.events, row.offer) in rows for row in test),
+    )

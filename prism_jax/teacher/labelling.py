@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import Reply
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Candidate, Step, Stream
 from prism_jax.teacher.prompts import Pass, PromptSettings, instructions, question
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from prism_jax.prompting.fenced import fenced, fenced_events
 from prism_jax.prompting.template import CONSTANT_OFFER, RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Candidate, Event
 
 Pass = Literal["fast", "slow"]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Step, Stream
 from prism_jax.teacher.prompts import PromptSettings, question
 

@@ -17,8 +17,7 @@ from jaxtyping import Float, Int
 
 from prism_jax.decision.calibration import fit_platt
 from prism_jax.streams import Stream
-from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap
-from prism_jax.teacher.text_fields import Fields, candidate_fields, step_fields, terms
+from prism_jax.teacher.text_calibrator import Fields, TextCalibrator, TextMap, candidate_fields, step_fields, terms
 
 FOLDS = 5
 REGULARISATION = (0.01, 0.1, 1.0, 10.0, 100.0)

@@ -1062,7 +1062,7 @@ PROMPTING = (
     ),
     Fault(
         "streams-of-a-row-see-each-other",
-        "prompting/sharing.py",
+        "prompting/rows.py",
         "begin = np.repeat(trunks[:-1], np.diff(trunks)).astype(np.int32)",
         "begin = np.zeros(trunks[-1], np.int32)",
         "A stream is read behind the events of another user.",
@@ -1831,7 +1831,7 @@ REMOTE = (
     ),
     Fault(
         "one-request-more-per-window",
-        "remote/limits.py",
+        "remote/pacing.py",
         "len(self._sent) + 1 > max(1, self._requests)",
         "len(self._sent) > max(1, self._requests)",
         "The limit of requests per minute is exceeded by one.",
@@ -1898,7 +1898,7 @@ RUNTIME = (
     ),
     Fault(
         "query-secrets-unredacted",
-        "runtime/redaction.py",
+        "runtime/shown_text.py",
         'return _QUERY.sub(rf"\\g<name>{HIDDEN}", _USER.sub(rf"\\g<scheme>{HIDDEN}@", text))',
         'return _USER.sub(rf"\\g<scheme>{HIDDEN}@", text)',
         "Signed addresses with their signatures are printed in reports.",

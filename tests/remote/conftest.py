@@ -5,9 +5,9 @@ import contextlib
 import pytest
 from asking import echo, endpoint_of
 
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import RemoteConfig
+from prism_jax.remote.endpoints import RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
+from prism_jax.remote.jobs import opened
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import pydantic
 
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
+from prism_jax.remote.jobs import opened
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for
 

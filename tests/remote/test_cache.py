@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prism_jax.remote.cache import BudgetSpent, Cache
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import RemoteConfig
+from prism_jax.remote.endpoints import RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.jobs import opened
 from prism_jax.remote.requests import Answer
 
 

@@ -9,10 +9,10 @@ import textwrap
 import pytest
 from asking import ask, endpoint_of
 
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.failures import EndpointError
 from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.jobs import opened
 from prism_jax.remote.requests import Message, Request
 
 
@@ -258,8 +258,8 @@ KILLED = """
 import os, sys
 from asking import ask
 from prism_jax.remote.cache import Cache
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.jobs import opened
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 Cache.settle = lambda *arguments: os.kill(os.getpid(), 9)
 endpoint = EndpointConfig("m", sys.argv[1], input_price=1.0, output_price=2.0, max_tokens=50, idempotent=True)
 with opened(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint}) as clients:

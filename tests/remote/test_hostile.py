@@ -12,7 +12,7 @@ import pytest
 from asking import ask, endpoint_of
 from hostile import Hostile, completion, response
 
-from prism_jax.remote.clients import opened
+from prism_jax.remote.jobs import opened
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for, parse
 

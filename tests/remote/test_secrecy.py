@@ -9,10 +9,10 @@ import traceback
 import pytest
 from asking import ask, endpoint_of
 
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.failures import EndpointError, secret_free
 from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.jobs import opened
 from prism_jax.remote.requests import Message, Request
 
 CANARY = "sk-canary-0123456789abcdefghijkl"

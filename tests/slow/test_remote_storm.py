@@ -11,9 +11,9 @@ import pydantic
 import pytest
 
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.jobs import opened
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for
 
@@ -69,8 +69,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 sys.path.insert(0, sys.argv[4])
 from test_remote_storm import Squared, endpoint_of
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import RemoteConfig
+from prism_jax.remote.jobs import opened
+from prism_jax.remote.endpoints import RemoteConfig
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for
 class fake: url = sys.argv[1]

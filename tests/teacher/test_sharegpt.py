@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.teacher.conversations import Conversation, Reply
-from prism_jax.teacher.regrouping import Joined, regroup
-from prism_jax.teacher.sharegpt import read_sharegpt
+from prism_jax.teacher.sharegpt import Joined, read_sharegpt, regroup
 
 TEXTS = st.sampled_from(["opens a file", "types", "saves", "a test fails"])
 OFFERS = st.sampled_from([None, "Mend it.", "Explain it."])

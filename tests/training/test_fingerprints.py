@@ -12,7 +12,7 @@ from absl import logging as absl_logging
 
 from prism_jax.prompting import template as template_module
 from prism_jax.runs import pipeline
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
 from prism_jax.training.fingerprints import check_tokenizer, check_weights, of_run

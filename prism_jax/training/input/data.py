@@ -10,8 +10,7 @@ import jax
 import numpy as np
 
 from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
-from prism_jax.prompting.rows import HISTORY, pack_whole
-from prism_jax.prompting.sharing import first_fit_decreasing, join_rows
+from prism_jax.prompting.rows import HISTORY, first_fit_decreasing, join_rows, pack_whole
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 from prism_jax.streams.summary import summarise
