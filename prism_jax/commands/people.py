@@ -41,18 +41,18 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    values = flags.FLAGS
-    columns = parse_columns(values.columns)
+    options = flags.FLAGS
+    columns = parse_columns(options.columns)
     run_people(
-        values.log,
+        options.log,
         columns,
-        values.context,
-        values.workdir,
-        seed=values.seed,
-        weighted=values.weighted,
-        threshold=values.c_fa / (values.c_fa + values.c_fn),
+        options.context,
+        options.workdir,
+        seed=options.seed,
+        weighted=options.weighted,
+        threshold=options.c_fa / (options.c_fa + options.c_fn),
     )
-    print(f"results: {values.workdir}/people.json")
+    print(f"results: {options.workdir}/people.json")
 
 
 if __name__ == "__main__":

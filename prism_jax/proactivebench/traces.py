@@ -89,7 +89,7 @@ def _event(record: Mapping[str, Any], text: str, place: str) -> TraceEvent:
         time=f"{record['time']:.3f}",
         text=text,
         answer=[proposal] if record["spoke"] else [],
-        others=response or None,
+        response_fields=response or None,
     )
 
 

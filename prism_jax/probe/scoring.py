@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from prism_jax.probe.fitting import Probe, Seen
-from prism_jax.streams.stream_columns import known_columns
+from prism_jax.streams.stream_columns import offer_columns
 
 
 def score(probe: Probe, streams: Sequence[Seen], *, split: str, fold: int) -> Iterator[dict[str, Any]]:
@@ -23,7 +23,7 @@ def score(probe: Probe, streams: Sequence[Seen], *, split: str, fold: int) -> It
         for number, step in enumerate(stream.steps):
             for index, offer in enumerate(step.candidates):
                 yield {
-                    **known_columns(stream, step, offer, split=split, fold=fold),
+                    **offer_columns(stream, step, offer, split=split, fold=fold),
                     "step": number,
                     "candidate": index,
                     "p_need_fast": p_need[number],

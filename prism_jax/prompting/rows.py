@@ -27,7 +27,7 @@ HISTORY = 0.5
 At 1, a stream longer than the context would need about as many rows as decisions."""
 
 
-class Whole(NamedTuple):
+class PackedStream(NamedTuple):
     """A packed stream of any length, from which rows are cut."""
 
     stream: str  # id of the stream, for messages
@@ -60,8 +60,8 @@ class Whole(NamedTuple):
         with m of these decisions. The errors are those of `parts`.
         """
         for keep, first in self._runs(history):
-            own = np.flatnonzero(keep)
-            for group in np.array_split(own, max(1, -(-len(own) // most))) if len(own) else ():
+            decisions = np.flatnonzero(keep)
+            for group in np.array_split(decisions, max(1, -(-len(decisions) // most))) if len(decisions) else ():
                 yield _shared(self, np.isin(np.arange(len(keep)), group), first)
 
     def _runs(self, history: float) -> Iterator[tuple[Bool[np.ndarray, " C"], int]]:
@@ -77,7 +77,7 @@ class Whole(NamedTuple):
         for a, b in _runs(self.begins, stops, firsts, history):
             yield (a <= step) & (step < b), int(firsts[a:b].max())
 
-    def alone(self) -> Iterator[Packed]:
+    def single_decisions(self) -> Iterator[Packed]:
         """Yields each decision in a row of its own, with the newest events that fit (row-wise packing).
 
         The need label and the supervised tokens of the head belong to a step and are repeated in the row of each of its
@@ -87,13 +87,13 @@ class Whole(NamedTuple):
         for number, first in enumerate(_oldest(self, self.stops, self.tails, step).tolist()):
             yield _shared(self, np.arange(len(step)) == number, first)
 
-    def tokens_alone(self) -> int:
-        """Total number of tokens in the rows of `alone`."""
+    def single_decision_tokens(self) -> int:
+        """Total number of tokens in the rows of `single_decisions`."""
         firsts = _oldest(self, self.stops, self.tails, self.row.accept_step)
         return int((self.stops - (self.begins[firsts] - self.begins[0]) + self.tails).sum())
 
 
-def pack_whole(stream: Stream, template: Template, context: int) -> Whole:
+def pack_stream(stream: Stream, template: Template, context: int) -> PackedStream:
     """Packs a stream of any length into one row, from which rows can be cut that fit into the context.
 
     Raises:
@@ -104,27 +104,27 @@ def pack_whole(stream: Stream, template: Template, context: int) -> Whole:
     owner = _owner(row, np.ones(len(tails), bool))
     leaves = owner >= 0
     np.maximum.at(tails, owner[leaves], (row.positions - row.stop + 1)[leaves])
-    whole = Whole(stream.id, context, row, np.array([len(template.system())]), row.stop[row.accept_slot], tails)
-    if max([len(row.trunk), *(whole.stops + tails)]) <= context:
-        return whole
+    packed = PackedStream(stream.id, context, row, np.array([len(template.system())]), row.stop[row.accept_slot], tails)
+    if max([len(row.trunk), *(packed.stops + tails)]) <= context:
+        return packed
     lengths = [len(template.event(*pair)) for pair in zip(stream.events, (None, *stream.events), strict=False)]
-    return whole._replace(begins=np.cumsum([*whole.begins, *lengths]))
+    return packed._replace(begins=np.cumsum([*packed.begins, *lengths]))
 
 
 def _oldest(
-    whole: Whole, stops: Int[np.ndarray, " n"], tails: Int[np.ndarray, " n"], steps: Int[np.ndarray, " n"]
+    packed: PackedStream, stops: Int[np.ndarray, " n"], tails: Int[np.ndarray, " n"], steps: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, " n"]:
     """Number of the oldest event that fits into the context, for each of n decisions."""
-    begins, system = whole.begins, int(whole.begins[0])
+    begins, system = packed.begins, int(packed.begins[0])
     if len(begins) == 1:
         return np.zeros(len(stops), np.int64)
-    firsts = np.searchsorted(begins, stops + tails + system - whole.context)
-    own = np.searchsorted(begins, stops) - 1
-    for i in np.flatnonzero(firsts > own)[:1].tolist():
-        used = int(system + stops[i] - begins[own[i]] + tails[i])
+    firsts = np.searchsorted(begins, stops + tails + system - packed.context)
+    newest = np.searchsorted(begins, stops) - 1
+    for i in np.flatnonzero(firsts > newest)[:1].tolist():
+        used = int(system + stops[i] - begins[newest[i]] + tails[i])
         raise ValueError(
-            f"stream {whole.stream!r}, steps[{steps[i]}]: found {used} tokens up to the end of the decision, expected "
-            f"at most the context of {whole.context}; raise packing.context or shorten the stream's events"
+            f"stream {packed.stream!r}, steps[{steps[i]}]: found {used} tokens up to the end of the decision, expected "
+            f"at most the context of {packed.context}; raise packing.context or shorten the stream's events"
         )
     return firsts
 
@@ -133,12 +133,12 @@ def _runs(
     begins: Int[np.ndarray, " events"], stops: Int[np.ndarray, " S"], firsts: Int[np.ndarray, " S"], history: float
 ) -> Iterator[tuple[int, int]]:
     """Yields (start, stop) of runs of steps that share a row, each as long as `history` allows (greedy)."""
-    wanted = history * (stops - begins[firsts])
+    least = history * (stops - begins[firsts])
     start = 0
     for end in range(1, len(stops) + 1):
         if end < len(stops):
             kept = stops[start : end + 1] - begins[firsts[start : end + 1].max()]
-            if (kept >= wanted[start : end + 1]).all():
+            if (kept >= least[start : end + 1]).all():
                 continue
         yield start, end
         start = end
@@ -149,18 +149,18 @@ def _owner(row: Packed, keep: Bool[np.ndarray, " C"]) -> Int[np.ndarray, " R"]:
     span = int(row.leaf.max(initial=0)) + 1
     slots = row.accept_slot[keep]
     keys = row.branch[slots] * span + row.leaf[slots]  # ascending, because candidates are in row order
-    mine = row.branch * span + row.leaf
-    at = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
-    return np.where((row.leaf > 0) & (keys[at] == mine), at, -1)
+    token_keys = row.branch * span + row.leaf
+    places = np.minimum(np.searchsorted(keys, token_keys), len(keys) - 1)
+    return np.where((row.leaf > 0) & (keys[places] == token_keys), places, -1)
 
 
-def _shared(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
+def _shared(packed: PackedStream, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     """`_cut`, with the weight of what belongs to a step in proportion to the share of its decisions that are kept."""
-    step = whole.row.accept_step
-    counts = np.bincount(step[keep], minlength=len(whole.row.need_slot)), np.bincount(step)
+    step = packed.row.accept_step
+    counts = np.bincount(step[keep], minlength=len(packed.row.need_slot)), np.bincount(step)
     kept = counts[0] > 0
     share = (counts[0][kept] / counts[1][kept]).astype(np.float32)
-    row = _cut(whole, keep, first)
+    row = _cut(packed, keep, first)
     on_head = row.leaf[row.response_source] == 0
     of_head = share[row.branch[row.response_source] - 1]
     return row._replace(
@@ -169,9 +169,9 @@ def _shared(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     )
 
 
-def _cut(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
+def _cut(packed: PackedStream, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     """Cuts the row of the kept candidates, with the events from number `first` on."""
-    row, system, begin = whole.row, int(whole.begins[0]), int(whole.begins[first])
+    row, system, begin = packed.row, int(packed.begins[0]), int(packed.begins[first])
     steps, kept_step = np.unique(row.accept_step[keep], return_inverse=True)
     owner = _owner(row, keep)
     tokens = (owner >= 0) | ((row.leaf == 0) & np.isin(row.branch - 1, steps))
@@ -192,7 +192,7 @@ def _cut(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     columns["accept_step"] = kept_step
     columns["positions"] = columns["positions"] - shift
     columns["stop"] = columns["stop"] - shift
-    columns["trunk"] = np.concatenate([row.trunk[:system], row.trunk[begin : whole.stops[keep].max()]])
+    columns["trunk"] = np.concatenate([row.trunk[:system], row.trunk[begin : packed.stops[keep].max()]])
     return Packed(**{name: values.astype(getattr(row, name).dtype) for name, values in columns.items()}, row=row.row)
 
 
@@ -224,7 +224,7 @@ def join_rows(rows: Sequence[Packed]) -> Packed:
     trunks, tokens, steps = (
         np.cumsum([0, *(len(getattr(row, name)) for row in rows)]) for name in ("trunk", "tokens", "need_slot")
     )
-    moved = {
+    offsets_by_column = {
         "stop": trunks,
         "branch": steps,
         "need_slot": tokens,
@@ -235,7 +235,7 @@ def join_rows(rows: Sequence[Packed]) -> Packed:
     columns = {}
     for name in AXES:
         parts = [getattr(row, name) for row in rows]
-        offsets = moved.get(name, np.zeros(len(rows)))
+        offsets = offsets_by_column.get(name, np.zeros(len(rows)))
         whole = np.concatenate([part + offset for part, offset in zip(parts, offsets, strict=False)])
         columns[name] = whole.astype(parts[0].dtype)
     begin = np.repeat(trunks[:-1], np.diff(trunks)).astype(np.int32)

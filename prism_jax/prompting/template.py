@@ -51,30 +51,20 @@ class Field(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PromptConfig:
-    """The system message and the tokenizer.
+    """The system message and the tokenizer."""
 
-    Attributes:
-      system: Text of the system message.
-      vocab_size: Number of ids of the BPE vocabulary that is trained where no tokenizer is given.
-      tokenizer: Path of a `tokenizer.json`, its directory, or a GGUF file; empty trains one on the training split.
-    """
-
-    system: str = "Watch the user and judge whether to offer help."
-    vocab_size: int = 1024
+    system: str = "Watch the user and judge whether to offer help."  # text of the system message
+    vocab_size: int = 1024  # number of ids of the BPE vocabulary that is trained where no tokenizer is given
+    # path of a `tokenizer.json`, its directory, or a GGUF file; empty trains one on the training split
     tokenizer: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class WritingConfig:
-    """How much the student may write.
+    """How much the student may write."""
 
-    Attributes:
-      field_tokens: Maximum number of tokens of each field of the slow pass.
-      response_tokens: Maximum number of tokens of each value of a response.
-    """
-
-    field_tokens: int = 32
-    response_tokens: int = 48
+    field_tokens: int = 32  # maximum number of tokens of each field of the slow pass
+    response_tokens: int = 48  # maximum number of tokens of each value of a response
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "field_tokens", "response_tokens")
@@ -179,9 +169,9 @@ class Template:
 
     def response_keys(self) -> list[list[int]]:
         """What the template writes before each value of a response: the quote after the value before, and the key."""
-        first, *others = (f'"{key}": "' for key in RESPONSE_KEYS)
+        first, *rest = (f'"{key}": "' for key in RESPONSE_KEYS)
         encode = self.tokenizer.encode
-        return [[*self._response, *encode("{" + first)], *(encode('", ' + key) for key in others)]
+        return [[*self._response, *encode("{" + first)], *(encode('", ' + key) for key in rest)]
 
     def describe(self) -> dict[str, Any]:
         """Everything needed to read the slots without this code, as plain data: each text with its token ids."""

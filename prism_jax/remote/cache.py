@@ -84,7 +84,7 @@ class Cache:
         self._lock = threading.RLock()
         self._mine: set[str] = set()  # keys that this process has under way
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = cache_file.opened(self.path)
+        self._database = cache_file.open_database(self.path)
         self._owner = Owner(self.path)
 
     @contextlib.contextmanager
@@ -194,13 +194,13 @@ class Cache:
         if not wanted:
             return True
         rows = self._database.execute("SELECT key, worst * (lost + 1), owner FROM flights WHERE key != ?", (key,))
-        reserved = gone = 0.0
+        reserved = lost = 0.0
         for sent, worst, owner in rows.fetchall():
             reserved += worst
-            gone += 0 if self._alive(sent, owner) else worst
+            lost += 0 if self._alive(sent, owner) else worst
         if self.spent + reserved + wanted <= self.budget:
             return True
-        if self.spent + gone + wanted <= self.budget and reserved > gone:
+        if self.spent + lost + wanted <= self.budget and reserved > lost:
             return False
         raise BudgetSpent(self._words(wanted))
 

@@ -27,7 +27,7 @@ class Clients(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened(
+def open_clients(
     config: RemoteConfig, endpoints: Mapping[str, EndpointConfig], *, dry_run: bool = False
 ) -> Iterator[Clients]:
     """Opens the cache and a client per endpoint.
@@ -58,7 +58,7 @@ GRACE = 120.0
 """Seconds that work under way gets to end after an interruption: what was sent is paid, so its answer is awaited."""
 
 
-def run(
+def work_through(
     items: Iterable[I],
     work: Callable[[I], Awaitable[R]],
     *,
@@ -81,7 +81,7 @@ def run(
         turns = asyncio.Semaphore(at_once)
         stopped = threading.Event()
 
-        async def one(item: I) -> R:
+        async def work_on(item: I) -> R:
             async with turns:
                 if stopped.is_set():
                     raise asyncio.CancelledError
@@ -90,7 +90,7 @@ def run(
         pending: collections.deque[concurrent.futures.Future[R]] = collections.deque()
         try:
             for item in items:
-                pending.append(asyncio.run_coroutine_threadsafe(one(item), loop))
+                pending.append(asyncio.run_coroutine_threadsafe(work_on(item), loop))
                 if len(pending) >= AHEAD * at_once:
                     yield _shown(pending.popleft().result(), bar, tally)
             while pending:

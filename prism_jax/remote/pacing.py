@@ -67,14 +67,14 @@ class Limiter:
         """Seconds until the next attempt may be tried; 0 if it may be sent now."""
         now = self._clock()
         while self._sent and self._sent[0].time + self._window <= now:
-            gone = self._sent.popleft()
-            gone.counted = False
-            self._sum -= gone.tokens
+            expired = self._sent.popleft()
+            expired.counted = False
+            self._sum -= expired.tokens
         if now < self._open:
             return self._open - now
-        many = self._requests and len(self._sent) + 1 > max(1, self._requests)
-        much = self._tokens and self._sent and self._sum + tokens > self._tokens
-        return max(self._sent[0].time + self._window - now, 1e-3) if many or much else 0.0
+        requests_full = self._requests and len(self._sent) + 1 > max(1, self._requests)
+        tokens_full = self._tokens and self._sent and self._sum + tokens > self._tokens
+        return max(self._sent[0].time + self._window - now, 1e-3) if requests_full or tokens_full else 0.0
 
 
 class Place:

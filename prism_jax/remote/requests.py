@@ -19,17 +19,17 @@ from prism_jax.remote.prices import Price
 _REASONING = re.compile(r"\A\s*<think>.*?(?:</think>\s*|\Z)", re.DOTALL)
 
 
-class Most(NamedTuple):
+class TokenLimits(NamedTuple):
     """The most tokens that a request can take: what was reserved of the budget."""
 
     prompt: int
     completion: int
 
 
-def read_completion(content: bytes, key: str, price: Price, most: Most, seconds: float) -> Answer:
+def read_completion(content: bytes, key: str, price: Price, limits: TokenLimits, seconds: float) -> Answer:
     """The answer in a completion's body to the request of a key, after so many seconds.
 
-    Where the server states no tokens or more than `most`, those are charged.
+    Where the server states no tokens or more than `limits`, those are charged.
 
     Raises:
       TransientError: if the body is no completion.
@@ -45,7 +45,7 @@ def read_completion(content: bytes, key: str, price: Price, most: Most, seconds:
         raise TransientError("the server's response is no chat completion", billed=True, garbled=True) from None
     if text is not None:  # no reasoning is kept, and a schema does not bind it
         text = _storable(_REASONING.sub("", text))
-    prompt, completion, known = _usage(body.get("usage"), most)
+    prompt, completion, known = _usage(body.get("usage"), limits)
     return Answer(
         text=text or None,
         error=None if text else _why_empty(message, finish),
@@ -54,27 +54,27 @@ def read_completion(content: bytes, key: str, price: Price, most: Most, seconds:
         time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         prompt_tokens=prompt,
         completion_tokens=completion,
-        cost=price.of(*((prompt, completion) if known else most)),
+        cost=price.of(*((prompt, completion) if known else limits)),
         seconds=seconds,
         finish=_storable(finish),
     )
 
 
-def _usage(usage: Any, most: Most) -> tuple[int, int, bool]:
+def _usage(usage: Any, limits: TokenLimits) -> tuple[int, int, bool]:
     """Tokens of prompt and answer, each as many as possible at most, and whether the server states both."""
     counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
-    known = [count for count in counts if isinstance(count, int) and count >= 0]
-    if len(known) < 2:
+    stated = [count for count in counts if isinstance(count, int) and count >= 0]
+    if len(stated) < 2:
         return 0, 0, False
-    if known[0] > most.prompt or known[1] > most.completion:
+    if stated[0] > limits.prompt or stated[1] > limits.completion:
         logging.log_first_n(
             logging.WARNING,
             "the server states %.3g and %.3g tokens of prompt and answer; counted are the %d and %d that are possible",
             1,
-            *(min(count, 1e300) for count in known),
-            *most,
+            *(min(count, 1e300) for count in stated),
+            *limits,
         )
-    return min(known[0], most.prompt), min(known[1], most.completion), True
+    return min(stated[0], limits.prompt), min(stated[1], limits.completion), True
 
 
 def _why_empty(message: dict[str, Any], finish: str) -> str:

@@ -50,8 +50,8 @@ async def ask_for(client: Client, messages: Iterable[Message], model: type[T], r
         if answer.text is None:
             return Reply(None, answer.error, tuple(answers))
         if len(answer.text) > LONGEST_TOKEN * client.endpoint.max_tokens:  # to send it back would cost as much
-            most = f"expected one of at most {client.endpoint.max_tokens:,} tokens"
-            return Reply(None, f"found an answer of {len(answer.text):,} characters, {most}", tuple(answers))
+            limit = f"expected one of at most {client.endpoint.max_tokens:,} tokens"
+            return Reply(None, f"found an answer of {len(answer.text):,} characters, {limit}", tuple(answers))
         try:
             return Reply(parse(answer.text, model), None, tuple(answers))
         except ValueError as error:

@@ -186,7 +186,9 @@ def check_evaluable(run: Run) -> None:
             Scores.from_rows(itertools.chain(rows("calibration"), rows("test"))), run.config.calibration
         )
     except ScoresError as error:
-        raise ValueError(f"data: {error.column}: {error.found}" if error.column else f"data: {error.found}") from None
+        raise ValueError(
+            f"data: {error.column}: {error.problem}" if error.column else f"data: {error.problem}"
+        ) from None
 
 
 def score_run(

@@ -201,10 +201,10 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
     """
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")
-    whole = _integer if _LONG in data.translate(_ZEROS) else None  # the built-in reader of integers is faster
+    read_integer = _integer if _LONG in data.translate(_ZEROS) else None  # the built-in reader of integers is faster
     try:
         text = data.decode("utf-8").rstrip()  # an error lies in what is there
-        return json.loads(text, object_pairs_hook=_object, parse_int=whole)
+        return json.loads(text, object_pairs_hook=_object, parse_int=read_integer)
     except json.JSONDecodeError as broken:
         where = f"line {broken.lineno} column {broken.colno}" if broken.lineno > 1 else f"column {broken.colno}"
         raise error(f"{place}: found broken JSON at {where} ({broken.msg}), expected a JSON value") from broken
@@ -261,6 +261,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Builds a JSON object. Raises JsonError for repeated keys, because `dict` would silently keep the last value."""
     value = dict(pairs)
     if len(value) < len(pairs):
-        (twice, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
-        raise JsonError(f"found key {twice!r} twice in one object, expected each key once")
+        (repeated, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
+        raise JsonError(f"found key {repeated!r} twice in one object, expected each key once")
     return value

@@ -59,8 +59,8 @@ def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
     except ScoresError as error:
         raise located(error, path) from None
     except JsonError as error:  # of the file as a whole, or of a line's length
-        where, _, problem = str(error).removeprefix(str(file)).partition(": ")
-        raise located(ScoresError(problem, None, int(where[1:]) - 1 if where else None), path) from None
+        line_text, _, problem = str(error).removeprefix(str(file)).partition(": ")
+        raise located(ScoresError(problem, None, int(line_text[1:]) - 1 if line_text else None), path) from None
     if scores.extra:
         logging.warning("%s: columns without a meaning here, kept: %s", path, visible(", ".join(scores.extra)))
     return scores
@@ -75,8 +75,8 @@ def holds_records(path: str | os.PathLike[str]) -> bool:
 def located(error: ScoresError, path: str | os.PathLike[str]) -> ScoresError:
     """The error with the name of its file, and a line (JSONL) instead of a row."""
     if str(path).endswith(".jsonl") and error.row is not None:
-        return ScoresError(error.found, error.column, place=f"{path}, line {error.row + 1}")
-    return ScoresError(error.found, error.column, error.row, str(path))
+        return ScoresError(error.problem, error.column, place=f"{path}, line {error.row + 1}")
+    return ScoresError(error.problem, error.column, error.row, str(path))
 
 
 def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
@@ -161,8 +161,8 @@ def _check_footer(file: Any) -> None:
 
 def _unknown(names: list[str]) -> list[str]:
     """The columns of a file that the schema does not know; raises for a column that is there twice."""
-    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
-        raise ScoresError(f"found the column {twice[0]!r} twice, expected each once")
+    if repeated := [name for name, count in collections.Counter(names).items() if count > 1]:
+        raise ScoresError(f"found the column {repeated[0]!r} twice, expected each once")
     unknown = [name for name in names if not is_known(name)]
     check_extra(unknown)
     return unknown
@@ -173,10 +173,10 @@ def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> dict[st
     schema = reader.schema_arrow
     names = [name for name in schema.names if extra or name not in unknown]
     pools = {name: Pool() for name in names}
-    nothing = schema.empty_table()
+    empty_table = schema.empty_table()
     parts: dict[str, list[Any]] = {}
     for name in names:  # wrong types are found before anything is read
-        parts[name] = [] if name in unknown else [_from_arrow(name, nothing[name].combine_chunks(), 0, pools[name])]
+        parts[name] = [] if name in unknown else [_from_arrow(name, empty_table[name].combine_chunks(), 0, pools[name])]
     start = 0
     for batch in reader.iter_batches(_BATCH, columns=names, use_threads=False):
         batch.validate(full=True)  # that texts are UTF-8, for one
@@ -220,22 +220,24 @@ def _from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarr
         return column.to_numpy(zero_copy_only=False).astype(np.int64)
     column = column.cast(pa.int8() if spec.kind == "flag" else pa.float64())
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    bad = np.isnan(values) & ~null
-    if bad.any():
-        raise ScoresError(f"found nan, expected {spec.expected}", name, start + int(bad.argmax()))
+    invalid = np.isnan(values) & ~null
+    if invalid.any():
+        raise ScoresError(f"found nan, expected {spec.expected}", name, start + int(invalid.argmax()))
     return values
 
 
-def _has_kind(found: pa.DataType, kind: Kind) -> bool:
+def _has_kind(arrow_type: pa.DataType, kind: Kind) -> bool:
     """Whether a column of the given kind may have this Arrow type; integers and narrower floats may hold numbers."""
     if kind == "text":
-        plain = found.value_type if pa.types.is_dictionary(found) else found
+        plain = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
         return pa.types.is_string(plain) or pa.types.is_large_string(plain)
     if kind == "votes":
-        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and pa.types.is_boolean(found.value_type)
+        return (pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)) and pa.types.is_boolean(
+            arrow_type.value_type
+        )
     if kind == "flag":
-        return pa.types.is_boolean(found)
-    return pa.types.is_integer(found) or (kind in ("number", "unit") and pa.types.is_floating(found))
+        return pa.types.is_boolean(arrow_type)
+    return pa.types.is_integer(arrow_type) or (kind in ("number", "unit") and pa.types.is_floating(arrow_type))
 
 
 def _to_arrow(spec: Column, array: np.ndarray) -> pa.Array:

@@ -51,7 +51,7 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
     try:
         return Scores.from_rows(rows)
     except ScoresError as error:
-        raise ScoresError(error.found, error.column, None if error.row is None else origin[error.row]) from None
+        raise ScoresError(error.problem, error.column, None if error.row is None else origin[error.row]) from None
 
 
 def rows_of_records(
@@ -107,8 +107,8 @@ def _answer(
     if outcome is not None:
         return _ANSWERS[outcome["outcome"]]
     offered_at = float(record["time"])
-    after, over = bisect.bisect_right(times, offered_at), bisect.bisect_right(times, offered_at + timeout)
-    return 0.0 if after < over < len(times) else None
+    next_event, timeout_event = bisect.bisect_right(times, offered_at), bisect.bisect_right(times, offered_at + timeout)
+    return 0.0 if next_event < timeout_event < len(times) else None
 
 
 def _candidates(

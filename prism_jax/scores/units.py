@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64, Shaped
 
-from prism_jax.scores.schema import ScoresError, shown
+from prism_jax.scores.schema import ScoresError, in_words
 from prism_jax.scores.texts import numbered
 
 Unit = Literal["streams", "people"]
@@ -33,12 +33,12 @@ def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]]) -> None:
         if name not in columns:
             continue
         column = columns[name]
-        bad = column != column[first]
-        if bad.any():
-            row = int(bad.argmax())
+        divided = column != column[first]
+        if divided.any():
+            row = int(divided.argmax())
             raise ScoresError(
-                f"found {shown(name, column[row])}, expected {shown(name, column[first[row]])} as elsewhere for the "
-                f"same person: constant within a person (row {first[row]}); leave out the column person to measure "
+                f"found {in_words(name, column[row])}, expected {in_words(name, column[first[row]])} as elsewhere for "
+                f"the same person: constant within a person (row {first[row]}); leave out the column person to measure "
                 "people that the calibration knows",
                 name,
                 row,

@@ -145,9 +145,9 @@ def load(
       FileNotFoundError: naming the folder or file of `source` that is missing.
       StreamError: naming file, line and field of malformed data.
     """
-    for name, value, known in (("need", need, get_args(Need)), ("candidates", candidates, get_args(Candidates))):
-        if value not in known:
-            raise ValueError(f"{name}: found {value!r}, expected one of {', '.join(known)}")
+    for name, value, choices in (("need", need, get_args(Need)), ("candidates", candidates, get_args(Candidates))):
+        if value not in choices:
+            raise ValueError(f"{name}: found {value!r}, expected one of {', '.join(choices)}")
     builder = ProactiveBench(source=source, data_dir=data_dir)
     builder.download_and_prepare()
     examples = sorted(builder.as_data_source(split=SPLIT), key=lambda example: example["id"])
@@ -212,15 +212,15 @@ def _raised(seconds: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _warn_of_raised_times(examples: list[Mapping[str, Any]], streams: list[Stream]) -> None:
-    raised = {
+    delays = {
         stream.id: [event.time - time for event, time in zip(stream.events, _seconds(example), strict=True)]
         for example, stream in zip(examples, streams, strict=True)
     }
-    late = {name: [gap for gap in gaps if gap > 0] for name, gaps in raised.items() if any(gaps)}
-    if late:
+    late_events = {name: [gap for gap in gaps if gap > 0] for name, gaps in delays.items() if any(gaps)}
+    if late_events:
         logging.warning(
             "ProactiveBench: events stamped before an earlier one take its time: %d (%s), by up to %.0f s",
-            sum(map(len, late.values())),
-            ", ".join(late),
-            max(gap for gaps in late.values() for gap in gaps),
+            sum(map(len, late_events.values())),
+            ", ".join(late_events),
+            max(gap for gaps in late_events.values() for gap in gaps),
         )

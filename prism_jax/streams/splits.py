@@ -40,8 +40,8 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
     _check_share("calibration", calibration)
     laid_out = _lay_out(streams, f"{seed} fold")
     test = laid_out[fold::folds]
-    rest = [stream for i, stream in enumerate(laid_out) if i % folds != fold]
-    drawn, train = _draw(rest, _count(calibration, len(rest)), f"{seed} calibration")
+    other_streams = [stream for i, stream in enumerate(laid_out) if i % folds != fold]
+    drawn, train = _draw(other_streams, _count(calibration, len(other_streams)), f"{seed} calibration")
     return _splits(
         train, drawn, test, f"use fewer folds than {folds}, lower calibration = {calibration}, or add streams"
     )
@@ -80,9 +80,9 @@ def _count(share: float, total: int) -> int:
 
 def _lay_out(streams: Sequence[Stream], salt: str) -> list[Stream]:
     """Streams ordered by domain and shuffled within each by a hash of salt and id, the same on every machine."""
-    twice = [name for name, count in collections.Counter(stream.id for stream in streams).items() if count > 1]
-    if twice:
-        raise ValueError(f"streams: found id {twice[0]!r} twice, expected distinct ids")
+    repeated_ids = [name for name, count in collections.Counter(stream.id for stream in streams).items() if count > 1]
+    if repeated_ids:
+        raise ValueError(f"streams: found id {repeated_ids[0]!r} twice, expected distinct ids")
 
     def key(stream: Stream) -> tuple[str, bytes]:
         return stream.domain, hashlib.sha256(f"{salt} {stream.id}".encode()).digest()

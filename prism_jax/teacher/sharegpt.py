@@ -28,36 +28,36 @@ from prism_jax.streams import Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.times import to_seconds
 from prism_jax.teacher.answers import candidates_of
-from prism_jax.teacher.conversations import Conversation, Moment, Reply, parse_conversation
+from prism_jax.teacher.conversations import AssistantAnswer, Conversation, Moment, parse_conversation
 
 Events = tuple[Moment, ...]
 
 
-class Joined(NamedTuple):
+class JoinedStream(NamedTuple):
     """A stream that was put together."""
 
     events: Events
-    replies: dict[int, frozenset[Reply]]  # the distinct answers at each event that has some, by its index
+    replies: dict[int, frozenset[AssistantAnswer]]  # the distinct answers at each event that has some, by its index
 
 
-class Regrouped(NamedTuple):
+class Regrouping(NamedTuple):
     """The result of regrouping."""
 
-    streams: tuple[Joined, ...]  # sorted by their events
+    streams: tuple[JoinedStream, ...]  # sorted by their events
     left_out: tuple[str, ...]  # places of the conversations that contradict the stream they belong to, sorted
 
 
-def regroup(conversations: Iterable[Conversation]) -> Regrouped:
+def regroup(conversations: Iterable[Conversation]) -> Regrouping:
     """Joins conversations to streams; the result does not depend on their order."""
     pieces = sorted(conversations, key=lambda piece: (-len(piece.events), piece.events, piece.place))
     families = _families([piece.events for piece in pieces])
-    streams: list[Joined] = []
+    streams: list[JoinedStream] = []
     left_out: list[str] = []
     for numbers in families:
         joined, contradicting = _join([pieces[number] for number in numbers])
         streams.append(joined)
         left_out += contradicting
-    return Regrouped(tuple(sorted(streams, key=lambda stream: stream.events)), tuple(sorted(left_out)))
+    return Regrouping(tuple(sorted(streams, key=lambda stream: stream.events)), tuple(sorted(left_out)))
 
 
 def _families(pieces: Sequence[Events]) -> list[list[int]]:
@@ -70,20 +70,20 @@ def _families(pieces: Sequence[Events]) -> list[list[int]]:
             number = parent[number]
         return number
 
-    owner: dict[Events, int] = {}
-    starts: dict[Moment, int] = {}
-    inside: dict[Moment, int] = {}
+    piece_of_pair: dict[Events, int] = {}
+    piece_of_first_event: dict[Moment, int] = {}
+    piece_of_event: dict[Moment, int] = {}
     for number, events in enumerate(pieces):
         if len(events) > 1:
             for pair in itertools.pairwise(events):
-                parent[root(number)] = root(owner.setdefault(pair, number))
-            starts.setdefault(events[0], number)
+                parent[root(number)] = root(piece_of_pair.setdefault(pair, number))
+            piece_of_first_event.setdefault(events[0], number)
             for event in events:
-                inside.setdefault(event, number)
+                piece_of_event.setdefault(event, number)
     for number, events in enumerate(pieces):
         if len(events) == 1:  # a stream that begins with this event is likelier its own than one that contains it
-            home = starts.get(events[0], inside.get(events[0], number))
-            starts.setdefault(events[0], home)
+            home = piece_of_first_event.get(events[0], piece_of_event.get(events[0], number))
+            piece_of_first_event.setdefault(events[0], home)
             parent[root(number)] = root(home)
     families: dict[int, list[int]] = collections.defaultdict(list)
     for number in range(len(pieces)):
@@ -91,31 +91,31 @@ def _families(pieces: Sequence[Events]) -> list[list[int]]:
     return list(families.values())
 
 
-def _join(pieces: Sequence[Conversation]) -> tuple[Joined, list[str]]:
+def _join(pieces: Sequence[Conversation]) -> tuple[JoinedStream, list[str]]:
     """Joins the pieces of a family, the longest first, until no other one fits."""
     events = pieces[0].events
-    waiting = list(pieces)
-    fitted: list[tuple[Conversation, Events]] = []
+    remaining = list(pieces)
+    joined_pieces: list[tuple[Conversation, Events]] = []
     while True:
-        missed = []
-        for piece in waiting:
-            longer = _extended(events, piece.events)
-            if longer is None:
-                missed.append(piece)
+        misfits = []
+        for piece in remaining:
+            extended = _extended(events, piece.events)
+            if extended is None:
+                misfits.append(piece)
             else:
-                events = longer
-                fitted.append((piece, piece.events))
-        if len(missed) == len(waiting):
+                events = extended
+                joined_pieces.append((piece, piece.events))
+        if len(misfits) == len(remaining):
             break
-        waiting = missed
-    replies: dict[int, set[Reply]] = collections.defaultdict(set)
-    for piece, own in fitted:
-        first = _offset(events, own)
+        remaining = misfits
+    replies: dict[int, set[AssistantAnswer]] = collections.defaultdict(set)
+    for piece, piece_events in joined_pieces:
+        first = _offset(events, piece_events)
         for index, reply in piece.replies:
             replies[first + index].add(reply)
     return (
-        Joined(events, {index: frozenset(answers) for index, answers in sorted(replies.items())}),
-        [piece.place for piece in waiting],
+        JoinedStream(events, {index: frozenset(answers) for index, answers in sorted(replies.items())}),
+        [piece.place for piece in remaining],
     )
 
 
@@ -127,8 +127,8 @@ def _extended(events: Events, piece: Events) -> Events | None:
         overlap = stop - start
         if events[start:stop] != piece[start - shift : stop - shift]:
             continue
-        whole = overlap in (len(piece), len(events))
-        if (whole or overlap > 1) and (best is None or overlap > best[0]):
+        contained = overlap in (len(piece), len(events))
+        if (contained or overlap > 1) and (best is None or overlap > best[0]):
             best = overlap, (*piece[: max(0, -shift)], *events, *piece[max(0, len(events) - shift) :])
     return None if best is None else best[1]
 
@@ -205,7 +205,7 @@ def _seconds(times: Sequence[str], place: str) -> tuple[float, ...]:
     return tuple(date.replace(tzinfo=date.tzinfo or datetime.UTC).timestamp() for date in dates)
 
 
-def _stream(joined: Joined, place: str) -> Stream:
+def _stream(joined: JoinedStream, place: str) -> Stream:
     content = "\n".join(f"{time} {text}" for time, text in joined.events)
     name = f"sharegpt-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     # An event stamped before the one that precedes it takes that one's time: the order is what the assistant saw.

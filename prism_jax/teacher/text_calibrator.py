@@ -26,9 +26,9 @@ from prism_jax.runtime.files import read_object, write_json
 from prism_jax.streams import Candidate, Step, Stream
 from prism_jax.streams.edit import map_steps
 
-READ = ("Purpose", "Proactive Task", "Response")
+RESPONSE_FIELDS = ("Purpose", "Proactive Task", "Response")
 """The keys of a response that are read; its thoughts are not, because an agent may not have them."""
-FIELDS = (*SLOW_FIELDS, *READ)
+FIELDS = (*SLOW_FIELDS, *RESPONSE_FIELDS)
 """The names of all fields."""
 
 _WORDS = re.compile(r"\w+")
@@ -59,7 +59,11 @@ def _own_fields(candidate: Candidate) -> dict[str, str]:
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict) and value.keys() & set(RESPONSE_KEYS):
-            texts = {name: value[name] for name in READ if isinstance(value.get(name), str) and value[name].strip()}
+            texts = {
+                name: value[name]
+                for name in RESPONSE_FIELDS
+                if isinstance(value.get(name), str) and value[name].strip()
+            }
         else:
             texts["Response"] = candidate.response
     if candidate.text is not None:
@@ -131,9 +135,9 @@ class TextMap:
         counts = collections.Counter(place for place in places if place is not None)
         if not counts:
             return self.intercept
-        known = np.fromiter(counts, int)
-        features = (1 + np.log(np.fromiter(counts.values(), float))) * self.idf[known]
-        return self.intercept + float(features @ self.weights[known]) / float(np.linalg.norm(features))
+        known_places = np.fromiter(counts, int)
+        features = (1 + np.log(np.fromiter(counts.values(), float))) * self.idf[known_places]
+        return self.intercept + float(features @ self.weights[known_places]) / float(np.linalg.norm(features))
 
     def to_dict(self) -> dict[str, Any]:
         """The map as plain JSON values."""

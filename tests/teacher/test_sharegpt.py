@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.streams.jsonl import StreamError
-from prism_jax.teacher.conversations import Conversation, Reply
+from prism_jax.teacher.conversations import AssistantAnswer, Conversation
 from prism_jax.teacher.sharegpt import Joined, read_sharegpt, regroup
 
 TEXTS = st.sampled_from(["opens a file", "types", "saves", "a test fails"])
@@ -37,7 +37,7 @@ def cut_streams(draw):
 
 
 def reply(offer):
-    return Reply(offer, () if offer is None else ((RESPONSE_KEYS[2], offer),))
+    return AssistantAnswer(offer, () if offer is None else ((RESPONSE_KEYS[2], offer),))
 
 
 @given(cut_streams())
