@@ -99,7 +99,7 @@ class Template:
         self.config = config
         self.yes, self.no = tokenizer.only(YES), tokenizer.only(NO)
         start, end = tokenizer.special("<|im_start|>"), tokenizer.special("<|im_end|>")
-        newline = tokenizer.encode("\n")
+        newline = tokenizer.encode(LINE_END)
         self._user = [start, *tokenizer.encode("user\n")]
         self._end = [end, *newline]
         self._line_end = newline
