@@ -37,10 +37,8 @@ HUMAN_PANEL = "human"
 def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     """Asks the judges, writes verdicts and labelled streams, and prints tables.
 
-    `options` has the values of the flags of `prism_jax judge`.
-
-    Raises:
-      ValueError, OSError, RuntimeError: in one line, for files, endpoints or budgets that cannot be used.
+    `options` has the values of the flags of `prism_jax judge`. Raises ValueError, OSError or RuntimeError in one line,
+    for files, endpoints or budgets that cannot be used.
     """
     streams = read_streams(options["streams"])
     baseline = read_streams(options["baseline"]) if options["baseline"] else []

@@ -67,9 +67,7 @@ def import_streams(
     """Reads answers, fills in the probabilities that their texts tell, and writes streams atomically.
 
     The source is a file, or for `recorded` a folder. Without a text calibrator, missing probabilities stay missing.
-
-    Raises:
-      ValueError, OSError: in one line, naming the place; nothing is written.
+    Raises ValueError or OSError in one line, naming the place; nothing is written.
     """
     calibrator = None if text_calibrator is None else read_text_calibrator(text_calibrator)
     streams = _READERS[layout](source)
@@ -141,10 +139,8 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
     """Labels every stream of a file, and writes the streams and a row per question (`teacher.labelling.Row`).
 
     The rows appear when all streams are labelled, and then the streams; older files are replaced. Every answer is in
-    the cache as soon as it arrives, so a call after an interruption goes quickly over what was answered before.
-
-    Raises:
-      ValueError, OSError, RuntimeError: in one line; nothing is written.
+    the cache as soon as it arrives, so a call after an interruption goes quickly over what was answered before. Raises
+    ValueError, OSError or RuntimeError in one line; nothing is written.
     """
     for path in (output, rows):
         check_folder_of(path)
@@ -174,7 +170,6 @@ def estimate(config: TeacherConfig, source: epath.Path) -> Summary:
 
 
 def _count_lines(path: epath.Path) -> int:
-    """The number of lines of a file, for the progress bar."""
     return sum(1 for _ in read_lines(path, StreamError, "streams"))
 
 

@@ -148,11 +148,8 @@ def forget(path: str, person: str, records: Sequence[str], gone: Sequence[str] =
     """Deletes a person: their streams in the files of records, then their row of the store.
 
     `records` are files beside those that the store knows. `gone` are files that the store knows and that do not exist
-    any more; it forgets them.
-
-    Raises:
-      ValueError, OSError: in one line, naming the file that could not be changed. The person then still is in the
-        store, and the same call again continues.
+    any more; it forgets them. Raises ValueError or OSError in one line, naming the file that could not be changed. The
+    person then still is in the store, and the same call again continues.
     """
     with open_store(path) as store:
         files = files_of_records(store, records, gone)

@@ -55,12 +55,9 @@ def train_and_evaluate_probe(
     The workdir gets config.json, run.json, probe/, states/ (with a language model), and what an evaluation writes:
     scores.parquet, calibration.json, evaluation.json and report.html. It may hold an earlier run of the same config.
 
-    Args:
-      config: Config of the run.
-      workdir: Folder to write to.
-      texts: Whether the report may show the texts of events.
-      shown_only: Whether to evaluate without the offers that were not made; every title then says so.
-      expect_digest: SHA-256 of the `digests.json` of the export that `states.weights` names; None believes the list.
+    With `texts` the report may show the texts of events. `shown_only` evaluates without the offers that were not made;
+    every title then says so. `expect_digest` is the SHA-256 of the `digests.json` of the export that `states.weights`
+    names; None believes the list.
 
     Raises:
       ValueError, OSError, RuntimeError: in one line; nothing is written if the config, the data source or the weights

@@ -70,7 +70,6 @@ def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
 
 
 def _cells(run: epath.Path) -> tuple[str, ...]:
-    """The cells of one run."""
     place = run / "evaluation.json"
     expected = "a folder that prism_jax.evaluate wrote"
     evaluation = parse_json(read_bounded(place, expected=expected), str(place))

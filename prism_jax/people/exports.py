@@ -36,8 +36,7 @@ class StoreContent(NamedTuple):
 def read_export(tree: Any, place: str) -> StoreContent:
     """Reads what `PeopleStore.describe` gave; messages start with `place`, such as the file's name.
 
-    Raises:
-      StoreError: naming the key, for anything else.
+    Raises StoreError naming the key, for anything else.
     """
     tree = _object(tree, _STORE, place)
     if tree["format"] != FORMAT:
@@ -62,9 +61,8 @@ def read_export(tree: Any, place: str) -> StoreContent:
 def population_from(tree: Any, place: str) -> Population:
     """Reads numbers named as the fields of `Population`; the key `format` may stand beside them.
 
-    Raises:
-      StoreError: naming the key, for anything else. A negative scale would say that the score ranks offers the wrong
-        way round.
+    Raises StoreError naming the key, for anything else. A negative scale would say that the score ranks offers the
+    wrong way round.
     """
     numbers = dict(tree) if isinstance(tree, Mapping) else tree
     if isinstance(numbers, dict) and numbers.pop("format", FORMAT) != FORMAT:
@@ -77,8 +75,7 @@ def population_from(tree: Any, place: str) -> Population:
 def recalibration_from(tree: Any, place: str) -> Recalibration:
     """Reads the state of the recalibration.
 
-    Raises:
-      StoreError: naming the key, for anything but the five numbers of a covariance and its mean.
+    Raises StoreError naming the key, for anything but the five numbers of a covariance and its mean.
     """
     numbers = _object(tree, Recalibration._fields, place)
     state = Recalibration(

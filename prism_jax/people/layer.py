@@ -138,10 +138,8 @@ def fit_population(
     Otherwise all four are fitted.
 
     `counted` marks the rows whose prediction counts, None is all: leave out all rows of a person to leave out the
-    person. `weight` is that of each row's prediction, None is 1 everywhere; a belief counts every answer once.
-
-    Raises:
-      ValueError: for an empty log, or no row that counts and has an answer.
+    person. `weight` is that of each row's prediction, None is 1 everywhere; a belief counts every answer once. Raises
+    ValueError for an empty log, or no row that counts and has an answer.
     """
     places = places or lanes(person)
     has_answer = np.ones(len(person), bool) if answered is None else answered

@@ -241,8 +241,7 @@ class PeopleStore:
     def restore(self, tree: Mapping[str, Any], place: str) -> None:
         """Fills a new store with what `describe` gave; messages start with `place`, such as the file's name.
 
-        Raises:
-          StoreError: for a store that has or had people, or other data; the store is then as it was.
+        Raises StoreError for a store that has or had people, or other data; the store is then as it was.
         """
         if highest := self._highest_number():  # a deleted person's number, and with it their alarm's level, was used
             raise StoreError(f"{self.path}: found {highest} people, expected a store that never had one")
@@ -278,7 +277,6 @@ class PeopleStore:
             self._rows("INSERT INTO answers VALUES (?, ?, ?)", (*pair, row["number"]))
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Runs a statement and returns its rows."""
         try:
             return self._file.execute(statement, values).fetchall()
         except sqlite3.IntegrityError:

@@ -53,10 +53,8 @@ def score_official(options: Mapping[str, Any]) -> list[Table]:
 def official_tables(options: Mapping[str, Any]) -> tuple[list[Table], dict[str, bytes]]:
     """The tables of published and of own scores, and a CSV per mode and model in the published format.
 
-    `options` has the values of the flags of `prism_jax official_scores`.
-
-    Raises:
-      ValueError, OSError: in one line, for files that cannot be used or flags that do not fit.
+    `options` has the values of the flags of `prism_jax official_scores`. Raises ValueError or OSError in one line, for
+    files that cannot be used or flags that do not fit.
     """
     _check_flags(options)
     models = _models(options["traces"])

@@ -92,8 +92,6 @@ class Sizes:
 
 
 class _RowBuilder:
-    """Builds one row incrementally."""
-
     def __init__(self, row: int) -> None:
         self.columns: dict[str, list] = {name: [] for name in AXES}
         self.row = row
@@ -133,11 +131,8 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
     """Packs one stream, unpadded: its events become the trunk, and its steps the branches.
 
     The context is the maximum number of positions for a decision: the trunk up to it and its longest leaf. `row` is the
-    number of the row in its data set.
-
-    Raises:
-      ValueError: naming the stream and step, when a decision does not fit into the context, or the rationale of a slow
-        branch lacks a field.
+    number of the row in its data set. Raises ValueError naming the stream and step, when a decision does not fit into
+    the context, or the rationale of a slow branch lacks a field.
     """
     out, trunk, stops = _RowBuilder(row), template.system(), []
     for before, event in zip((None, *stream.events), stream.events, strict=False):
@@ -273,8 +268,7 @@ def empty_row(size: Sizes) -> Packed:
 def pad(row: Packed, size: Sizes, token: int) -> Packed:
     """Pads a row to static sizes: token ids with `token`, propensities with 1, everything else with 0.
 
-    Raises:
-      ValueError: when the row does not fit into these sizes.
+    Raises ValueError when the row does not fit into these sizes.
     """
     fill = {"trunk": token, "tokens": token, "propensity": 1.0}
     padded = {}

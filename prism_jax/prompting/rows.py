@@ -45,10 +45,8 @@ class PackedStream(NamedTuple):
         Every step is in exactly one row, in order. A row consists of the system message, the newest events that fit
         together with each of its decisions, and these decisions. Its first event still gives the time since the event
         before it, which is cut off. Steps share a row as long as each keeps at least the share `history`, in (0, 1], of
-        the event tokens that it could keep alone; at 1 each keeps all of them.
-
-        Raises:
-          ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
+        the event tokens that it could keep alone; at 1 each keeps all of them. Raises ValueError naming the stream and
+        step, when a decision does not fit even with only its newest event.
         """
         return [self.row] if len(self.begins) == 1 else [_cut(self, keep, first) for keep, first in self._runs(history)]
 
@@ -96,8 +94,7 @@ class PackedStream(NamedTuple):
 def pack_stream(stream: Stream, template: Template, context: int) -> PackedStream:
     """Packs a stream of any length into one row, from which rows can be cut that fit into the context.
 
-    Raises:
-      ValueError: naming the stream and step, when the rationale of a slow branch lacks a field.
+    Raises ValueError naming the stream and step, when the rationale of a slow branch lacks a field.
     """
     row = pack(stream, template, sys.maxsize)
     tails = np.zeros(len(row.accept_slot), np.int64)

@@ -87,11 +87,7 @@ def field_text(text: str) -> str:
 class Template:
     """The prompt template for one tokenizer; the methods return token ids.
 
-    Attributes:
-      tokenizer: The tokenizer.
-      config: The system message and the choice of tokenizer.
-      yes: Id of the answer that help is needed or that the offer is accepted.
-      no: Id of the opposite answer.
+    `yes` is the id of the answer that help is needed or that the offer is accepted, `no` that of the opposite answer.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: PromptConfig):
@@ -138,11 +134,8 @@ class Template:
     def slow(self, rationale: Mapping[str, str]) -> list[Field]:
         """The fields of a slow branch, in the order of `SLOW_FIELDS`; each text ends with a line break.
 
-        Args:
-          rationale: Maps field names to texts (untrusted); line breaks in a text become spaces.
-
-        Raises:
-          ValueError: for a missing or unknown field.
+        The rationale maps field names to untrusted texts, whose line breaks become spaces. Raises ValueError for a
+        missing or unknown field.
         """
         if rationale.keys() != SLOW_FIELDS.keys():
             found, expected = (", ".join(names) or "none" for names in (rationale, SLOW_FIELDS))

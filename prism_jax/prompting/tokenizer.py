@@ -46,8 +46,7 @@ class Tokenizer:
     def __init__(self, definition: str, chat_template: str | None = None):
         """Builds the tokenizer from the text of a `tokenizer.json`.
 
-        Raises:
-          ValueError: when the text is not a valid definition, or lacks a special token that the template needs.
+        Raises ValueError when the text is not a valid definition, or lacks a special token that the template needs.
         """
         self._definition = definition
         try:
@@ -75,8 +74,7 @@ class Tokenizer:
     def train(cls, texts: Iterable[str], size: int) -> Tokenizer:
         """Trains a byte-level BPE vocabulary of at most `size` ids; deterministic in the order of `texts`.
 
-        Raises:
-          ValueError: when `size` is too small for the 256 bytes and the special tokens.
+        Raises ValueError when `size` is too small for the 256 bytes and the special tokens.
         """
         smallest = 256 + len(SPECIAL_TOKENS)
         if size < smallest:

@@ -72,8 +72,7 @@ def digest_of(*values: object) -> str:
 def open_database(path: pathlib.Path) -> sqlite3.Connection:
     """A connection to the cache at `path`, which is created if there is none, for its owner only to read.
 
-    Raises:
-      ValueError: if the file is something else, or damaged; nothing in it is changed then.
+    Raises ValueError if the file is something else, or damaged; nothing in it is changed then.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

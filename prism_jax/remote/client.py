@@ -36,11 +36,9 @@ class Client:
     """One endpoint with its limits. Usable from one event loop at a time; `asyncio.run` closes its connections.
 
     The clients of a job share its cache and its tally. With `redact`, personal data is cut from messages. With `dry`,
-    nothing is sent and costs are only estimated; answers from the cache are given all the same.
-
-    Raises:
-      ValueError: if the price is unknown, the model costs money and the cache has no budget, or the environment lacks
-        the variable of the API key.
+    nothing is sent and costs are only estimated; answers from the cache are given all the same. Raises ValueError if
+    the price is unknown, the model costs money and the cache has no budget, or the environment lacks the variable of
+    the API key.
     """
 
     def __init__(
@@ -151,7 +149,6 @@ class Client:
                     return
 
     async def _attempt(self, prepared: Prepared, connections: Connections, started: float) -> Answer:
-        """Sends a request once."""
         place = await connections.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
         try:
             async with asyncio.timeout(self.endpoint.timeout):  # the SDK's own ends silence only, not trickling

@@ -50,21 +50,15 @@ class FakeEndpoint:
 
     The brain gets a request's JSON body and returns the text of the completion. The faults may be replaced while the
     server runs.
-
-    Attributes:
-      received: Arrivals by request hash, failed ones included.
-      answered: Completions that were sent, by request hash.
-      billed: Completions that were computed, by request hash; a repeated `Idempotency-Key` computes nothing.
-      log: Of the newest attempts: seconds at the arrival, request hash, HTTP status (0 if the connection was closed).
-      headers: Headers of the newest attempts.
-      most_at_once: Most attempts that were under way at the same time.
     """
 
     def __init__(self, brain: Brain, faults: Faults | None = None, port: int = 0) -> None:
         self.brain, self.faults = brain, faults or Faults()
+        # of the newest attempts: seconds at the arrival, request hash, HTTP status (0 if the connection was closed)
         self.log: collections.deque[tuple[float, str, int]] = collections.deque(maxlen=NEWEST)
         self.headers: collections.deque[dict[str, str]] = collections.deque(maxlen=NEWEST)
-        self.most_at_once = self._now = 0
+        self.most_at_once = self._now = 0  # attempts that were under way at the same time
+        # arrivals, failed ones included; completions sent; and those computed, for each `Idempotency-Key` once
         self.received: collections.Counter[str] = collections.Counter()
         self.answered: collections.Counter[str] = collections.Counter()
         self.billed: collections.Counter[str] = collections.Counter()
@@ -98,7 +92,6 @@ class FakeEndpoint:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers the requests of one connection."""
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode("latin-1").split("\r\n")

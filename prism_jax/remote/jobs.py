@@ -33,10 +33,7 @@ def open_clients(
     """Opens the cache and a client per endpoint.
 
     With `dry_run` nothing is sent: each request that the cache does not answer only adds to the estimate in the tally,
-    and gets an answer with an error.
-
-    Raises:
-      ValueError: if an endpoint cannot be used; the message names its section.
+    and gets an answer with an error. Raises ValueError if an endpoint cannot be used; the message names its section.
     """
     tally = Tally(dry=dry_run)
     with Cache(config.cache, config.budget) as cache:

@@ -109,8 +109,7 @@ class Retries:
     async def run(self, attempt: Callable[[], Awaitable[T]], failed: Callable[[TransientError], Awaitable[None]]) -> T:
         """Awaits `attempt` until it succeeds, and `failed` before each wait for another attempt.
 
-        Raises:
-          TransientError: the last failure, when patience ends.
+        Raises TransientError: the last failure, when patience ends.
         """
         garbled = 0
 

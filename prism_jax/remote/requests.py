@@ -29,10 +29,8 @@ class TokenLimits(NamedTuple):
 def read_completion(content: bytes, key: str, price: Price, limits: TokenLimits, seconds: float) -> Answer:
     """The answer in a completion's body to the request of a key, after so many seconds.
 
-    Where the server states no tokens or more than `limits`, those are charged.
-
-    Raises:
-      TransientError: if the body is no completion.
+    Where the server states no tokens or more than `limits`, those are charged. Raises TransientError if the body is no
+    completion.
     """
     try:
         body = json.loads(content)

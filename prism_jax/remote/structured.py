@@ -84,8 +84,7 @@ def schema_of(model: type[pydantic.BaseModel]) -> dict[str, Any]:
 def parse(text: str, model: type[T]) -> T:
     """The value in an answer: one JSON object, which code fences and prose may surround.
 
-    Raises:
-      ValueError: if there is none, or more than one, or the model rejects it; in one line.
+    Raises ValueError if there is none, or more than one, or the model rejects it; in one line.
     """
     value = _only_object(text)
     try:
@@ -97,7 +96,6 @@ def parse(text: str, model: type[T]) -> T:
 
 
 def _only_object(text: str) -> dict[str, Any]:
-    """The one JSON object in a text."""
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
     values, begins = [], _BEGINS.search(text)  # a brace before anything else begins no object
     while begins:

@@ -173,11 +173,7 @@ def start(
 
 
 def moved(name: str) -> NoReturn:
-    """Ends a module that was a command once with the line to type now.
-
-    Args:
-      name: The command's new name below the package, such as "experiments thinking".
-    """
+    """Ends a module that was a command once with the line to type now; `name` is such as "experiments thinking"."""
     line = shlex.join(["python", "-m", *f"prism_jax.{name}".split(), *sys.argv[1:]])
     sys.exit(_fail(f"this command has another name: {line}", 2))
 

@@ -82,12 +82,9 @@ def from_config_dict(
 
     Its fields are numbers, strings, booleans, tuples of these, config dataclasses, or mappings from names to config
     dataclasses. `renamed` maps dotted keys that no longer exist to their names today, for messages; `place` names the
-    mapping in them.
-
-    Raises:
-      ConfigError: for an unknown key (with its name today or the nearest known one), a missing key that has no
-        default, a value of the wrong type, a number that is not finite, or a value that the dataclass itself rejects;
-        always with the full dotted key.
+    mapping in them. Raises ConfigError for an unknown key (with its name today or the nearest known one), a missing key
+    that has no default, a value of the wrong type, a number that is not finite, or a value that the dataclass itself
+    rejects; always with the full dotted key.
     """
     hints = typing.get_type_hints(cls)
     # T should be bound to dataclasses, but there is no name for them that exists when types are checked at run time.

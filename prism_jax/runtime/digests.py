@@ -63,8 +63,7 @@ def is_sha256(text: object) -> bool:
 def sha256(*paths: epath.PathLike) -> str:
     """The SHA-256 of a file, or of several files one after another, as 64 hexadecimal digits.
 
-    Raises:
-      DigestError: for anything but regular files.
+    Raises DigestError for anything but regular files.
     """
     digest = hashlib.sha256()
     for path in paths:
@@ -86,8 +85,7 @@ def write_digests(folder: epath.Path, but: Iterable[str] = ()) -> str:
 def read_digests(folder: epath.Path) -> dict[str, str] | None:
     """The digests of a folder's files by their paths; None if there is no list.
 
-    Raises:
-      JsonError: if the list is not written as `write_digests` writes it: no byte of it may change without notice.
+    Raises JsonError if the list is not written as `write_digests` writes it: no byte of it may change without notice.
     """
     path = folder / NAME
     if not path.exists():
@@ -122,8 +120,7 @@ def changed_files(folder: epath.Path, digests: Mapping[str, str], names: Iterabl
 def read_list(folder: epath.Path, expected: str | None = None) -> tuple[dict[str, str], str]:
     """The digests of an exported directory's files by their paths, and the SHA-256 of their list.
 
-    Raises:
-      FileNotFoundError, ValueError: if there is no list, a damaged one, or another one than expected.
+    Raises FileNotFoundError or ValueError if there is no list, a damaged one, or another one than expected.
     """
     digests = read_digests(folder)
     if digests is None:

@@ -157,9 +157,8 @@ def read_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields (line number from 1, line with its end) of a file; only a newline ends a line.
 
-    Raises:
-      error: for anything but a regular file, and for a line of more than `MOST_LINE_BYTES`; no more than these are read
-        of it.
+    Raises `error` for anything but a regular file, and for a line of more than `MOST_LINE_BYTES`; no more than these
+    are read of it.
     """
     with open_regular(path, error, expected) as file:
         for number in itertools.count(1):
@@ -178,8 +177,7 @@ def read_bounded(
 ) -> bytes:
     """Reads a whole file that is parsed at once.
 
-    Raises:
-      error: for anything but a regular file, and for one of more than `most` bytes, of which nothing is read.
+    Raises `error` for anything but a regular file, and for one of more than `most` bytes, of which nothing is read.
     """
     with open_regular(path, error, expected) as file:
         size = epath.Path(path).stat().length
@@ -195,9 +193,8 @@ def read_bounded(
 def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> Any:
     """Reads one JSON value from UTF-8 bytes; a number beyond all doubles is infinite.
 
-    Raises:
-      error: unless the bytes are one JSON value in which no object repeats a key; the message begins with `place`, such
-        as `FILE:LINE`.
+    Raises `error` unless the bytes are one JSON value in which no object repeats a key; the message begins with
+    `place`, such as `FILE:LINE`.
     """
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")

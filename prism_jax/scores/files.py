@@ -41,11 +41,7 @@ def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
     """Reads a scores table from a .parquet or .jsonl file, or from the decision records of an agent (.jsonl).
 
     Columns that the schema does not know are kept in `Scores.extra`, and one warning names them. Parquet is read in
-    batches; docs/scores.md says how much memory that takes.
-
-    Args:
-      path: The file.
-      extra: Whether to keep unknown columns; without them, those of Parquet are not even read.
+    batches; docs/scores.md says how much memory that takes. Without `extra`, unknown columns of Parquet are not read.
 
     Raises:
       ScoresError: when the table is not valid, in one line that names the file, the line (JSONL, from 1) or row
@@ -82,10 +78,7 @@ def located(error: ScoresError, path: str | os.PathLike[str]) -> ScoresError:
 def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
     """Writes a scores table as .parquet or .jsonl; the bytes depend only on the table and on pyarrow's version.
 
-    A reader sees either the old file or the complete new one.
-
-    Raises:
-      ScoresError: for any other suffix.
+    A reader sees either the old file or the complete new one. Raises ScoresError for any other suffix.
     """
     write_bytes(path, encode_scores(path, scores))
 
@@ -93,8 +86,7 @@ def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
 def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
     """The bytes that `write_scores` would write to `path`.
 
-    Raises:
-      ScoresError: for a suffix other than .parquet and .jsonl, or an extra column whose values have no common type.
+    Raises ScoresError for a suffix other than .parquet and .jsonl, or an extra column whose values have no common type.
     """
     suffix = _check_suffix(epath.Path(path))
     columns = {name: _to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()}
@@ -195,7 +187,6 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _extra_to_arrow(name: str, array: np.ndarray) -> pa.Array:
-    """Converts a column that the schema does not know."""
     try:
         return pa.array(array.tolist())
     except (pa.ArrowException, OverflowError) as error:
@@ -241,7 +232,6 @@ def _has_kind(arrow_type: pa.DataType, kind: Kind) -> bool:
 
 
 def _to_arrow(spec: Column, array: np.ndarray) -> pa.Array:
-    """Converts an array to the Arrow column that holds it in a file."""
     kind = _TYPES[spec.kind]
     if spec.kind == "votes":
         return pa.array([list(votes) for votes in array], kind)

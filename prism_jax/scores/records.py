@@ -29,10 +29,8 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
     `y_accept` is 1 for an offer that was accepted, 0 for one that was dismissed or ignored. An offer without an outcome
     counts as 0 if it was seen and its time is over: the stream has an event within `timeout` seconds after the offer,
     and another one later than that. Otherwise nobody knows, and it is null. `y_need` is what an outcome says of it.
-
-    Raises:
-      ScoresError: naming the line (as a row from 0), for a record that cannot be read, an outcome of an offer that was
-        not made, or a second outcome; and if there is no decision.
+    Raises ScoresError naming the line (as a row from 0), for a record that cannot be read, an outcome of an offer that
+    was not made, or a second outcome; and if there is no decision.
     """
     records = list(lines)
     rows, origin = [], []

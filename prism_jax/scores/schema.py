@@ -27,10 +27,8 @@ _EXPECTED: dict[Kind, str] = {
 class ScoresError(ValueError):
     """A scores table that is not valid; the message names the place, what was found and what was expected.
 
-    Attributes:
-      column: Name of the column at fault; None where it is the whole row or table.
-      row: Number of the row at fault, from 0; None where it is the whole table.
-      found: The part of the message that says what was found and what was expected.
+    `problem` is the part of the message that says what was found and expected. The column and the row, from 0, at fault
+    are None where it is a whole row, or the whole table.
     """
 
     def __init__(self, problem: str, column: str | None = None, row: int | None = None, place: str = "scores"):
@@ -95,8 +93,7 @@ _SIMILAR = 0.7
 def is_known(name: str, row: int | None = None) -> bool:
     """Whether `name` is a column of the schema.
 
-    Raises:
-      ScoresError: for an unknown name that resembles a column's, which it suggests.
+    Raises ScoresError for an unknown name that resembles a column's, which it suggests.
     """
     if name in COLUMNS:
         return True
@@ -114,8 +111,7 @@ def check_extra(names: Collection[str], row: int | None = None) -> None:
 def as_column(name: str, values: Any) -> np.ndarray:
     """Converts an array, or a list with None for null, to the array that holds the column `name` in memory.
 
-    Raises:
-      ScoresError: for a value of the wrong type, or null in a column that is not nullable.
+    Raises ScoresError for a value of the wrong type, or null in a column that is not nullable.
     """
     spec = COLUMNS[name]
     if isinstance(values, np.ndarray):
@@ -166,7 +162,6 @@ _PLAIN: dict[Kind, set[type]] = {
 
 
 def _check_value(name: str, spec: Column, row: int, value: Any) -> None:
-    """Raises for a value of the wrong type."""
     if value is None and spec.nullable:
         return
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and -(2**63) <= int(value) < 2**63

@@ -39,10 +39,8 @@ from prism_jax.scores.units import check_people
 class Scores:
     """A checked scores table; columns are read-only arrays of one length, None where the table has no such column.
 
-    `from_columns` and `from_rows` convert their input; the constructor takes arrays in their final types.
-
-    Raises:
-      ScoresError: for an invalid value or combination of values, naming row (from 0) and column.
+    `from_columns` and `from_rows` convert their input; the constructor takes arrays in their final types. Raises
+    ScoresError for an invalid value or combination of values, naming row (from 0) and column.
     """
 
     stream: Shaped[np.ndarray, "rows"]  # name of the stream, the unit that splits and resampling keep whole
@@ -123,11 +121,7 @@ class Scores:
         return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
 
     def take(self, rows: Int[np.ndarray, "n"] | Bool[np.ndarray, "n"]) -> Scores:
-        """A table of the given rows, selected by index or by mask.
-
-        Raises:
-          ScoresError: when no row is selected.
-        """
+        """A table of the given rows, selected by index or by mask; raises ScoresError when no row is selected."""
         taken = copy.copy(self)  # rows of a checked table need no second check
         for name, array in self.columns().items():
             taken._set(name, array[rows])
@@ -152,13 +146,8 @@ class Scores:
         """A table with one row per step: its candidate with the highest p_accept; the lowest-numbered of a tie.
 
         Streams are in order of first appearance, their steps in ascending order. The temperature is the same for all
-        candidates and preserves ranks, so raw and calibrated probabilities choose the same candidate.
-
-        Args:
-          thinking: The pass whose p_accept ranks the candidates.
-
-        Raises:
-          ScoresError: if that p_accept is null, or there is no such column.
+        candidates and preserves ranks, so raw and calibrated probabilities choose the same candidate. Raises
+        ScoresError if the p_accept of the pass `thinking`, which ranks the candidates, is null or no column.
         """
         name = f"p_accept_{thinking}"
         column = getattr(self, name)
@@ -194,9 +183,8 @@ class Scores:
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Scores:
         """Builds a table from one mapping per row; a key that is absent from a row is null there.
 
-        Raises:
-          ScoresError: for a key that resembles a column's name, too many unknown keys, a missing required key, or an
-            invalid value.
+        Raises ScoresError for a key that resembles a column's name, too many unknown keys, a missing required key, or
+        an invalid value.
         """
         values: dict[str, list[Any]] = {}
         unknown: list[str] = []
@@ -220,9 +208,8 @@ class Scores:
     def from_columns(cls, values: Mapping[str, Any]) -> Scores:
         """Builds a table from arrays, or lists with None for null, by column name.
 
-        Raises:
-          ScoresError: for a name that resembles a column's, too many unknown columns, a missing required column, or an
-            invalid value.
+        Raises ScoresError for a name that resembles a column's, too many unknown columns, a missing required column, or
+        an invalid value.
         """
         unknown = [name for name in values if not is_known(name)]
         check_extra(unknown)

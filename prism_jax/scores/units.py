@@ -21,10 +21,8 @@ def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]]) -> None:
     """Checks that no split and no fold divides a person.
 
     The calibration, or the model, would otherwise have seen the people that it is measured on, and results would not
-    hold for new people. Who wants to measure known people later leaves out the column `person`.
-
-    Raises:
-      ScoresError: naming the first row of a person that stands in another split or fold than before.
+    hold for new people. Who wants to measure known people later leaves out the column `person`. Raises ScoresError
+    naming the first row of a person that stands in another split or fold than before.
     """
     if "person" not in columns:
         return
@@ -53,7 +51,6 @@ def independent_unit(stream: Shaped[np.ndarray, "rows"], person: Shaped[np.ndarr
 
 
 def _first_rows(numbers: Int64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows"]:
-    """The first row that has each row's number."""
     first = np.empty(numbers.max() + 1, np.int64)
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]
     return first[numbers]

@@ -30,13 +30,7 @@ class StreamError(ValueError):
 
 
 def read_streams(path: epath.PathLike) -> list[Stream]:
-    """Reads and checks a file of streams.
-
-    Args:
-      path: JSON-lines file, local or in a bucket; the keys are the fields of `Stream`, `Event`, `Step`, `Candidate`.
-
-    Returns:
-      The streams, in file order; at least one.
+    """Reads and checks a file of streams, local or in a bucket; returns them in file order, at least one.
 
     Raises:
       FileNotFoundError: when there is no such file.
@@ -64,11 +58,7 @@ def iterate_streams(path: epath.PathLike) -> Iterator[Stream]:
 
 
 def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
-    """Writes streams atomically, one per line.
-
-    Args:
-      path: File to write; its folder must exist. An older file of this name is replaced atomically.
-      streams: At least one stream; ids must be distinct.
+    """Writes streams atomically, one per line; replaces an older file.
 
     Raises:
       FileNotFoundError: when there is no such folder.

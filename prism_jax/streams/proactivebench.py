@@ -131,15 +131,13 @@ def load(
     stamp is earlier than that of an event before it gets the time of that event, because the order is what the
     annotators saw; a warning gives the number of such events and the largest change.
 
-    Args:
-      source: Folder with the layout of the repository; None downloads the official archive (a fixed commit).
-      data_dir: TFDS data folder of the cache; None takes that of the environment's TFDS_DATA_DIR, or else
-        ~/tensorflow_datasets.
-      need: Definition of need. `strict` (the official one): at least one offer was ticked by every annotator.
-        `majority`: more than half of the annotators ticked an offer. `any_valid`: a majority accepted at least
-        one offer.
-      candidates: `listed` gives one candidate per judged offer. `constant` gives one per step, "an offer", accepted if
-        any listed offer is valid. In both cases a step without judged offers has the constant one, without a label.
+    The source is a folder with the layout of the repository; None downloads the official archive (a fixed commit). The
+    cache is the TFDS data folder `data_dir`, or else the environment's TFDS_DATA_DIR or ~/tensorflow_datasets.
+
+    Need is `strict` (the official one): at least one offer was ticked by every annotator; `majority`: more
+    than half of the annotators ticked an offer; or `any_valid`: a majority accepted at least one offer. `listed` gives
+    one candidate per judged offer; `constant` one per step, "an offer", accepted if any listed offer is valid. In both
+    cases a step without judged offers has the constant one, without a label.
 
     Raises:
       FileNotFoundError: naming the folder or file of `source` that is missing.

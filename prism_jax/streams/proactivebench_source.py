@@ -123,7 +123,6 @@ def read_judgements(source: epath.Path, name: str) -> Iterator[Judgement]:
 
 
 def _judgements(source: epath.Path) -> list[Judgement]:
-    """The rows of both reward files, without duplicates."""
     rows: dict[tuple[Any, ...], Judgement] = {}
     for name in REWARD_FILES:
         for row in read_judgements(source, name):

@@ -110,11 +110,8 @@ def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     """Loads whole streams for training, validation, calibration and test.
 
     The simulator draws the streams of each split from numbers of its own (`SIMULATED`); on the test split every offer
-    is made, so that costs are observed.
-
-    Raises:
-      ValueError, OSError: in one line, for a missing or malformed source, an empty split, a stream in two splits, or a
-        curated stream outside the training split.
+    is made, so that costs are observed. Raises ValueError or OSError in one line, for a missing or malformed source, an
+    empty split, a stream in two splits, or a curated stream outside the training split.
     """
     splits = _load(data, simulator)
     _check_whole(splits, data)

@@ -28,10 +28,8 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
     """Splits for fold number `fold`, from 0, of `folds`, at least 2; over all folds every stream is tested once.
 
     The folds' sizes differ by at most one, over all streams and within each domain. `calibration` is a share of the
-    other folds' streams, in (0, 1); rounded to at least one stream.
-
-    Raises:
-      ValueError: in one line, for an argument out of range, an id used twice, or a split left empty.
+    other folds' streams, in (0, 1); rounded to at least one stream. Raises ValueError in one line, for an argument out
+    of range, an id used twice, or a split left empty.
     """
     if folds < 2:
         raise ValueError(f"folds: found {folds}, expected at least 2")
@@ -50,10 +48,8 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
 def with_validation(splits: Splits, share: float, *, seed: int = 0) -> Splits:
     """Moves a share of the training streams to `validation`; the other splits stay the same.
 
-    The share lies in (0, 1), and is rounded to at least one stream; 0 moves none.
-
-    Raises:
-      ValueError: in one line, when the share is out of range, or when no training stream is left.
+    The share lies in (0, 1), and is rounded to at least one stream; 0 moves none. Raises ValueError in one line, when
+    the share is out of range, or when no training stream is left.
     """
     if share == 0:
         return splits

@@ -202,7 +202,6 @@ def _event(item: Any, place: str) -> TraceEvent:
 
 
 def _encode(event: TraceEvent) -> dict[str, Any]:
-    """One event as it stands in a file."""
     encoded: dict[str, Any] = {"observation": {"time": event.time, "event": event.text}}
     if event.answer is not ABSENT:
         encoded["agent_response"] = event.answer

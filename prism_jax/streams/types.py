@@ -54,8 +54,7 @@ def _check_votes(place: str, votes: tuple[bool, ...]) -> None:
 class Event:
     """One thing the user did.
 
-    Raises:
-      ValueError: naming the field, for a time or a text that is not as described, or a text without words.
+    Raises ValueError naming the field, for a time or a text that is not as described, or a text without words.
     """
 
     time: float  # time in seconds, from an origin that is the same for the whole stream; at most `MOST_SECONDS` from 0
@@ -75,9 +74,8 @@ class Event:
 class Candidate:
     """One offer that could be made at a step, and its outcome.
 
-    Raises:
-      ValueError: naming the field, for a value out of range, for a label on an offer that was not made, or for a
-        propensity that contradicts the log (docs/maths.md, section 4, positivity).
+    Raises ValueError naming the field, for a value out of range, for a label on an offer that was not made, or for a
+    propensity that contradicts the log (docs/maths.md, section 4, positivity).
     """
 
     text: str | None = None  # the offer; None means the constant "an offer", where no particular one was proposed
@@ -119,8 +117,7 @@ class Candidate:
 class Step:
     """A moment at which the agent had to decide, right after the user did `event`.
 
-    Raises:
-      ValueError: naming the field, for a value out of range.
+    Raises ValueError naming the field, for a value out of range.
     """
 
     event: int  # index in the stream of the newest event the agent has seen; every earlier event is visible too
@@ -158,9 +155,8 @@ class Step:
 class Stream:
     """One user's recorded session. Splits and resampling always keep it whole.
 
-    Raises:
-      ValueError: naming the field, for events that are not in time order, steps that are not in event order, or a
-        step whose event does not exist.
+    Raises ValueError naming the field, for events that are not in time order, steps that are not in event order, or a
+    step whose event does not exist.
     """
 
     id: str  # identifier, unique among the streams of a source

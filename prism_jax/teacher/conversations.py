@@ -56,9 +56,8 @@ class Conversation(NamedTuple):
 def parse_conversation(row: Any, place: str) -> Conversation:
     """Checks one row: an object with `conversations` or `messages`, or the list of turns itself.
 
-    Raises:
-      StreamError: naming the row (by `place`, such as `FILE: row 3`) and the turn, for anything that the layout above
-        does not allow.
+    Raises StreamError naming the row (by `place`, such as `FILE: row 3`) and the turn, for anything that the layout
+    above does not allow.
     """
     turns = row
     if isinstance(row, dict):
@@ -105,7 +104,6 @@ def _turn(turn: Any, place: str) -> tuple[str, str]:
 
 
 def _moments(text: str, place: str) -> Iterator[Moment]:
-    """The events of a user's turn."""
     value = parse_json(text.encode("utf-8", "surrogatepass"), place, StreamError)
     if isinstance(value, dict) and not {"Time", "Event"} & value.keys():
         keys = [key for key in OBSERVATIONS if key in value]

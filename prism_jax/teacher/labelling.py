@@ -172,8 +172,7 @@ def with_steps(stream: Stream) -> Stream:
 async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config: LabellingConfig) -> LabelledStream:
     """Asks about all steps of a stream at once; the endpoint's limits decide how many are under way.
 
-    Raises:
-      ValueError: naming stream and step, if offers are to be proposed at a step whose candidates have outcomes.
+    Raises ValueError naming stream and step, if offers are to be proposed at a step whose candidates have outcomes.
     """
     stream = with_steps(stream)
     for index, step in enumerate(stream.steps):

@@ -121,7 +121,6 @@ def _steps(file: epath.Path) -> list[Any]:
 
 
 def _event(step: Any, place: str) -> tuple[str, str]:
-    """The time and the text of a step's event."""
     observation = step.get("observation") if isinstance(step, dict) else None
     if not isinstance(observation, dict):
         raise StreamError(

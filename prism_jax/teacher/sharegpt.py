@@ -150,10 +150,8 @@ def read_sharegpt(path: epath.PathLike) -> list[Stream]:
     The file has a JSON list of rows, or is named *.jsonl and has one row per line. One stream stands for all
     conversations that are pieces of it (`prism_jax.teacher.sharegpt`), sorted by id, which is a digest of its events.
     Each event with an answer is a step; the distinct offers of its answers are its candidates, with the answer as a
-    response where it is complete, and a step whose answers are all silent has the constant one.
-
-    Raises:
-      StreamError: naming file, row and turn, for a row with another layout or without any answer in the whole file.
+    response where it is complete, and a step whose answers are all silent has the constant one. Raises StreamError
+    naming file, row and turn, for a row with another layout or without any answer in the whole file.
     """
     path = epath.Path(path)
     conversations = []
