@@ -73,7 +73,7 @@ def parse_conversation(row: Any, place: str) -> Conversation:
         turn_place = f"{place}, turn {number}"
         role, text = _turn(turn, turn_place)
         if role == "system" and number:
-            raise StreamError(f"{turn_place}: found a system turn, expected one in the first turn_place only")
+            raise StreamError(f"{turn_place}: found a system turn, expected one in the first place only")
         if role == "user":
             events += _moments(text, turn_place)
         elif role == "assistant":
