@@ -67,7 +67,7 @@ def student(preset: str) -> Any:
 
 def recipe() -> Any:
     """The training settings of configs/qwen3_8b_a100.py, with a fixed number of steps."""
-    from prism_jax.runtime.config import from_config_dict
+    from prism_jax.runtime.dataclass_config import from_config_dict
     from prism_jax.training.config import RunConfig
 
     training = from_config_dict(RunConfig, runpy.run_path(str(RECIPE))["get_config"]()).training
@@ -224,20 +224,20 @@ SIDES: dict[str, Callable[..., dict[str, Any]]] = {
 def measure(arguments: list[str], *what: str) -> dict[str, Any]:
     """Measures in a separate process; after a failure, returns the last line of its error."""
     command = [sys.executable, __file__, *arguments, "--run", *what]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1][:150]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        return {"failed": (process.stderr.strip().splitlines() or ["no message"])[-1][:150]}
+    return json.loads(process.stdout.strip().splitlines()[-1])
 
 
-def line(name: str, tokens: int, found: dict[str, Any], share: str = "") -> str:
+def line(name: str, tokens: int, measurement: dict[str, Any], share: str = "") -> str:
     """One row of the table."""
-    if "failed" in found:
-        return f"{name:24s} failed: {found['failed']}"
-    peak = "-" if found["peak"] is None else f"{found['peak'] / 2**30:.1f} GiB"
-    speed = tokens / found["seconds"]
-    made = f"{found['device']}, {found['versions']}"
-    return f"{name:24s} {found['seconds']:9.3f} s {speed:10.0f} tokens/s {share:16s} {peak:>10s}  {made}"
+    if "failed" in measurement:
+        return f"{name:24s} failed: {measurement['failed']}"
+    peak = "-" if measurement["peak"] is None else f"{measurement['peak'] / 2**30:.1f} GiB"
+    speed = tokens / measurement["seconds"]
+    origin = f"{measurement['device']}, {measurement['versions']}"
+    return f"{name:24s} {measurement['seconds']:9.3f} s {speed:10.0f} tokens/s {share:16s} {peak:>10s}  {origin}"
 
 
 def longest_match(table: dict[str, float], device: str) -> float | None:
@@ -260,18 +260,18 @@ def main() -> None:
     needed = flops.flops(config, flops.Work(tokens, pairs, responses=tokens, labels=0))
     print(f"{args.preset}, {args.rows} rows of {args.length} tokens; {datetime.date.today()}")
     for side in ("ours", "theirs"):
-        found = measure(sys.argv[1:], "train", side)
-        best = flops.peak(found.get("device", ""))
-        share = f"MFU {needed / found['seconds'] / best:.1%}" if best else ""
-        print(line(f"training step, {side}", tokens, found, share), flush=True)
+        measurement = measure(sys.argv[1:], "train", side)
+        best = flops.peak(measurement.get("device", ""))
+        share = f"MFU {needed / measurement['seconds'] / best:.1%}" if best else ""
+        print(line(f"training step, {side}", tokens, measurement, share), flush=True)
     for batch in args.batches:
         read = None
         for side in ("ours", "theirs"):
-            found = measure(sys.argv[1:], "decode", side, str(batch))
-            read = found.get("bytes", read)
-            best = longest_match(BANDWIDTH, found.get("device", ""))
-            share = f"roofline {args.new * read / best / found['seconds']:.1%}" if best and read else ""
-            print(line(f"decode, batch {batch}, {side}", batch * args.new, found, share), flush=True)
+            measurement = measure(sys.argv[1:], "decode", side, str(batch))
+            read = measurement.get("bytes", read)
+            best = longest_match(BANDWIDTH, measurement.get("device", ""))
+            share = f"roofline {args.new * read / best / measurement['seconds']:.1%}" if best and read else ""
+            print(line(f"decode, batch {batch}, {side}", batch * args.new, measurement, share), flush=True)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ RATES = ("precision", "recall", "f1")
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Timing:
     """One timing; `times` is the size of the whole job relative to the part that was timed."""
 
     name: str
@@ -73,10 +73,10 @@ def signals(steps: int) -> dict[str, Any]:
     """Uniform fast signals, slow signals near them, and labels drawn from the fast signals."""
     rng = np.random.default_rng(0)
     need, accept = rng.random(steps, np.float32), rng.random(steps, np.float32)
-    near = [np.clip(p + rng.normal(0, 0.1, steps), 0, 1).astype(np.float32) for p in (need, accept)]
+    slow_signals = [np.clip(p + rng.normal(0, 0.1, steps), 0, 1).astype(np.float32) for p in (need, accept)]
     return {
         "fast": Pass(need, accept),
-        "slow": Pass(*near),
+        "slow": Pass(*slow_signals),
         "y": (rng.random(steps) < need) & (rng.random(steps) < accept),
     }
 
@@ -105,23 +105,23 @@ def evaluate_margin(data: dict[str, Any], margin: np.float32, slow_index: np.nda
     return np.cumsum([*spoken, slow], axis=1)[:, :-1]
 
 
-def benchmark_surface() -> Iterator[Row]:
+def benchmark_surface() -> Iterator[Timing]:
     """Counts and slow rate at 256 costs x 64 margins, and peak memory."""
     data = signals(STEPS)
 
     def ours() -> surface.Surface:
         return surface.control_surface(**data, cost_ratios=COSTS, margins=MARGINS)
 
-    yield Row("control_surface", median(ours))
+    yield Timing("control_surface", median(ours))
     need_slow, accept_slow = data["slow"]
     slow_index = np.searchsorted(COSTS, (1 - accept_slow) / np.maximum(accept_slow * need_slow, 1e-30))
     seconds = median_over(lambda m: evaluate_margin(data, MARGINS[m], slow_index), range(3, 63, 8))
-    yield Row("NumPy histogram of the identity", seconds, len(MARGINS), "8 margins timed; target 3x")
+    yield Timing("NumPy histogram of the identity", seconds, len(MARGINS), "8 margins timed; target 3x")
     cells = np.random.default_rng(1).integers(1, len(MARGINS) * len(COSTS), 48)
     seconds = median_over(
         lambda cell: evaluate_cell(data, MARGINS[cell // len(COSTS)], COSTS[cell % len(COSTS)]), cells
     )
-    yield Row("NumPy, cell by cell", seconds, len(MARGINS) * len(COSTS), "48 cells timed; target 100x")
+    yield Timing("NumPy, cell by cell", seconds, len(MARGINS) * len(COSTS), "48 cells timed; target 100x")
     command = [sys.executable, __file__, "--memory"]  # a fresh process: this one's heap includes what peers freed
     print("   ", subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
@@ -148,7 +148,7 @@ def resident(field: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field))
 
 
-def benchmark_ece() -> Iterator[Row]:
+def benchmark_ece() -> Iterator[Timing]:
     """Expected calibration error of 1e7 probabilities in 15 bins."""
     rng = np.random.default_rng(0)
     p = rng.random(10 * STEPS, np.float32)
@@ -162,16 +162,16 @@ def benchmark_ece() -> Iterator[Row]:
         return np.abs(stats.binned_statistic(p, p - y, "sum", bins=15, range=(0, 1)).statistic).sum() / len(p)
 
     ours = calibration.expected_calibration_error
-    yield Row("expected_calibration_error, NumPy inputs", median(lambda: ours(p, y)))
+    yield Timing("expected_calibration_error, NumPy inputs", median(lambda: ours(p, y)))
     p_jax, y_jax = jax.numpy.asarray(p), jax.numpy.asarray(y)
     jitted = jax.jit(ours)
-    yield Row("the same, jitted on JAX inputs", median(lambda: jitted(p_jax, y_jax).block_until_ready()))
-    yield Row("numpy.bincount", median(bincount), note="target: ahead of it")
-    yield Row("scipy.stats.binned_statistic", median(binned_statistic), note="target 5x")
+    yield Timing("the same, jitted on JAX inputs", median(lambda: jitted(p_jax, y_jax).block_until_ready()))
+    yield Timing("numpy.bincount", median(bincount), note="target: ahead of it")
+    yield Timing("scipy.stats.binned_statistic", median(binned_statistic), note="target 5x")
     np.testing.assert_allclose([float(ours(p, y)), binned_statistic()], bincount(), atol=1e-5)
 
 
-def benchmark_bootstrap() -> Iterator[Row]:
+def benchmark_bootstrap() -> Iterator[Timing]:
     """10,000 resamples of F1, precision and recall of 1e5 decisions."""
     steps = STEPS // 10
     data = signals(steps)
@@ -184,36 +184,40 @@ def benchmark_bootstrap() -> Iterator[Row]:
         tp, offers, positives = (np.count_nonzero(x) for x in (chosen & gold, chosen, gold))
         return [tp / offers, tp / positives, 2 * tp / (offers + positives)]
 
-    yield Row("rate_intervals", median(lambda: uncertainty.rate_intervals(decision, y, streams=None, names=RATES), 9))
+    yield Timing(
+        "rate_intervals", median(lambda: uncertainty.rate_intervals(decision, y, streams=None, names=RATES), 9)
+    )
     seconds = median_over(resample_rows, range(100))
-    yield Row("NumPy index resampling", seconds, 10_000, "100 resamples timed; target 300x")
+    yield Timing("NumPy index resampling", seconds, 10_000, "100 resamples timed; target 300x")
 
 
-def benchmark_isotonic() -> Iterator[Row]:
+def benchmark_isotonic() -> Iterator[Timing]:
     """Isotonic calibration."""
     p, y = signals(STEPS)["fast"].accept, signals(STEPS)["y"]
-    yield Row("fit_isotonic", median(lambda: calibration.fit_isotonic(p, y)))
+    yield Timing("fit_isotonic", median(lambda: calibration.fit_isotonic(p, y)))
     peer = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-    yield Row("scikit-learn IsotonicRegression.fit", median(lambda: peer.fit(p, y)), note="target 5x")
+    yield Timing("scikit-learn IsotonicRegression.fit", median(lambda: peer.fit(p, y)), note="target 5x")
 
 
-def benchmark_reading() -> Iterator[Row]:
+def benchmark_reading() -> Iterator[Timing]:
     """Fits and areas, compared with the time of reading their inputs once."""
     data = signals(STEPS)
     fast, y = data["fast"], data["y"]
     need, accept = fast
     streams = np.random.default_rng(0).integers(0, 5000, STEPS)
-    yield Row("reading p_need, p_accept and y once", median(lambda: (need.sum(), accept.sum(), np.count_nonzero(y)), 9))
-    yield Row("fit_temperature", median(lambda: calibration.fit_temperature(accept, y)))
-    yield Row("audbc_value", median(lambda: audbc.audbc_value(fast, y)))
-    yield Row("audbc, 1000 resamples of steps", median(lambda: audbc.audbc(fast, y, streams=None)))
-    yield Row("audbc, 1000 resamples of 5000 streams", median(lambda: audbc.audbc(fast, y, streams=streams)))
-    yield Row("expected_cost", median(lambda: audbc.expected_cost(fast, y, y)))
+    yield Timing(
+        "reading p_need, p_accept and y once", median(lambda: (need.sum(), accept.sum(), np.count_nonzero(y)), 9)
+    )
+    yield Timing("fit_temperature", median(lambda: calibration.fit_temperature(accept, y)))
+    yield Timing("audbc_value", median(lambda: audbc.audbc_value(fast, y)))
+    yield Timing("audbc, 1000 resamples of steps", median(lambda: audbc.audbc(fast, y, streams=None)))
+    yield Timing("audbc, 1000 resamples of 5000 streams", median(lambda: audbc.audbc(fast, y, streams=streams)))
+    yield Timing("expected_cost", median(lambda: audbc.expected_cost(fast, y, y)))
     decision = accept > 0.5
-    yield Row("confusion", median(lambda: metrics.confusion(decision, y), 9))
+    yield Timing("confusion", median(lambda: metrics.confusion(decision, y), 9))
 
 
-def benchmark_checks() -> Iterator[Row]:
+def benchmark_checks() -> Iterator[Timing]:
     """1,000 calls of the gate, with its checks, beside its formula."""
     rng = np.random.default_rng(0)
     fast = need, accept = Pass(*rng.random((2, 100)))
@@ -222,14 +226,14 @@ def benchmark_checks() -> Iterator[Row]:
     def calls(decide: Callable[[], object]) -> float:
         return median(lambda: [decide() for _ in range(1000)], 9)
 
-    yield Row(
+    yield Timing(
         "the formula, 100 steps", calls(lambda: ((1 - accept) * 1.0 <= accept * need * 2.0) & (accept * need > 0))
     )
-    yield Row("gate.decide, 100 steps", calls(lambda: gate.decide(need, accept, 1.0, 2.0)))
-    yield Row("gate.decide, one step", calls(lambda: gate.decide(0.5, 0.6, 1.0, 2.0)))
-    yield Row("gate.decide_with_slow", calls(lambda: gate.decide_with_slow(fast, fast, 1.0, 2.0, 0.1)))
+    yield Timing("gate.decide, 100 steps", calls(lambda: gate.decide(need, accept, 1.0, 2.0)))
+    yield Timing("gate.decide, one step", calls(lambda: gate.decide(0.5, 0.6, 1.0, 2.0)))
+    yield Timing("gate.decide_with_slow", calls(lambda: gate.decide_with_slow(fast, fast, 1.0, 2.0, 0.1)))
     by_value = functools.partial(thinking.decide_by_value, fast, fast, 1.0, 2.0, moves, 1e-4, 20.0)
-    yield Row("thinking.decide_by_value", calls(by_value))
+    yield Timing("thinking.decide_by_value", calls(by_value))
 
 
 BENCHMARKS = {

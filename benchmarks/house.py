@@ -75,16 +75,16 @@ def measure(root: pathlib.Path) -> dict[str, object]:
             lines[name] += lines_by_kind(text)
     sizes, users = [], collections.Counter()
     words = {path: collections.Counter(re.findall(r"\w+", text)) for path, text in package.items()}
-    lonely = 0
+    used_once = 0
     for path, text in package.items():
         tree = ast.parse(text)
         sizes += [statements(node) for node in ast.walk(tree) if isinstance(node, Function)]
         for node in tree.body:
             if isinstance(node, Function | ast.ClassDef) and node.name != "main":
-                others = sum(node.name in found for other, found in words.items() if other != path)
+                uses_elsewhere = sum(node.name in counts for other_path, counts in words.items() if other_path != path)
                 users["definitions"] += 1
-                lonely += others == 1 and words[path][node.name] == 1
-                users["unused"] += others == 0 and words[path][node.name] == 1
+                used_once += uses_elsewhere == 1 and words[path][node.name] == 1
+                users["unused"] += uses_elsewhere == 0 and words[path][node.name] == 1
     total, readme = sum(lines["package"].values()), (root / "README.md").read_text(encoding="utf-8")
     rooms = [path for path in (root / "prism_jax").iterdir() if path.is_dir() and (path / "__init__.py").exists()]
     mains = [path for path, text in package.items() if '__name__ == "__main__"' in text]
@@ -103,7 +103,7 @@ def measure(root: pathlib.Path) -> dict[str, object]:
         "lines of the README": len(readme.splitlines()),
         "pages of docs": len(list((root / "docs").glob("*.md"))),
         "definitions": users["definitions"],
-        "definitions that one other module uses": lonely,
+        "definitions that one other module uses": used_once,
         "definitions that no module uses": users["unused"],
         "median of statements per function": statistics.median(sizes),
         "mean of statements per function": round(statistics.mean(sizes), 2),
@@ -112,10 +112,10 @@ def measure(root: pathlib.Path) -> dict[str, object]:
 
 def main() -> None:
     """Prints the measures of the checkouts named on the command line."""
-    here = pathlib.Path(__file__).parents[1]
-    found = [measure(pathlib.Path(name)) for name in sys.argv[1:] or [here]]
-    for name in found[0]:
-        print(f"{name:44s}" + "".join(f"{column[name]:>12}" for column in found))
+    checkout = pathlib.Path(__file__).parents[1]
+    columns = [measure(pathlib.Path(name)) for name in sys.argv[1:] or [checkout]]
+    for name in columns[0]:
+        print(f"{name:44s}" + "".join(f"{column[name]:>12}" for column in columns))
 
 
 if __name__ == "__main__":

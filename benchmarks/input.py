@@ -57,11 +57,11 @@ class Trainer:
         self.step = make_step(slots, config, LossConfig(response=0.0), OperatingPoint(), make_mesh())
         self.state = init_state(model, config, make_mesh(), jax.random.key(0))
         self.iterator = batches(split, batch, 0)
-        seen: set[tuple[int, ...]] = set()
-        while len(seen) < len(split.buckets):  # compiles every shape
+        shapes_compiled: set[tuple[int, ...]] = set()
+        while len(shapes_compiled) < len(split.buckets):  # compiles every shape
             data = next(self.iterator)
-            if data.tokens.shape + data.trunk.shape not in seen:
-                seen.add(data.tokens.shape + data.trunk.shape)
+            if data.tokens.shape + data.trunk.shape not in shapes_compiled:
+                shapes_compiled.add(data.tokens.shape + data.trunk.shape)
                 self.state, _ = jax.block_until_ready(self.step(self.state, data))
 
     def __call__(self) -> float:

@@ -94,17 +94,17 @@ def running_log_odds(y: np.ndarray, person: np.ndarray, base: float) -> np.ndarr
 
 def compare(log: AcceptanceLog) -> None:
     """Prints both sides' AUROC and Brier score on the same folds of people."""
-    found = study(dataclasses.replace(log, score=None))
-    y, person = found.accepted, found.person
-    x, fold, p = columns_of(log, found.row), folds_of_people(person, FOLDS, 0), np.empty(len(y))
-    for number in range(found.folds):
-        train, held = fold != number, fold == number
+    result = study(dataclasses.replace(log, score=None))
+    y, person = result.accepted, result.person
+    x, fold, p = columns_of(log, result.row), folds_of_people(person, FOLDS, 0), np.empty(len(y))
+    for number in range(result.folds):
+        train, held_out = fold != number, fold == number
         features = np.column_stack([x, running_log_odds(y, person, y[train].mean())])
         model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000)).fit(features[train], y[train])
-        p[held] = model.predict_proba(features[held])[:, 1]
+        p[held_out] = model.predict_proba(features[held_out])[:, 1]
     print(f"{len(y):,} answers of {len(np.unique(person)):,} people")
     best = "context+person" if log.context else "person"
-    for name, q in (("scikit-learn, with the running rate", p), (f"ours, {best}", found.predictions[best])):
+    for name, q in (("scikit-learn, with the running rate", p), (f"ours, {best}", result.predictions[best])):
         print(f"{name:38} AUROC {roc_auc_score(y, q):.3f}   Brier {brier_score_loss(y, q):.3f}")
 
 
@@ -126,11 +126,17 @@ def main() -> None:
     parser.add_argument("what", nargs="?", default="1000000", help="a number of answers, or a log")
     parser.add_argument("--columns", default="person=person,time=time,accepted=accepted")
     parser.add_argument("--context", default="")
-    given = parser.parse_args()
-    if given.what.isdigit():
-        speed(int(given.what))
+    arguments = parser.parse_args()
+    if arguments.what.isdigit():
+        speed(int(arguments.what))
     else:
-        compare(read_log(given.what, parse_columns(given.columns), [name for name in given.context.split(",") if name]))
+        compare(
+            read_log(
+                arguments.what,
+                parse_columns(arguments.columns),
+                [name for name in arguments.context.split(",") if name],
+            )
+        )
 
 
 if __name__ == "__main__":

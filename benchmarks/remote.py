@@ -27,9 +27,9 @@ import openai
 import pydantic
 
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
+from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for, schema_of
 
@@ -58,7 +58,7 @@ def ask_ours(url: str, count: int, concurrency: int) -> None:
 def verdicts(url: str, cache: str, count: int, concurrency: int) -> Iterator[Verdict]:
     """Asks for the verdicts of `count` rows."""
     endpoint = EndpointConfig("m", url, concurrency=concurrency, input_price=1.0, output_price=2.0, max_tokens=100)
-    with opened(RemoteConfig(cache, budget=1000.0), {"judge": endpoint}) as clients:
+    with open_clients(RemoteConfig(cache, budget=1000.0), {"judge": endpoint}) as clients:
 
         async def work(index: int) -> Verdict:
             messages = [Message("system", SYSTEM), Message("user", question(index))]
@@ -66,7 +66,7 @@ def verdicts(url: str, cache: str, count: int, concurrency: int) -> Iterator[Ver
             assert reply.value is not None, reply.problem
             return reply.value
 
-        yield from jobs.run(range(count), work, at_once=concurrency, tally=clients.tally)
+        yield from jobs.work_through(range(count), work, at_once=concurrency, tally=clients.tally)
 
 
 def ask_theirs(url: str, count: int, concurrency: int) -> None:
@@ -77,7 +77,7 @@ def ask_theirs(url: str, count: int, concurrency: int) -> None:
         turns = asyncio.Semaphore(concurrency)
         async with openai.AsyncOpenAI(api_key="none", base_url=url, max_retries=0) as sdk:
 
-            async def one(index: int) -> None:
+            async def ask(index: int) -> None:
                 async with turns:
                     completion = await sdk.chat.completions.create(
                         model="m",
@@ -91,7 +91,7 @@ def ask_theirs(url: str, count: int, concurrency: int) -> None:
                     )
                 assert completion.choices[0].message.content
 
-            await asyncio.gather(*(one(index) for index in range(count)))
+            await asyncio.gather(*(ask(index) for index in range(count)))
 
     asyncio.run(ask_all())
 
@@ -110,7 +110,9 @@ def compare(url: str, count: int, concurrency: int, turns: int) -> None:
     print(f"{turns} turns of {count} requests at concurrency {concurrency}; milliseconds per request")
     for clock in clocks:
         ours, theirs = took["ours", clock][1:], took["theirs", clock][1:]
-        low, middle, high = statistics.quantiles([one / other for one, other in zip(ours, theirs, strict=True)], n=4)
+        low, middle, high = statistics.quantiles(
+            [our_time / their_time for our_time, their_time in zip(ours, theirs, strict=True)], n=4
+        )
         sides_of = f"ours {statistics.median(ours):.2f}, SDK alone {statistics.median(theirs):.2f}"
         print(f"{clock:>10}: {sides_of}, ratio {middle:.2f} ({low:.2f} to {high:.2f})")
 

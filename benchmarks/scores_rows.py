@@ -66,10 +66,10 @@ def _table(rng: np.random.Generator, row: np.ndarray) -> pa.Table:
 def measured(name: str, rows: int, command: list[str]) -> None:
     """Runs a command and prints its seconds, and the largest peak of memory among the commands so far."""
     started = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     seconds = time.perf_counter() - started
-    if done.returncode:
-        sys.exit(f"{name} failed: {done.stderr[-2000:]}")
+    if process.returncode:
+        sys.exit(f"{name} failed: {process.stderr[-2000:]}")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
     print(f"{name:>12}: {seconds:7.1f} s, {peak:8.0f} MiB at most, {peak * 2**20 / rows:6.0f} B per row", flush=True)
 

@@ -24,7 +24,7 @@ from ml_collections import config_flags
 from prism_jax.prompting.packing import Packed
 from prism_jax.runs.machine import compile_elsewhere, launch_settings
 from prism_jax.runtime import command
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.student import StudentConfig
 from prism_jax.student.attention import attend, tree_mask
 from prism_jax.student.dispatch import attention_path, platform

@@ -36,7 +36,7 @@ WRITTEN = 140  # tokens per written answer, the median of public traces
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Comparison:
     """One comparison: seconds per turn, ours and theirs."""
 
     name: str
@@ -73,15 +73,15 @@ class Sides:
         self.both(method, *arguments)
         return [self.both(method, *arguments) for _ in range(turns)]
 
-    def train(self, name: str, target: str) -> Row:
+    def train(self, name: str, target: str) -> Comparison:
         """Compares training steps that both sides have prepared."""
         ours, theirs = zip(*self.alternate(self.turns, "step"), strict=True)
         apart = max(abs(a - b) for (_, a), (_, b) in zip(ours, theirs, strict=True))
         note = f"losses {ours[0][1]:.3f} to {ours[-1][1]:.3f}, {apart:.0e} apart"
-        return Row(name, [seconds for seconds, _ in ours], [seconds for seconds, _ in theirs], target, note)
+        return Comparison(name, [seconds for seconds, _ in ours], [seconds for seconds, _ in theirs], target, note)
 
 
-def benchmark_train(sides: Sides) -> Iterator[Row]:
+def benchmark_train(sides: Sides) -> Iterator[Comparison]:
     """One step of next-token training on 4 rows of 256 tokens."""
     rows = random_tokens(sides.vocabulary, 0, 4, 257)
     sides.both("prepare_next_token", rows)
@@ -89,7 +89,7 @@ def benchmark_train(sides: Sides) -> Iterator[Row]:
     yield dataclasses.replace(row, note=f"ours {4 * 256 / statistics.median(row.ours):.0f} tokens/s; {row.note}")
 
 
-def benchmark_packed(sides: Sides) -> Iterator[Row]:
+def benchmark_packed(sides: Sides) -> Iterator[Comparison]:
     """One step on a packed stream of labelled decisions, against theirs on some of its rows; then both row by row."""
     count, trunk, branches = sides.ours("prepare_packed")
     rows = sides.theirs("prepare_rows")
@@ -104,27 +104,27 @@ def benchmark_packed(sides: Sides) -> Iterator[Row]:
     yield sides.train("the same 8 rows, row by row, ours too", ">= 0.8")
 
 
-def benchmark_decode(sides: Sides) -> Iterator[Row]:
+def benchmark_decode(sides: Sides) -> Iterator[Comparison]:
     """Prefill of 256 tokens and decoding of 32, greedily, at batch 1 and 8."""
     new = 32
     for batch in (1, 8):
         tokens = random_tokens(sides.vocabulary, 2, batch, 256)
         ours, theirs = zip(*sides.alternate(2 * sides.turns, "prefill", tokens, new), strict=True)
-        yield Row(f"prefill, batch {batch}", list(ours), list(theirs), ">= 1")
+        yield Comparison(f"prefill, batch {batch}", list(ours), list(theirs), ">= 1")
         ours, theirs = zip(*sides.alternate(sides.turns, "decode", tokens, new), strict=True)
         same = "same tokens" if ours[0][1] == theirs[0][1] else "DIFFERENT tokens"
         seconds = ([seconds for seconds, _ in side] for side in (ours, theirs))
-        yield Row(f"decode {new} tokens, batch {batch}", *seconds, ">= 1", same)
+        yield Comparison(f"decode {new} tokens, batch {batch}", *seconds, ">= 1", same)
 
 
-def benchmark_product(sides: Sides) -> Iterator[Row]:
+def benchmark_product(sides: Sides) -> Iterator[Comparison]:
     """The matrix product of a feed-forward layer alone, which bounds the speed of a prefill."""
     for rows in (256, 2048):
         ours, theirs = zip(*sides.alternate(4 * sides.turns, "product", rows), strict=True)
-        yield Row(f"bare product of {rows} rows", list(ours), list(theirs), "")
+        yield Comparison(f"bare product of {rows} rows", list(ours), list(theirs), "")
 
 
-def benchmark_stream(sides: Sides) -> Iterator[Row]:
+def benchmark_stream(sides: Sides) -> Iterator[Comparison]:
     """One decision after each of 50 events, against reading the same slots and against writing a JSON answer."""
     sides.both("open")
     ours, read, at_write, write, worst = [], [], [], [], 0.0
@@ -137,13 +137,13 @@ def benchmark_stream(sides: Sides) -> Iterator[Row]:
         seconds, theirs = sides.theirs("decide", number)
         read.append(seconds)
         worst = max(worst, np.abs(logits - theirs).max())
-    yield Row("a decision on the stream: they read slots", ours, read, ">= 1", f"logits {worst:.0e} apart")
+    yield Comparison("a decision on the stream: they read slots", ours, read, ">= 1", f"logits {worst:.0e} apart")
     half = len(ours) // 2
-    yield Row("  its last 25 events", ours[half:], read[half:], ">= 1")
-    yield Row(f"  they write {WRITTEN} tokens", at_write, write, ">= 20")
+    yield Comparison("  its last 25 events", ours[half:], read[half:], ">= 1")
+    yield Comparison(f"  they write {WRITTEN} tokens", at_write, write, ">= 20")
 
 
-def benchmark_live(sides: Sides) -> Iterator[Row]:
+def benchmark_live(sides: Sides) -> Iterator[Comparison]:
     """One decision on each of many live streams: ours in batches, theirs one stream after the other."""
     for streams in LIVE:
         sides.both("open_many", streams)
@@ -152,7 +152,7 @@ def benchmark_live(sides: Sides) -> Iterator[Row]:
         ours, theirs = ([seconds / streams for seconds, _ in side] for side in zip(*turns, strict=True))
         worst = max(np.abs(a - b).max() for (_, a), (_, b) in turns)
         rate = f"ours {1 / statistics.median(ours):.1f} decisions/s, logits {worst:.0e} apart"
-        yield Row(f"a decision, {streams} live streams", ours, theirs, "", rate)
+        yield Comparison(f"a decision, {streams} live streams", ours, theirs, "", rate)
 
 
 BENCHMARKS = {
@@ -178,7 +178,7 @@ def parse() -> argparse.Namespace:
     return args
 
 
-def measure(names: Sequence[str], folder: str, threads: int, turns: int) -> Iterator[Row]:
+def measure(names: Sequence[str], folder: str, threads: int, turns: int) -> Iterator[Comparison]:
     """Runs some benchmarks on the weights in a folder and yields their rows."""
     vocabulary = read_config(folder, "float32").vocab_size
     for name in names:

@@ -9,7 +9,7 @@ reaches 0.092, and always offering 0.376 (docs/distillation.md).
 """
 
 from prism_jax.experiments.students import DISTILLED
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 
 
 def get_config():

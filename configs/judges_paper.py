@@ -16,8 +16,8 @@ Result: labelled streams; the paper reports 89.1 % agreement with people, kappa 
 """
 
 from prism_jax.judges.judging import JudgesConfig
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
+from prism_jax.runtime.dataclass_config import to_config_dict
 
 
 def get_config(gateway: str = "https://openrouter.ai/api/v1"):

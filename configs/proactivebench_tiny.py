@@ -12,7 +12,7 @@ Result: it shows that the whole pipeline runs on real data, and no more. From ra
 nothing from a few hundred judgements, and its calibrated gate stays close to the better constant policy.
 """
 
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import DataConfig, local_proactivebench
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig

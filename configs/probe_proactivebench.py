@@ -17,7 +17,7 @@ on two calibration streams make both worse. docs/probe.md has the results over a
 """
 
 from prism_jax.probe.probe_config import ProbeConfig
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import DataConfig, local_proactivebench
 
 

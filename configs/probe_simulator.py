@@ -9,7 +9,7 @@ where the tiny student of configs/quickstart.py closes over 80 %. It shows that 
 """
 
 from prism_jax.probe.probe_config import ProbeConfig
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import DataConfig
 
 

@@ -7,7 +7,7 @@ Result: on test streams the calibrated dynamic gate closes over 80 % of the expe
 constant policy and the Bayes oracle, and both calibrated signals are on average within 0.06 of the true probabilities.
 """
 
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
 from prism_jax.training.config import RunConfig, TrainingConfig

@@ -13,7 +13,7 @@ Result: not yet known. Compiled for an A100 of which it may use 22 GiB, it needs
 product; with `--config.student.remat=full`, 10.5 GiB. XLA has no description of a GPU of 24 GB to compile for.
 """
 
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.student.presets import qwen3_0_6b
 from prism_jax.training.paper import paper_run
 

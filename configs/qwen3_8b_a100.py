@@ -34,7 +34,7 @@ Result: not yet known. Compiled for an A100, it needs 66.6 GiB of the 75.3 that 
 (docs/training.md).
 """
 
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.student.presets import qwen3_8b
 from prism_jax.training.paper import paper_run
 

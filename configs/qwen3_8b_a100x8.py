@@ -16,7 +16,7 @@ Time: not yet run on A100s. As compiled for them, at least 8.3 minutes for the 6
 Result: not yet known. Compiled for 8 A100s, it needs 27.6 GiB per GPU (docs/training.md).
 """
 
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.student.presets import qwen3_8b
 from prism_jax.training.config import MeshConfig
 from prism_jax.training.paper import paper_run

@@ -10,8 +10,8 @@ Result: labels that are right on 97 % of the questions, by the majority of three
 """
 
 from prism_jax.judges.judging import JudgesConfig
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
+from prism_jax.runtime.dataclass_config import to_config_dict
 
 
 def get_config(url: str = "http://127.0.0.1:8000/v1"):

@@ -8,8 +8,8 @@ Time: about 15 seconds for the 8,000 steps of 1,000 streams, on two CPU cores.
 Result: every step has the teacher's probabilities, fields and, where it would offer help, a response.
 """
 
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.teacher.labelling import TeacherConfig
 
 

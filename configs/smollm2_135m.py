@@ -9,7 +9,7 @@ Time: not measured as a whole; `configs/smollm2_proactivebench.py` gives times f
 Result: not measured; the config is a starting point for your own data (`--config.data.name=jsonl`).
 """
 
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student.presets import smollm2_135m
 from prism_jax.training.config import RunConfig, TrainingConfig

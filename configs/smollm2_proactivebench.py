@@ -19,7 +19,7 @@ middle (`python -m prism_jax.experiments nested_student`), it does not beat the 
 on it (docs/proactivebench.md).
 """
 
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import DataConfig, local_proactivebench
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig

@@ -9,8 +9,8 @@ Result: every step has the teacher's probabilities, the fields of the slow pass 
 help, a response. `--dry_run` states the cost; `--config.remote.budget` (US dollars) is never exceeded.
 """
 
-from prism_jax.remote.config import EndpointConfig
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.remote.endpoints import EndpointConfig
+from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.teacher.labelling import TeacherConfig
 
 

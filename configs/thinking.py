@@ -10,7 +10,7 @@ it closes more than 95 %. Part of the difference is the short training: with ano
 """
 
 from prism_jax.experiments.students import THINKING
-from prism_jax.runtime.config import to_config_dict
+from prism_jax.runtime.dataclass_config import to_config_dict
 
 
 def get_config():

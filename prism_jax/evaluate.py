@@ -134,7 +134,7 @@ def main() -> int | None:
             raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
     # What follows loads a language model and all that it needs.
     from prism_jax.runs import pipeline
-    from prism_jax.runtime.config import from_config_dict
+    from prism_jax.runtime.dataclass_config import from_config_dict
     from prism_jax.training.config import RunConfig
     from prism_jax.training.old_names import RENAMED
     from prism_jax.training.workdir import Workdir

@@ -19,7 +19,7 @@ from prism_jax.runs.machine import check_device_count, check_machine, show_plan
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime import command, distributed
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.training.compiled.cards import CARDS
 from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError

@@ -26,7 +26,7 @@ from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runs.export import RULE, export_run
 from prism_jax.runs.pipeline import train_and_evaluate
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import write_digests
 from prism_jax.scoring.fast import score_streams
 from prism_jax.streams import Candidate, Event, Step, Stream

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from prism_jax.runs.pipeline import train_run
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
 from prism_jax.training.config import MeshConfig, RunConfig

@@ -11,7 +11,7 @@ from etils import epath
 
 from prism_jax.runs.export import export_run
 from prism_jax.runs.pipeline import evaluate_untrained, evaluate_workdir, train_and_evaluate
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.scores import read_scores
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.workdir import Workdir

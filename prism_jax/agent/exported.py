@@ -18,7 +18,7 @@ from prism_jax.decision import thinking
 from prism_jax.decision.calibration import Map, map_from_dict
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import NEED_TARGETS, check_prism_json
-from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import EXPORT as SOURCE
 from prism_jax.runtime.files import read_object
 

@@ -10,7 +10,7 @@ from absl import logging
 
 from prism_jax.agent.exported import Exported, ExportedError, check_slots
 from prism_jax.agent.reader import Reader
-from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import check_folder
 from prism_jax.runtime.distributed import keep_programs
 

@@ -37,7 +37,7 @@ def streams_from_records(records: str, out: str) -> str:
         streams = list(_streams(log, records))
     except ScoresError as error:
         place = f"{records}, line {error.row + 1}" if error.row is not None else records
-        raise ScoresError(error.found, error.column, place=place) from None
+        raise ScoresError(error.problem, error.column, place=place) from None
     if not streams:
         raise RecordsError(f"{records}: found no decision, expected some")
     write_streams(out, streams)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from prism_jax.agent.exported import MARGINAL, Thinking, need_target_from, thinking_from
 from prism_jax.decision.operating_point import OperatingPoint, SlowTrigger
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 
 MOST_BUDGET = 1000
 """Largest number of a budget: so many times of each stream are kept."""

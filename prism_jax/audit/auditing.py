@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from prism_jax.audit.between import check_nesting, check_pool, check_settings, repeats
+from prism_jax.audit.comparisons import check_nesting, check_pool, check_settings, repeats
 from prism_jax.audit.counts import Fit, check_ways, fit_row
 from prism_jax.audit.findings import Finding
 from prism_jax.audit.identities import check_row
@@ -29,22 +29,22 @@ def audit(sheets: Sequence[Sheet], steps: Sequence[int] = (), same_labels: bool 
     Any of `steps`, numbers of decisions, may fit a row without its own. `same_labels` says that the rows of each table
     were scored on the same steps with the same labels. Rows of the same setting are compared between tables.
     """
-    between = check_settings(sheets)
+    between_tables = check_settings(sheets)
     results = []
     for sheet in sheets:
         fits: list[Fit] = []
         findings: list[Finding] = []
         for row in sheet.rows:
             findings += check_row(sheet.name, row)
-            fit, further = fit_row(sheet.name, row, steps)
+            fit, row_findings = fit_row(sheet.name, row, steps)
             fits += [fit] if fit else []
-            findings += further
+            findings += row_findings
         findings += check_ways(sheet.name, fits)
         findings += check_pool(sheet, fits)
         findings += check_paired(sheet, max(steps, default=None))
         findings += check_labels(sheet, same_labels)
         findings += check_nesting(sheet)
-        findings += [finding for finding in between if finding.table == sheet.name]
+        findings += [finding for finding in between_tables if finding.table == sheet.name]
         findings += repeats(sheet)
         results.append(Audit(sheet, tuple(fits), tuple(findings)))
     return results

@@ -52,13 +52,8 @@ def parse(text: str, decimals: int | None = None) -> tuple[Printed, bool] | None
     r"""Reads one cell, such as "78.81%", "0.7881", "+3.1", "1,800" or "<0.001"; None for a cell without a number.
 
     Asterisks and a backslash before the percent sign are ignored; "ms" and "s" after a number are its unit. `decimals`
-    is the number of decimals that the number was computed to, where its text may have lost final zeros.
-
-    Returns:
-      The number, not yet divided by 100, and whether it had a percent sign.
-
-    Raises:
-      ValueError: for anything else; the message says what was found and what was expected.
+    is the number of decimals that the number was computed to, where its text may have lost final zeros. Returns the
+    number, not yet divided by 100, and whether it had a percent sign; raises ValueError for anything else.
     """
     plain = text.replace("*", "").replace("\\%", "%").replace("−", "-").strip()
     if plain.lower() in BLANK or text.strip().lower() in BLANK:

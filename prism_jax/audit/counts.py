@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 
 from prism_jax.audit.cells import Printed, Reading
-from prism_jax.audit.feasible import Solutions, coefficients_of, solve
-from prism_jax.audit.findings import Finding, between
+from prism_jax.audit.confusions import Solutions, coefficients_of, solve
+from prism_jax.audit.findings import Finding, percent_range
 from prism_jax.audit.quantities import COEFFICIENTS, COUNTS, RATIOS
 from prism_jax.audit.reading import PrintedRow
 
@@ -37,20 +37,20 @@ def fit_row(table: str, row: PrintedRow, steps: Sequence[int]) -> tuple[Fit | No
     Numbers of decisions are tried in order; a row's own N is used instead of `steps`.
     """
     cells = {name: row.cells[name] for name in CHECKED if name in row.cells}
-    tried = [row.steps] if row.steps else list(dict.fromkeys(steps))
-    if not tried or not cells:
+    decision_counts = [row.steps] if row.steps else list(dict.fromkeys(steps))
+    if not decision_counts or not cells:
         return None, []
-    by_way = {(n, reading): solve(cells, n, reading) for n in tried for reading in READINGS}
+    by_way = {(n, reading): solve(cells, n, reading) for n in decision_counts for reading in READINGS}
     ways = tuple(way for way, solutions in by_way.items() if solutions.number)
     if ways:
         return Fit(row.name, ways, bool(row.steps), by_way[ways[0]], _box([by_way[way] for way in ways])), []
-    check = f"counts exist at {_or(tried)}"
-    for n in tried:
+    check = f"counts exist at {_or(decision_counts)}"
+    for n in decision_counts:
         loose = solve(cells, n, "loose")
         if loose.number:
             words = f"none with all digits rounded or all truncated; with a last digit off by one: {_counts(loose)}"
             return Fit(row.name, (), bool(row.steps), loose), [Finding(table, row.name, check, "last digit", words)]
-    words = f"none; {_culprits(cells, tried)}"
+    words = f"none; {_culprits(cells, decision_counts)}"
     return Fit(row.name, (), bool(row.steps), Solutions(0)), [Finding(table, row.name, check, "averages only", words)]
 
 
@@ -59,8 +59,8 @@ def check_ways(table: str, fits: Sequence[Fit]) -> list[Finding]:
     fits = [fit for fit in fits if fit.ways]
     if not fits:
         return []
-    tried = {n for fit in fits if not fit.own_steps for n, _ in fit.ways} or {0}
-    if any(all(_allows(fit, n, reading) for fit in fits) for n in tried for reading in READINGS):
+    decision_counts = {n for fit in fits if not fit.own_steps for n, _ in fit.ways} or {0}
+    if any(all(_allows(fit, n, reading) for fit in fits) for n in decision_counts for reading in READINGS):
         return []
     one_reading = set.intersection(*({reading for _, reading in fit.ways} for fit in fits))
     groups: dict[str, list[str]] = {}
@@ -86,20 +86,20 @@ def _allows(fit: Fit, steps: int, reading: Reading) -> bool:
     return any(way == reading and (fit.own_steps or n == steps) for n, way in fit.ways)
 
 
-def _or(tried: Sequence[int]) -> str:
-    return " or ".join(f"N = {n}" for n in tried)
+def _or(decision_counts: Sequence[int]) -> str:
+    return " or ".join(f"N = {n}" for n in decision_counts)
 
 
-def _culprits(cells: dict[str, Printed], tried: Sequence[int]) -> str:
+def _culprits(cells: dict[str, Printed], decision_counts: Sequence[int]) -> str:
     """For which single number the others fit, and what it would be then."""
     phrases = []
     for name in cells:
         remaining = {key: cell for key, cell in cells.items() if key != name}
-        for n in tried:
+        for n in decision_counts:
             for reading in READINGS:
                 solved = solve(remaining, n, reading)
                 if solved.number and len(remaining) > 1:
-                    at = f" at N = {n}" if len(tried) > 1 else ""
+                    at = f" at N = {n}" if len(decision_counts) > 1 else ""
                     phrases.append(
                         f"without {name} {cells[name].text} there are{at}: {_counts(solved)}{_then(name, solved)}"
                     )
@@ -118,17 +118,21 @@ def in_words(low: Sequence[int], high: Sequence[int]) -> str:
     )
 
 
-def _counts(found: Solutions) -> str:
-    counts = in_words(found.lowest, found.highest)
-    return counts if found.number == 1 else f"{'' if found.complete else 'at least '}{found.number} fit, {counts}"
+def _counts(solutions: Solutions) -> str:
+    counts = in_words(solutions.lowest, solutions.highest)
+    return (
+        counts
+        if solutions.number == 1
+        else f"{'' if solutions.complete else 'at least '}{solutions.number} fit, {counts}"
+    )
 
 
-def _then(name: str, found: Solutions) -> str:
+def _then(name: str, solutions: Solutions) -> str:
     """What the number would be, where the counts are unique."""
-    if found.number != 1:
+    if solutions.number != 1:
         return ""
     if name in RATIOS:
-        part, whole = (sum(a * c for a, c in zip(side, found.lowest, strict=True)) for side in RATIOS[name])
-        return f" ({name} {between(Fraction(part, whole), Fraction(part, whole))} %)" if whole else ""
-    value = coefficients_of(np.array(found.lowest)[:, None]).get(name)
+        part, whole = (sum(a * c for a, c in zip(side, solutions.lowest, strict=True)) for side in RATIOS[name])
+        return f" ({name} {percent_range(Fraction(part, whole), Fraction(part, whole))} %)" if whole else ""
+    value = coefficients_of(np.array(solutions.lowest)[:, None]).get(name)
     return "" if value is None else f" ({name} {value[0]:.3f})"

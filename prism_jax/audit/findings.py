@@ -31,7 +31,7 @@ def percent(value: Fraction | float, decimals: int = 2) -> str:
     return f"{100 * float(value):.{decimals}f}"
 
 
-def between(low: Fraction | float, high: Fraction | float, decimals: int = 2) -> str:
+def percent_range(low: Fraction | float, high: Fraction | float, decimals: int = 2) -> str:
     """A range of shares in percent, as one number where both ends print alike."""
     first, last = percent(low, decimals), percent(high, decimals)
     return first if first == last else f"{first} to {last}"

@@ -93,7 +93,7 @@ def _precision(cells: dict[str, Printed]) -> Printed | None:
     return dataclasses.replace(alarm, text=f"100 − {percent(alarm.value)}", value=1 - alarm.value, mirrored=True)
 
 
-def _complement(a: Printed, b: Printed, one: str, other: str) -> Iterator[_Identity]:
+def _complement(a: Printed, b: Printed, name: str, complement_name: str) -> Iterator[_Identity]:
     """Two rates that sum to 1; in an average to less, where a part without a denominator counts as 0 in both."""
 
     def holds(reading: Reading) -> bool:
@@ -104,7 +104,7 @@ def _complement(a: Printed, b: Printed, one: str, other: str) -> Iterator[_Ident
         return
     total = f"{percent(a.value)} + {percent(b.value)} = {percent(a.value + b.value)}, not 100"
     below = a.value + b.value < 1
-    yield _Identity(f"{_short(one)} + {_short(other)} = 100 %", holds, total, lambda reading: below)
+    yield _Identity(f"{_short(name)} + {_short(complement_name)} = 100 %", holds, total, lambda reading: below)
 
 
 def _f1(printed: Printed, precision: Printed, recall: Printed) -> _Identity:
@@ -126,17 +126,17 @@ def _f1(printed: Printed, precision: Printed, recall: Printed) -> _Identity:
     return _Identity(check, lambda reading: _meet(values(reading), printed.interval(reading)), words, averaged)
 
 
-def _largest_f1(printed: Printed, known: Printed, letter: str) -> _Identity:
+def _largest_f1(printed: Printed, rate: Printed, letter: str) -> _Identity:
     """F1 for the other rate at 1 is the largest that the known rate allows; concave, so averages keep to it too."""
 
     def holds(reading: Reading) -> bool:
-        most = _harmonic(min(known.interval(reading)[1], Fraction(1)), Fraction(1))
+        most = _harmonic(min(rate.interval(reading)[1], Fraction(1)), Fraction(1))
         return printed.interval(reading)[0] <= most
 
-    value, other_letter = percent(known.value), "R" if letter == "P" else "P"
-    most = percent(_harmonic(known.value, Fraction(1)))
+    value, other_letter = percent(rate.value), "R" if letter == "P" else "P"
+    most = percent(_harmonic(rate.value, Fraction(1)))
     words = (
-        f"{letter} = {known.text.rstrip('%')} allows at most 2 × {value} / (100 + {value}) = {most} "
+        f"{letter} = {rate.text.rstrip('%')} allows at most 2 × {value} / (100 + {value}) = {most} "
         f"(at {other_letter} = 100), printed {percent(printed.value)}"
     )
     return _Identity(f"F1 ≤ 2{letter} / (1 + {letter})", holds, words)
@@ -189,5 +189,5 @@ def _harmonic(p: Fraction, r: Fraction) -> Fraction:
     return 2 * p * r / (p + r) if p + r else Fraction(0)
 
 
-def _meet(one: Interval, other: Interval) -> bool:
-    return max(one[0], other[0]) <= min(one[1], other[1])
+def _meet(first: Interval, second: Interval) -> bool:
+    return max(first[0], second[0]) <= min(first[1], second[1])

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.optimize
 
 from prism_jax.audit.cells import Printed
-from prism_jax.audit.findings import Finding, between, percent
+from prism_jax.audit.findings import Finding, percent, percent_range
 from prism_jax.audit.quantities import RATIOS
 from prism_jax.audit.reading import PrintedRow, Sheet
 
@@ -58,7 +58,7 @@ def _check_flips(table: str, base: PrintedRow, row: PrintedRow) -> list[Finding]
         1: f"at a lower threshold it speaks wherever {base.name} does, so flips are added offers only,",
         -1: f"at a higher threshold it is silent wherever {base.name} is, so flips are dropped offers only,",
     }[nested]
-    words = f"{why} {between(*bounds)} %, printed {percent(row.cells['flip rate'].value)} %"
+    words = f"{why} {percent_range(*bounds)} %, printed {percent(row.cells['flip rate'].value)} %"
     return [Finding(table, row.name, "bounds of the flip rate", "averages only", words)]
 
 
@@ -94,13 +94,13 @@ def _check_positives(sheet: Sheet, base: PrintedRow | None) -> list[Finding]:
     least = min(ranges, key=lambda name: ranges[name][1])
     if ranges[most][0] <= ranges[least][1] + _ROUNDING:
         return []
-    words = f"{least} needs {between(*ranges[least])} % positives, {most} needs {between(*ranges[most])} %"
+    words = f"{least} needs {percent_range(*ranges[least])} % positives, {most} needs {percent_range(*ranges[most])} %"
     return [Finding(sheet.name, f"{least}; {most}", "rates of one set of labels", "averages only", words)]
 
 
 def joint_range(
     base: Mapping[str, Printed],
-    other: Mapping[str, Printed],
+    policy: Mapping[str, Printed],
     cells: np.ndarray,
     *,
     nested: int = 0,
@@ -108,11 +108,10 @@ def joint_range(
 ) -> Range | None:
     """The smallest and largest share of some of the eight cells that two rows of printed rates allow; None if none fit.
 
-    `base` has the rates of the baseline and may be empty, `other` those of the other policy. `nested` is 1 if the other
-    policy speaks wherever the baseline does, -1 if only there. `flips` is the printed share of steps on which they
-    differ.
+    `base` has the rates of the baseline and may be empty. `nested` is 1 if the policy speaks wherever the baseline
+    does, -1 if only there. `flips` is the printed share of steps on which they differ.
     """
-    rows = [*_inequalities(_rates(base), _BASE), *_inequalities(_rates(other), _OTHER)]
+    rows = [*_inequalities(_rates(base), _BASE), *_inequalities(_rates(policy), _OTHER)]
     if flips is not None:
         low, high = (float(end) for end in flips.interval("loose"))
         differ = (_BASE != _OTHER).astype(float)
@@ -127,7 +126,7 @@ def joint_range(
 
 def _smallest(cells: np.ndarray, rows: Sequence[np.ndarray], bounds: Sequence[tuple[float, float]]) -> float | None:
     """The smallest sum of some cells, all of which are shares that sum to 1; None if no shares fit."""
-    done = scipy.optimize.linprog(
+    result = scipy.optimize.linprog(
         np.asarray(cells, float),
         A_ub=np.array(rows) if rows else None,
         b_ub=np.full(len(rows), _SLACK) if rows else None,
@@ -136,7 +135,7 @@ def _smallest(cells: np.ndarray, rows: Sequence[np.ndarray], bounds: Sequence[tu
         bounds=bounds,
         options=_OPTIONS,
     )
-    return float(done.fun) if done.status == 0 else None
+    return float(result.fun) if result.status == 0 else None
 
 
 @functools.lru_cache(maxsize=1024)

@@ -34,8 +34,6 @@ COEFFICIENTS = ("kappa", "MCC")
 """Agreement coefficients: no ratio of counts, in [-1, 1] and never percentages."""
 SHARES = ("AUDBC", "slow rate", "flip rate", "ECE", "Brier")
 """Other numbers from 0 to 1, which may be printed as percentages."""
-PLAIN = ("N", "tokens", "latency", "temperature", "bias", "p-value", *COUNTS, *COEFFICIENTS)
-"""Numbers that are never percentages."""
 PAIRED = ("baseline", "ours", "difference", "low", "high")
 """Two values, their difference and the ends of its interval, all on one scale."""
 TEXTS = ("setting",)

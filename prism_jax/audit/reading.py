@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from prism_jax.audit.cells import Printed, as_percentage, parse
-from prism_jax.audit.feasible import MOST_STEPS
+from prism_jax.audit.confusions import MOST_STEPS
 from prism_jax.audit.quantities import PAIRED, RATIOS, SHARES, TEXTS, WHOLE, quantity_of
 from prism_jax.runtime.files import read_bounded
 
@@ -69,18 +69,18 @@ def read_table(path: str, *, decimals: int | None = None, false_alarm: FalseAlar
         if quantity is not None and quantity in quantities[:i]:
             first = headings[quantities.index(quantity)]
             raise TableError(f"{path}: found the columns {first!r} and {headings[i]!r}, expected one of {quantity}")
-    known = {
+    by_column = {
         i: _numbers(path, headings[i], quantity, [row[i] for row in body], decimals)
         for i, quantity in enumerate(quantities)
         if quantity is not None and quantity not in TEXTS
     }
-    percent = _percentages(headings, quantities, known)
-    columns = [(headings[i], str(quantities[i]), percent[i]) for i in known]
+    is_percentage = _percentages(headings, quantities, by_column)
+    columns = [(headings[i], str(quantities[i]), is_percentage[i]) for i in by_column]
     cells: list[dict[str, Printed]] = [{} for _ in body]
-    for i, numbers in known.items():
+    for i, numbers in by_column.items():
         for cell, number in zip(cells, numbers, strict=True):
             if number is not None:
-                cell[str(quantities[i])] = as_percentage(number[0]) if percent[i] else number[0]
+                cell[str(quantities[i])] = as_percentage(number[0]) if is_percentage[i] else number[0]
     if not columns:
         raise TableError(f"{path}: found no known column, expected headings such as Recall, Precision, F1, N")
     place = quantities.index("setting") if "setting" in quantities else None
@@ -128,14 +128,14 @@ def _numbers(path: str, heading: str, quantity: str, texts: Sequence[str], decim
 
 
 def _percentages(
-    headings: Sequence[str], quantities: Sequence[str | None], known: Mapping[int, Numbers]
+    headings: Sequence[str], quantities: Sequence[str | None], by_column: Mapping[int, Numbers]
 ) -> dict[int, bool]:
     """For each known column whether it holds percentages."""
-    signed = {i: "%" in headings[i] or any(n is not None and n[1] for n in numbers) for i, numbers in known.items()}
-    large = {i: any(n is not None and abs(n[0].value) > 1 for n in numbers) for i, numbers in known.items()}
-    paired = [i for i in known if quantities[i] in PAIRED]
-    rates = [i for i in known if quantities[i] in (*RATIOS, *SHARES)]
+    signed = {i: "%" in headings[i] or any(n is not None and n[1] for n in numbers) for i, numbers in by_column.items()}
+    large = {i: any(n is not None and abs(n[0].value) > 1 for n in numbers) for i, numbers in by_column.items()}
+    paired = [i for i in by_column if quantities[i] in PAIRED]
+    rates = [i for i in by_column if quantities[i] in (*RATIOS, *SHARES)]
     unsigned = [i for i in rates if not signed[i] and quantities[i] != "Brier"]
-    percent = {i: i in rates and (signed[i] or large[i]) for i in known}
+    percent = {i: i in rates and (signed[i] or large[i]) for i in by_column}
     percent |= dict.fromkeys(unsigned, any(large[i] for i in unsigned))
     return percent | dict.fromkeys(paired, any(signed[i] or large[i] for i in paired))

@@ -14,8 +14,8 @@ from absl import flags
 from etils import epath
 
 from prism_jax.audit.auditing import Audit, audit
+from prism_jax.audit.confusions import MOST_STEPS
 from prism_jax.audit.counts import Fit
-from prism_jax.audit.feasible import MOST_STEPS
 from prism_jax.audit.quantities import COUNTS
 from prism_jax.audit.reading import FalseAlarm, read_table
 from prism_jax.report.table import Column, Row, Section, Table, print_all
@@ -35,16 +35,8 @@ def audit_files(
 ) -> int:
     """Audits CSV files of tables, prints the result, and returns the number of findings; notes are not counted.
 
-    Args:
-      paths: Names the CSV files.
-      steps: Numbers of decisions to try, for rows without their own.
-      decimals: Decimals of every number, where final zeros were lost.
-      false_alarm: What a "false-alarm" column holds.
-      same_labels: Whether the rows of each table were scored on the same steps with the same labels.
-      out: Folder for the tables as CSV, Markdown and LaTeX; None writes nothing.
-
-    Raises:
-      ValueError, OSError: in one line, for files that cannot be read as tables.
+    `steps`, numbers of decisions, and `same_labels` are those of `audit`, the others those of `read_table`. The tables
+    are written to the folder `out`, if there is one. Raises ValueError or OSError for files that are no tables.
     """
     sheets = [read_table(path, decimals=decimals, false_alarm=false_alarm) for path in paths]
     audits = audit(sheets, steps, same_labels)

@@ -27,39 +27,39 @@ from prism_jax.report.judges import agreement_tables, corrected_table, robustnes
 from prism_jax.report.table import Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams, write_streams
 
 HUMAN_PANEL = "human"
 
 
-def judge(config: JudgesConfig, given: Mapping[str, Any]) -> None:
+def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     """Asks the judges, writes verdicts and labelled streams, and prints tables.
 
-    `given` has the values of the flags of `prism_jax judge`.
-
-    Raises:
-      ValueError, OSError, RuntimeError: in one line, for files, endpoints or budgets that cannot be used.
+    `options` has the values of the flags of `prism_jax judge`. Raises ValueError, OSError or RuntimeError in one line,
+    for files, endpoints or budgets that cannot be used.
     """
-    streams = read_streams(given["streams"])
-    baseline = read_streams(given["baseline"]) if given["baseline"] else []
-    human = human_ballots(read_streams(given["human"])) if given["human"] else None
+    streams = read_streams(options["streams"])
+    baseline = read_streams(options["baseline"]) if options["baseline"] else []
+    human = human_ballots(read_streams(options["human"])) if options["human"] else None
     if human is not None and not human.items:
-        raise ValueError(f"{given['human']}: found streams without votes, expected votes of people")
-    if given["ask"]:
-        done = judge_streams([*streams, *baseline], config, given["votes"], dry_run=given["dry_run"])
-        print("\n".join(done.tally.lines()))
-        if given["dry_run"]:
+        raise ValueError(f"{options['human']}: found streams without votes, expected votes of people")
+    if options["ask"]:
+        outcome = judge_streams([*streams, *baseline], config, options["votes"], dry_run=options["dry_run"])
+        print("\n".join(outcome.tally.lines()))
+        if options["dry_run"]:
             return
-        print(f"{done.verdicts - done.missing} verdicts and {done.missing} missing: {given['votes']}")
-    panels = {config.name: _ballots(given["votes"], list(config.endpoints), [*streams, *baseline], config.most_events)}
-    for path in given["against"]:
+        print(f"{outcome.verdicts - outcome.missing} verdicts and {outcome.missing} missing: {options['votes']}")
+    panels = {
+        config.name: _ballots(options["votes"], list(config.endpoints), [*streams, *baseline], config.most_events)
+    }
+    for path in options["against"]:
         judges = list(dict.fromkeys(vote.judge for vote in read_votes(path)))
         panels[_new_name(path, panels)] = _ballots(path, judges, [*streams, *baseline], config.most_events)
-    if given["out"]:
-        _label(streams, config, given)
-    tables = _tables(streams, baseline, panels, human, config, given)
+    if options["out"]:
+        _label(streams, config, options)
+    tables = _tables(streams, baseline, panels, human, config, options)
     if tables:
         print_all(tables)
 
@@ -81,18 +81,18 @@ def _new_name(path: str, panels: Mapping[str, Ballots]) -> str:
     return path if name in panels or name == HUMAN_PANEL else name
 
 
-def _label(streams: Sequence[Stream], config: JudgesConfig, given: Mapping[str, Any]) -> None:
-    verdicts = gather(read_votes(given["votes"]), list(config.endpoints))
+def _label(streams: Sequence[Stream], config: JudgesConfig, options: Mapping[str, Any]) -> None:
+    verdicts = gather(read_votes(options["votes"]), list(config.endpoints))
     labelled = list(label_streams(streams, verdicts, config.most_events, config.panel))
-    write_streams(given["out"], labelled)
+    write_streams(options["out"], labelled)
     steps = [step for stream in labelled for step in stream.steps]
     needs = [step.y_need for step in steps]
     offers = [candidate.y_accept for step in steps for candidate in step.candidates]
     for what, labels in (("need", needs), ("acceptance", offers)):
-        known = [label for label in labels if label is not None]
-        mean = f", {100 * np.mean(known):.1f} % positive" if known else ""
-        print(f"{what}: {len(known)} labels{mean}, {len(labels) - len(known)} unknown")
-    print(f"labelled: {given['out']}")
+        known_labels = [label for label in labels if label is not None]
+        mean = f", {100 * np.mean(known_labels):.1f} % positive" if known_labels else ""
+        print(f"{what}: {len(known_labels)} labels{mean}, {len(labels) - len(known_labels)} unknown")
+    print(f"labelled: {options['out']}")
 
 
 def _tables(
@@ -101,15 +101,15 @@ def _tables(
     panels: Mapping[str, Ballots],
     human: Ballots | None,
     config: JudgesConfig,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> list[Table]:
     """Agreement, and where the streams hold what a system did, its scores corrected and beside the baseline's."""
-    settings = {"resamples": given["resamples"]}
+    settings = {"resamples": options["resamples"]}
     tables = list(agreement_tables(compare_judges(panels, human, config=config.panel, **settings)))
     judged = {name: majority(ballots, config.panel) for name, ballots in panels.items()}
-    names = [pathlib.PurePath(path).stem for path in (given["baseline"] or "", given["streams"])]
+    names = [pathlib.PurePath(path).stem for path in (options["baseline"] or "", options["streams"])]
     if human is not None and _is_system(streams):
-        costs = {"c_fa": given["c_fa"], "c_fn": given["c_fn"]}
+        costs = {"c_fa": options["c_fa"], "c_fn": options["c_fn"]}
         rows = correct(streams, judged, majority(human, HUMAN_CONFIG), **costs, **settings)
         tables += [corrected_table(rows, names[1])] if rows else []
     if baseline:

@@ -25,15 +25,15 @@ from etils import epath
 from ml_collections import config_flags
 
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
+from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import check_folder_of, read_lines, temporary_beside
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, read_streams, write_streams
-from prism_jax.teacher.labelling import Labelled, Row, TeacherConfig, label_stream
+from prism_jax.teacher.labelling import LabelledStream, QuestionRow, TeacherConfig, label_stream
 from prism_jax.teacher.recorded import read_recorded
 from prism_jax.teacher.sharegpt import read_sharegpt
 from prism_jax.teacher.text_calibrator import read_text_calibrator
@@ -43,7 +43,7 @@ Layout = Literal["streams", "recorded", "sharegpt"]
 _READERS = {"streams": read_streams, "recorded": read_recorded, "sharegpt": read_sharegpt}
 
 
-class Imported(NamedTuple):
+class ImportCounts(NamedTuple):
     """What was written."""
 
     streams: int
@@ -63,13 +63,11 @@ class Imported(NamedTuple):
 
 def import_streams(
     layout: Layout, source: epath.PathLike, output: epath.PathLike, text_calibrator: epath.PathLike | None = None
-) -> Imported:
+) -> ImportCounts:
     """Reads answers, fills in the probabilities that their texts tell, and writes streams atomically.
 
     The source is a file, or for `recorded` a folder. Without a text calibrator, missing probabilities stay missing.
-
-    Raises:
-      ValueError, OSError: in one line, naming the place; nothing is written.
+    Raises ValueError or OSError in one line, naming the place; nothing is written.
     """
     calibrator = None if text_calibrator is None else read_text_calibrator(text_calibrator)
     streams = _READERS[layout](source)
@@ -79,10 +77,10 @@ def import_streams(
     return _count(streams)
 
 
-def _count(streams: list[Stream]) -> Imported:
+def _count(streams: list[Stream]) -> ImportCounts:
     steps = [step for stream in streams for step in stream.steps]
     offers = [offer for step in steps for offer in step.candidates]
-    return Imported(
+    return ImportCounts(
         streams=len(streams),
         steps=len(steps),
         offers=sum(offer.text is not None for offer in offers),
@@ -108,22 +106,24 @@ class _Labeller:
         self.config, self.streams, self.steps = config, 0, 0
         self.missing: dict[str, int] = {}
 
-    def label(self, streams: Iterator[Stream], total: int | None, *, dry_run: bool) -> Iterator[Labelled]:
+    def label(self, streams: Iterator[Stream], total: int | None, *, dry_run: bool) -> Iterator[LabelledStream]:
         """Yields every stream with its teacher's answers, in order; sends nothing in a dry run."""
         config = self.config
-        with opened(config.remote, {"endpoint": config.endpoint}, dry_run=dry_run) as clients:
+        with open_clients(config.remote, {"endpoint": config.endpoint}, dry_run=dry_run) as clients:
 
             async def ask(messages: Any, kind: type[Any]) -> Reply[Any]:
                 return await ask_for(clients.by_name["endpoint"], messages, kind, config.labelling.retries)
 
             work = functools.partial(label_stream, ask=ask, prompt=config.prompt, config=config.labelling)
             at_once = config.endpoint.concurrency
-            for labelled in jobs.run(streams, work, at_once=at_once, total=total, label="streams", tally=clients.tally):
+            for labelled in jobs.work_through(
+                streams, work, at_once=at_once, total=total, label="streams", tally=clients.tally
+            ):
                 self._count(labelled)
                 yield labelled
             self.lines = clients.tally.lines()
 
-    def _count(self, labelled: Labelled) -> None:
+    def _count(self, labelled: LabelledStream) -> None:
         self.streams += 1
         self.steps += len(labelled.rows)
         for row in labelled.rows:
@@ -139,10 +139,8 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
     """Labels every stream of a file, and writes the streams and a row per question (`teacher.labelling.Row`).
 
     The rows appear when all streams are labelled, and then the streams; older files are replaced. Every answer is in
-    the cache as soon as it arrives, so a call after an interruption goes quickly over what was answered before.
-
-    Raises:
-      ValueError, OSError, RuntimeError: in one line; nothing is written.
+    the cache as soon as it arrives, so a call after an interruption goes quickly over what was answered before. Raises
+    ValueError, OSError or RuntimeError in one line; nothing is written.
     """
     for path in (output, rows):
         check_folder_of(path)
@@ -152,8 +150,8 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
         file = stack.enter_context(partial.open("w"))
 
         def streams() -> Iterator[Stream]:
-            answered = labeller.label(iterate_streams(source), _count_lines(source), dry_run=False)
-            for labelled in answered:
+            labelled_streams = labeller.label(iterate_streams(source), _count_lines(source), dry_run=False)
+            for labelled in labelled_streams:
                 file.writelines(f"{_encode(row)}\n" for row in labelled.rows)
                 yield labelled.stream
             file.close()
@@ -172,11 +170,10 @@ def estimate(config: TeacherConfig, source: epath.Path) -> Summary:
 
 
 def _count_lines(path: epath.Path) -> int:
-    """The number of lines of a file, for the progress bar."""
     return sum(1 for _ in read_lines(path, StreamError, "streams"))
 
 
-def _encode(row: Row) -> str:
+def _encode(row: QuestionRow) -> str:
     return json.dumps(row._asdict(), ensure_ascii=False, allow_nan=False)
 
 
@@ -201,20 +198,22 @@ def define_flags() -> None:
     flags.mark_flags_as_mutual_exclusive([*SOURCES, "records"], required=True)
 
 
-def check(given: flags.FlagValues) -> None:
+def check(options: flags.FlagValues) -> None:
     """Raises ValueError for flags that do not belong together."""
-    if given.records is not None:
+    if options.records is not None:
         for name in ("config", "text_calibrator", "rows", "dry_run"):
-            if given[name].value:
+            if options[name].value:
                 raise ValueError(f"--{name}: found it with --records, expected it with other sources only")
         return
-    imported = next((name for name in SOURCES if name != "streams" and given[name].value is not None), None)
-    if imported and given.config is not None:
-        raise ValueError(f"--config: found it with --{imported}, expected --streams: import first, then label the file")
-    if not imported and (given.config is None) == (given.text_calibrator is None):
+    import_flag = next((name for name in SOURCES if name != "streams" and options[name].value is not None), None)
+    if import_flag and options.config is not None:
+        raise ValueError(
+            f"--config: found it with --{import_flag}, expected --streams: import first, then label the file"
+        )
+    if not import_flag and (options.config is None) == (options.text_calibrator is None):
         raise ValueError("--streams: expected it with either --config, the teacher to ask, or --text_calibrator")
     for name in ("rows", "dry_run"):
-        if given.config is None and given[name].value:
+        if options.config is None and options[name].value:
             raise ValueError(f"--{name}: found it without --config, expected a teacher to ask")
 
 
@@ -234,14 +233,14 @@ def main() -> None:
         return
     config, output = from_config_dict(TeacherConfig, options.config), epath.Path(options.out)
     if options.dry_run:
-        done = estimate(config, epath.Path(options.streams))
+        summary = estimate(config, epath.Path(options.streams))
     else:
         rows = epath.Path(options.rows or output.with_suffix(".rows.jsonl"))
-        done = label_file(config, epath.Path(options.streams), output, rows)
-        print(f"labelled {done.streams:,} streams, {done.steps:,} questions: {output}; answers: {rows}")
-        for problem, count in sorted(done.missing.items(), key=lambda item: -item[1])[:5]:
+        summary = label_file(config, epath.Path(options.streams), output, rows)
+        print(f"labelled {summary.streams:,} streams, {summary.steps:,} questions: {output}; answers: {rows}")
+        for problem, count in sorted(summary.missing.items(), key=lambda item: -item[1])[:5]:
             print(f"  missing {count:,}: {problem}")
-    print("\n".join(done.lines))
+    print("\n".join(summary.lines))
 
 
 if __name__ == "__main__":

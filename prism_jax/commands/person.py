@@ -43,44 +43,44 @@ MOST_SHOWN = 50
 """Largest number of people that --show lists."""
 
 
-def run(given: Mapping[str, Any]) -> None:
+def run_job(options: Mapping[str, Any]) -> None:
     """Does what the flags of `prism_jax person`, by name, ask for; ValueError and OSError say in one line why not."""
-    asked = [name for name in JOBS if given[name]]
-    if len(asked) != 1:
-        flags = " and ".join(f"--{name}" for name in asked) or "none"
+    jobs_asked = [name for name in JOBS if options[name]]
+    if len(jobs_asked) != 1:
+        flags = " and ".join(f"--{name}" for name in jobs_asked) or "none"
         raise ValueError(f"flags: found {flags}, expected one of {', '.join(f'--{name}' for name in JOBS)}")
-    path, job = given["store"], asked[0]
+    path, job = options["store"], jobs_asked[0]
     for name, jobs in _NEED.items():
-        if given[name] and job not in jobs:
+        if options[name] and job not in jobs:
             only = " or ".join(f"--{choice}" for choice in jobs)
             raise ValueError(f"--{name}: found it with --{job}, expected it with {only} only")
     if job == "show":
         show(path)
     elif job == "export":
-        export_store(path, given["export"])
+        export_store(path, options["export"])
     elif job == "import_from":
-        import_store(path, given["import_from"])
+        import_store(path, options["import_from"])
     elif job == "fit_population":
         from prism_jax.agent.population import fit_from_records  # a store is looked after without SciPy
 
-        with opened(path) as store:
-            files = files_of_records(store, given["records"], given["records_gone"])
-            fit_from_records(files, given["fit_population"])
+        with open_store(path) as store:
+            files = files_of_records(store, options["records"], options["records_gone"])
+            fit_from_records(files, options["fit_population"])
     elif job == "set_population":
-        set_population(path, given["set_population"])
+        set_population(path, options["set_population"])
     elif job == "forget":
-        forget(path, given["forget"], given["records"], given["records_gone"])
+        forget(path, options["forget"], options["records"], options["records_gone"])
     else:
         from prism_jax.agent.rating import rate_offers  # a store is looked after without a model's libraries
 
-        if missing := [name for name in ("person", "model") if not given[name]]:
+        if missing := [name for name in ("person", "model") if not options[name]]:
             raise ValueError(f"--{missing[0]}: found none, expected it with --rate")
-        rate_offers(path, given["person"], given["model"], given["rate"], given["questions"])
+        rate_offers(path, options["person"], options["model"], options["rate"], options["questions"])
 
 
 def show(path: str) -> None:
     """Prints what is known of people, by number: names stay in the store. Of many, those with alarms and the newest."""
-    with opened(path) as store:
+    with open_store(path) as store:
         everybody = list(store)
         alarmed = [person for person in everybody if person.rang]
         people = (alarmed + [person for person in reversed(everybody) if not person.rang])[:MOST_SHOWN]
@@ -112,7 +112,7 @@ def show(path: str) -> None:
 def export_store(path: str, out: str) -> None:
     """Writes the whole store as JSON, readable by its owner only; after a StoreError or OSError nothing is written."""
     check_absent(out)
-    with opened(path) as store:
+    with open_store(path) as store:
         content = encode_json(store.describe())
     temporary = temporary_beside(epath.Path(out))
     try:
@@ -140,7 +140,7 @@ def set_population(path: str, source: str) -> None:
     population = population_from(
         read_object(source, "`python -m prism_jax person --fit_population`", StoreError), source
     )
-    with opened(path) as store:
+    with open_store(path) as store:
         store.set_population(population)
 
 
@@ -148,19 +148,16 @@ def forget(path: str, person: str, records: Sequence[str], gone: Sequence[str] =
     """Deletes a person: their streams in the files of records, then their row of the store.
 
     `records` are files beside those that the store knows. `gone` are files that the store knows and that do not exist
-    any more; it forgets them.
-
-    Raises:
-      ValueError, OSError: in one line, naming the file that could not be changed. The person then still is in the
-        store, and the same call again continues.
+    any more; it forgets them. Raises ValueError or OSError in one line, naming the file that could not be changed. The
+    person then still is in the store, and the same call again continues.
     """
-    with opened(path) as store:
+    with open_store(path) as store:
         files = files_of_records(store, records, gone)
         removed = sum(remove_person(file, person) for file in files)
-        known = store.forget(person)
-    if not known and not removed:
+        in_store = store.forget(person)
+    if not in_store and not removed:
         raise ValueError(f"{path}: found no such person, neither here nor in {len(files)} files of records")
-    sys.stdout.write(f"deleted: {'one person' if known else 'nobody'} of the store, {removed} records\n")
+    sys.stdout.write(f"deleted: {'one person' if in_store else 'nobody'} of the store, {removed} records\n")
 
 
 def files_of_records(store: PeopleStore, records: Sequence[str], gone: Sequence[str]) -> list[str]:
@@ -176,9 +173,9 @@ def files_of_records(store: PeopleStore, records: Sequence[str], gone: Sequence[
         if os.path.exists(file):  # noqa: PTH110  beside realpath
             raise ValueError(f"--records_gone: {file}: found the file, expected one that does not exist any more")
         if file not in store.records():
-            known = ", ".join(store.records()) or "none"
+            known_files = ", ".join(store.records()) or "none"
             raise ValueError(
-                f"--records_gone: {file}: found a file that the store does not know, expected one of {known}"
+                f"--records_gone: {file}: found a file that the store does not know, expected one of {known_files}"
             )
         store.drop_records(file)
     files = list(dict.fromkeys([*store.records(), *map(os.path.realpath, records)]))
@@ -191,7 +188,7 @@ def files_of_records(store: PeopleStore, records: Sequence[str], gone: Sequence[
     return files
 
 
-def opened(path: str) -> PeopleStore:
+def open_store(path: str) -> PeopleStore:
     """An existing store; StoreError or FileNotFoundError if there is none."""
     place = epath.Path(path)
     if not place.exists():
@@ -224,7 +221,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    run(flags.FLAGS.flag_values_dict())
+    run_job(flags.FLAGS.flag_values_dict())
 
 
 if __name__ == "__main__":

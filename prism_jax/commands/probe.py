@@ -27,15 +27,15 @@ from prism_jax.report.tables import SHOWN_ONLY
 from prism_jax.runs.scores_files import check_shown, shown_offers
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_dict
 from prism_jax.runtime.digests import check_export
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
-from prism_jax.streams.known import known_columns
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
+from prism_jax.streams.stream_columns import offer_columns
 from prism_jax.streams.summary import summarise
 
 SPLITS = ("train", "calibration", "test")
@@ -54,12 +54,9 @@ def train_and_evaluate_probe(
     The workdir gets config.json, run.json, probe/, states/ (with a language model), and what an evaluation writes:
     scores.parquet, calibration.json, evaluation.json and report.html. It may hold an earlier run of the same config.
 
-    Args:
-      config: Config of the run.
-      workdir: Folder to write to.
-      texts: Whether the report may show the texts of events.
-      shown_only: Whether to evaluate without the offers that were not made; every title then says so.
-      expect_digest: SHA-256 of the `digests.json` of the export that `states.weights` names; None believes the list.
+    With `texts` the report may show the texts of events. `shown_only` evaluates without the offers that were not made;
+    every title then says so. `expect_digest` is the SHA-256 of the `digests.json` of the export that `states.weights`
+    names; None believes the list.
 
     Raises:
       ValueError, OSError, RuntimeError: in one line; nothing is written if the config, the data source or the weights
@@ -69,22 +66,22 @@ def train_and_evaluate_probe(
     if config.states.weights or expect_digest is not None:
         check_export(config.states.weights, expect_digest)
     splits = load_splits(config.data, config.simulator)
-    about = describe_states(config.states) if config.states.weights else None
+    states = describe_states(config.states) if config.states.weights else None
     if not shown_only:
-        check_shown("data", _known(splits, config.data.fold))
-    _claim(config, workdir)
-    seen = {name: _see(getattr(splits, name), config, workdir) for name in SPLITS}
-    probe = _fitted(seen["train"], config, workdir / "probe", about)
+        check_shown("data", _labels_table(splits, config.data.fold))
+    _write_config(config, workdir)
+    data = {name: _words_and_states(getattr(splits, name), config, workdir) for name in SPLITS}
+    probe = _fitted(data["train"], config, workdir / "probe", states)
     rows = [
-        row for name in ("calibration", "test") for row in score(probe, seen[name], split=name, fold=config.data.fold)
+        row for name in ("calibration", "test") for row in score(probe, data[name], split=name, fold=config.data.fold)
     ]
-    made = as_facts(provenance())
+    origin = as_facts(provenance())
     scores = Scores.from_rows(rows)
     evaluate_into(
         workdir,
         shown_offers("data", scores) if shown_only else scores,
         config.decision,
-        facts={"command": made.pop("command"), **_facts(config, splits), **made},
+        facts={"command": origin.pop("command"), **_facts(config, splits), **origin},
         keep_scores=True,
         streams=splits.test if texts else (),
         calibrator=config.calibration,
@@ -93,10 +90,10 @@ def train_and_evaluate_probe(
     )
 
 
-def _known(splits: Splits, fold: int) -> Scores:
+def _labels_table(splits: Splits, fold: int) -> Scores:
     """What the streams to evaluate say, as the table that the probe will fill: nothing is trained to be refused."""
     rows = [
-        known_columns(stream, step, offer, split=name, fold=fold)
+        offer_columns(stream, step, offer, split=name, fold=fold)
         | {"step": place, "candidate": number, "p_need_fast": 0.5, "p_accept_fast": 0.5}
         for name in ("calibration", "test")
         for stream in getattr(splits, name)
@@ -107,23 +104,23 @@ def _known(splits: Splits, fold: int) -> Scores:
 
 
 def _fitted(
-    streams: Sequence[StreamInputs], config: ProbeConfig, folder: epath.Path, about: dict[str, Any] | None
+    streams: Sequence[StreamInputs], config: ProbeConfig, folder: epath.Path, states: dict[str, Any] | None
 ) -> Probe:
     """The probe of an earlier call in this folder, or a new one, which is saved there."""
     if folder.exists():
         saved = load_probe(folder)
-        if saved.states != about:
+        if saved.states != states:
             raise ConfigError(
                 f"{folder}: states: found a probe on other weights or blocks, expected those of the config; choose "
                 "another --workdir"
             )
         return saved.probe
     probe = fit_probe(streams, config.fit, config.states)
-    save_probe(folder, SavedProbe(probe, about))
+    save_probe(folder, SavedProbe(probe, states))
     return probe
 
 
-def _see(streams: Sequence[Stream], config: ProbeConfig, workdir: epath.Path) -> list[StreamInputs]:
+def _words_and_states(streams: Sequence[Stream], config: ProbeConfig, workdir: epath.Path) -> list[StreamInputs]:
     """The words of streams, and their states where the config names a language model."""
     words = describe_all(streams)
     if not config.states.weights:
@@ -133,12 +130,12 @@ def _see(streams: Sequence[Stream], config: ProbeConfig, workdir: epath.Path) ->
     ]
 
 
-def _claim(config: ProbeConfig, workdir: epath.Path) -> None:
+def _write_config(config: ProbeConfig, workdir: epath.Path) -> None:
     """Writes config.json and run.json; an existing config.json must hold the same config."""
     path = workdir / "config.json"
     if path.exists():
-        before = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
-        if before != config:
+        earlier = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
+        if earlier != config:
             raise ConfigError(f"{path}: found a run of another config, expected this one; choose another --workdir")
         return
     workdir.mkdir(parents=True, exist_ok=True)
@@ -169,14 +166,14 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    values = flags.FLAGS
-    config = from_config_dict(ProbeConfig, values.config)
+    options = flags.FLAGS
+    config = from_config_dict(ProbeConfig, options.config)
     train_and_evaluate_probe(
         config,
-        values.workdir,
-        texts=values.texts,
-        shown_only=values.shown_only,
-        expect_digest=values.expect_digest,
+        options.workdir,
+        texts=options.texts,
+        shown_only=options.shown_only,
+        expect_digest=options.expect_digest,
     )
 
 

@@ -51,8 +51,8 @@ def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
     """
     if not runs:
         raise ValueError("runs: found none, expected at least one folder")
-    if twice := next((run for place, run in enumerate(runs) if run in runs[:place]), None):
-        raise ValueError(f"runs: found {twice} twice, expected each folder once")
+    if repeated := next((run for place, run in enumerate(runs) if run in runs[:place]), None):
+        raise ValueError(f"runs: found {repeated} twice, expected each folder once")
     check_folder_of(path)
     cells = [_cells(epath.Path(run)) for run in runs]
     comparable = len({(row[1], row[2], row[3], row[4]) for row in cells}) == 1
@@ -70,7 +70,6 @@ def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
 
 
 def _cells(run: epath.Path) -> tuple[str, ...]:
-    """The cells of one run."""
     place = run / "evaluation.json"
     expected = "a folder that prism_jax.evaluate wrote"
     evaluation = parse_json(read_bounded(place, expected=expected), str(place))

@@ -60,7 +60,7 @@ def calibrate(scores: Scores, config: CalibrationConfig | None = None) -> Calibr
         try:
             parts[fold] = _fit(rows.take(rows.fold != fold), config)
         except ScoresError as error:
-            raise ScoresError(f"all folds but {fold}: {error.found}", error.column) from None
+            raise ScoresError(f"all folds but {fold}: {error.problem}", error.column) from None
     return dataclasses.replace(_fit(rows, config), folds=parts)
 
 

@@ -29,7 +29,7 @@ from prism_jax.report.table import Table
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import write_json
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import read_scores, write_scores

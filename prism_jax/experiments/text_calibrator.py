@@ -30,8 +30,8 @@ from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.proactivebench import load
-from prism_jax.teacher.recorded import OFFER, Answer, Recording, read_recordings
-from prism_jax.teacher.text_fields import READ
+from prism_jax.teacher.recorded import OFFER, ModelAnswer, Recording, read_recordings
+from prism_jax.teacher.text_calibrator import RESPONSE_FIELDS
 from prism_jax.teacher.text_fit import Example, accept_examples, fit_text_map
 
 FOLDS = 5
@@ -79,8 +79,8 @@ def match(streams: Sequence[Stream], recordings: Sequence[Recording]) -> list[Ju
     return pairs
 
 
-def _fields(answer: Answer) -> dict[str, str]:
-    return {name: text for name in READ if (text := answer.texts.get(name)) is not None}
+def _fields(answer: ModelAnswer) -> dict[str, str]:
+    return {name: text for name in RESPONSE_FIELDS if (text := answer.texts.get(name)) is not None}
 
 
 def hold_out(rows: list[Judged], streams: Sequence[Stream]) -> HeldOut:

@@ -18,12 +18,12 @@ from prism_jax.judges.prompts import SYSTEM, Asked, Question, questions
 from prism_jax.judges.votes import Vote, VoteKey, new_votes, read_votes
 from prism_jax.remote import jobs
 from prism_jax.remote.client import Client
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
+from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.remote.tally import Tally
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Stream
 
 
@@ -95,8 +95,8 @@ def judge_streams(
     path, streams = epath.Path(votes), list(streams)
     kept = list(read_votes(path)) if path.exists() else []
     total = len(config.endpoints) * sum(1 for _ in _distinct(streams, config))
-    with opened(config.remote, config.endpoints, dry_run=dry_run) as (clients, tally):
-        verdicts = jobs.run(
+    with open_clients(config.remote, config.endpoints, dry_run=dry_run) as (clients, tally):
+        verdicts = jobs.work_through(
             (_Task(question, judge) for question in _distinct(streams, config) for judge in clients),
             lambda task: _ask(task, clients[task.judge], config.retries),
             at_once=2 * sum(endpoint.concurrency for endpoint in config.endpoints.values()),

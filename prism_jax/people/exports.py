@@ -11,7 +11,7 @@ from prism_jax.people.recalibration import Recalibration
 from prism_jax.runtime.files import check_text
 
 FORMAT = 1
-MOST = 100.0
+LARGEST = 100.0
 """Largest size of a parameter of the population, in log-odds or their square."""
 MOST_WHOLE = 2**53
 _STORE = ("format", "population", "recalibration", "forgotten", "highest_number", "records", "people")
@@ -22,7 +22,7 @@ class StoreError(ValueError):
     """A store, or an export of one, that cannot be used; the message names the file, what was found and expected."""
 
 
-class Kept(NamedTuple):
+class StoreContent(NamedTuple):
     """The content of an export, checked; people are objects with the keys that `PeopleStore.describe` gives."""
 
     population: Population
@@ -33,11 +33,10 @@ class Kept(NamedTuple):
     people: list[Mapping[str, Any]]
 
 
-def read(tree: Any, place: str) -> Kept:
+def read_export(tree: Any, place: str) -> StoreContent:
     """Reads what `PeopleStore.describe` gave; messages start with `place`, such as the file's name.
 
-    Raises:
-      StoreError: naming the key, for anything else.
+    Raises StoreError naming the key, for anything else.
     """
     tree = _object(tree, _STORE, place)
     if tree["format"] != FORMAT:
@@ -49,7 +48,7 @@ def read(tree: Any, place: str) -> Kept:
         _number(_object(forgotten, ("log",), f"{place}: forgotten")["log"], f"{place}: forgotten.log")
     people = [_person(row, f"{place}: people[{i}]") for i, row in enumerate(_list(tree["people"], f"{place}: people"))]
     highest = _whole(tree["highest_number"], f"{place}: highest_number", max([0, *(row["number"] for row in people)]))
-    return Kept(
+    return StoreContent(
         population_from(tree["population"], f"{place}: population"),
         recalibration,
         forgotten,
@@ -62,26 +61,26 @@ def read(tree: Any, place: str) -> Kept:
 def population_from(tree: Any, place: str) -> Population:
     """Reads numbers named as the fields of `Population`; the key `format` may stand beside them.
 
-    Raises:
-      StoreError: naming the key, for anything else. A negative scale would say that the score ranks offers the wrong
-        way round.
+    Raises StoreError naming the key, for anything else. A negative scale would say that the score ranks offers the
+    wrong way round.
     """
     numbers = dict(tree) if isinstance(tree, Mapping) else tree
     if isinstance(numbers, dict) and numbers.pop("format", FORMAT) != FORMAT:
         raise StoreError(f"{place}.format: found {tree['format']!r:.40}, expected {FORMAT}")
     numbers = _object(numbers, Population._fields, place)
-    least = {"scale": 0.0, "bias": -MOST, "spread": 1e-9, "drift": 0.0}
-    return Population(*(_number(numbers[key], f"{place}.{key}", least[key], MOST) for key in Population._fields))
+    least = {"scale": 0.0, "bias": -LARGEST, "spread": 1e-9, "drift": 0.0}
+    return Population(*(_number(numbers[key], f"{place}.{key}", least[key], LARGEST) for key in Population._fields))
 
 
 def recalibration_from(tree: Any, place: str) -> Recalibration:
     """Reads the state of the recalibration.
 
-    Raises:
-      StoreError: naming the key, for anything but the five numbers of a covariance and its mean.
+    Raises StoreError naming the key, for anything but the five numbers of a covariance and its mean.
     """
     numbers = _object(tree, Recalibration._fields, place)
-    state = Recalibration(*(_number(numbers[key], f"{place}.{key}", -MOST, MOST) for key in Recalibration._fields))
+    state = Recalibration(
+        *(_number(numbers[key], f"{place}.{key}", -LARGEST, LARGEST) for key in Recalibration._fields)
+    )
     if min(state.variance_scale, state.variance_bias, 1.0) < 0 or (
         state.covariance**2 > state.variance_scale * state.variance_bias * (1 + 1e-9)
     ):
@@ -93,7 +92,7 @@ def _person(tree: Any, place: str) -> Mapping[str, Any]:
     row = _object(tree, _PERSON, place)
     _text(row["name"], f"{place}.name")
     _number(row["mean"], f"{place}.mean")
-    _number(row["variance"], f"{place}.variance", 0.0, MOST**2)
+    _number(row["variance"], f"{place}.variance", 0.0, LARGEST**2)
     _whole(row["number"], f"{place}.number", 1)
     _whole(row["answers"], f"{place}.answers", 0)
     if row["time"] is not None:

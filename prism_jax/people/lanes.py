@@ -62,44 +62,44 @@ def lanes(
     after, turn = np.arange(rows), np.zeros(rows, np.int64)
     if answered is not None:
         assert time is not None, "times of answers need times of offers"
-        came = np.where(np.isnan(answered), time, answered)[order]
-        after, turn = _after(np.repeat(np.arange(len(begins)), counts), time[order], came)
+        answer_time = np.where(np.isnan(answered), time, answered)[order]
+        after, turn = _after(np.repeat(np.arange(len(begins)), counts), time[order], answer_time)
     answers = np.bincount(after, minlength=rows)
     slots = np.maximum(answers, 1)
     offer = np.cumsum(slots) - slots
     step, lane, first = _cut(offer[begins], int(slots.sum()))
     earlier = np.cumsum(answers) - answers
-    back = np.empty(rows, np.int64)
-    back[order] = np.arange(rows)
+    position = np.empty(rows, np.int64)
+    position[order] = np.arange(rows)
     place = offer[after] + turn
     ends = np.repeat(begins + counts - 1, counts)
     return Lanes(
-        step[offer][back],
-        lane[offer][back],
-        step[place][back],
-        lane[place][back],
-        (after < ends)[back],
-        (earlier - np.repeat(earlier[begins], counts))[back],
+        step[offer][position],
+        lane[offer][position],
+        step[place][position],
+        lane[place][position],
+        (after < ends)[position],
+        (earlier - np.repeat(earlier[begins], counts))[position],
         first.shape,
         first,
     )
 
 
 def _after(
-    person: Int64[np.ndarray, " rows"], time: Float64[np.ndarray, " rows"], came: Float64[np.ndarray, " rows"]
+    person: Int64[np.ndarray, " rows"], time: Float64[np.ndarray, " rows"], answer_time: Float64[np.ndarray, " rows"]
 ) -> tuple[Int64[np.ndarray, " rows"], Int64[np.ndarray, " rows"]]:
     """For each answer, the row of the last offer that did not know it, and its turn among the answers after that offer.
 
-    Rows stand by person, and by the time of their offer; `came` is the time of the answer.
+    Rows stand by person, and by the time of their offer; `answer_time` is the time of the answer.
     """
     rows = len(person)
     # Answers sort before offers of the same time. A person's offers before an answer in this order did not know it.
     is_offer = np.repeat([False, True], rows)
-    order = np.lexsort((is_offer, np.concatenate([came, time]), np.tile(person, 2)))
+    order = np.lexsort((is_offer, np.concatenate([answer_time, time]), np.tile(person, 2)))
     offers = np.empty(2 * rows, np.int64)
     offers[order] = np.cumsum(is_offer[order])
     after = np.maximum(offers[:rows] - 1, np.arange(rows))
-    by_arrival = np.lexsort((came, after))
+    by_arrival = np.lexsort((answer_time, after))
     place = np.empty(rows, np.int64)
     place[by_arrival] = np.arange(rows)
     answers = np.bincount(after, minlength=rows)

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Float64, Int, Real
 from prism_jax.decision.arrays import Floats, Reals, sigmoid
 from prism_jax.people.lanes import Lanes, lanes
 
-MOST, SHARE = 0.5, 0.25
+MOST_OPTIMISM, OPTIMISM_SHARE = 0.5, 0.25
 
 
 def optimism(cost_ratio: float) -> float:
@@ -31,7 +31,7 @@ def optimism(cost_ratio: float) -> float:
     silence is cheap a gate errs on that side, and an offer now and then pays for itself. With r = C_FN / C_FA it is
     min(0.5, 0.25 / r) up to r = 1, and 0 above: there the gate offers often anyway. 0 for r = 0, which never offers.
     """
-    return min(MOST, SHARE / cost_ratio) if 0 < cost_ratio <= 1 else 0.0
+    return min(MOST_OPTIMISM, OPTIMISM_SHARE / cost_ratio) if 0 < cost_ratio <= 1 else 0.0
 
 
 _BOUNDS = ((-5.0, 5.0), (-10.0, 10.0), (np.log(0.01), np.log(5.0)), (np.log(1e-7), np.log(0.5)))
@@ -75,8 +75,8 @@ def predict(belief: Belief, log_odds: Reals, population: Population) -> Floats:
     The average of a sigmoid over N(m, v) is close to the sigmoid of its log-odds divided by sqrt(1 + pi v / 8)
     (MacKay 1992). `log_odds` is logit(s_t) of the score.
     """
-    own = population.scale * log_odds + population.bias + belief.mean
-    return own / (1 + (np.pi / 8) * belief.variance) ** 0.5
+    mean_log_odds = population.scale * log_odds + population.bias + belief.mean
+    return mean_log_odds / (1 + (np.pi / 8) * belief.variance) ** 0.5
 
 
 def update(belief: Belief, log_odds: Reals, accepted: Reals, population: Population) -> Belief:
@@ -90,7 +90,7 @@ def update(belief: Belief, log_odds: Reals, accepted: Reals, population: Populat
     return Belief(belief.mean + variance * (accepted - p), variance + population.drift)
 
 
-class Run(NamedTuple):
+class Predictions(NamedTuple):
     """A log, predicted one row after another."""
 
     log_odds: Float64[np.ndarray, " rows"]  # predicted log-odds of acceptance, before the row's answer was seen
@@ -104,7 +104,7 @@ def prequential(
     population: Population,
     answered: Bool[np.ndarray, " rows"] | None = None,
     places: Lanes | None = None,
-) -> Run:
+) -> Predictions:
     """Predicts every row from the answers of its person that had come by then, and sees its answer when it comes.
 
     `log_odds` is logit(s_t) of each offer's score. Rows of one person stand in the order in which they happened.
@@ -112,12 +112,12 @@ def prequential(
     already; with times, where answers may be late. Raises ValueError for an empty log.
     """
     places = places or lanes(person)
-    seen = np.ones(len(person), bool) if answered is None else answered
+    has_answer = np.ones(len(person), bool) if answered is None else answered
     with jax.enable_x64(True):
-        rows = _rows(places, log_odds, np.where(seen, accepted, 0.0), seen)
+        rows = _rows(places, log_odds, np.where(has_answer, accepted, 0.0), has_answer)
         out = _scan(jnp.asarray(population, jnp.float64), *rows, places.first)
         predicted, mean, variance = (np.asarray(part)[places.step, places.lane] for part in out)
-    return Run(predicted, Belief(mean, variance))
+    return Predictions(predicted, Belief(mean, variance))
 
 
 def fit_population(
@@ -138,26 +138,24 @@ def fit_population(
     Otherwise all four are fitted.
 
     `counted` marks the rows whose prediction counts, None is all: leave out all rows of a person to leave out the
-    person. `weight` is that of each row's prediction, None is 1 everywhere; a belief counts every answer once.
-
-    Raises:
-      ValueError: for an empty log, or no row that counts and has an answer.
+    person. `weight` is that of each row's prediction, None is 1 everywhere; a belief counts every answer once. Raises
+    ValueError for an empty log, or no row that counts and has an answer.
     """
     places = places or lanes(person)
-    seen = np.ones(len(person), bool) if answered is None else answered
-    share = (seen if counted is None else seen & counted) * (1.0 if weight is None else weight)
+    has_answer = np.ones(len(person), bool) if answered is None else answered
+    share = (has_answer if counted is None else has_answer & counted) * (1.0 if weight is None else weight)
     if not share.any():
         raise ValueError("counted: found no row with an answer, expected some")
-    labels = np.where(seen, accepted, 0.0)
-    arrays = (places.spread(labels), places.spread(share / share.sum()), *_rows(places, log_odds, labels, seen))
+    labels = np.where(has_answer, accepted, 0.0)
+    arrays = (places.spread(labels), places.spread(share / share.sum()), *_rows(places, log_odds, labels, has_answer))
 
     def loss(theta: Float64[np.ndarray, " parameters"]) -> tuple[float, Float64[np.ndarray, " parameters"]]:
         with jax.enable_x64(True):
             gradient, value = _gradient(jnp.asarray(theta, jnp.float64), *arrays, places.first)
             return float(value), np.asarray(gradient, np.float64)
 
-    free = slice(2, None) if calibrated else slice(None)
-    optimum = scipy.optimize.minimize(loss, _START[free], jac=True, method="L-BFGS-B", bounds=_BOUNDS[free])
+    fitted = slice(2, None) if calibrated else slice(None)
+    optimum = scipy.optimize.minimize(loss, _START[fitted], jac=True, method="L-BFGS-B", bounds=_BOUNDS[fitted])
     with jax.enable_x64(True):
         return Population(*map(float, _natural(jnp.asarray(optimum.x, jnp.float64))))
 
@@ -170,36 +168,38 @@ def _natural(theta: Any) -> Population:
 
 
 def _rows(
-    places: Lanes, log_odds: np.ndarray, labels: np.ndarray, seen: np.ndarray
+    places: Lanes, log_odds: np.ndarray, labels: np.ndarray, has_answer: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Log-odds at the offers, then log-odds, labels and whether they are seen at the answers, all [steps, lanes]."""
-    of_answer, label, shown = (places.spread_answers(values) for values in (log_odds, labels, seen))
-    return places.spread(log_odds), of_answer, label, shown
+    of_answer, label, answer_shown = (places.spread_answers(values) for values in (log_odds, labels, has_answer))
+    return places.spread(log_odds), of_answer, label, answer_shown
 
 
-def _run(theta: Any, log_odds: Any, of_answer: Any, accepted: Any, seen: Any, first: Any) -> tuple[Any, Any, Any]:
+def _predictions(
+    theta: Any, log_odds: Any, of_answer: Any, accepted: Any, has_answer: Any, first: Any
+) -> tuple[Any, Any, Any]:
     """Predicted log-odds, means and variances, all [steps, lanes]."""
     population = Population(*theta)
-    cold = believe(population)
+    newcomer = believe(population)
 
     def step(belief: Belief, row: Any) -> tuple[Belief, Any]:
         z, z_answer, y, answered, begins = row
-        belief = Belief(*(jnp.where(begins, new, old) for new, old in zip(cold, belief, strict=True)))
+        belief = Belief(*(jnp.where(begins, new, old) for new, old in zip(newcomer, belief, strict=True)))
         after = update(belief, z_answer, y, population)
         kept = Belief(*(jnp.where(answered > 0, new, old) for new, old in zip(after, belief, strict=True)))
         return kept, (predict(belief, z, population), *belief)
 
-    start = Belief(jnp.zeros(first.shape[1]), jnp.full(first.shape[1], cold.variance))
-    return jax.lax.scan(step, start, (log_odds, of_answer, accepted, seen, first))[1]
+    start = Belief(jnp.zeros(first.shape[1]), jnp.full(first.shape[1], newcomer.variance))
+    return jax.lax.scan(step, start, (log_odds, of_answer, accepted, has_answer, first))[1]
 
 
-_scan = jax.jit(_run)
+_scan = jax.jit(_predictions)
 
 
 @functools.partial(jax.jit)
 @functools.partial(jax.jacfwd, has_aux=True)
 def _gradient(theta: Any, labels: Any, weight: Any, *rows: Any) -> Any:
     """Gradient and value of the weighted negative log-likelihood; forward mode keeps no intermediate of the scan."""
-    predicted, _, _ = _run(_natural(theta), *rows)
+    predicted, _, _ = _predictions(_natural(theta), *rows)
     value = jnp.sum(weight * (jnp.logaddexp(0.0, predicted) - labels * predicted))
     return value, value

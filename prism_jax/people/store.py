@@ -121,8 +121,8 @@ class PeopleStore:
         self.population = population_from(self.fact("population"), f"{self.path}: population")
         if population is not None and population != self.population:
             raise StoreError(
-                f"{self.path}: population: found {_shown(self.population)}, expected {_shown(population)}; change it "
-                "with `python -m prism_jax person --set_population`"
+                f"{self.path}: population: found {_in_words(self.population)}, expected {_in_words(population)}; "
+                "change it with `python -m prism_jax person --set_population`"
             )
 
     def __enter__(self) -> PeopleStore:
@@ -181,8 +181,10 @@ class PeopleStore:
         person = self.person(name)
         with self._transaction():
             if person.number:
-                lost = (self.fact("forgotten") or {"log": 0.0})["log"]
-                self._write("forgotten", {"log": lost + min(0.0, float(alarm.log_martingale(np.array(person.alarm))))})
+                capital = (self.fact("forgotten") or {"log": 0.0})["log"]
+                self._write(
+                    "forgotten", {"log": capital + min(0.0, float(alarm.log_martingale(np.array(person.alarm))))}
+                )
             self._rows("DELETE FROM people WHERE name = ?", (name,))
         # Pages that were rearranged can hold copies of what was deleted, and so can the log of earlier writes.
         self._rows("VACUUM")
@@ -239,44 +241,42 @@ class PeopleStore:
     def restore(self, tree: Mapping[str, Any], place: str) -> None:
         """Fills a new store with what `describe` gave; messages start with `place`, such as the file's name.
 
-        Raises:
-          StoreError: for a store that has or had people, or other data; the store is then as it was.
+        Raises StoreError for a store that has or had people, or other data; the store is then as it was.
         """
         if highest := self._highest_number():  # a deleted person's number, and with it their alarm's level, was used
             raise StoreError(f"{self.path}: found {highest} people, expected a store that never had one")
-        kept = exports.read(tree, place)
+        content = exports.read_export(tree, place)
         with self._transaction():
-            self._write("population", kept.population._asdict())
+            self._write("population", content.population._asdict())
             for name in ("recalibration", "forgotten"):
-                if (fact := getattr(kept, name)) is not None:
+                if (fact := getattr(content, name)) is not None:
                     self._write(name, fact)
             try:
-                for row in kept.records:
+                for row in content.records:
                     self._rows("INSERT INTO records (path, run) VALUES (?, ?)", row)
-                for person in kept.people:
+                for person in content.people:
                     self._restore(person)
-                if kept.highest_number:
+                if content.highest_number:
                     self._rows("DELETE FROM sqlite_sequence WHERE name = 'people'")
-                    self._rows("INSERT INTO sqlite_sequence VALUES ('people', ?)", (kept.highest_number,))
+                    self._rows("INSERT INTO sqlite_sequence VALUES ('people', ?)", (content.highest_number,))
             except sqlite3.IntegrityError as error:
                 raise StoreError(f"{place}: found something twice ({error}), expected what --export writes") from None
-        self.population = kept.population
+        self.population = content.population
 
     def _highest_number(self) -> int:
         rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'people'")
         return int(rows[0][0]) if rows else 0
 
-    def _restore(self, one: Mapping[str, Any]) -> None:
+    def _restore(self, row: Mapping[str, Any]) -> None:
         columns = ("number", "name", "mean", "variance", "answers", "time")
         self._rows(
             f"INSERT INTO people ({_PERSON}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*(one[key] for key in columns), json.dumps(one["alarm"]), one["rang"]),
+            (*(row[key] for key in columns), json.dumps(row["alarm"]), row["rang"]),
         )
-        for pair in one["answered"]:
-            self._rows("INSERT INTO answers VALUES (?, ?, ?)", (*pair, one["number"]))
+        for pair in row["answered"]:
+            self._rows("INSERT INTO answers VALUES (?, ?, ?)", (*pair, row["number"]))
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Runs a statement and returns its rows."""
         try:
             return self._file.execute(statement, values).fetchall()
         except sqlite3.IntegrityError:
@@ -345,5 +345,5 @@ def _plain(person: Person) -> dict[str, Any]:
     return {"name": values.pop("name"), "mean": mean, "variance": variance, **values, "alarm": list(person.alarm)}
 
 
-def _shown(population: Population) -> str:
+def _in_words(population: Population) -> str:
     return ", ".join(f"{name} {value:.3g}" for name, value in population._asdict().items())

@@ -141,13 +141,13 @@ class _Cells(NamedTuple):
     failed: bool = False
 
 
-def _rates(counts: Counts, made: tuple[int, int], mode: Mode) -> dict[str, float]:
-    """The rates; `made` has the numbers of proposals and of silences, judged or not."""
+def _rates(counts: Counts, answers_of_kind: tuple[int, int], mode: Mode) -> dict[str, float]:
+    """The rates; `answers_of_kind` has the numbers of proposals and of silences, judged or not."""
     if mode == "official":
         return official_rates(counts)
     rates = exact_rates(counts)
     judged = counts.tp + counts.fp, counts.tn + counts.fn
-    if any(answers and not verdicts for answers, verdicts in zip(made, judged, strict=True)):
+    if any(answers and not verdicts for answers, verdicts in zip(answers_of_kind, judged, strict=True)):
         rates |= dict.fromkeys(("Recall", "Accuracy", "F1-Score"), math.nan)
     return rates
 

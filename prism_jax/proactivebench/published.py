@@ -34,9 +34,8 @@ class PublishedRow(NamedTuple):
 def read_published(path: epath.PathLike) -> tuple[PublishedRow, ...]:
     """Reads the scores of one model: one row per category; none for a file without a table, of a folder never judged.
 
-    Raises:
-      StreamError: naming file, line and column, for a value that is not a number, surplus values, or bytes that are
-        not UTF-8.
+    Raises StreamError naming file, line and column, for a value that is not a number, surplus values, or bytes that are
+    not UTF-8.
     """
     try:
         text = read_bounded(path, StreamError).decode("utf-8")
@@ -70,8 +69,7 @@ def _number(text: str | None, place: str) -> float:
 def implied_counts(row: PublishedRow) -> tuple[Counts, ...]:
     """Every set of counts, of at most the row's events, that gives all its rates bit for bit.
 
-    Raises:
-      KeyError: for a row without one of the rates that are needed.
+    Raises KeyError for a row without one of the rates that are needed.
     """
     solutions = []
     for tp in range(row.events + 1):
@@ -118,8 +116,7 @@ def check_published(
 ) -> tuple[Consistency, ...]:
     """Compares a model's published rows with the traces that are there of the same model.
 
-    Raises:
-      ValueError: for a row whose rates no counts give, or an unknown category.
+    Raises ValueError for a row whose rates no counts give, or an unknown category.
     """
     results = []
     for row in rows:

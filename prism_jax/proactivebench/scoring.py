@@ -39,66 +39,64 @@ JUDGES = ("votes", "judged_by", "labels")
 """The flags that name where verdicts come from; a run has at most one of them, so that no table mixes judges."""
 
 
-def score_official(given: Mapping[str, Any]) -> list[Table]:
+def score_official(options: Mapping[str, Any]) -> list[Table]:
     """The tables of `official_tables`; writes its CSV files where a folder is given."""
-    tables, contents = official_tables(given)
-    if given["out"] and contents:
-        out = epath.Path(given["out"])
+    tables, contents = official_tables(options)
+    if options["out"] and contents:
+        out = epath.Path(options["out"])
         for name in contents:
             (out / name).parent.mkdir(parents=True, exist_ok=True)
         write_files({out / name: content for name, content in contents.items()})
     return tables
 
 
-def official_tables(given: Mapping[str, Any]) -> tuple[list[Table], dict[str, bytes]]:
+def official_tables(options: Mapping[str, Any]) -> tuple[list[Table], dict[str, bytes]]:
     """The tables of published and of own scores, and a CSV per mode and model in the published format.
 
-    `given` has the values of the flags of `prism_jax official_scores`.
-
-    Raises:
-      ValueError, OSError: in one line, for files that cannot be used or flags that do not fit.
+    `options` has the values of the flags of `prism_jax official_scores`. Raises ValueError or OSError in one line, for
+    files that cannot be used or flags that do not fit.
     """
-    _check_flags(given)
-    models = _models(given["traces"])
-    categories = read_categories(given["splits"]) if given["splits"] else None
-    if given["streams_out"]:
-        _write_streams(models, epath.Path(given["streams_out"]))
+    _check_flags(options)
+    models = _models(options["traces"])
+    categories = read_categories(options["splits"]) if options["splits"] else None
+    if options["streams_out"]:
+        _write_streams(models, epath.Path(options["streams_out"]))
     tables: list[Table] = []
-    if given["published"]:
-        tables.append(_published(given["published"], models, categories or {}))
+    if options["published"]:
+        tables.append(_published(options["published"], models, categories or {}))
     contents: dict[str, bytes] = {}
-    judged = _judged(given, models) if _has_judge(given) else {}
+    judged = _judged(options, models) if _has_judge(options) else {}
     modes: tuple[Mode, ...] = ("official", "fixed")
     for mode in modes if judged else ():
         scores = {name: score_traces(traces, judged[name], mode, categories) for name, traces in models.items()}
-        tables.append(score_table(scores, mode, _judge_name(given)))
+        tables.append(score_table(scores, mode, _judge_name(options)))
         contents |= {f"{mode}/{name}.csv": scores_csv(scored).encode() for name, scored in scores.items()}
     return tables, contents
 
 
-def _check_flags(given: Mapping[str, Any]) -> None:
-    if sum(bool(given[name]) for name in JUDGES) > 1:
+def _check_flags(options: Mapping[str, Any]) -> None:
+    if sum(bool(options[name]) for name in JUDGES) > 1:
         raise ValueError(f"flags: found several of --{', --'.join(JUDGES)}, expected one: tables never mix judges")
-    if bool(given["votes"]) != bool(given["judges"]):
+    if bool(options["votes"]) != bool(options["judges"]):
         raise ValueError("flags: found one of --votes and --judges, expected both: the file and whose verdicts count")
-    if given["published"] and not given["splits"]:
+    if options["published"] and not options["splits"]:
         raise ValueError("flags: found --published without --splits, expected the categories of its rows")
-    if not (_has_judge(given) or given["published"] or given["streams_out"]):
+    if not (_has_judge(options) or options["published"] or options["streams_out"]):
         names = ", --".join((*JUDGES, "published", "streams_out"))
         raise ValueError(f"flags: found nothing to do, expected one of --{names}")
 
 
-def _has_judge(given: Mapping[str, Any]) -> bool:
-    return any(given[name] for name in JUDGES)
+def _has_judge(options: Mapping[str, Any]) -> bool:
+    return any(options[name] for name in JUDGES)
 
 
 def _models(folder: str) -> dict[str, dict[str, Trace]]:
     """The traces of every model: of each subfolder, or of the folder itself if it holds traces."""
     place = epath.Path(folder)
-    inside = sorted(path for path in place.iterdir() if path.is_dir()) if place.is_dir() else []
-    if not inside:
+    subfolders = sorted(path for path in place.iterdir() if path.is_dir()) if place.is_dir() else []
+    if not subfolders:
         return {place.name: read_traces(place)}
-    return {path.name: read_traces(path) for path in inside}
+    return {path.name: read_traces(path) for path in subfolders}
 
 
 def _write_streams(models: Mapping[str, Mapping[str, Trace]], folder: epath.Path) -> None:
@@ -111,39 +109,39 @@ def _write_streams(models: Mapping[str, Mapping[str, Trace]], folder: epath.Path
 def _published(
     folder: str, models: Mapping[str, Mapping[str, Trace]], categories: Mapping[str, Sequence[str]]
 ) -> Table:
-    checked = {}
+    by_model = {}
     for path in sorted(epath.Path(folder).iterdir()):
         if path.suffix == ".csv" and (rows := read_published(path)):
             try:
-                checked[path.stem] = check_published(rows, models.get(path.stem, {}), categories)
+                by_model[path.stem] = check_published(rows, models.get(path.stem, {}), categories)
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from error
-    return published_table(checked)
+    return published_table(by_model)
 
 
-def _judge_name(given: Mapping[str, Any]) -> str:
-    if given["labels"]:
-        return f"human votes (need: {given['need']})"
-    if given["judged_by"]:
-        return given["judged_by"]
-    names = given["judges"]
+def _judge_name(options: Mapping[str, Any]) -> str:
+    if options["labels"]:
+        return f"human votes (need: {options['need']})"
+    if options["judged_by"]:
+        return options["judged_by"]
+    names = options["judges"]
     return names[0] if len(names) == 1 else f"majority of {', '.join(names)}"
 
 
-def _judged(given: Mapping[str, Any], models: Mapping[str, Mapping[str, Trace]]) -> dict[str, Judged]:
+def _judged(options: Mapping[str, Any], models: Mapping[str, Mapping[str, Trace]]) -> dict[str, Judged]:
     """The verdicts of this run's only judge on each model's traces."""
-    if given["labels"]:
-        streams = proactivebench.load(given["labels"], given["data_dir"] or None, need=given["need"])
+    if options["labels"]:
+        streams = proactivebench.load(options["labels"], options["data_dir"] or None, need=options["need"])
         labelled = {stream.id: stream for stream in streams}
         return {name: verdicts_of_labels(traces, labelled) for name, traces in models.items()}
-    if given["judged_by"]:
+    if options["judged_by"]:
         return {name: verdicts_in_files(traces) for name, traces in models.items()}
-    judges = given["judges"]
-    verdicts = gather(read_votes(given["votes"]), judges)
+    judges = options["judges"]
+    verdicts = gather(read_votes(options["votes"]), judges)
     judged: dict[str, Judged] = {}
     for name, traces in models.items():
         streams = [trace_stream(stream, trace) for stream, trace in traces.items()]
-        ballots = judge_ballots(streams, verdicts, judges, given["most_events"])
+        ballots = judge_ballots(streams, verdicts, judges, options["most_events"])
         judged[name] = verdicts_of_ballots(traces, majority(ballots))
     return judged
 
@@ -160,14 +158,14 @@ def verdicts_of_ballots(traces: Mapping[str, Trace], ballots: Ballots) -> dict[t
     for stream, trace in traces.items():
         for number, event in enumerate(trace):
             silence = verdict(Item(stream, number, silence=True))
-            seen: collections.Counter[str] = collections.Counter()
+            occurrences: collections.Counter[str] = collections.Counter()
             answers: list[bool | None] = []
             for prediction in official_predictions(event):
                 if isinstance(prediction, str):
                     answers.append(
-                        verdict(Item(stream, number, silence=False, text=prediction, place=seen[prediction]))
+                        verdict(Item(stream, number, silence=False, text=prediction, place=occurrences[prediction]))
                     )
-                    seen[prediction] += 1
+                    occurrences[prediction] += 1
                 else:
                     answers.append(silence if prediction is None else None)
             verdicts[stream, number] = Verdicts(tuple(answers), silence)

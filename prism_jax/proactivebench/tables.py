@@ -77,7 +77,7 @@ def scores_csv(scores: Sequence[Score]) -> str:
     return text.getvalue()
 
 
-def published_table(found: Mapping[str, Sequence[Consistency]]) -> Table:
+def published_table(consistencies: Mapping[str, Sequence[Consistency]]) -> Table:
     """The counts behind published rates, and the proposals in the traces, by model."""
     columns = (
         Column("accepted proposals", "TP of the only counts that give the published decimals."),
@@ -90,9 +90,12 @@ def published_table(found: Mapping[str, Sequence[Consistency]]) -> Table:
         Column("published counted", "Which of the two counts the published proposals allow."),
     )
     sections = []
-    for category in dict.fromkeys(row.category for rows in found.values() for row in rows):
+    for category in dict.fromkeys(row.category for rows in consistencies.values() for row in rows):
         rows = tuple(
-            Row(model, _consistency(row)) for model, rows in found.items() for row in rows if row.category == category
+            Row(model, _consistency(row))
+            for model, rows in consistencies.items()
+            for row in rows
+            if row.category == category
         )
         sections.append(Section(category, rows))
     note = (
@@ -102,13 +105,13 @@ def published_table(found: Mapping[str, Sequence[Consistency]]) -> Table:
     return Table("Counts behind the published scores", "model", columns, tuple(sections), note)
 
 
-def _consistency(one: Consistency) -> tuple[str, ...]:
-    counts = tuple(map(str, one.counts)) if one.exact else tuple(f"{count}?" for count in one.counts)
-    if not one.present:
-        return (*counts, f"{one.events} (0)", "", "", "")
-    allowed = [name for name in ("official", "fixed") if one.allows(getattr(one, name))]
-    equal = one.official == one.fixed and bool(allowed)
+def _consistency(row: Consistency) -> tuple[str, ...]:
+    counts = tuple(map(str, row.counts)) if row.exact else tuple(f"{count}?" for count in row.counts)
+    if not row.present:
+        return (*counts, f"{row.events} (0)", "", "", "")
+    allowed = [name for name in ("official", "fixed") if row.allows(getattr(row, name))]
+    equal = row.official == row.fixed and bool(allowed)
     words = (
         "either, they are equal" if equal else {0: "neither", 1: f"{''.join(allowed)} only", 2: "either"}[len(allowed)]
     )
-    return (*counts, f"{one.events} ({one.present})", str(one.official), str(one.fixed), words)
+    return (*counts, f"{row.events} ({row.present})", str(row.official), str(row.fixed), words)

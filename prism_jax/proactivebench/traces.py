@@ -26,10 +26,8 @@ def export_traces(records: epath.PathLike, out: epath.PathLike, streams: epath.P
 
     The records are a file that `python -m prism_jax.agent` wrote, and `out` does not exist yet, such as
     eval/traces_new/NAME. `streams` are those that the agent was given, for the texts of their events; None takes the
-    texts of the records, which have them if the agent ran with --keep_texts.
-
-    Raises:
-      ValueError: naming file and line, for a file that holds anything else, or an event without a text.
+    texts of the records, which have them if the agent ran with --keep_texts. Raises ValueError naming file and line,
+    for a file that holds anything else, or an event without a text.
     """
     texts = {stream.id: stream for stream in read_streams(streams)} if streams else {}
     accepted: set[tuple[str, str]] = set()
@@ -68,7 +66,6 @@ def _records(path: epath.Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _text(record: Mapping[str, Any], texts: Mapping[str, Stream], place: str) -> str:
-    """The text of the record's event."""
     stream, event = record["stream"], record["event"]
     if stream in texts and event < len(texts[stream].events):
         return texts[stream].events[event].text
@@ -89,7 +86,7 @@ def _event(record: Mapping[str, Any], text: str, place: str) -> TraceEvent:
         time=f"{record['time']:.3f}",
         text=text,
         answer=[proposal] if record["spoke"] else [],
-        others=response or None,
+        response_fields=response or None,
     )
 
 

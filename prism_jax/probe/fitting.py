@@ -26,7 +26,7 @@ from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.probe_config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.probe.words import Described, Steps
 from prism_jax.streams import Candidate, Stream
-from prism_jax.streams.known import known_columns
+from prism_jax.streams.stream_columns import offer_columns
 
 LEAST_PROPENSITY = 0.05
 """Propensities below this count as this (docs/maths.md, section 4)."""
@@ -243,7 +243,7 @@ def score(probe: Probe, streams: Sequence[StreamInputs], *, split: str, fold: in
         for number, step in enumerate(stream.steps):
             for index, offer in enumerate(step.candidates):
                 yield {
-                    **known_columns(stream, step, offer, split=split, fold=fold),
+                    **offer_columns(stream, step, offer, split=split, fold=fold),
                     "step": number,
                     "candidate": index,
                     "p_need_fast": p_need[number],

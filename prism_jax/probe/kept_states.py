@@ -20,7 +20,7 @@ from prism_jax.probe.probe_config import StatesConfig
 from prism_jax.probe.states import Reader
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.files import open_regular, read_bounded, write_bytes
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import without_answers

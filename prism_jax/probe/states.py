@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
-from prism_jax.prompting.rows import pack_whole
+from prism_jax.prompting.rows import pack_stream
 from prism_jax.prompting.template import Template
 from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Stream
@@ -56,7 +56,7 @@ class Reader:
 
     def packed(self, stream: Stream) -> list[Packed]:
         """The packed rows of a stream without its labels and responses."""
-        return pack_whole(without_answers(stream), self.template, self.context).parts()
+        return pack_stream(without_answers(stream), self.template, self.context).parts()
 
     def _of_row(self, read: Any, row: Packed, size: Sizes) -> Float[np.ndarray, "offers width"]:
         owner = np.full(size.branches, size.candidates, np.int32)

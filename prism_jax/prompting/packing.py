@@ -59,7 +59,7 @@ class Packed(NamedTuple):
     response_factor: Column
     row: Column  # [] number of the row in its data set
     # [T] position at which the trunk that a token belongs to begins, in rows that several streams share
-    # (`prism_jax.prompting.sharing`); None in rows of one stream
+    # (`prism_jax.prompting.rows`); None in rows of one stream
     begin: Column | None = None
 
 
@@ -91,9 +91,7 @@ class Sizes:
     visible: tuple[int, ...] | None = None
 
 
-class _Row:
-    """Builds one row incrementally."""
-
+class _RowBuilder:
     def __init__(self, row: int) -> None:
         self.columns: dict[str, list] = {name: [] for name in AXES}
         self.row = row
@@ -133,13 +131,10 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
     """Packs one stream, unpadded: its events become the trunk, and its steps the branches.
 
     The context is the maximum number of positions for a decision: the trunk up to it and its longest leaf. `row` is the
-    number of the row in its data set.
-
-    Raises:
-      ValueError: naming the stream and step, when a decision does not fit into the context, or the rationale of a slow
-        branch lacks a field.
+    number of the row in its data set. Raises ValueError naming the stream and step, when a decision does not fit into
+    the context, or the rationale of a slow branch lacks a field.
     """
-    out, trunk, stops = _Row(row), template.system(), []
+    out, trunk, stops = _RowBuilder(row), template.system(), []
     for before, event in zip((None, *stream.events), stream.events, strict=False):
         trunk += template.event(event, before)
         stops.append(len(trunk))
@@ -157,7 +152,7 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
     return out.finish()
 
 
-def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Template) -> int:
+def _add_branch(out: _RowBuilder, step: Step, number: int, stop: int, template: Template) -> int:
     """Adds the branch of one step; returns the number of positions up to the end of its longest leaf."""
     supervised = supervised_step(step)
     after_head = _add_head(out, supervised, number, stop, template)
@@ -176,7 +171,7 @@ def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Templat
     return used
 
 
-def _add_head(out: _Row, step: SupervisedStep, number: int, stop: int, template: Template) -> int:
+def _add_head(out: _RowBuilder, step: SupervisedStep, number: int, stop: int, template: Template) -> int:
     """Adds the head up to the need slot; returns the position after it.
 
     The texts of slow fields are targets, unless the student itself wrote them.
@@ -192,7 +187,7 @@ def _add_head(out: _Row, step: SupervisedStep, number: int, stop: int, template:
     return out.branch(template.need(), position, stop, number, 0)
 
 
-def _add_need(out: _Row, step: SupervisedStep, template: Template) -> None:
+def _add_need(out: _RowBuilder, step: SupervisedStep, template: Template) -> None:
     """Adds the need slot, which is the newest token, with its label and target."""
     label = 0.0 if step.y_need is None else step.y_need
     out.put(
@@ -204,7 +199,7 @@ def _add_need(out: _Row, step: SupervisedStep, template: Template) -> None:
     _add_answer(out, step.need_answer, step.loss_factor, template)
 
 
-def _add_accept(out: _Row, candidate: SupervisedCandidate, step: int, template: Template) -> None:
+def _add_accept(out: _RowBuilder, candidate: SupervisedCandidate, step: int, template: Template) -> None:
     """Adds the accept slot, which is the newest token, with its label, target and log."""
     observed = candidate.y_accept is not None
     label = 0.0 if candidate.y_accept is None else candidate.y_accept
@@ -225,7 +220,7 @@ def _add_accept(out: _Row, candidate: SupervisedCandidate, step: int, template: 
     _add_answer(out, candidate.accept_answer, candidate.loss_factor, template)
 
 
-def _add_answer(out: _Row, answer: bool | None, factor: float, template: Template) -> None:
+def _add_answer(out: _RowBuilder, answer: bool | None, factor: float, template: Template) -> None:
     """Adds an answer as the supervised next token of the slot, the newest token; it isn't written to the branch."""
     if answer is not None:
         out.supervise(len(out) - 1, [template.yes if answer else template.no], factor)
@@ -267,14 +262,13 @@ def _chunk_stops(row: Packed, branches: int, window: int) -> np.ndarray:
 
 def empty_row(size: Sizes) -> Packed:
     """A row that consists of padding only, with the shapes and dtypes of any row of these sizes."""
-    return pad(_Row(0).finish(), size, 0)
+    return pad(_RowBuilder(0).finish(), size, 0)
 
 
 def pad(row: Packed, size: Sizes, token: int) -> Packed:
     """Pads a row to static sizes: token ids with `token`, propensities with 1, everything else with 0.
 
-    Raises:
-      ValueError: when the row does not fit into these sizes.
+    Raises ValueError when the row does not fit into these sizes.
     """
     fill = {"trunk": token, "tokens": token, "propensity": 1.0}
     padded = {}

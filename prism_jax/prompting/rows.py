@@ -1,14 +1,17 @@
-"""Cuts rows from packed streams: parts of streams longer than the context, and single decisions.
+"""Cuts rows from packed streams, parts of long streams or single decisions; and joins several streams into one row.
 
 A stream is packed once, as a whole (`prism_jax.prompting.packing`). A cut keeps some of its decisions, the system
 message and the newest events, and shifts their positions. The result equals packing these decisions and events alone.
 Where a step's decisions are in several rows, what belongs to the step counts in each of them by its share of them.
+
+In a row of several streams the trunks stand one after another, and the branches too, in the same order. Every branch
+still sees only its own trunk (`begin`; `prism_jax.student.attention`), so the logits equal those of separate rows.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +27,7 @@ HISTORY = 0.5
 At 1, a stream longer than the context would need about as many rows as decisions."""
 
 
-class Whole(NamedTuple):
+class PackedStream(NamedTuple):
     """A packed stream of any length, from which rows are cut."""
 
     stream: str  # id of the stream, for messages
@@ -42,10 +45,8 @@ class Whole(NamedTuple):
         Every step is in exactly one row, in order. A row consists of the system message, the newest events that fit
         together with each of its decisions, and these decisions. Its first event still gives the time since the event
         before it, which is cut off. Steps share a row as long as each keeps at least the share `history`, in (0, 1], of
-        the event tokens that it could keep alone; at 1 each keeps all of them.
-
-        Raises:
-          ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
+        the event tokens that it could keep alone; at 1 each keeps all of them. Raises ValueError naming the stream and
+        step, when a decision does not fit even with only its newest event.
         """
         return [self.row] if len(self.begins) == 1 else [_cut(self, keep, first) for keep, first in self._runs(history)]
 
@@ -57,8 +58,8 @@ class Whole(NamedTuple):
         with m of these decisions. The errors are those of `parts`.
         """
         for keep, first in self._runs(history):
-            own = np.flatnonzero(keep)
-            for group in np.array_split(own, max(1, -(-len(own) // most))) if len(own) else ():
+            decisions = np.flatnonzero(keep)
+            for group in np.array_split(decisions, max(1, -(-len(decisions) // most))) if len(decisions) else ():
                 yield _shared(self, np.isin(np.arange(len(keep)), group), first)
 
     def _runs(self, history: float) -> Iterator[tuple[Bool[np.ndarray, " C"], int]]:
@@ -74,7 +75,7 @@ class Whole(NamedTuple):
         for a, b in _runs(self.begins, stops, firsts, history):
             yield (a <= step) & (step < b), int(firsts[a:b].max())
 
-    def alone(self) -> Iterator[Packed]:
+    def single_decisions(self) -> Iterator[Packed]:
         """Yields each decision in a row of its own, with the newest events that fit (row-wise packing).
 
         The need label and the supervised tokens of the head belong to a step and are repeated in the row of each of its
@@ -84,44 +85,43 @@ class Whole(NamedTuple):
         for number, first in enumerate(_oldest(self, self.stops, self.tails, step).tolist()):
             yield _shared(self, np.arange(len(step)) == number, first)
 
-    def tokens_alone(self) -> int:
-        """Total number of tokens in the rows of `alone`."""
+    def single_decision_tokens(self) -> int:
+        """Total number of tokens in the rows of `single_decisions`."""
         firsts = _oldest(self, self.stops, self.tails, self.row.accept_step)
         return int((self.stops - (self.begins[firsts] - self.begins[0]) + self.tails).sum())
 
 
-def pack_whole(stream: Stream, template: Template, context: int) -> Whole:
+def pack_stream(stream: Stream, template: Template, context: int) -> PackedStream:
     """Packs a stream of any length into one row, from which rows can be cut that fit into the context.
 
-    Raises:
-      ValueError: naming the stream and step, when the rationale of a slow branch lacks a field.
+    Raises ValueError naming the stream and step, when the rationale of a slow branch lacks a field.
     """
     row = pack(stream, template, sys.maxsize)
     tails = np.zeros(len(row.accept_slot), np.int64)
     owner = _owner(row, np.ones(len(tails), bool))
     leaves = owner >= 0
     np.maximum.at(tails, owner[leaves], (row.positions - row.stop + 1)[leaves])
-    whole = Whole(stream.id, context, row, np.array([len(template.system())]), row.stop[row.accept_slot], tails)
-    if max([len(row.trunk), *(whole.stops + tails)]) <= context:
-        return whole
+    packed = PackedStream(stream.id, context, row, np.array([len(template.system())]), row.stop[row.accept_slot], tails)
+    if max([len(row.trunk), *(packed.stops + tails)]) <= context:
+        return packed
     lengths = [len(template.event(*pair)) for pair in zip(stream.events, (None, *stream.events), strict=False)]
-    return whole._replace(begins=np.cumsum([*whole.begins, *lengths]))
+    return packed._replace(begins=np.cumsum([*packed.begins, *lengths]))
 
 
 def _oldest(
-    whole: Whole, stops: Int[np.ndarray, " n"], tails: Int[np.ndarray, " n"], steps: Int[np.ndarray, " n"]
+    packed: PackedStream, stops: Int[np.ndarray, " n"], tails: Int[np.ndarray, " n"], steps: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, " n"]:
     """Number of the oldest event that fits into the context, for each of n decisions."""
-    begins, system = whole.begins, int(whole.begins[0])
+    begins, system = packed.begins, int(packed.begins[0])
     if len(begins) == 1:
         return np.zeros(len(stops), np.int64)
-    firsts = np.searchsorted(begins, stops + tails + system - whole.context)
-    own = np.searchsorted(begins, stops) - 1
-    for i in np.flatnonzero(firsts > own)[:1].tolist():
-        used = int(system + stops[i] - begins[own[i]] + tails[i])
+    firsts = np.searchsorted(begins, stops + tails + system - packed.context)
+    newest = np.searchsorted(begins, stops) - 1
+    for i in np.flatnonzero(firsts > newest)[:1].tolist():
+        used = int(system + stops[i] - begins[newest[i]] + tails[i])
         raise ValueError(
-            f"stream {whole.stream!r}, steps[{steps[i]}]: found {used} tokens up to the end of the decision, expected "
-            f"at most the context of {whole.context}; raise packing.context or shorten the stream's events"
+            f"stream {packed.stream!r}, steps[{steps[i]}]: found {used} tokens up to the end of the decision, expected "
+            f"at most the context of {packed.context}; raise packing.context or shorten the stream's events"
         )
     return firsts
 
@@ -130,12 +130,12 @@ def _runs(
     begins: Int[np.ndarray, " events"], stops: Int[np.ndarray, " S"], firsts: Int[np.ndarray, " S"], history: float
 ) -> Iterator[tuple[int, int]]:
     """Yields (start, stop) of runs of steps that share a row, each as long as `history` allows (greedy)."""
-    wanted = history * (stops - begins[firsts])
+    least = history * (stops - begins[firsts])
     start = 0
     for end in range(1, len(stops) + 1):
         if end < len(stops):
             kept = stops[start : end + 1] - begins[firsts[start : end + 1].max()]
-            if (kept >= wanted[start : end + 1]).all():
+            if (kept >= least[start : end + 1]).all():
                 continue
         yield start, end
         start = end
@@ -146,18 +146,18 @@ def _owner(row: Packed, keep: Bool[np.ndarray, " C"]) -> Int[np.ndarray, " R"]:
     span = int(row.leaf.max(initial=0)) + 1
     slots = row.accept_slot[keep]
     keys = row.branch[slots] * span + row.leaf[slots]  # ascending, because candidates are in row order
-    mine = row.branch * span + row.leaf
-    at = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
-    return np.where((row.leaf > 0) & (keys[at] == mine), at, -1)
+    token_keys = row.branch * span + row.leaf
+    places = np.minimum(np.searchsorted(keys, token_keys), len(keys) - 1)
+    return np.where((row.leaf > 0) & (keys[places] == token_keys), places, -1)
 
 
-def _shared(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
+def _shared(packed: PackedStream, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     """`_cut`, with the weight of what belongs to a step in proportion to the share of its decisions that are kept."""
-    step = whole.row.accept_step
-    counts = np.bincount(step[keep], minlength=len(whole.row.need_slot)), np.bincount(step)
+    step = packed.row.accept_step
+    counts = np.bincount(step[keep], minlength=len(packed.row.need_slot)), np.bincount(step)
     kept = counts[0] > 0
     share = (counts[0][kept] / counts[1][kept]).astype(np.float32)
-    row = _cut(whole, keep, first)
+    row = _cut(packed, keep, first)
     on_head = row.leaf[row.response_source] == 0
     of_head = share[row.branch[row.response_source] - 1]
     return row._replace(
@@ -166,9 +166,9 @@ def _shared(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     )
 
 
-def _cut(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
+def _cut(packed: PackedStream, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     """Cuts the row of the kept candidates, with the events from number `first` on."""
-    row, system, begin = whole.row, int(whole.begins[0]), int(whole.begins[first])
+    row, system, begin = packed.row, int(packed.begins[0]), int(packed.begins[first])
     steps, kept_step = np.unique(row.accept_step[keep], return_inverse=True)
     owner = _owner(row, keep)
     tokens = (owner >= 0) | ((row.leaf == 0) & np.isin(row.branch - 1, steps))
@@ -189,5 +189,51 @@ def _cut(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     columns["accept_step"] = kept_step
     columns["positions"] = columns["positions"] - shift
     columns["stop"] = columns["stop"] - shift
-    columns["trunk"] = np.concatenate([row.trunk[:system], row.trunk[begin : whole.stops[keep].max()]])
+    columns["trunk"] = np.concatenate([row.trunk[:system], row.trunk[begin : packed.stops[keep].max()]])
     return Packed(**{name: values.astype(getattr(row, name).dtype) for name, values in columns.items()}, row=row.row)
+
+
+def first_fit_decreasing(rows: Sequence[Packed], tokens: int) -> list[list[int]]:
+    """Chooses which unpadded rows are joined into one, by first-fit decreasing bin packing.
+
+    Rows are assigned from the longest to the shortest, each to the first group with room. Trunk and branch regions have
+    separate static sizes, so each has its own limit: the region's share of `tokens`, in proportion to the lengths over
+    all rows, or the longest row if that is more. A group therefore has about `tokens` tokens at most. The groups of row
+    numbers, ascending within each, depend only on the lengths and their order.
+    """
+    lengths = np.array([[len(row.trunk), len(row.tokens)] for row in rows])
+    limit = np.maximum(lengths.max(axis=0), tokens * lengths.sum(axis=0) // lengths.sum())
+    room = np.empty_like(lengths)
+    groups: list[list[int]] = []
+    for number in np.argsort(-lengths.sum(axis=1), kind="stable").tolist():
+        fits = (room[: len(groups)] >= lengths[number]).all(axis=1)
+        group = int(fits.argmax()) if fits.any() else len(groups)
+        if group == len(groups):
+            groups.append([])
+            room[group] = limit
+        groups[group].append(number)
+        room[group] -= lengths[number]
+    return [sorted(group) for group in groups]
+
+
+def join_rows(rows: Sequence[Packed]) -> Packed:
+    """Joins unpadded rows of one trunk each into one row, which gets the number of the first."""
+    trunks, tokens, steps = (
+        np.cumsum([0, *(len(getattr(row, name)) for row in rows)]) for name in ("trunk", "tokens", "need_slot")
+    )
+    offsets_by_column = {
+        "stop": trunks,
+        "branch": steps,
+        "need_slot": tokens,
+        "accept_slot": tokens,
+        "accept_step": steps,
+        "response_source": tokens,
+    }
+    columns = {}
+    for name in AXES:
+        parts = [getattr(row, name) for row in rows]
+        offsets = offsets_by_column.get(name, np.zeros(len(rows)))
+        whole = np.concatenate([part + offset for part, offset in zip(parts, offsets, strict=False)])
+        columns[name] = whole.astype(parts[0].dtype)
+    begin = np.repeat(trunks[:-1], np.diff(trunks)).astype(np.int32)
+    return Packed(**columns, row=rows[0].row, begin=begin)

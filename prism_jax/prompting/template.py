@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Candidate, Event, Stream
 
 NEED = "Needed:"
@@ -51,30 +51,20 @@ class Field(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PromptConfig:
-    """The system message and the tokenizer.
+    """The system message and the tokenizer."""
 
-    Attributes:
-      system: Text of the system message.
-      vocab_size: Number of ids of the BPE vocabulary that is trained where no tokenizer is given.
-      tokenizer: Path of a `tokenizer.json`, its directory, or a GGUF file; empty trains one on the training split.
-    """
-
-    system: str = "Watch the user and judge whether to offer help."
-    vocab_size: int = 1024
+    system: str = "Watch the user and judge whether to offer help."  # text of the system message
+    vocab_size: int = 1024  # number of ids of the BPE vocabulary that is trained where no tokenizer is given
+    # path of a `tokenizer.json`, its directory, or a GGUF file; empty trains one on the training split
     tokenizer: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class WritingConfig:
-    """How much the student may write.
+    """How much the student may write."""
 
-    Attributes:
-      field_tokens: Maximum number of tokens of each field of the slow pass.
-      response_tokens: Maximum number of tokens of each value of a response.
-    """
-
-    field_tokens: int = 32
-    response_tokens: int = 48
+    field_tokens: int = 32  # maximum number of tokens of each field of the slow pass
+    response_tokens: int = 48  # maximum number of tokens of each value of a response
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "field_tokens", "response_tokens")
@@ -97,11 +87,7 @@ def field_text(text: str) -> str:
 class Template:
     """The prompt template for one tokenizer; the methods return token ids.
 
-    Attributes:
-      tokenizer: The tokenizer.
-      config: The system message and the choice of tokenizer.
-      yes: Id of the answer that help is needed or that the offer is accepted.
-      no: Id of the opposite answer.
+    `yes` is the id of the answer that help is needed or that the offer is accepted, `no` that of the opposite answer.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: PromptConfig):
@@ -109,7 +95,7 @@ class Template:
         self.config = config
         self.yes, self.no = tokenizer.only(YES), tokenizer.only(NO)
         start, end = tokenizer.special("<|im_start|>"), tokenizer.special("<|im_end|>")
-        newline = tokenizer.encode("\n")
+        newline = tokenizer.encode(LINE_END)
         self._user = [start, *tokenizer.encode("user\n")]
         self._end = [end, *newline]
         self._line_end = newline
@@ -148,11 +134,8 @@ class Template:
     def slow(self, rationale: Mapping[str, str]) -> list[Field]:
         """The fields of a slow branch, in the order of `SLOW_FIELDS`; each text ends with a line break.
 
-        Args:
-          rationale: Maps field names to texts (untrusted); line breaks in a text become spaces.
-
-        Raises:
-          ValueError: for a missing or unknown field.
+        The rationale maps field names to untrusted texts, whose line breaks become spaces. Raises ValueError for a
+        missing or unknown field.
         """
         if rationale.keys() != SLOW_FIELDS.keys():
             found, expected = (", ".join(names) or "none" for names in (rationale, SLOW_FIELDS))
@@ -179,9 +162,9 @@ class Template:
 
     def response_keys(self) -> list[list[int]]:
         """What the template writes before each value of a response: the quote after the value before, and the key."""
-        first, *others = (f'"{key}": "' for key in RESPONSE_KEYS)
+        first, *rest = (f'"{key}": "' for key in RESPONSE_KEYS)
         encode = self.tokenizer.encode
-        return [[*self._response, *encode("{" + first)], *(encode('", ' + key) for key in others)]
+        return [[*self._response, *encode("{" + first)], *(encode('", ' + key) for key in rest)]
 
     def describe(self) -> dict[str, Any]:
         """Everything needed to read the slots without this code, as plain data: each text with its token ids."""

@@ -46,8 +46,7 @@ class Tokenizer:
     def __init__(self, definition: str, chat_template: str | None = None):
         """Builds the tokenizer from the text of a `tokenizer.json`.
 
-        Raises:
-          ValueError: when the text is not a valid definition, or lacks a special token that the template needs.
+        Raises ValueError when the text is not a valid definition, or lacks a special token that the template needs.
         """
         self._definition = definition
         try:
@@ -75,8 +74,7 @@ class Tokenizer:
     def train(cls, texts: Iterable[str], size: int) -> Tokenizer:
         """Trains a byte-level BPE vocabulary of at most `size` ids; deterministic in the order of `texts`.
 
-        Raises:
-          ValueError: when `size` is too small for the 256 bytes and the special tokens.
+        Raises ValueError when `size` is too small for the 256 bytes and the special tokens.
         """
         smallest = 256 + len(SPECIAL_TOKENS)
         if size < smallest:
@@ -109,8 +107,8 @@ class Tokenizer:
         if path.suffix == ".gguf":
             from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer  # needs an extra
 
-            read = read_gguf_tokenizer(path)
-            return cls(read.definition, read.chat_template)
+            gguf = read_gguf_tokenizer(path)
+            return cls(gguf.definition, gguf.chat_template)
         if path.is_dir():
             _check_files(path)
         if not (path / "tokenizer.json").exists() and any((path / name).is_file() for name in _OLDER):
@@ -181,8 +179,8 @@ def _read_older(folder: epath.Path) -> tuple[str, str | None]:
     import transformers  # slow to import
 
     try:
-        read = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-        return read.backend_tokenizer.to_str(), _chat_template(folder)
+        loaded = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        return loaded.backend_tokenizer.to_str(), _chat_template(folder)
     except Exception as error:  # the library raises no narrower class
         reason = textwrap.shorten(str(error), 300, placeholder=" ...")
         raise ValueError(
@@ -192,12 +190,12 @@ def _read_older(folder: epath.Path) -> tuple[str, str | None]:
 
 def _chat_template(folder: epath.Path) -> str | None:
     """Reads the chat template of a model folder: a separate file, or a key of tokenizer_config.json."""
-    if (own := folder / CHAT_TEMPLATE).exists():
+    if (template_file := folder / CHAT_TEMPLATE).exists():
         try:
-            return read_bounded(own, ValueError).decode("utf-8")
+            return read_bounded(template_file, ValueError).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{own}: found byte {error.object[error.start]:#04x} at {error.start}, expected UTF-8"
+                f"{template_file}: found byte {error.object[error.start]:#04x} at {error.start}, expected UTF-8"
             ) from None
     config = folder / "tokenizer_config.json"
     if not config.exists():

@@ -5,8 +5,8 @@ many items, and a fake endpoint for tests and the offline demo.
 Does not belong here: prompts, labels, judgements. Imports runtime only; needs the extra `prism_jax[remote]`.
 
 Where to change what:
-- how an endpoint is asked, retried and limited: `client.py`; `of_sdk` in `failures.py` says what each failure means,
-  `retries.py` and `limits.py` when it is asked again; the table in docs/judges.md
+- how an endpoint is asked, retried and limited: `client.py`; `of_exchange` in `failures.py` says what each failure
+  means, `pacing.py` when it is asked again; the table in docs/judges.md
 - what is kept of an answer: `Answer` in `requests.py`, the table and `VERSION` in `cache.py`
 - the price of a model: `PRICES` in `prices.py`, with the month in which you read it
 - a fault of the fake endpoint: `Faults` in `fake.py`

@@ -74,8 +74,7 @@ class Claim(NamedTuple):
 class Cache:
     """The SQLite file, which is created with its folder if need be, and the most USD that it may ever record as spent.
 
-    Raises:
-      ValueError: if the file is something else, or damaged.
+    Raises ValueError if the file is something else, or damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str], budget: float = 0.0) -> None:
@@ -84,7 +83,7 @@ class Cache:
         self._lock = threading.RLock()
         self._mine: set[str] = set()  # keys that this process has under way
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = cache_file.opened(self.path)
+        self._database = cache_file.open_database(self.path)
         self._owner = Owner(self.path)
 
     @contextlib.contextmanager
@@ -111,10 +110,8 @@ class Cache:
     def claim(self, key: str, worst: float, idempotent: bool) -> Claim:
         """Records that a request is about to be sent, and reserves the most USD that one attempt can cost.
 
-        An idempotent request costs nothing when it is sent once more after it was answered.
-
-        Raises:
-          BudgetSpent: if the budget has no room for it, and none that requests under way could still leave.
+        An idempotent request costs nothing when it is sent once more after it was answered. Raises BudgetSpent if the
+        budget has no room for it, and none that requests under way could still leave.
         """
         with self._transaction() as database:
             if answer := self.get(key):
@@ -133,8 +130,7 @@ class Cache:
     def lose(self, key: str) -> bool:
         """Counts an attempt whose answer was lost and reserves another; False if that has to wait for room.
 
-        Raises:
-          BudgetSpent: if the budget has no room for another attempt.
+        Raises BudgetSpent if the budget has no room for another attempt.
         """
         with self._transaction() as database:
             worst, lost = database.execute("SELECT worst, lost FROM flights WHERE key = ?", (key,)).fetchone()
@@ -194,13 +190,13 @@ class Cache:
         if not wanted:
             return True
         rows = self._database.execute("SELECT key, worst * (lost + 1), owner FROM flights WHERE key != ?", (key,))
-        reserved = gone = 0.0
+        reserved = lost = 0.0
         for sent, worst, owner in rows.fetchall():
             reserved += worst
-            gone += 0 if self._alive(sent, owner) else worst
+            lost += 0 if self._alive(sent, owner) else worst
         if self.spent + reserved + wanted <= self.budget:
             return True
-        if self.spent + gone + wanted <= self.budget and reserved > gone:
+        if self.spent + lost + wanted <= self.budget and reserved > lost:
             return False
         raise BudgetSpent(self._words(wanted))
 

@@ -69,11 +69,10 @@ def digest_of(*values: object) -> str:
     return hashlib.sha256(repr(plain).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def opened(path: pathlib.Path) -> sqlite3.Connection:
+def open_database(path: pathlib.Path) -> sqlite3.Connection:
     """A connection to the cache at `path`, which is created if there is none, for its owner only to read.
 
-    Raises:
-      ValueError: if the file is something else, or damaged; nothing in it is changed then.
+    Raises ValueError if the file is something else, or damaged; nothing in it is changed then.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -82,11 +81,11 @@ def opened(path: pathlib.Path) -> sqlite3.Connection:
     finally:
         os.close(file)
     database = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-    wrong = "found no cache of answers ({}), expected one or no file"
+    problem = "found no cache of answers ({}), expected one or no file"
     try:
         database.create_function("DIGEST_OF", -1, digest_of, deterministic=True)
         _version(database)
-        wrong = (
+        problem = (
             "found a damaged cache of answers ({}), so nothing was sent; restore a copy of it, or name another file "
             "to ask and pay anew"
         )
@@ -94,7 +93,7 @@ def opened(path: pathlib.Path) -> sqlite3.Connection:
         _check(database)
     except (sqlite3.Error, UnicodeError) as error:
         database.close()
-        raise ValueError(f"{path}: {wrong.format(error)}") from None
+        raise ValueError(f"{path}: {problem.format(error)}") from None
     return database
 
 
@@ -150,8 +149,8 @@ def _prepare(database: sqlite3.Connection) -> None:
 def _check(database: sqlite3.Connection) -> None:
     """Raises DatabaseError unless structure, tables and every row are as they were written."""
     _check_structure(database)
-    made = dict(database.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
-    if made != TABLES:
+    statements = dict(database.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    if statements != TABLES:
         raise sqlite3.DatabaseError(f"its tables are not those of version {VERSION}")
     rows = database.execute("SELECT count(*) FROM spending").fetchone()[0]
     if rows != 1:

@@ -13,13 +13,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from prism_jax.remote import completions, failures
+from prism_jax.remote import failures
 from prism_jax.remote.cache import Cache
-from prism_jax.remote.config import EndpointConfig
-from prism_jax.remote.limits import Limiter
+from prism_jax.remote.endpoints import EndpointConfig
+from prism_jax.remote.pacing import Limiter, Retries
 from prism_jax.remote.prices import price_of
-from prism_jax.remote.requests import Answer, Prepared, Request, prepare
-from prism_jax.remote.retries import Retries
+from prism_jax.remote.requests import Answer, Prepared, Request, TokenLimits, prepare, read_completion
 from prism_jax.remote.tally import Tally
 from prism_jax.runtime.personal_data import in_prompt
 
@@ -37,11 +36,9 @@ class Client:
     """One endpoint with its limits. Usable from one event loop at a time; `asyncio.run` closes its connections.
 
     The clients of a job share its cache and its tally. With `redact`, personal data is cut from messages. With `dry`,
-    nothing is sent and costs are only estimated; answers from the cache are given all the same.
-
-    Raises:
-      ValueError: if the price is unknown, the model costs money and the cache has no budget, or the environment lacks
-        the variable of the API key.
+    nothing is sent and costs are only estimated; answers from the cache are given all the same. Raises ValueError if
+    the price is unknown, the model costs money and the cache has no budget, or the environment lacks the variable of
+    the API key.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class Client:
         self._key = os.environ.get(endpoint.key, "") if endpoint.key else ""
         if endpoint.key and not self._key and not dry:
             raise ValueError(f"key: found no environment variable {endpoint.key}, expected it to hold the API key")
-        self._lines: tuple[asyncio.AbstractEventLoop, Line] | None = None
+        self._loop_connections: tuple[asyncio.AbstractEventLoop, Connections] | None = None
 
     async def ask(self, request: Request) -> Answer:
         """The answer to a request; one that was answered before costs nothing.
@@ -77,10 +74,10 @@ class Client:
             return self._from_cache(stored)
         if self.dry:
             return self._estimate(prepared)
-        line = await self._line()
-        async with line.turns:
+        connections = await self._connections()
+        async with connections.turns:
             claim = await self._claim(prepared)
-            return self._from_cache(claim) if claim else await self._send(prepared, line)
+            return self._from_cache(claim) if claim else await self._send(prepared, connections)
 
     def _from_cache(self, answer: Answer) -> Answer:
         self.tally.cached += 1
@@ -103,24 +100,24 @@ class Client:
     async def _claim(self, prepared: Prepared) -> Answer | None:
         """Records the request as sent; returns its answer if another has stored it by now."""
         worst = self._worst(prepared)
-        async for claim in _looks(lambda: self.cache.claim(prepared.key, worst, self.endpoint.idempotent)):
+        async for claim in _polls(lambda: self.cache.claim(prepared.key, worst, self.endpoint.idempotent)):
             if not claim.wait:
                 self.tally.resent += claim.resent
                 return claim.answer
         raise AssertionError("looks do not end")
 
-    async def _send(self, prepared: Prepared, line: Line) -> Answer:
+    async def _send(self, prepared: Prepared, connections: Connections) -> Answer:
         """Sends a request that was claimed, with retries, and stores its answer."""
         started = time.monotonic()
 
         async def attempt() -> Answer:
-            return await self._attempt(prepared, line, started)
+            return await self._attempt(prepared, connections, started)
 
         async def failed(failure: failures.TransientError) -> None:
             await self._lost(prepared, failure)
 
         try:
-            answer = await line.retries.run(attempt, failed)
+            answer = await connections.retries.run(attempt, failed)
         except failures.TransientError as failure:
             self.cache.settle(prepared.key, None, billed=failure.billed)
             words = f"gave up after {time.monotonic() - started:.0f} s: {failure.words}"
@@ -147,18 +144,17 @@ class Client:
         """Makes room for another attempt after one that failed."""
         self.tally.retried += 1
         if failure.billed and not self.endpoint.idempotent:
-            async for room in _looks(lambda: self.cache.lose(prepared.key)):
+            async for room in _polls(lambda: self.cache.lose(prepared.key)):
                 if room:
                     return
 
-    async def _attempt(self, prepared: Prepared, line: Line, started: float) -> Answer:
-        """Sends a request once."""
-        place = await line.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
+    async def _attempt(self, prepared: Prepared, connections: Connections, started: float) -> Answer:
+        place = await connections.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
         try:
             async with asyncio.timeout(self.endpoint.timeout):  # the SDK's own ends silence only, not trickling
-                response = await line.sdk.post(
+                response = await connections.sdk.post(
                     "/chat/completions",
-                    cast_to=line.response,
+                    cast_to=connections.response,
                     content=prepared.content,
                     options={"headers": {"Content-Type": "application/json", "Idempotency-Key": prepared.key}},
                 )
@@ -168,34 +164,34 @@ class Client:
             failure = failures.of_exchange(error, self._key)
             after = getattr(failure, "after", None)
             if after is not None and after <= self.endpoint.patience:
-                line.limiter.pause(after)
+                connections.limiter.pause(after)
             raise failure from None
-        most = completions.Most(len(prepared.content), self.endpoint.max_tokens)
-        answer = completions.read(response.content, prepared.key, self.price, most, time.monotonic() - started)
-        line.limiter.correct(place, answer.prompt_tokens + answer.completion_tokens)
+        limits = TokenLimits(len(prepared.content), self.endpoint.max_tokens)
+        answer = read_completion(response.content, prepared.key, self.price, limits, time.monotonic() - started)
+        connections.limiter.correct(place, answer.prompt_tokens + answer.completion_tokens)
         return answer
 
-    async def _line(self) -> Line:
+    async def _connections(self) -> Connections:
         """The connections of the running event loop."""
         loop = asyncio.get_running_loop()
-        if self._lines is None or self._lines[0] is not loop:
-            line = Line(self.endpoint, self._key)
+        if self._loop_connections is None or self._loop_connections[0] is not loop:
+            connections = Connections(self.endpoint, self._key)
             # An event loop closes the generators that are open when it ends, and with this one the connections.
-            await anext(line.closing)
-            self._lines = loop, line
-        return self._lines[1]
+            await anext(connections.closing)
+            self._loop_connections = loop, connections
+        return self._loop_connections[1]
 
 
-async def _looks(look: Callable[[], T]) -> AsyncIterator[T]:
-    """Yields what `look` finds, again and again, less and less often."""
+async def _polls(poll: Callable[[], T]) -> AsyncIterator[T]:
+    """Yields what `poll` finds, again and again, less and less often."""
     wait = POLL
     while True:
-        yield look()
+        yield poll()
         await asyncio.sleep(wait)
         wait = min(1.5 * wait, LONGEST_POLL)
 
 
-class Line:
+class Connections:
     """The connections to an endpoint from one event loop, with its turns, limits and retries."""
 
     def __init__(self, endpoint: EndpointConfig, key: str) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from prism_jax.runtime.personal_data import without_personal_data
-from prism_jax.runtime.redaction import without_credentials
-from prism_jax.runtime.shown_text import visible
+from prism_jax.runtime.shown_text import visible, without_credentials
 
 LONGEST = 300
 LONGEST_WAIT = 24 * 3600.0
@@ -70,8 +69,8 @@ def of_exchange(error: Exception, key: str) -> Exception:
 
     if isinstance(error, openai.APIStatusError):
         body = error.body if isinstance(error.body, dict) else {}
-        said = secret_free(str(body.get("message") or error.message), key)
-        return _of_status(error.status_code, error.response.headers, body.get("code"), said)
+        message = secret_free(str(body.get("message") or error.message), key)
+        return _of_status(error.status_code, error.response.headers, body.get("code"), message)
     if isinstance(error, openai.APIConnectionError):
         cause = type(error.__cause__).__name__
         sent = cause not in ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError")
@@ -82,11 +81,11 @@ def of_exchange(error: Exception, key: str) -> Exception:
     return TransientError(secret_free(words, key), billed=True, garbled=True)
 
 
-def _of_status(status: int, headers: Mapping[str, str], code: object, said: str) -> Exception:
+def _of_status(status: int, headers: Mapping[str, str], code: object, message: str) -> Exception:
     """The failure that an HTTP status stands for."""
     if status == 401:
         return EndpointError("HTTP 401, it refuses the API key")
-    words = f"HTTP {status}: {said}"
+    words = f"HTTP {status}: {message}"
     if status in (402, 404) or code == "insufficient_quota":
         return EndpointError(words)
     if status in (408, 409, 429) or status >= 500:

@@ -50,21 +50,15 @@ class FakeEndpoint:
 
     The brain gets a request's JSON body and returns the text of the completion. The faults may be replaced while the
     server runs.
-
-    Attributes:
-      received: Arrivals by request hash, failed ones included.
-      answered: Completions that were sent, by request hash.
-      billed: Completions that were computed, by request hash; a repeated `Idempotency-Key` computes nothing.
-      log: Of the newest attempts: seconds at the arrival, request hash, HTTP status (0 if the connection was closed).
-      headers: Headers of the newest attempts.
-      most_at_once: Most attempts that were under way at the same time.
     """
 
     def __init__(self, brain: Brain, faults: Faults | None = None, port: int = 0) -> None:
         self.brain, self.faults = brain, faults or Faults()
+        # of the newest attempts: seconds at the arrival, request hash, HTTP status (0 if the connection was closed)
         self.log: collections.deque[tuple[float, str, int]] = collections.deque(maxlen=NEWEST)
         self.headers: collections.deque[dict[str, str]] = collections.deque(maxlen=NEWEST)
-        self.most_at_once = self._now = 0
+        self.most_at_once = self._now = 0  # attempts that were under way at the same time
+        # arrivals, failed ones included; completions sent; and those computed, for each `Idempotency-Key` once
         self.received: collections.Counter[str] = collections.Counter()
         self.answered: collections.Counter[str] = collections.Counter()
         self.billed: collections.Counter[str] = collections.Counter()
@@ -98,7 +92,6 @@ class FakeEndpoint:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers the requests of one connection."""
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode("latin-1").split("\r\n")
@@ -136,17 +129,17 @@ class FakeEndpoint:
 
     async def _respond(self, key: str, headers: dict[str, str], content: bytes) -> bytes | None:
         """The response that the faults leave."""
-        arrival, nth = self.received.total(), self.received[key]
+        arrival, repetition = self.received.total(), self.received[key]
         self.received[key] += 1
         faults = self.faults
         if any(first <= arrival < end for first, end in faults.down):
             return None
         if faults.delay:
             await asyncio.sleep(faults.delay)
-        if self._draw("limited", key, nth) < faults.limited:
+        if self._draw("limited", key, repetition) < faults.limited:
             after = {"Retry-After": str(faults.retry_after)}
             return _response(429, {"error": {"message": "too many requests"}}, after)
-        if faults.status or self._draw("unavailable", key, nth) < faults.unavailable:
+        if faults.status or self._draw("unavailable", key, repetition) < faults.unavailable:
             message = f"as configured, for {headers.get('authorization', '')}"  # servers do quote keys
             return _response(faults.status or 503, {"error": {"message": message}})
         once = headers.get("idempotency-key", "")
@@ -154,22 +147,22 @@ class FakeEndpoint:
         if answer is None:
             self.billed[key] += 1
             try:
-                answer = self._complete(json.loads(content), key, nth)
+                answer = self._complete(json.loads(content), key, repetition)
             except Exception as error:  # the brain is any function, and its error a reply of the server
                 return _response(500, {"error": {"message": f"the brain raised {error!r}"}})
             if once:
                 self._answers[once] = answer
         self.answered[key] += 1
-        return _response(200, "a proxy's page") if self._draw("garbled", key, nth) < faults.garbled else answer
+        return _response(200, "a proxy's page") if self._draw("garbled", key, repetition) < faults.garbled else answer
 
-    def _complete(self, body: dict[str, Any], key: str, nth: int) -> bytes:
+    def _complete(self, body: dict[str, Any], key: str, repetition: int) -> bytes:
         """A completion with the brain's text, or with what the faults make of it."""
         text, finish = self.brain(body), "stop"
-        if self._draw("ignores_schema", key, nth) < self.faults.ignores_schema:
+        if self._draw("ignores_schema", key, repetition) < self.faults.ignores_schema:
             text = json.dumps({"note": "this server ignores schemas"})
-        if self._draw("malformed", key, nth) < self.faults.malformed:
+        if self._draw("malformed", key, repetition) < self.faults.malformed:
             text = f"Sure! {text[: len(text) // 2]}, and so on"
-        if self._draw("truncated", key, nth) < self.faults.truncated:
+        if self._draw("truncated", key, repetition) < self.faults.truncated:
             text, finish = text[: len(text) // 2], "length"
         prompt = sum(len(message["content"]) for message in body["messages"]) // 4
         usage = {"prompt_tokens": prompt, "completion_tokens": len(text) // 4 + 1}
@@ -178,9 +171,9 @@ class FakeEndpoint:
         completion = {"id": f"chatcmpl-{key[:16]}", "object": "chat.completion", "created": 0}
         return _response(200, completion | {"model": body["model"], "choices": [choice], "usage": usage})
 
-    def _draw(self, kind: str, key: str, nth: int) -> float:
+    def _draw(self, kind: str, key: str, repetition: int) -> float:
         """A number in [0, 1) that only the seed and the arguments decide."""
-        drawn = hashlib.sha256(f"{self.faults.seed} {kind} {key} {nth}".encode()).digest()
+        drawn = hashlib.sha256(f"{self.faults.seed} {kind} {key} {repetition}".encode()).digest()
         return int.from_bytes(drawn[:7], "big") / 2**56
 
 

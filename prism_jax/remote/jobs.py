@@ -1,4 +1,4 @@
-"""Works on many items at once: results in the order of the items, flat memory, progress, and an orderly end."""
+"""A job: its endpoints share cache, budget and counts; its items are worked on at once, in order, in flat memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,43 @@ import concurrent.futures
 import contextlib
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from tqdm import tqdm
 
+from prism_jax.remote.cache import Cache
+from prism_jax.remote.client import Client
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.tally import Tally
+
+
+class Clients(NamedTuple):
+    """The clients of a job by the names of their sections, and its counts."""
+
+    by_name: dict[str, Client]
+    tally: Tally
+
+
+@contextlib.contextmanager
+def open_clients(
+    config: RemoteConfig, endpoints: Mapping[str, EndpointConfig], *, dry_run: bool = False
+) -> Iterator[Clients]:
+    """Opens the cache and a client per endpoint.
+
+    With `dry_run` nothing is sent: each request that the cache does not answer only adds to the estimate in the tally,
+    and gets an answer with an error. Raises ValueError if an endpoint cannot be used; the message names its section.
+    """
+    tally = Tally(dry=dry_run)
+    with Cache(config.cache, config.budget) as cache:
+        by_name = {}
+        for name, endpoint in endpoints.items():
+            try:
+                by_name[name] = Client(endpoint, cache, tally, redact=config.redact, dry=dry_run)
+            except ValueError as error:
+                raise ValueError(f"{name}.{error}") from None
+        yield Clients(by_name, tally)
+
 
 I = TypeVar("I")  # noqa: E741 -- the type of an item
 R = TypeVar("R")
@@ -24,7 +55,7 @@ GRACE = 120.0
 """Seconds that work under way gets to end after an interruption: what was sent is paid, so its answer is awaited."""
 
 
-def run(
+def work_through(
     items: Iterable[I],
     work: Callable[[I], Awaitable[R]],
     *,
@@ -47,7 +78,7 @@ def run(
         turns = asyncio.Semaphore(at_once)
         stopped = threading.Event()
 
-        async def one(item: I) -> R:
+        async def work_on(item: I) -> R:
             async with turns:
                 if stopped.is_set():
                     raise asyncio.CancelledError
@@ -56,7 +87,7 @@ def run(
         pending: collections.deque[concurrent.futures.Future[R]] = collections.deque()
         try:
             for item in items:
-                pending.append(asyncio.run_coroutine_threadsafe(one(item), loop))
+                pending.append(asyncio.run_coroutine_threadsafe(work_on(item), loop))
                 if len(pending) >= AHEAD * at_once:
                     yield _shown(pending.popleft().result(), bar, tally)
             while pending:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from prism_jax.remote.config import EndpointConfig
+from prism_jax.remote.endpoints import EndpointConfig
 
 MILLION = 1_000_000
 

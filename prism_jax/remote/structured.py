@@ -50,8 +50,8 @@ async def ask_for(client: Client, messages: Iterable[Message], model: type[T], r
         if answer.text is None:
             return Reply(None, answer.error, tuple(answers))
         if len(answer.text) > LONGEST_TOKEN * client.endpoint.max_tokens:  # to send it back would cost as much
-            most = f"expected one of at most {client.endpoint.max_tokens:,} tokens"
-            return Reply(None, f"found an answer of {len(answer.text):,} characters, {most}", tuple(answers))
+            limit = f"expected one of at most {client.endpoint.max_tokens:,} tokens"
+            return Reply(None, f"found an answer of {len(answer.text):,} characters, {limit}", tuple(answers))
         try:
             return Reply(parse(answer.text, model), None, tuple(answers))
         except ValueError as error:
@@ -84,8 +84,7 @@ def schema_of(model: type[pydantic.BaseModel]) -> dict[str, Any]:
 def parse(text: str, model: type[T]) -> T:
     """The value in an answer: one JSON object, which code fences and prose may surround.
 
-    Raises:
-      ValueError: if there is none, or more than one, or the model rejects it; in one line.
+    Raises ValueError if there is none, or more than one, or the model rejects it; in one line.
     """
     value = _only_object(text)
     try:
@@ -97,7 +96,6 @@ def parse(text: str, model: type[T]) -> T:
 
 
 def _only_object(text: str) -> dict[str, Any]:
-    """The one JSON object in a text."""
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
     values, begins = [], _BEGINS.search(text)  # a brace before anything else begins no object
     while begins:

@@ -60,21 +60,21 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in (*ENCODINGS, "identity", ""):
         raise UnreadableError(f"the response is encoded as {encoding!r}, expected gzip, deflate or nothing")
-    most = LARGEST_ERROR if response.is_error else LARGEST
+    limit = LARGEST_ERROR if response.is_error else LARGEST
     inflate = zlib.decompressobj(ENCODINGS[encoding]) if encoding in ENCODINGS else None
     content, arrived = bytearray(), 0
     async for part in response.aiter_raw():
         arrived += len(part)
         try:
-            content += inflate.decompress(part, most + 1 - len(content)) if inflate else part
+            content += inflate.decompress(part, limit + 1 - len(content)) if inflate else part
         except zlib.error as error:
             raise UnreadableError(f"the response is no {encoding} ({error})") from None
-        if max(arrived, len(content)) > most:
+        if max(arrived, len(content)) > limit:
             if not response.is_error:
-                raise UnreadableError(f"the response has more than {most:,} bytes, which no answer takes")
+                raise UnreadableError(f"the response has more than {limit:,} bytes, which no answer takes")
             break
-    of_the_body = (b"content-encoding", b"content-length", b"transfer-encoding")
-    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in of_the_body]
+    body_headers = (b"content-encoding", b"content-length", b"transfer-encoding")
+    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in body_headers]
     return httpx2.Response(
-        response.status_code, headers=headers, content=bytes(content[:most]), request=response.request
+        response.status_code, headers=headers, content=bytes(content[:limit]), request=response.request
     )

@@ -9,7 +9,7 @@ from prism_jax.evaluation.replay import MATCHED, Gain, PolicyReplay
 from prism_jax.report.numbers import percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.streams.proactivebench_leakage import Leakage
+from prism_jax.streams.proactivebench_source import Leakage
 
 
 def policy_table(

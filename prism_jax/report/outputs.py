@@ -21,7 +21,7 @@ from prism_jax.evaluation.results import Evaluation
 from prism_jax.gate import Gate
 from prism_jax.report import page, tables
 from prism_jax.runtime.files import encode_json, write_files
-from prism_jax.runtime.redaction import without_credentials
+from prism_jax.runtime.shown_text import without_credentials
 from prism_jax.scores import Scores, encode_scores
 from prism_jax.streams import Stream
 

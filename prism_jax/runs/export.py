@@ -10,11 +10,10 @@ from etils import epath
 
 from prism_jax.decision.calibration import map_to_dict
 from prism_jax.evaluation.fits import SIGNALS, Calibration, read_calibration
-from prism_jax.prompting.hub_files import TURN_END, write_tokenizer
 from prism_jax.prompting.template import Template
-from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.prompting.tokenizer import CHAT_TEMPLATE, Tokenizer
 from prism_jax.runtime.digests import write_digests
-from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_json
+from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_json, write_text
 from prism_jax.scores import read_scores
 from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
@@ -23,6 +22,12 @@ from prism_jax.training.config import RunConfig
 from prism_jax.training.run import checkpoint_in_words, restore_trained
 from prism_jax.training.workdir import Workdir
 
+_TURN = "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
+_OPENING = "{{- '<|im_start|>assistant\\n' -}}"
+_NOT_THINKING = (
+    "{%- if enable_thinking is defined and not enable_thinking -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}"
+)
+TURN_END = "<|im_end|>"
 RULE = "intervene where p_accept * p_need > 0 and (1 - p_accept) * c_fa <= p_accept * p_need * c_fn"
 """The gate's comparison (`prism_jax.decision.gate.intervene`) in words."""
 
@@ -127,3 +132,30 @@ def _prism(template: Template, config: RunConfig, calibration: Calibration, step
     if None not in temperatures.values():
         prism["temperatures"] = temperatures
     return prism
+
+
+def write_tokenizer(directory: epath.PathLike, tokenizer: Tokenizer, context: int) -> None:
+    """Writes or replaces tokenizer.json, tokenizer_config.json and chat_template.jinja.
+
+    Where the tokenizer has no chat template of its own, a ChatML template is written. The context is the maximum length
+    of the input in tokens.
+    """
+    folder = epath.Path(directory)
+    tokenizer.save(folder / "tokenizer.json")
+    write_text(folder / CHAT_TEMPLATE, tokenizer.chat_template or _chat_ml(tokenizer.thinks))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": TURN_END,
+        "pad_token": "<|endoftext|>",
+        "add_bos_token": False,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": context,
+    }
+    write_json(folder / "tokenizer_config.json", config)
+
+
+def _chat_ml(thinks: bool) -> str:
+    """A ChatML template that renders messages as `Template` does."""
+    turns = "{%- for message in messages -%}" + _TURN + "{%- endfor -%}"
+    opening = "{%- if add_generation_prompt -%}" + _OPENING + (_NOT_THINKING if thinks else "") + "{%- endif -%}"
+    return turns + opening

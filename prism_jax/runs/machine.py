@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import jax
 from etils import epath
 
-from prism_jax.runtime.config import from_config_dict, to_dict
+from prism_jax.runtime.dataclass_config import from_config_dict, to_dict
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.student.sharding import pretend_devices
 from prism_jax.training.compiled.cards import card

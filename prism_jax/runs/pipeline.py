@@ -17,11 +17,10 @@ from prism_jax.prompting.supervised import supervised_step
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runs.probe_export import is_probe
 from prism_jax.runtime import distributed
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.files import write_json
 from prism_jax.runtime.provenance import as_facts, provenance
-from prism_jax.runtime.redaction import without_credentials
-from prism_jax.runtime.shown_text import visible
+from prism_jax.runtime.shown_text import visible, without_credentials
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scoring.fast import unscored
 from prism_jax.scoring.passes import Passes, score_passes
@@ -187,7 +186,9 @@ def check_evaluable(run: Run) -> None:
             Scores.from_rows(itertools.chain(rows("calibration"), rows("test"))), run.config.calibration
         )
     except ScoresError as error:
-        raise ValueError(f"data: {error.column}: {error.found}" if error.column else f"data: {error.found}") from None
+        raise ValueError(
+            f"data: {error.column}: {error.problem}" if error.column else f"data: {error.problem}"
+        ) from None
 
 
 def score_run(

@@ -14,7 +14,7 @@ from prism_jax.probe.kept_states import copy_weights, reading_of, template_of
 from prism_jax.probe.probe_config import ProbeConfig
 from prism_jax.probe.saved import FILES, SavedProbe, load_probe
 from prism_jax.runs.export import PROBABILITY, RULE
-from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import check_absent, new_folder, read_object, write_json
 

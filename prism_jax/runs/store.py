@@ -13,7 +13,7 @@ from typing import Any, Literal
 from etils import epath
 
 from prism_jax.runs.pipeline import score_run, train_run
-from prism_jax.runtime.config import to_dict
+from prism_jax.runtime.dataclass_config import to_dict
 from prism_jax.runtime.digests import sha256
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.scoring.passes import Passes

@@ -5,6 +5,6 @@ Does not belong here: streams, models, decisions. Imports nothing else of prism_
 
 Where to change what:
 - digests of checkpoint files: `digests.py`, `prism_jax/training/checkpoints/digests.py`
-- which credentials are cut: `redaction.py`
+- which credentials are cut from what is shown: `shown_text.py`
 - which personal data is cut from records and prompts: `personal_data.py`
 """

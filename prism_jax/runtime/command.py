@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from prism_jax.runtime.redaction import without_credentials
-from prism_jax.runtime.shown_text import visible
+from prism_jax.runtime.shown_text import visible, without_credentials
 
 
 def refuse_empty(*names: str) -> None:
@@ -32,30 +31,30 @@ def refuse_empty(*names: str) -> None:
 CONFIG = "config"
 """The flag of every main that names a config file, and the prefix of the flags that override its settings."""
 
-EXPECTED = "the result of prism_jax.runtime.config.to_config_dict"
+EXPECTED = "the result of prism_jax.runtime.dataclass_config.to_config_dict"
 
 
 def explain(error: BaseException, argv: Sequence[str]) -> str:
     """Describes why parsing `argv`, the program and its arguments, raised `error`: in absl or in a config file."""
-    said = _unquoted(str(error))
+    message = _unquoted(str(error))
     path = _config_file(argv)
-    if path is not None and "no attribute 'get_config'" in said:
+    if path is not None and "no attribute 'get_config'" in message:
         return f"{path}: found no get_config, expected a function get_config() that returns the config"
-    if path is not None and f"--{CONFIG} must have a value other than None" in said:
+    if path is not None and f"--{CONFIG} must have a value other than None" in message:
         return f"{path}: get_config() returned None, expected {EXPECTED}"
-    if missing := re.findall(r"Flag (--\w+) must have a value other than None", said):
+    if missing := re.findall(r"Flag (--\w+) must have a value other than None", message):
         found, expected = ("no value", "one") if len(missing) == 1 else ("no values", "them")
         return f"{', '.join(dict.fromkeys(missing))}: found {found}, expected {expected} (see --help)"
-    if path is not None and (place := _place(error, said, path)):
+    if path is not None and (place := _place(error, message, path)):
         kind = "" if isinstance(error, ValueError | flags.Error) else f"{type(error).__name__}: "
-        return f"{place}: {kind}{said.strip().splitlines()[-1]}"
+        return f"{place}: {kind}{message.strip().splitlines()[-1]}"
     if isinstance(error, KeyError | AttributeError | TypeError):
-        words = re.match(r"\"?'(\w+)'(?:\s*Did you mean \"(\w+)\")?", said) or re.search(r"\.(\w+)()", said)
+        words = re.match(r"\"?'(\w+)'(?:\s*Did you mean \"(\w+)\")?", message) or re.search(r"\.(\w+)()", message)
         for name in _overrides(argv):
             if words and words[1] in name.split(".")[1:]:
                 hint = f"; did you mean {words[2]!r}?" if words[2] else ""
                 return f"--{name}: found no setting {words[1]!r} in the config{hint}"
-    return said if isinstance(error, flags.Error) else f"flags: {said}"
+    return message if isinstance(error, flags.Error) else f"flags: {message}"
 
 
 def check_config(argv: Sequence[str]) -> str | None:
@@ -79,13 +78,13 @@ def missing_library(error: ImportError, argv: Sequence[str]) -> str | None:
     return f"{bucket}: found no library gcsfs, expected it for paths in a bucket: pip install 'prism_jax[gcs]'"
 
 
-def _unquoted(said: str) -> str:
+def _unquoted(message: str) -> str:
     """A message without the quotes and escapes of `repr`, which KeyError puts around its own."""
     try:
-        value = ast.literal_eval(said)
+        value = ast.literal_eval(message)
     except (ValueError, SyntaxError):
-        return said
-    return value if isinstance(value, str) and " " in value else said
+        return message
+    return value if isinstance(value, str) and " " in value else message
 
 
 def _config_file(argv: Sequence[str]) -> str | None:
@@ -104,18 +103,18 @@ def _overrides(argv: Sequence[str]) -> Iterator[str]:
             yield match[1]
 
 
-def _place(error: BaseException, said: str, path: str) -> str | None:
+def _place(error: BaseException, message: str, path: str) -> str | None:
     """FILE:LINE of the config file's own line that raised, or None if no line of it did."""
-    own = os.path.realpath(path)
-    if isinstance(error, SyntaxError) and error.filename and os.path.realpath(error.filename) == own:
+    config_path = os.path.realpath(path)
+    if isinstance(error, SyntaxError) and error.filename and os.path.realpath(error.filename) == config_path:
         return f"{path}:{error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _same(frame.filename, own)]
-    lines += [int(line) for name, line in re.findall(r'File "(.*?)", line (\d+)', said) if _same(name, own)]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _same(frame.filename, config_path)]
+    lines += [int(line) for name, line in re.findall(r'File "(.*?)", line (\d+)', message) if _same(name, config_path)]
     return f"{path}:{lines[-1]}" if lines else None
 
 
-def _same(name: str, own: str) -> bool:
-    return os.path.realpath(name) == own
+def _same(name: str, config_path: str) -> bool:
+    return os.path.realpath(name) == config_path
 
 
 def start(
@@ -166,37 +165,33 @@ def start(
             if any(re.fullmatch(r"--?(verbosity=|v=?)1", argument) for argument in argv[1:]):
                 traceback.print_exception(error)
             sys.exit(_fail(explain(error, argv), trouble))
-        if wrong := check_config(argv):
-            sys.exit(_fail(wrong, trouble))
+        if problem := check_config(argv):
+            sys.exit(_fail(problem, trouble))
         return rest
 
     app.run(wrapped, flags_parser=parse)
 
 
 def moved(name: str) -> NoReturn:
-    """Ends a module that was a command once with the line to type now.
-
-    Args:
-      name: The command's new name below the package, such as "experiments thinking".
-    """
+    """Ends a module that was a command once with the line to type now; `name` is such as "experiments thinking"."""
     line = shlex.join(["python", "-m", *f"prism_jax.{name}".split(), *sys.argv[1:]])
     sys.exit(_fail(f"this command has another name: {line}", 2))
 
 
-def _log_unraisable(lost: sys.UnraisableHookArgs) -> None:
+def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     """Logs exceptions that no caller can catch: when one read fails, the others raise on a closed event loop."""
-    logging.debug("lost: %s", lost.exc_value, exc_info=lost.exc_value)
+    logging.debug("lost: %s", unraisable.exc_value, exc_info=unraisable.exc_value)
 
 
 def _in_words(error: Exception) -> str:
     """The message of an expected error; an unexpected one is named with its class and its line."""
     if isinstance(error, ValueError | OSError | RuntimeError) and str(error):
         return str(error)
-    if isinstance(error, ImportError) and (said := missing_library(error, sys.argv)):
-        return said
+    if isinstance(error, ImportError) and (message := missing_library(error, sys.argv)):
+        return message
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
-    place = f" in {own[-1].filename}:{own[-1].lineno}" if own else ""
+    our_frames = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    place = f" in {our_frames[-1].filename}:{our_frames[-1].lineno}" if our_frames else ""
     return f"unexpected {type(error).__name__}{place}: {error} (--verbosity=1 shows the traceback)"
 
 

@@ -32,7 +32,7 @@ class DigestError(ValueError):
     """A folder whose files are not those of its list; the message names the file, what was found and expected."""
 
 
-class Checked(NamedTuple):
+class FolderCheck(NamedTuple):
     """What was compared; as text, one line that says so."""
 
     files: int
@@ -63,8 +63,7 @@ def is_sha256(text: object) -> bool:
 def sha256(*paths: epath.PathLike) -> str:
     """The SHA-256 of a file, or of several files one after another, as 64 hexadecimal digits.
 
-    Raises:
-      DigestError: for anything but regular files.
+    Raises DigestError for anything but regular files.
     """
     digest = hashlib.sha256()
     for path in paths:
@@ -77,7 +76,7 @@ def sha256(*paths: epath.PathLike) -> str:
 def write_digests(folder: epath.Path, but: Iterable[str] = ()) -> str:
     """Lists the digests of all files but some in a folder that is otherwise complete; returns the list's SHA-256."""
     names = sorted(set(files_in(folder)) - {NAME, *but})
-    digests = threads(lambda name: sha256(folder / name), names)
+    digests = map_in_threads(lambda name: sha256(folder / name), names)
     content = encode_json(dict(zip(names, digests, strict=True)))
     write_bytes(folder / NAME, content)
     return hashlib.sha256(content).hexdigest()
@@ -86,8 +85,7 @@ def write_digests(folder: epath.Path, but: Iterable[str] = ()) -> str:
 def read_digests(folder: epath.Path) -> dict[str, str] | None:
     """The digests of a folder's files by their paths; None if there is no list.
 
-    Raises:
-      JsonError: if the list is not written as `write_digests` writes it: no byte of it may change without notice.
+    Raises JsonError if the list is not written as `write_digests` writes it: no byte of it may change without notice.
     """
     path = folder / NAME
     if not path.exists():
@@ -106,7 +104,7 @@ def read_digests(folder: epath.Path) -> dict[str, str] | None:
     return digests
 
 
-def differing(folder: epath.Path, digests: Mapping[str, str], names: Iterable[str]) -> list[str]:
+def changed_files(folder: epath.Path, digests: Mapping[str, str], names: Iterable[str]) -> list[str]:
     """The names of files that are missing, no files, or do not have the digest of the list, in their order."""
     names = list(names)
 
@@ -116,14 +114,13 @@ def differing(folder: epath.Path, digests: Mapping[str, str], names: Iterable[st
         except (FileNotFoundError, DigestError):
             return True
 
-    return [name for name, wrong in zip(names, threads(differs, names), strict=True) if wrong]
+    return [name for name, changed in zip(names, map_in_threads(differs, names), strict=True) if changed]
 
 
 def read_list(folder: epath.Path, expected: str | None = None) -> tuple[dict[str, str], str]:
     """The digests of an exported directory's files by their paths, and the SHA-256 of their list.
 
-    Raises:
-      FileNotFoundError, ValueError: if there is no list, a damaged one, or another one than expected.
+    Raises FileNotFoundError or ValueError if there is no list, a damaged one, or another one than expected.
     """
     digests = read_digests(folder)
     if digests is None:
@@ -136,7 +133,7 @@ def read_list(folder: epath.Path, expected: str | None = None) -> tuple[dict[str
     return digests, list_digest
 
 
-def check_folder(folder: epath.PathLike, expected: str | None = None) -> Checked:
+def check_folder(folder: epath.PathLike, expected: str | None = None) -> FolderCheck:
     """Compares every file of an exported directory with its list, several at a time.
 
     A file that the list lacks is refused too, since a reader might prefer it to one that is listed. Nothing reads
@@ -155,12 +152,12 @@ def check_folder(folder: epath.PathLike, expected: str | None = None) -> Checked
                 f"{folder / name}: found a file that {NAME} does not list, expected every file that is read to be "
                 "listed: remove it, or export the run again"
             )
-    if wrong := differing(folder, digests, digests):
+    if changed := changed_files(folder, digests, digests):
         raise DigestError(
-            f"{folder / wrong[0]}: found a missing or changed file, expected what {NAME} lists: export the run again"
+            f"{folder / changed[0]}: found a missing or changed file, expected what {NAME} lists: export the run again"
         )
     size = sum((folder / name).stat().length for name in digests)
-    return Checked(len(digests), size, time.perf_counter() - began, list_digest)
+    return FolderCheck(len(digests), size, time.perf_counter() - began, list_digest)
 
 
 def check_export(path: epath.PathLike, expected: str | None = None) -> None:
@@ -176,7 +173,7 @@ def check_export(path: epath.PathLike, expected: str | None = None) -> None:
         raise DigestError(f"--expect_digest: found {found}, expected a directory that {EXPORT} wrote")
 
 
-def threads(compute: Callable[[str], T], names: Sequence[str]) -> list[T]:
+def map_in_threads(compute: Callable[[str], T], names: Sequence[str]) -> list[T]:
     """Computes something for each name, as many at a time as there are processors."""
     with ThreadPoolExecutor(max(os.cpu_count() or 1, 1)) as pool:
         return list(pool.map(compute, names))

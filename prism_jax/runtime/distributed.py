@@ -45,19 +45,19 @@ def keep_programs(requested: str | None, *, all_of_them: bool = False) -> None:
     `requested` is a folder, `off`, or None for the folder that the program has chosen already, or else the default.
     With `all_of_them`, programs that compile in less than a second are kept too: of use where many are compiled.
     """
-    before = jax.config.values["jax_compilation_cache_dir"]
-    folder = cache_folder(requested or before, dict(os.environ))
+    earlier_folder = jax.config.values["jax_compilation_cache_dir"]
+    folder = cache_folder(requested or earlier_folder, dict(os.environ))
     jax.config.update("jax_compilation_cache_dir", folder)
-    if folder != before:
+    if folder != earlier_folder:
         compilation_cache.reset_cache()  # JAX asks for the folder once, when it first compiles
     if all_of_them:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    if folder is not None and (open_to := writable_by_others(folder)):
+    if folder is not None and (exposure := writable_by_others(folder)):
         logging.warning(
             "%s: found %s, expected a folder that only you can write to: compiled programs are run as they are found "
             "there (--compilation_cache names another folder, `off` keeps none)",
             folder,
-            open_to,
+            exposure,
         )
 
 

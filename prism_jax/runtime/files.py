@@ -157,9 +157,8 @@ def read_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields (line number from 1, line with its end) of a file; only a newline ends a line.
 
-    Raises:
-      error: for anything but a regular file, and for a line of more than `MOST_LINE_BYTES`; no more than these are read
-        of it.
+    Raises `error` for anything but a regular file, and for a line of more than `MOST_LINE_BYTES`; no more than these
+    are read of it.
     """
     with open_regular(path, error, expected) as file:
         for number in itertools.count(1):
@@ -178,8 +177,7 @@ def read_bounded(
 ) -> bytes:
     """Reads a whole file that is parsed at once.
 
-    Raises:
-      error: for anything but a regular file, and for one of more than `most` bytes, of which nothing is read.
+    Raises `error` for anything but a regular file, and for one of more than `most` bytes, of which nothing is read.
     """
     with open_regular(path, error, expected) as file:
         size = epath.Path(path).stat().length
@@ -195,16 +193,15 @@ def read_bounded(
 def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> Any:
     """Reads one JSON value from UTF-8 bytes; a number beyond all doubles is infinite.
 
-    Raises:
-      error: unless the bytes are one JSON value in which no object repeats a key; the message begins with `place`, such
-        as `FILE:LINE`.
+    Raises `error` unless the bytes are one JSON value in which no object repeats a key; the message begins with
+    `place`, such as `FILE:LINE`.
     """
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")
-    whole = _integer if _LONG in data.translate(_ZEROS) else None  # the built-in reader of integers is faster
+    read_integer = _integer if _LONG in data.translate(_ZEROS) else None  # the built-in reader of integers is faster
     try:
         text = data.decode("utf-8").rstrip()  # an error lies in what is there
-        return json.loads(text, object_pairs_hook=_object, parse_int=whole)
+        return json.loads(text, object_pairs_hook=_object, parse_int=read_integer)
     except json.JSONDecodeError as broken:
         where = f"line {broken.lineno} column {broken.colno}" if broken.lineno > 1 else f"column {broken.colno}"
         raise error(f"{place}: found broken JSON at {where} ({broken.msg}), expected a JSON value") from broken
@@ -261,6 +258,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Builds a JSON object. Raises JsonError for repeated keys, because `dict` would silently keep the last value."""
     value = dict(pairs)
     if len(value) < len(pairs):
-        (twice, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
-        raise JsonError(f"found key {twice!r} twice in one object, expected each key once")
+        (repeated, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
+        raise JsonError(f"found key {repeated!r} twice in one object, expected each key once")
     return value

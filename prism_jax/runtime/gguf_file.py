@@ -109,7 +109,6 @@ class _Reader:
         return {name: dataclasses.replace(tensor, start=base + tensor.start) for name, tensor in tensors.items()}
 
     def _value(self, kind: int, name: str) -> Any:
-        """The value of a field."""
         if kind in _SCALARS:
             return self._number(_SCALARS[kind], name)
         if kind == _STRING:

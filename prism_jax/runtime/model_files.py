@@ -56,9 +56,8 @@ def inside(directory: pathlib.Path, name: str) -> pathlib.Path:
 def read_json(directory: pathlib.Path, name: str) -> Any:
     """Reads a JSON file of a directory.
 
-    Raises:
-      OSError, ValueError: when the file cannot be read, is outside of the directory, is larger than
-        `prism_jax.runtime.files.MOST_LINE_BYTES`, is not valid JSON, or names a key twice in one object.
+    Raises OSError or ValueError when the file cannot be read, is outside of the directory, is larger than
+    `prism_jax.runtime.files.MOST_LINE_BYTES`, is not valid JSON, or names a key twice in one object.
     """
     path = inside(directory, name)
     return parse_json(read_bounded(path), str(path))

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from prism_jax.runtime.redaction import without_credentials
+from prism_jax.runtime.shown_text import without_credentials
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "transformers", "prism_jax")
 

@@ -41,11 +41,7 @@ def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
     """Reads a scores table from a .parquet or .jsonl file, or from the decision records of an agent (.jsonl).
 
     Columns that the schema does not know are kept in `Scores.extra`, and one warning names them. Parquet is read in
-    batches; docs/scores.md says how much memory that takes.
-
-    Args:
-      path: The file.
-      extra: Whether to keep unknown columns; without them, those of Parquet are not even read.
+    batches; docs/scores.md says how much memory that takes. Without `extra`, unknown columns of Parquet are not read.
 
     Raises:
       ScoresError: when the table is not valid, in one line that names the file, the line (JSONL, from 1) or row
@@ -59,8 +55,8 @@ def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
     except ScoresError as error:
         raise located(error, path) from None
     except JsonError as error:  # of the file as a whole, or of a line's length
-        where, _, problem = str(error).removeprefix(str(file)).partition(": ")
-        raise located(ScoresError(problem, None, int(where[1:]) - 1 if where else None), path) from None
+        line_text, _, problem = str(error).removeprefix(str(file)).partition(": ")
+        raise located(ScoresError(problem, None, int(line_text[1:]) - 1 if line_text else None), path) from None
     if scores.extra:
         logging.warning("%s: columns without a meaning here, kept: %s", path, visible(", ".join(scores.extra)))
     return scores
@@ -75,17 +71,14 @@ def holds_records(path: str | os.PathLike[str]) -> bool:
 def located(error: ScoresError, path: str | os.PathLike[str]) -> ScoresError:
     """The error with the name of its file, and a line (JSONL) instead of a row."""
     if str(path).endswith(".jsonl") and error.row is not None:
-        return ScoresError(error.found, error.column, place=f"{path}, line {error.row + 1}")
-    return ScoresError(error.found, error.column, error.row, str(path))
+        return ScoresError(error.problem, error.column, place=f"{path}, line {error.row + 1}")
+    return ScoresError(error.problem, error.column, error.row, str(path))
 
 
 def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
     """Writes a scores table as .parquet or .jsonl; the bytes depend only on the table and on pyarrow's version.
 
-    A reader sees either the old file or the complete new one.
-
-    Raises:
-      ScoresError: for any other suffix.
+    A reader sees either the old file or the complete new one. Raises ScoresError for any other suffix.
     """
     write_bytes(path, encode_scores(path, scores))
 
@@ -93,8 +86,7 @@ def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
 def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
     """The bytes that `write_scores` would write to `path`.
 
-    Raises:
-      ScoresError: for a suffix other than .parquet and .jsonl, or an extra column whose values have no common type.
+    Raises ScoresError for a suffix other than .parquet and .jsonl, or an extra column whose values have no common type.
     """
     suffix = _check_suffix(epath.Path(path))
     columns = {name: _to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()}
@@ -161,8 +153,8 @@ def _check_footer(file: Any) -> None:
 
 def _unknown(names: list[str]) -> list[str]:
     """The columns of a file that the schema does not know; raises for a column that is there twice."""
-    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
-        raise ScoresError(f"found the column {twice[0]!r} twice, expected each once")
+    if repeated := [name for name, count in collections.Counter(names).items() if count > 1]:
+        raise ScoresError(f"found the column {repeated[0]!r} twice, expected each once")
     unknown = [name for name in names if not is_known(name)]
     check_extra(unknown)
     return unknown
@@ -173,10 +165,10 @@ def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> dict[st
     schema = reader.schema_arrow
     names = [name for name in schema.names if extra or name not in unknown]
     pools = {name: Pool() for name in names}
-    nothing = schema.empty_table()
+    empty_table = schema.empty_table()
     parts: dict[str, list[Any]] = {}
     for name in names:  # wrong types are found before anything is read
-        parts[name] = [] if name in unknown else [_from_arrow(name, nothing[name].combine_chunks(), 0, pools[name])]
+        parts[name] = [] if name in unknown else [_from_arrow(name, empty_table[name].combine_chunks(), 0, pools[name])]
     start = 0
     for batch in reader.iter_batches(_BATCH, columns=names, use_threads=False):
         batch.validate(full=True)  # that texts are UTF-8, for one
@@ -195,7 +187,6 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _extra_to_arrow(name: str, array: np.ndarray) -> pa.Array:
-    """Converts a column that the schema does not know."""
     try:
         return pa.array(array.tolist())
     except (pa.ArrowException, OverflowError) as error:
@@ -220,26 +211,27 @@ def _from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarr
         return column.to_numpy(zero_copy_only=False).astype(np.int64)
     column = column.cast(pa.int8() if spec.kind == "flag" else pa.float64())
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    bad = np.isnan(values) & ~null
-    if bad.any():
-        raise ScoresError(f"found nan, expected {spec.expected}", name, start + int(bad.argmax()))
+    invalid = np.isnan(values) & ~null
+    if invalid.any():
+        raise ScoresError(f"found nan, expected {spec.expected}", name, start + int(invalid.argmax()))
     return values
 
 
-def _has_kind(found: pa.DataType, kind: Kind) -> bool:
+def _has_kind(arrow_type: pa.DataType, kind: Kind) -> bool:
     """Whether a column of the given kind may have this Arrow type; integers and narrower floats may hold numbers."""
     if kind == "text":
-        plain = found.value_type if pa.types.is_dictionary(found) else found
+        plain = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
         return pa.types.is_string(plain) or pa.types.is_large_string(plain)
     if kind == "votes":
-        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and pa.types.is_boolean(found.value_type)
+        return (pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)) and pa.types.is_boolean(
+            arrow_type.value_type
+        )
     if kind == "flag":
-        return pa.types.is_boolean(found)
-    return pa.types.is_integer(found) or (kind in ("number", "unit") and pa.types.is_floating(found))
+        return pa.types.is_boolean(arrow_type)
+    return pa.types.is_integer(arrow_type) or (kind in ("number", "unit") and pa.types.is_floating(arrow_type))
 
 
 def _to_arrow(spec: Column, array: np.ndarray) -> pa.Array:
-    """Converts an array to the Arrow column that holds it in a file."""
     kind = _TYPES[spec.kind]
     if spec.kind == "votes":
         return pa.array([list(votes) for votes in array], kind)

@@ -29,10 +29,8 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
     `y_accept` is 1 for an offer that was accepted, 0 for one that was dismissed or ignored. An offer without an outcome
     counts as 0 if it was seen and its time is over: the stream has an event within `timeout` seconds after the offer,
     and another one later than that. Otherwise nobody knows, and it is null. `y_need` is what an outcome says of it.
-
-    Raises:
-      ScoresError: naming the line (as a row from 0), for a record that cannot be read, an outcome of an offer that was
-        not made, or a second outcome; and if there is no decision.
+    Raises ScoresError naming the line (as a row from 0), for a record that cannot be read, an outcome of an offer that
+    was not made, or a second outcome; and if there is no decision.
     """
     records = list(lines)
     rows, origin = [], []
@@ -51,7 +49,7 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
     try:
         return Scores.from_rows(rows)
     except ScoresError as error:
-        raise ScoresError(error.found, error.column, None if error.row is None else origin[error.row]) from None
+        raise ScoresError(error.problem, error.column, None if error.row is None else origin[error.row]) from None
 
 
 def rows_of_records(
@@ -107,8 +105,8 @@ def _answer(
     if outcome is not None:
         return _ANSWERS[outcome["outcome"]]
     offered_at = float(record["time"])
-    after, over = bisect.bisect_right(times, offered_at), bisect.bisect_right(times, offered_at + timeout)
-    return 0.0 if after < over < len(times) else None
+    next_event, timeout_event = bisect.bisect_right(times, offered_at), bisect.bisect_right(times, offered_at + timeout)
+    return 0.0 if next_event < timeout_event < len(times) else None
 
 
 def _candidates(

@@ -27,16 +27,14 @@ _EXPECTED: dict[Kind, str] = {
 class ScoresError(ValueError):
     """A scores table that is not valid; the message names the place, what was found and what was expected.
 
-    Attributes:
-      column: Name of the column at fault; None where it is the whole row or table.
-      row: Number of the row at fault, from 0; None where it is the whole table.
-      found: The part of the message that says what was found and what was expected.
+    `problem` is the part of the message that says what was found and expected. The column and the row, from 0, at fault
+    are None where it is a whole row, or the whole table.
     """
 
-    def __init__(self, found: str, column: str | None = None, row: int | None = None, place: str = "scores"):
+    def __init__(self, problem: str, column: str | None = None, row: int | None = None, place: str = "scores"):
         where = place if row is None else f"{place}, row {row}"
-        super().__init__(": ".join([where if column is None else f"{where}, {column}", found]))
-        self.found, self.column, self.row = found, column, row
+        super().__init__(": ".join([where if column is None else f"{where}, {column}", problem]))
+        self.problem, self.column, self.row = problem, column, row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,13 +93,12 @@ _SIMILAR = 0.7
 def is_known(name: str, row: int | None = None) -> bool:
     """Whether `name` is a column of the schema.
 
-    Raises:
-      ScoresError: for an unknown name that resembles a column's, which it suggests.
+    Raises ScoresError for an unknown name that resembles a column's, which it suggests.
     """
     if name in COLUMNS:
         return True
-    if near := difflib.get_close_matches(name, COLUMNS, n=1, cutoff=_SIMILAR):
-        raise ScoresError(f"unknown column {name!r}; did you mean {near[0]!r}?", None, row)
+    if similar := difflib.get_close_matches(name, COLUMNS, n=1, cutoff=_SIMILAR):
+        raise ScoresError(f"unknown column {name!r}; did you mean {similar[0]!r}?", None, row)
     return False
 
 
@@ -114,8 +111,7 @@ def check_extra(names: Collection[str], row: int | None = None) -> None:
 def as_column(name: str, values: Any) -> np.ndarray:
     """Converts an array, or a list with None for null, to the array that holds the column `name` in memory.
 
-    Raises:
-      ScoresError: for a value of the wrong type, or null in a column that is not nullable.
+    Raises ScoresError for a value of the wrong type, or null in a column that is not nullable.
     """
     spec = COLUMNS[name]
     if isinstance(values, np.ndarray):
@@ -166,30 +162,29 @@ _PLAIN: dict[Kind, set[type]] = {
 
 
 def _check_value(name: str, spec: Column, row: int, value: Any) -> None:
-    """Raises for a value of the wrong type."""
     if value is None and spec.nullable:
         return
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and -(2**63) <= int(value) < 2**63
-    right = {
+    valid = {
         "text": isinstance(value, str),
         "index": whole,
         "count": whole,
         "flag": isinstance(value, bool | np.bool_),
         "votes": isinstance(value, list | tuple) and all(isinstance(vote, bool | np.bool_) for vote in value),
     }.get(spec.kind, whole or isinstance(value, float | np.floating))
-    if not right or value != value:
+    if not valid or value != value:
         value_text = "null" if value is None else repr(_plain(value))
         raise ScoresError(f"found {value_text}, expected {spec.expected}", name, row)
 
 
-def fail_at(bad: Bool[np.ndarray, "rows"], name: str, values: Any, expected: str) -> None:
-    """Raises for the first row where `bad` holds."""
-    if bad.any():
-        row = int(bad.argmax())
-        raise ScoresError(f"found {shown(name, values[row])}, expected {expected}", name, row)
+def fail_at(invalid: Bool[np.ndarray, "rows"], name: str, values: Any, expected: str) -> None:
+    """Raises for the first row where `invalid` holds."""
+    if invalid.any():
+        row = int(invalid.argmax())
+        raise ScoresError(f"found {in_words(name, values[row])}, expected {expected}", name, row)
 
 
-def shown(name: str, value: Any) -> str:
+def in_words(name: str, value: Any) -> str:
     """Formats a value of a checked column for a message; NaN in a nullable column is shown as null."""
     if value != value and COLUMNS[name].nullable:
         return "null"
@@ -214,9 +209,9 @@ def check_range(name: str, array: np.ndarray) -> None:
                 fail_at(array == text, name, array, "text that UTF-8 can encode")
         return
     null = np.isnan(array)
-    right = {
+    valid = {
         "number": np.isfinite(array),
         "unit": (array >= 0) & (array <= 1),
         "flag": (array == 0) | (array == 1),
     }.get(spec.kind, (array >= 0) & (array < 2**63) & (array == np.floor(array)))
-    fail_at(~right & ~(null & spec.nullable), name, array, spec.expected)
+    fail_at(~valid & ~(null & spec.nullable), name, array, spec.expected)

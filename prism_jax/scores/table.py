@@ -27,9 +27,9 @@ from prism_jax.scores.schema import (
     check_extra,
     check_range,
     fail_at,
+    in_words,
     is_known,
     object_array,
-    shown,
 )
 from prism_jax.scores.texts import numbered
 from prism_jax.scores.units import check_people
@@ -39,68 +39,49 @@ from prism_jax.scores.units import check_people
 class Scores:
     """A checked scores table; columns are read-only arrays of one length, None where the table has no such column.
 
-    `from_columns` and `from_rows` convert their input; the constructor takes arrays in their final types.
-
-    Attributes:
-      stream: Name of the stream, the unit that splits and resampling keep whole.
-      step: Position in the stream's list of steps, from 0.
-      candidate: Number of the offer within its step; all 0 when not given.
-      time: Time in seconds, from an origin that is the same for the whole stream.
-      domain: Subject area, for example coding, writing or life.
-      persona: Kind of user.
-      person: The user; intervals resample people where one has several streams, and no split or fold divides a person.
-      split: Name of the split, for example train, calibration or test.
-      fold: Number of the cross-validation fold whose test split contains the stream.
-      p_need_fast: Pr(need | history) from the fast pass, raw; a table without it has no other column of need either.
-      p_accept_fast: Pr(accept | history, offered) from the fast pass, raw.
-      p_need_slow: Pr(need | history) from the slow pass, raw; null where there was none.
-      p_accept_slow: Pr(accept | history, offered) from the slow pass, raw; null where there was none.
-      y_need: Need label in [0, 1]; null where it was not judged.
-      y_accept: Acceptance label in [0, 1]; null where it was not observed.
-      votes: Raw votes of the annotators, as tuples of bool.
-      logged: A, whether the offer was made; null where nothing was logged.
-      propensity: e = Pr(A = 1 | what the logging policy saw), above 0; null where unknown.
-      p_need_true: Pr(need | what the prompt shows); simulator only.
-      p_accept_true: Pr(accept | what the prompt shows, offered); simulator only.
-      p_both_true: Pr(need and accept | what the prompt shows, offered); simulator only.
-      tokens_fast: Number of tokens that the fast pass read and wrote.
-      tokens_slow: Number of tokens of the slow pass.
-      tokens_response: Number of tokens of the response.
-      fields_correct: Share of the fields that the slow pass wrote exactly as the data have them; null without fields.
-      need_target: What p_need estimates, the same on every row: `marginal`, as without this column, Pr(need | history);
-        `given_accept`, Pr(need | history, the step's offer accepted).
-      extra: Columns that the schema does not know, as arrays of objects by name; they are kept and not read.
-
-    Raises:
-      ScoresError: for an invalid value or combination of values, naming row (from 0) and column.
+    `from_columns` and `from_rows` convert their input; the constructor takes arrays in their final types. Raises
+    ScoresError for an invalid value or combination of values, naming row (from 0) and column.
     """
 
-    stream: Shaped[np.ndarray, "rows"]
-    step: Int64[np.ndarray, "rows"]
-    candidate: Int64[np.ndarray, "rows"]
+    stream: Shaped[np.ndarray, "rows"]  # name of the stream, the unit that splits and resampling keep whole
+    step: Int64[np.ndarray, "rows"]  # position in the stream's list of steps, from 0
+    candidate: Int64[np.ndarray, "rows"]  # number of the offer within its step; all 0 when not given
+    # time in seconds, from an origin that is the same for the whole stream
     time: Float64[np.ndarray, "rows"] | None = None
-    domain: Shaped[np.ndarray, "rows"] | None = None
-    persona: Shaped[np.ndarray, "rows"] | None = None
+    domain: Shaped[np.ndarray, "rows"] | None = None  # subject area, for example coding, writing or life
+    persona: Shaped[np.ndarray, "rows"] | None = None  # kind of user
+    # the user; intervals resample people where one has several streams, and no split or fold divides a person
     person: Shaped[np.ndarray, "rows"] | None = None
-    split: Shaped[np.ndarray, "rows"] | None = None
+    split: Shaped[np.ndarray, "rows"] | None = None  # name of the split, for example train, calibration or test
+    # number of the cross-validation fold whose test split contains the stream
     fold: Int64[np.ndarray, "rows"] | None = None
+    # Pr(need | history) from the fast pass, raw; a table without it has no other column of need either
     p_need_fast: Float64[np.ndarray, "rows"] | None = None
-    p_accept_fast: Float64[np.ndarray, "rows"]
+    p_accept_fast: Float64[np.ndarray, "rows"]  # Pr(accept | history, offered) from the fast pass, raw
+    # Pr(need | history) from the slow pass, raw; null where there was none
     p_need_slow: Float64[np.ndarray, "rows"] | None = None
+    # Pr(accept | history, offered) from the slow pass, raw; null where there was none
     p_accept_slow: Float64[np.ndarray, "rows"] | None = None
-    y_need: Float64[np.ndarray, "rows"] | None = None
-    y_accept: Float64[np.ndarray, "rows"] | None = None
-    votes: Shaped[np.ndarray, "rows"] | None = None
-    logged: Float64[np.ndarray, "rows"] | None = None
+    y_need: Float64[np.ndarray, "rows"] | None = None  # need label in [0, 1]; null where it was not judged
+    y_accept: Float64[np.ndarray, "rows"] | None = None  # acceptance label in [0, 1]; null where it was not observed
+    votes: Shaped[np.ndarray, "rows"] | None = None  # raw votes of the annotators, as tuples of bool
+    logged: Float64[np.ndarray, "rows"] | None = None  # A, whether the offer was made; null where nothing was logged
+    # e = Pr(A = 1 | what the logging policy saw), above 0; null where unknown
     propensity: Float64[np.ndarray, "rows"] | None = None
-    p_need_true: Float64[np.ndarray, "rows"] | None = None
+    p_need_true: Float64[np.ndarray, "rows"] | None = None  # Pr(need | what the prompt shows); simulator only
+    # Pr(accept | what the prompt shows, offered); simulator only
     p_accept_true: Float64[np.ndarray, "rows"] | None = None
+    # Pr(need and accept | what the prompt shows, offered); simulator only
     p_both_true: Float64[np.ndarray, "rows"] | None = None
-    tokens_fast: Float64[np.ndarray, "rows"] | None = None
-    tokens_slow: Float64[np.ndarray, "rows"] | None = None
-    tokens_response: Float64[np.ndarray, "rows"] | None = None
+    tokens_fast: Float64[np.ndarray, "rows"] | None = None  # number of tokens that the fast pass read and wrote
+    tokens_slow: Float64[np.ndarray, "rows"] | None = None  # number of tokens of the slow pass
+    tokens_response: Float64[np.ndarray, "rows"] | None = None  # number of tokens of the response
+    # share of the fields that the slow pass wrote exactly as the data have them; null without fields
     fields_correct: Float64[np.ndarray, "rows"] | None = None
+    # what p_need estimates, the same on every row: `marginal`, as without this column, Pr(need | history);
+    # `given_accept`, Pr(need | history, the step's offer accepted)
     need_target: Shaped[np.ndarray, "rows"] | None = None
+    # columns that the schema does not know, as arrays of objects by name; they are kept and not read
     extra: Mapping[str, Shaped[np.ndarray, "rows"]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -140,11 +121,7 @@ class Scores:
         return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
 
     def take(self, rows: Int[np.ndarray, "n"] | Bool[np.ndarray, "n"]) -> Scores:
-        """A table of the given rows, selected by index or by mask.
-
-        Raises:
-          ScoresError: when no row is selected.
-        """
+        """A table of the given rows, selected by index or by mask; raises ScoresError when no row is selected."""
         taken = copy.copy(self)  # rows of a checked table need no second check
         for name, array in self.columns().items():
             taken._set(name, array[rows])
@@ -169,13 +146,8 @@ class Scores:
         """A table with one row per step: its candidate with the highest p_accept; the lowest-numbered of a tie.
 
         Streams are in order of first appearance, their steps in ascending order. The temperature is the same for all
-        candidates and preserves ranks, so raw and calibrated probabilities choose the same candidate.
-
-        Args:
-          thinking: The pass whose p_accept ranks the candidates.
-
-        Raises:
-          ScoresError: if that p_accept is null, or there is no such column.
+        candidates and preserves ranks, so raw and calibrated probabilities choose the same candidate. Raises
+        ScoresError if the p_accept of the pass `thinking`, which ranks the candidates, is null or no column.
         """
         name = f"p_accept_{thinking}"
         column = getattr(self, name)
@@ -211,9 +183,8 @@ class Scores:
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Scores:
         """Builds a table from one mapping per row; a key that is absent from a row is null there.
 
-        Raises:
-          ScoresError: for a key that resembles a column's name, too many unknown keys, a missing required key, or an
-            invalid value.
+        Raises ScoresError for a key that resembles a column's name, too many unknown keys, a missing required key, or
+        an invalid value.
         """
         values: dict[str, list[Any]] = {}
         unknown: list[str] = []
@@ -237,16 +208,15 @@ class Scores:
     def from_columns(cls, values: Mapping[str, Any]) -> Scores:
         """Builds a table from arrays, or lists with None for null, by column name.
 
-        Raises:
-          ScoresError: for a name that resembles a column's, too many unknown columns, a missing required column, or an
-            invalid value.
+        Raises ScoresError for a name that resembles a column's, too many unknown columns, a missing required column, or
+        an invalid value.
         """
         unknown = [name for name in values if not is_known(name)]
         check_extra(unknown)
         for name in REQUIRED:
             if name not in values:
-                has = f"only {', '.join(values)}" if values else "no columns"
-                raise ScoresError(f"found {has}, expected this column too", name)
+                names_found = f"only {', '.join(values)}" if values else "no columns"
+                raise ScoresError(f"found {names_found}, expected this column too", name)
         columns = {name: as_column(name, column) for name, column in values.items() if name not in unknown}
         columns.setdefault("candidate", np.zeros(len(columns["stream"]), np.int64))
         extra = {name: object_array(list(values[name])) for name in unknown}
@@ -279,9 +249,9 @@ def _check_need_target(scores: Scores) -> None:
 
 def _check_log(scores: Scores) -> None:
     """Checks that labels, log and propensities agree with each other (docs/maths.md, section 4, positivity)."""
-    none = np.full(len(scores), np.nan)
+    unknown = np.full(len(scores), np.nan)
     y_accept, logged, propensity = (
-        none if column is None else column for column in (scores.y_accept, scores.logged, scores.propensity)
+        unknown if column is None else column for column in (scores.y_accept, scores.logged, scores.propensity)
     )
     silent, recorded = logged == 0, ~np.isnan(propensity)
     fail_at(propensity == 0, "propensity", propensity, "above 0: inverse weights need every offer possible")
@@ -344,8 +314,8 @@ def _ordered(
     if not _in_order(codes, scores.step, scores.candidate):
         order = np.lexsort((scores.candidate, scores.step, codes))
     step, codes = scores.step[order], codes[order]
-    new = (codes[1:] != codes[:-1]) | (step[1:] != step[:-1])
-    return order, np.flatnonzero(np.concatenate([[True], new]))
+    begins_step = (codes[1:] != codes[:-1]) | (step[1:] != step[:-1])
+    return order, np.flatnonzero(np.concatenate([[True], begins_step]))
 
 
 def _in_order(*keys: Int64[np.ndarray, "rows"]) -> bool:
@@ -392,5 +362,5 @@ def _not_constant(scores: Scores, name: str, codes: Int64[np.ndarray, "rows"]) -
     expected = array[first]
     row = int(((array != expected) & ~((array != array) & (expected != expected))).argmax())
     place = f"stream {scores.stream[row]!r}" + (f", step {scores.step[row]}" if scope == "step" else "")
-    as_elsewhere = f"{shown(name, expected[row])} as elsewhere in {place}: constant within a {scope}"
-    return ScoresError(f"found {shown(name, array[row])}, expected {as_elsewhere}", name, row)
+    as_elsewhere = f"{in_words(name, expected[row])} as elsewhere in {place}: constant within a {scope}"
+    return ScoresError(f"found {in_words(name, array[row])}, expected {as_elsewhere}", name, row)

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64, Shaped
 
-from prism_jax.scores.schema import ScoresError, shown
+from prism_jax.scores.schema import ScoresError, in_words
 from prism_jax.scores.texts import numbered
 
 Unit = Literal["streams", "people"]
@@ -21,10 +21,8 @@ def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]]) -> None:
     """Checks that no split and no fold divides a person.
 
     The calibration, or the model, would otherwise have seen the people that it is measured on, and results would not
-    hold for new people. Who wants to measure known people later leaves out the column `person`.
-
-    Raises:
-      ScoresError: naming the first row of a person that stands in another split or fold than before.
+    hold for new people. Who wants to measure known people later leaves out the column `person`. Raises ScoresError
+    naming the first row of a person that stands in another split or fold than before.
     """
     if "person" not in columns:
         return
@@ -33,12 +31,12 @@ def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]]) -> None:
         if name not in columns:
             continue
         column = columns[name]
-        bad = column != column[first]
-        if bad.any():
-            row = int(bad.argmax())
+        divided = column != column[first]
+        if divided.any():
+            row = int(divided.argmax())
             raise ScoresError(
-                f"found {shown(name, column[row])}, expected {shown(name, column[first[row]])} as elsewhere for the "
-                f"same person: constant within a person (row {first[row]}); leave out the column person to measure "
+                f"found {in_words(name, column[row])}, expected {in_words(name, column[first[row]])} as elsewhere for "
+                f"the same person: constant within a person (row {first[row]}); leave out the column person to measure "
                 "people that the calibration knows",
                 name,
                 row,
@@ -53,7 +51,6 @@ def independent_unit(stream: Shaped[np.ndarray, "rows"], person: Shaped[np.ndarr
 
 
 def _first_rows(numbers: Int64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows"]:
-    """The first row that has each row's number."""
     first = np.empty(numbers.max() + 1, np.int64)
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]
     return first[numbers]

@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
-from prism_jax.prompting.rows import pack_whole
+from prism_jax.prompting.rows import pack_stream
 from prism_jax.prompting.template import Template
 from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates
-from prism_jax.streams.known import known_columns
+from prism_jax.streams.stream_columns import offer_columns
 from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 
@@ -100,7 +100,7 @@ def packed_parts(stream: Stream, template: Template, context: int) -> Iterator[P
     """
     silent = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))
     first_step = 0
-    for row in pack_whole(silent, template, context).parts():
+    for row in pack_stream(silent, template, context).parts():
         yield Part(stream, first_step, row)
         first_step += len(row.need_slot)
 
@@ -118,7 +118,7 @@ def _rows(part: Part, p_need: np.ndarray, p_accept: np.ndarray, split: str, fold
     for number, step in part.steps():
         for index, candidate in enumerate(step.candidates):
             yield {
-                **known_columns(stream, step, candidate, split=split, fold=fold),
+                **offer_columns(stream, step, candidate, split=split, fold=fold),
                 "step": number,
                 "candidate": index,
                 "p_need_fast": float(p_need[number - first]),

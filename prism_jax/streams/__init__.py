@@ -8,7 +8,7 @@ Where to change what:
 - a data source, or a new one: `DataConfig.name` and `_load` in `sources.py`, with a reader that returns `Stream`
   objects. All places (CONTRIBUTING.md)
 - the simulator's items: `simulator.py`, its texts in `simulator_text.py`
-- the simulator's switches: `switches.py`, its texts in `switches_text.py`
+- the simulator's switches: `switches.py`
 - the labels, log and teacher of simulated streams: `outcomes.py`
 - how streams are split: `splits.py`
 - how traces are read, or ProactiveBench's own scores: `traces.py`; `prism_jax/proactivebench/official.py`,

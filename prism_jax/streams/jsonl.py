@@ -30,13 +30,7 @@ class StreamError(ValueError):
 
 
 def read_streams(path: epath.PathLike) -> list[Stream]:
-    """Reads and checks a file of streams.
-
-    Args:
-      path: JSON-lines file, local or in a bucket; the keys are the fields of `Stream`, `Event`, `Step`, `Candidate`.
-
-    Returns:
-      The streams, in file order; at least one.
+    """Reads and checks a file of streams, local or in a bucket; returns them in file order, at least one.
 
     Raises:
       FileNotFoundError: when there is no such file.
@@ -64,11 +58,7 @@ def iterate_streams(path: epath.PathLike) -> Iterator[Stream]:
 
 
 def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
-    """Writes streams atomically, one per line.
-
-    Args:
-      path: File to write; its folder must exist. An older file of this name is replaced atomically.
-      streams: At least one stream; ids must be distinct.
+    """Writes streams atomically, one per line; replaces an older file.
 
     Raises:
       FileNotFoundError: when there is no such folder.
@@ -172,16 +162,16 @@ def _decode_record(cls: type, value: Any, place: str) -> Any:
     """Converts an object to the dataclass `cls`; errors of the dataclass's own checks are reported under `place`."""
     if not isinstance(value, dict):
         raise _mismatch(place or "the line", value, "an object with keys")
-    prefix, known = f"{place}." if place else "", _fields(cls)
+    prefix, fields = f"{place}." if place else "", _fields(cls)
     for key in value:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"{near[0]!r}" if near else f"one of {', '.join(known)}"
+        if key not in fields:
+            similar = difflib.get_close_matches(key, fields, n=1)
+            hint = f"{similar[0]!r}" if similar else f"one of {', '.join(fields)}"
             raise StreamError(f"{prefix}{key}: found an unknown key, expected {hint}")
-    for key, (_, required) in known.items():
+    for key, (_, required) in fields.items():
         if required and key not in value:
             raise StreamError(f"{prefix}{key}: found nothing, expected this key")
-    values = {key: _decode(known[key][0], item, f"{prefix}{key}") for key, item in value.items()}
+    values = {key: _decode(fields[key][0], item, f"{prefix}{key}") for key, item in value.items()}
     try:
         return cls(**values)
     except ValueError as error:

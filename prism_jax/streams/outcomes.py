@@ -63,18 +63,18 @@ def draw_step(
     rng: random.Random,
     config: SimulatorConfig,
     position: int,
-    seen: Truth,
+    truth: Truth,
     stuck: bool,
     rationale: Mapping[str, str],
     logging: Logging,
 ) -> tuple[Step, bool]:
     """Draws one step (hidden variable, labels, log); also says whether an offer was made, needed and accepted.
 
-    `seen` has the true probabilities given what the prompt shows. The logging policy's propensity depends on whether
-    the user is stuck; logging `always` offers at every step.
+    `truth` is that given what the prompt shows. The logging policy's propensity depends on whether the user is stuck;
+    logging `always` offers at every step.
     """
     on_call = rng.random() < ON_CALL_SHARE
-    hidden = true_probabilities(seen.p_need, seen.p_accept, config, on_call)
+    hidden = true_probabilities(truth.p_need, truth.p_accept, config, on_call)
     u = rng.random()
     need = u < hidden.p_need
     accept = u < hidden.p_both or hidden.p_need <= u < hidden.p_need + hidden.p_accept - hidden.p_both
@@ -84,14 +84,14 @@ def draw_step(
         y_accept=float(accept) if logged else None,
         logged=logged,
         propensity=propensity,
-        p_accept_true=seen.p_accept,
-        p_both_true=seen.p_both,
+        p_accept_true=truth.p_accept,
+        p_both_true=truth.p_both,
     )
     step = Step(
         event=position,
         candidates=(candidate,),
         y_need=float(need),
-        p_need_true=seen.p_need,
+        p_need_true=truth.p_need,
         rationale=rationale,
         recorded={"on_call": float(on_call)},
     )

@@ -131,23 +131,21 @@ def load(
     stamp is earlier than that of an event before it gets the time of that event, because the order is what the
     annotators saw; a warning gives the number of such events and the largest change.
 
-    Args:
-      source: Folder with the layout of the repository; None downloads the official archive (a fixed commit).
-      data_dir: TFDS data folder of the cache; None takes that of the environment's TFDS_DATA_DIR, or else
-        ~/tensorflow_datasets.
-      need: Definition of need. `strict` (the official one): at least one offer was ticked by every annotator.
-        `majority`: more than half of the annotators ticked an offer. `any_valid`: a majority accepted at least
-        one offer.
-      candidates: `listed` gives one candidate per judged offer. `constant` gives one per step, "an offer", accepted if
-        any listed offer is valid. In both cases a step without judged offers has the constant one, without a label.
+    The source is a folder with the layout of the repository; None downloads the official archive (a fixed commit). The
+    cache is the TFDS data folder `data_dir`, or else the environment's TFDS_DATA_DIR or ~/tensorflow_datasets.
+
+    Need is `strict` (the official one): at least one offer was ticked by every annotator; `majority`: more
+    than half of the annotators ticked an offer; or `any_valid`: a majority accepted at least one offer. `listed` gives
+    one candidate per judged offer; `constant` one per step, "an offer", accepted if any listed offer is valid. In both
+    cases a step without judged offers has the constant one, without a label.
 
     Raises:
       FileNotFoundError: naming the folder or file of `source` that is missing.
       StreamError: naming file, line and field of malformed data.
     """
-    for name, value, known in (("need", need, get_args(Need)), ("candidates", candidates, get_args(Candidates))):
-        if value not in known:
-            raise ValueError(f"{name}: found {value!r}, expected one of {', '.join(known)}")
+    for name, value, choices in (("need", need, get_args(Need)), ("candidates", candidates, get_args(Candidates))):
+        if value not in choices:
+            raise ValueError(f"{name}: found {value!r}, expected one of {', '.join(choices)}")
     builder = ProactiveBench(source=source, data_dir=data_dir)
     builder.download_and_prepare()
     examples = sorted(builder.as_data_source(split=SPLIT), key=lambda example: example["id"])
@@ -212,15 +210,15 @@ def _raised(seconds: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _warn_of_raised_times(examples: list[Mapping[str, Any]], streams: list[Stream]) -> None:
-    raised = {
+    delays = {
         stream.id: [event.time - time for event, time in zip(stream.events, _seconds(example), strict=True)]
         for example, stream in zip(examples, streams, strict=True)
     }
-    late = {name: [gap for gap in gaps if gap > 0] for name, gaps in raised.items() if any(gaps)}
-    if late:
+    late_events = {name: [gap for gap in gaps if gap > 0] for name, gaps in delays.items() if any(gaps)}
+    if late_events:
         logging.warning(
             "ProactiveBench: events stamped before an earlier one take its time: %d (%s), by up to %.0f s",
-            sum(map(len, late.values())),
-            ", ".join(late),
-            max(gap for gaps in late.values() for gap in gaps),
+            sum(map(len, late_events.values())),
+            ", ".join(late_events),
+            max(gap for gaps in late_events.values() for gap in gaps),
         )

@@ -18,7 +18,7 @@ import hashlib
 import json
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -43,7 +43,7 @@ Events = tuple[tuple[str, str], ...]  # (time, text) of each event, as in the so
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Judgement:
     """One judgement."""
 
     place: str  # FILE:LINE, for messages
@@ -66,8 +66,8 @@ def read_source(source: epath.PathLike) -> list[dict[str, Any]]:
     """
     source = epath.Path(source)
     files = _stream_files(source)
-    streams: dict[tuple[str, str], list[Row]] = collections.defaultdict(list)
-    for row in _rows(source):
+    streams: dict[tuple[str, str], list[Judgement]] = collections.defaultdict(list)
+    for row in _judgements(source):
         streams[row.events[0]].append(row)
     records: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
@@ -115,64 +115,63 @@ def _stream_files(source: epath.Path) -> dict[str, list[str]]:
     return files
 
 
-def read_rows(source: epath.Path, name: str) -> Iterator[Row]:
+def read_judgements(source: epath.Path, name: str) -> Iterator[Judgement]:
     """Yields the rows of one of `REWARD_FILES`; raises StreamError naming file, line and field of a malformed one."""
     path = _existing(source / name)
     for number, value in json_lines(path):
-        yield _row(value, f"{path}:{number}")
+        yield _judgement(value, f"{path}:{number}")
 
 
-def _rows(source: epath.Path) -> list[Row]:
-    """The rows of both reward files, without duplicates."""
-    rows: dict[tuple[Any, ...], Row] = {}
+def _judgements(source: epath.Path) -> list[Judgement]:
+    rows: dict[tuple[Any, ...], Judgement] = {}
     for name in REWARD_FILES:
-        for row in read_rows(source, name):
+        for row in read_judgements(source, name):
             rows.setdefault((row.events, row.offer, row.valid, row.help_needed, row.votes), row)
     if not rows:
         raise StreamError(f"{source}: found no rows in {' and '.join(REWARD_FILES)}, expected one per judgement")
     return list(rows.values())
 
 
-def _row(value: Any, place: str) -> Row:
+def _judgement(value: Any, place: str) -> Judgement:
     """Checks a line of the reward data and converts it to a row."""
-    at = f"{place}: "
-    events = _field(value, "obs", list, at)
-    votes = _field(value, "annotation", list, at)
+    prefix = f"{place}: "
+    events = _field(value, "obs", list, prefix)
+    votes = _field(value, "annotation", list, prefix)
     for name, items in (("obs", events), ("annotation", votes)):
         if not items:
-            raise StreamError(f"{at}{name}: found an empty list, expected at least one entry")
+            raise StreamError(f"{prefix}{name}: found an empty list, expected at least one entry")
     for i, vote in enumerate(votes):
         if not isinstance(vote, bool):
-            raise StreamError(f"{at}annotation[{i}]: found {reprlib.repr(vote)}, expected true or false")
+            raise StreamError(f"{prefix}annotation[{i}]: found {reprlib.repr(vote)}, expected true or false")
     silence = "pred_task" in value and value["pred_task"] is None
-    return Row(
+    return Judgement(
         place=place,
         events=tuple(
-            (_field(event, "time", str, f"{at}obs[{i}]."), _field(event, "event", str, f"{at}obs[{i}]."))
+            (_field(event, "time", str, f"{prefix}obs[{i}]."), _field(event, "event", str, f"{prefix}obs[{i}]."))
             for i, event in enumerate(events)
         ),
-        offer=None if silence else _field(value, "pred_task", str, at),
-        valid=_field(value, "valid", bool, at),
-        help_needed=_field(value, "help_needed", bool, at),
+        offer=None if silence else _field(value, "pred_task", str, prefix),
+        valid=_field(value, "valid", bool, prefix),
+        help_needed=_field(value, "help_needed", bool, prefix),
         votes=tuple(votes),
     )
 
 
-def _field(record: Any, name: str, kind: type, at: str) -> Any:
-    """Returns `record[name]`, which must have the type `kind` and, if text, not be blank; errors start with `at`."""
+def _field(record: Any, name: str, kind: type, place: str) -> Any:
+    """Returns `record[name]`, which must have the type `kind` and, if text, not be blank; errors start with `place`."""
     if not isinstance(record, dict):
-        raise StreamError(f"{at}{name}: found {reprlib.repr(record)} around it, expected an object with this key")
+        raise StreamError(f"{place}{name}: found {reprlib.repr(record)} around it, expected an object with this key")
     if name not in record:
-        raise StreamError(f"{at}{name}: found nothing, expected this key")
+        raise StreamError(f"{place}{name}: found nothing, expected this key")
     value = record[name]
     if not isinstance(value, kind) or (isinstance(value, str) and not value.strip()):
-        raise StreamError(f"{at}{name}: found {reprlib.repr(value)}, expected {_KINDS[kind]}")
+        raise StreamError(f"{place}{name}: found {reprlib.repr(value)}, expected {_KINDS[kind]}")
     if isinstance(value, str):
-        check_text(value, f"{at}{name}", StreamError)
+        check_text(value, f"{place}{name}", StreamError)
     return value
 
 
-def _stream(rows: Sequence[Row], files: Mapping[str, list[str]]) -> dict[str, Any]:
+def _stream(rows: Sequence[Judgement], files: Mapping[str, list[str]]) -> dict[str, Any]:
     """Assembles the rows that share their first event into one stream."""
     longest = max(rows, key=lambda row: len(row.events))
     for row in rows:
@@ -211,9 +210,9 @@ def _identify(events: Events, files: Mapping[str, list[str]]) -> tuple[str, str]
     return f"synthetic_{hashlib.sha256(f'{time} {text}'.encode()).hexdigest()[:8]}", "synthetic"
 
 
-def _steps(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _steps(rows: Sequence[Judgement]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The tables of steps and of judged offers; rows with the same number of events form a step."""
-    by_length: dict[int, list[Row]] = collections.defaultdict(list)
+    by_length: dict[int, list[Judgement]] = collections.defaultdict(list)
     for row in rows:
         by_length[len(row.events)].append(row)
     steps, candidates = [], []
@@ -237,13 +236,13 @@ def _steps(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, An
     return steps, candidates
 
 
-def _place_in_step(row: Row) -> bytes:
+def _place_in_step(row: Judgement) -> bytes:
     """A pseudo-random key for the order of a step's offers; distinct rows of a step have distinct keys."""
     content = json.dumps([ORDER_SEED, row.events, row.offer, row.valid, row.votes])
     return hashlib.sha256(content.encode()).digest()
 
 
-def _silence(judged: Sequence[Row]) -> tuple[bool, ...]:
+def _silence(judged: Sequence[Judgement]) -> tuple[bool, ...]:
     """The votes on silence of one step, () where there are none; its rows must agree on whether help was needed."""
     first = judged[0]
     for row in judged:
@@ -264,3 +263,28 @@ def _silence(judged: Sequence[Row]) -> tuple[bool, ...]:
 def _ballot(votes: Sequence[bool]) -> str:
     """Encodes votes as a string of 1 (true) and 0 (false)."""
     return "".join("1" if vote else "0" for vote in votes)
+
+
+class Leakage(NamedTuple):
+    """Counts of rows in the official test file."""
+
+    rows: int
+    same_stream: int  # rows whose stream, known by its first event, has rows in the training file
+    same_step: int  # rows whose whole history of events is that of a training row
+    same_need: int  # rows of `same_step` whose step's need label a training row states
+    same_row: int  # rows with the same history and the same offer, or silence, as a training row
+
+
+def measure_leakage(source: epath.PathLike) -> Leakage:
+    """Compares the official test file with the training file, in a folder of the repository."""
+    train, test = (list(read_judgements(epath.Path(source), name)) for name in REWARD_FILES)
+    streams = {row.events[0] for row in train}
+    steps = {row.events: row.help_needed for row in train}
+    rows = {(row.events, row.offer) for row in train}
+    return Leakage(
+        rows=len(test),
+        same_stream=sum(row.events[0] in streams for row in test),
+        same_step=sum(row.events in steps for row in test),
+        same_need=sum(steps.get(row.events) == row.help_needed for row in test),
+        same_row=sum((row.events, row.offer) in rows for row in test),
+    )

@@ -144,12 +144,12 @@ def _draw_stream(config: SimulatorConfig, index: int, logging: Logging) -> Strea
         phrase = pick(rng, text.PHRASES[domain][kind]).format(item=item)
         events.append(Event(time=events[-1].time + gap, text=phrase))
         situation = Situation(persona, kind, bool(open_items), quiet)
-        about = open_items[-1] if open_items else item
-        seen, fields = truth(situation, config), _rationale(situation, about)
-        step, helpful = draw_step(rng, config, position, seen, situation.stuck, fields, logging)
+        topic = open_items[-1] if open_items else item
+        truth_shown, fields = truth(situation, config), _rationale(situation, topic)
+        step, helpful = draw_step(rng, config, position, truth_shown, situation.stuck, fields, logging)
         if helpful and responses < config.responses:
             responses += 1
-            step = with_response(rng, step, domain, about)
+            step = with_response(rng, step, domain, topic)
         steps.append(step)
     return Stream(
         id=f"sim-{config.seed}-{index}", domain=domain, persona=persona, events=tuple(events), steps=tuple(steps)

@@ -11,36 +11,26 @@ Population = Literal["items", "switches"]
 
 @dataclasses.dataclass(frozen=True)
 class SimulatorConfig:
-    """Settings of the simulator.
+    """Settings of the simulator."""
 
-    Attributes:
-      population: Which streams are drawn: `items` (`prism_jax.streams.simulator`), or `switches`, where the meaning of
-        an event depends on a state that has to be worked out event by event (`prism_jax.streams.switches`).
-      switches: Number of settings that are switched in the population `switches`, 2 or 3; unused by `items`.
-      seed: Seed of the population of streams.
-      min_events: Minimum number of events per stream, including the arrival.
-      max_events: Maximum number of events per stream.
-      responses: Maximum number of steps per stream with a response; the first offers that were needed and accepted
-        get one.
-      dependence: Dependence of need and acceptance, in [-1, 1]. At 0 they are independent given what is seen, and the
-        paper's Eq. 1 is exactly optimal; at 1 the less likely one implies the other; at -1 they coincide as rarely as
-        their probabilities allow.
-      hidden_effect: Strength of the hidden variable's effect on acceptance, in [0, 1]; 0 switches it off.
-      teacher: Whether every step has a teacher's probabilities of need and acceptance.
-      teacher_blur: Standard deviation of the teacher's error in log-odds, drawn independently for each probability.
-      teacher_bias: Bias of the teacher, added to all of its log-odds; above 0 it overestimates need and acceptance.
-    """
-
+    # which streams are drawn: `items` (`prism_jax.streams.simulator`), or `switches`, where the meaning of an event
+    # depends on a state that has to be worked out event by event (`prism_jax.streams.switches`)
     population: Population = "items"
-    switches: int = 2
-    seed: int = 0
-    min_events: int = 6
-    max_events: int = 8
+    switches: int = 2  # number of settings that are switched in the population `switches`, 2 or 3; unused by `items`
+    seed: int = 0  # seed of the population of streams
+    min_events: int = 6  # minimum number of events per stream, including the arrival
+    max_events: int = 8  # maximum number of events per stream
+    # maximum number of steps per stream with a response; the first offers that were needed and accepted get one
     responses: int = 1
+    # Dependence of need and acceptance, in [-1, 1]. At 0 they are independent given what is seen, and the paper's Eq. 1
+    # is exactly optimal; at 1 the less likely one implies the other; at -1 they coincide as rarely as their
+    # probabilities allow.
     dependence: float = 0.0
-    hidden_effect: float = 0.9
-    teacher: bool = False
+    hidden_effect: float = 0.9  # strength of the hidden variable's effect on acceptance, in [0, 1]; 0 switches it off
+    teacher: bool = False  # whether every step has a teacher's probabilities of need and acceptance
+    # standard deviation of the teacher's error in log-odds, drawn independently for each probability
     teacher_blur: float = 0.5
+    # bias of the teacher, added to all of its log-odds; above 0 it overestimates need and acceptance
     teacher_bias: float = 0.0
 
     def __post_init__(self) -> None:

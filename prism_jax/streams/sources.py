@@ -7,7 +7,7 @@ from typing import Literal
 
 from etils import epath
 
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import LAYOUT
 from prism_jax.streams.simulator import SimulatorConfig, simulate
@@ -28,47 +28,36 @@ def local_proactivebench() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Where streams come from, and how whole streams are split.
+    """Where streams come from, and how whole streams are split."""
 
-    Attributes:
-      name: Data source: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format).
-      source: For proactivebench, a folder with the layout of its repository, or empty to download the official archive,
-        whose prepared copy lies in the environment's TFDS_DATA_DIR, or else in ~/tensorflow_datasets. For jsonl, a file
-        whose streams are split by folds.
-      train_source: Path of a file with the training streams (jsonl only). Three files for the three splits take the
-        place of `source` and folds; a file of `prism_jax curate` can only be a training file.
-      calibration_source: Path of a file with the calibration streams.
-      test_source: Path of a file with the test streams.
-      need: ProactiveBench's definition of need: strict (official help_needed), majority, or any_valid.
-      candidates: `listed` scores each offer of a step; `constant` scores one per step, "an offer", which counts as
-        accepted if any listed one was (ProactiveBench only).
-      folds: Number of cross-validation folds of a fixed data set; unused by the simulator, which draws new streams for
-        each split.
-      fold: Number of the fold that is the test split, from 0.
-      calibration: Share of the other folds' streams that form the calibration split.
-      split_seed: Seed of the shuffle that assigns streams to splits.
-      validation: Share of the training streams set aside for validation; 0 is none. Training never sees them, and their
-        loss chooses the best checkpoint, which the calibration split never does.
-      train_streams: Number of training streams (simulator only).
-      calibration_streams: Number of calibration streams (simulator only).
-      test_streams: Number of test streams, on which every offer is made (simulator only).
-    """
-
+    # data source: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format)
     name: Literal["simulator", "proactivebench", "jsonl"] = "simulator"
+    # For proactivebench, a folder with the layout of its repository, or empty to download the official archive, whose
+    # prepared copy lies in the environment's TFDS_DATA_DIR, or else in ~/tensorflow_datasets. For jsonl, a file whose
+    # streams are split by folds.
     source: str = ""
+    # Path of a file with the training streams (jsonl only). Three files for the three splits take the place of `source`
+    # and folds; a file of `prism_jax curate` can only be a training file.
     train_source: str = ""
-    calibration_source: str = ""
-    test_source: str = ""
+    calibration_source: str = ""  # path of a file with the calibration streams
+    test_source: str = ""  # path of a file with the test streams
+    # ProactiveBench's definition of need: strict (official help_needed), majority, or any_valid
     need: Literal["strict", "majority", "any_valid"] = "strict"
+    # `listed` scores each offer of a step; `constant` scores one per step, "an offer", which counts as accepted if any
+    # listed one was (ProactiveBench only)
     candidates: Literal["listed", "constant"] = "listed"
+    # number of cross-validation folds of a fixed data set; unused by the simulator, which draws new streams for each
+    # split
     folds: int = 4
-    fold: int = 0
-    calibration: float = 0.25
-    split_seed: int = 0
+    fold: int = 0  # number of the fold that is the test split, from 0
+    calibration: float = 0.25  # share of the other folds' streams that form the calibration split
+    split_seed: int = 0  # seed of the shuffle that assigns streams to splits
+    # Share of the training streams set aside for validation; 0 is none. Training never sees them, and their loss
+    # chooses the best checkpoint, which the calibration split never does.
     validation: float = 0.0
-    train_streams: int = 4096
-    calibration_streams: int = 256
-    test_streams: int = 512
+    train_streams: int = 4096  # number of training streams (simulator only)
+    calibration_streams: int = 256  # number of calibration streams (simulator only)
+    test_streams: int = 512  # number of test streams, on which every offer is made (simulator only)
 
     def __post_init__(self) -> None:
         sizes = ("train_streams", "calibration_streams", "test_streams")
@@ -93,20 +82,20 @@ class DataConfig:
 
     def _check_sources(self) -> None:
         """Raises ValueError unless there is one file for all splits, or one for each."""
-        named = [name for name in SOURCES if getattr(self, name)]
-        if named and self.name != "jsonl":
+        fields = [name for name in SOURCES if getattr(self, name)]
+        if fields and self.name != "jsonl":
             raise ValueError(
-                f"{named[0]}: found {getattr(self, named[0])!r} with name = {self.name!r}, expected 'jsonl'"
+                f"{fields[0]}: found {getattr(self, fields[0])!r} with name = {self.name!r}, expected 'jsonl'"
             )
-        if named and self.source:
+        if fields and self.source:
             raise ValueError(
-                f"source: found {self.source!r} beside {named[0]}, expected one file for all splits or three for the "
+                f"source: found {self.source!r} beside {fields[0]}, expected one file for all splits or three for the "
                 "three splits"
             )
-        for name in SOURCES if named else ():
-            if name not in named:
-                raise ValueError(f"{name}: found none beside {named[0]}, expected a path: each split has its own file")
-        if self.name == "jsonl" and not named and not self.source:
+        for name in SOURCES if fields else ():
+            if name not in fields:
+                raise ValueError(f"{name}: found none beside {fields[0]}, expected a path: each split has its own file")
+        if self.name == "jsonl" and not fields and not self.source:
             raise ValueError(f"source: found none, expected a path for data.name = {self.name!r}")
 
     @property
@@ -121,11 +110,8 @@ def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     """Loads whole streams for training, validation, calibration and test.
 
     The simulator draws the streams of each split from numbers of its own (`SIMULATED`); on the test split every offer
-    is made, so that costs are observed.
-
-    Raises:
-      ValueError, OSError: in one line, for a missing or malformed source, an empty split, a stream in two splits, or a
-        curated stream outside the training split.
+    is made, so that costs are observed. Raises ValueError or OSError in one line, for a missing or malformed source, an
+    empty split, a stream in two splits, or a curated stream outside the training split.
     """
     splits = _load(data, simulator)
     _check_whole(splits, data)
@@ -134,7 +120,7 @@ def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
 
 def _check_whole(splits: Splits, data: DataConfig) -> None:
     """Raises ValueError for a curated stream on which probabilities would be calibrated or results measured."""
-    fix = (
+    remedy = (
         "--config.data.{}_source names a file that was not curated"
         if data.train_source
         else "give the curated file as --config.data.train_source, and whole streams as "
@@ -145,7 +131,7 @@ def _check_whole(splits: Splits, data: DataConfig) -> None:
             if stream.curated:
                 raise ValueError(
                     f"{name} split, stream {stream.id!r}: found curated rows ({stream.curated}), expected whole "
-                    f"streams: what curation keeps would bias the calibration and the results; {fix.format(name)}"
+                    f"streams: what curation keeps would bias the calibration and the results; {remedy.format(name)}"
                 )
 
 
@@ -211,8 +197,8 @@ A split's streams therefore do not depend on the sizes of the other splits.
 
 def simulated_index(split: str, i: int) -> int:
     """The number in the population of the simulated stream number `i` of a split (`SIMULATED`)."""
-    first, far = SIMULATED[split]
-    return first[i] if i < len(first) else far + i - len(first)
+    numbers, offset = SIMULATED[split]
+    return numbers[i] if i < len(numbers) else offset + i - len(numbers)
 
 
 def _simulate(data: DataConfig, simulator: SimulatorConfig) -> Splits:

@@ -28,10 +28,8 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
     """Splits for fold number `fold`, from 0, of `folds`, at least 2; over all folds every stream is tested once.
 
     The folds' sizes differ by at most one, over all streams and within each domain. `calibration` is a share of the
-    other folds' streams, in (0, 1); rounded to at least one stream.
-
-    Raises:
-      ValueError: in one line, for an argument out of range, an id used twice, or a split left empty.
+    other folds' streams, in (0, 1); rounded to at least one stream. Raises ValueError in one line, for an argument out
+    of range, an id used twice, or a split left empty.
     """
     if folds < 2:
         raise ValueError(f"folds: found {folds}, expected at least 2")
@@ -40,8 +38,8 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
     _check_share("calibration", calibration)
     laid_out = _lay_out(streams, f"{seed} fold")
     test = laid_out[fold::folds]
-    rest = [stream for i, stream in enumerate(laid_out) if i % folds != fold]
-    drawn, train = _draw(rest, _count(calibration, len(rest)), f"{seed} calibration")
+    other_streams = [stream for i, stream in enumerate(laid_out) if i % folds != fold]
+    drawn, train = _draw(other_streams, _count(calibration, len(other_streams)), f"{seed} calibration")
     return _splits(
         train, drawn, test, f"use fewer folds than {folds}, lower calibration = {calibration}, or add streams"
     )
@@ -50,10 +48,8 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
 def with_validation(splits: Splits, share: float, *, seed: int = 0) -> Splits:
     """Moves a share of the training streams to `validation`; the other splits stay the same.
 
-    The share lies in (0, 1), and is rounded to at least one stream; 0 moves none.
-
-    Raises:
-      ValueError: in one line, when the share is out of range, or when no training stream is left.
+    The share lies in (0, 1), and is rounded to at least one stream; 0 moves none. Raises ValueError in one line, when
+    the share is out of range, or when no training stream is left.
     """
     if share == 0:
         return splits
@@ -80,9 +76,9 @@ def _count(share: float, total: int) -> int:
 
 def _lay_out(streams: Sequence[Stream], salt: str) -> list[Stream]:
     """Streams ordered by domain and shuffled within each by a hash of salt and id, the same on every machine."""
-    twice = [name for name, count in collections.Counter(stream.id for stream in streams).items() if count > 1]
-    if twice:
-        raise ValueError(f"streams: found id {twice[0]!r} twice, expected distinct ids")
+    repeated_ids = [name for name, count in collections.Counter(stream.id for stream in streams).items() if count > 1]
+    if repeated_ids:
+        raise ValueError(f"streams: found id {repeated_ids[0]!r} twice, expected distinct ids")
 
     def key(stream: Stream) -> tuple[str, bytes]:
         return stream.domain, hashlib.sha256(f"{salt} {stream.id}".encode()).digest()

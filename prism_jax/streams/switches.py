@@ -105,20 +105,20 @@ def draw_stream(config: SimulatorConfig, index: int, logging: Logging) -> Stream
     length = config.min_events + int(rng.random() * (config.max_events - config.min_events + 1))
     settings = SETTINGS[domain][: config.switches]
     events, steps = [Event(time=0.0, text=pick(rng, text.ARRIVALS[persona]))], []
-    on, results = dict.fromkeys(settings, False), list[str]()
+    values, results = dict.fromkeys(settings, False), list[str]()
     responses, setting = 0, settings[0]
     for position in range(1, length):
         kind = draw_kind(rng, NEXT)
         if kind == "switch":
             setting = pick(rng, settings)
-            on[setting] = not on[setting]
-            results.append(_result(on, setting))
+            values[setting] = not values[setting]
+            results.append(_result(values, setting))
         gap = 5 + int(rng.random() * 55)
         phrase = pick(rng, PHRASES[domain][kind]).format(setting=setting)
         events.append(Event(time=events[-1].time + gap, text=phrase))
-        situation = Situation(persona, kind, stuck=len(set(on.values())) > 1)
-        seen, fields = truth(situation, config), _rationale(situation, results)
-        step, helpful = draw_step(rng, config, position, seen, situation.stuck, fields, logging)
+        situation = Situation(persona, kind, stuck=len(set(values.values())) > 1)
+        truth_shown, fields = truth(situation, config), _rationale(situation, results)
+        step, helpful = draw_step(rng, config, position, truth_shown, situation.stuck, fields, logging)
         if helpful and responses < config.responses:
             responses += 1
             step = with_response(rng, step, domain, setting)
@@ -128,13 +128,13 @@ def draw_stream(config: SimulatorConfig, index: int, logging: Logging) -> Stream
     )
 
 
-def _result(on: dict[str, bool], switched: str) -> str:
+def _result(values: dict[str, bool], switched: str) -> str:
     """The result of a switch in words, from the state of every setting after it and which one was switched."""
-    agree = len(set(on.values())) == 1
-    if len(on) == 2:
+    agree = len(set(values.values())) == 1
+    if len(values) == 2:
         return "mends" if agree else "breaks"
-    apart = "mends" if agree else min(on, key=lambda setting: list(on.values()).count(on[setting]))
-    return f"{switched} {apart}"
+    outcome = "mends" if agree else min(values, key=lambda setting: list(values.values()).count(values[setting]))
+    return f"{switched} {outcome}"
 
 
 def _rationale(situation: Situation, results: list[str]) -> dict[str, str]:

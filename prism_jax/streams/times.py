@@ -13,10 +13,8 @@ def to_seconds(times: Sequence[str]) -> tuple[float, ...]:
     """Converts the event times of one stream to seconds since the epoch, or since Day 1, 00:00.
 
     All have one format: decimal epoch seconds ("1717338232.283") or days with a 12-hour clock ("Day 1, 11:00 PM"), of
-    which 12:00 AM is midnight and 12:00 PM is noon.
-
-    Raises:
-      ValueError: starting with `[INDEX].time`, for a time in neither format, or when a stream mixes the two.
+    which 12:00 AM is midnight and 12:00 PM is noon. Raises ValueError starting with `[INDEX].time`, for a time in
+    neither format, or when a stream mixes the two.
     """
     readings = [_read(time) for time in times]
     for i, (time, (clock, _)) in enumerate(zip(times, readings, strict=True)):

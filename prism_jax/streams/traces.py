@@ -47,7 +47,9 @@ class TraceEvent:
     text: str  # what the user did
     answer: Any = ABSENT  # JSON of `agent_response`: mostly a list of proposals, empty for silence; `ABSENT` without it
     judgement: tuple[bool, ...] | None = None  # verdicts in the file, one per prediction; None where it was not judged
-    others: Mapping[str, Any] | None = None  # further keys of the model (`other_infomation`, spelt so in the files)
+    response_fields: Mapping[str, Any] | None = (
+        None  # further keys of the model (`other_infomation`, spelt so in the files)
+    )
     status: bool = False  # `task_status` of the file
 
 
@@ -188,25 +190,24 @@ def _event(item: Any, place: str) -> TraceEvent:
         isinstance(judgement, list) and all(isinstance(verdict, bool) for verdict in judgement)
     ):
         raise StreamError(f"{place}.judgement: found {reprlib.repr(judgement)}, expected a list of true and false")
-    others, status = item.get("other_infomation"), item.get("task_status")
+    response_fields, status = item.get("other_infomation"), item.get("task_status")
     return TraceEvent(
         time=observation["time"],
         text=observation["event"],
         answer=answer,
         judgement=None if judgement is None else tuple(judgement),
-        others=others if isinstance(others, dict) else None,
+        response_fields=response_fields if isinstance(response_fields, dict) else None,
         status=status is True,
     )
 
 
 def _encode(event: TraceEvent) -> dict[str, Any]:
-    """One event as it stands in a file."""
     encoded: dict[str, Any] = {"observation": {"time": event.time, "event": event.text}}
     if event.answer is not ABSENT:
         encoded["agent_response"] = event.answer
     encoded["task_status"] = event.status
-    if event.others is not None:
-        encoded["other_infomation"] = dict(event.others)
+    if event.response_fields is not None:
+        encoded["other_infomation"] = dict(event.response_fields)
     if event.judgement is not None:
         encoded["judgement"] = list(event.judgement)
     return encoded

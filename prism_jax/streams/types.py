@@ -54,16 +54,12 @@ def _check_votes(place: str, votes: tuple[bool, ...]) -> None:
 class Event:
     """One thing the user did.
 
-    Attributes:
-      time: Time in seconds, from an origin that is the same for the whole stream; at most `MOST_SECONDS` from 0.
-      text: Description of what happened, of at most `MOST_CHARACTERS`. Untrusted: it may contain anything that UTF-8
-        can encode.
-
-    Raises:
-      ValueError: naming the field, for a time or a text that is not as described, or a text without words.
+    Raises ValueError naming the field, for a time or a text that is not as described, or a text without words.
     """
 
-    time: float
+    time: float  # time in seconds, from an origin that is the same for the whole stream; at most `MOST_SECONDS` from 0
+    # Description of what happened, of at most `MOST_CHARACTERS`. Untrusted: it may contain anything that UTF-8 can
+    # encode.
     text: str
 
     def __post_init__(self) -> None:
@@ -78,31 +74,21 @@ class Event:
 class Candidate:
     """One offer that could be made at a step, and its outcome.
 
-    Attributes:
-      text: The offer; None means the constant "an offer", where no particular one was proposed.
-      y_accept: Acceptance label in [0, 1]; None where it was not observed.
-      votes: Raw votes of the annotators; true = would accept this offer.
-      logged: A, whether the offer was made when the stream was recorded; None where nothing was logged.
-      propensity: e = Pr(A = 1 | everything the logging policy saw), in (0, 1]; None where unknown.
-      response: Text that the assistant wrote with the offer: the target of response training.
-      teacher_accept: q_a, the teacher's probability that the offer would be accepted; None without a teacher.
-      p_accept_true: Pr(accept | what the prompt shows, intervene); simulator only.
-      p_both_true: Pr(need and accept | what the prompt shows, intervene); simulator only.
-
-    Raises:
-      ValueError: naming the field, for a value out of range, for a label on an offer that was not made, or for a
-        propensity that contradicts the log (docs/maths.md, section 4, positivity).
+    Raises ValueError naming the field, for a value out of range, for a label on an offer that was not made, or for a
+    propensity that contradicts the log (docs/maths.md, section 4, positivity).
     """
 
-    text: str | None = None
-    y_accept: float | None = None
-    votes: tuple[bool, ...] = ()
+    text: str | None = None  # the offer; None means the constant "an offer", where no particular one was proposed
+    y_accept: float | None = None  # acceptance label in [0, 1]; None where it was not observed
+    votes: tuple[bool, ...] = ()  # raw votes of the annotators; true = would accept this offer
+    # A, whether the offer was made when the stream was recorded; None where nothing was logged
     logged: bool | None = None
-    propensity: float | None = None
-    response: str | None = None
+    propensity: float | None = None  # e = Pr(A = 1 | everything the logging policy saw), in (0, 1]; None where unknown
+    response: str | None = None  # text that the assistant wrote with the offer: the target of response training
+    # q_a, the teacher's probability that the offer would be accepted; None without a teacher
     teacher_accept: float | None = None
-    p_accept_true: float | None = None
-    p_both_true: float | None = None
+    p_accept_true: float | None = None  # Pr(accept | what the prompt shows, intervene); simulator only
+    p_both_true: float | None = None  # Pr(need and accept | what the prompt shows, intervene); simulator only
 
     def __post_init__(self) -> None:
         for name in ("text", "response"):
@@ -131,27 +117,19 @@ class Candidate:
 class Step:
     """A moment at which the agent had to decide, right after the user did `event`.
 
-    Attributes:
-      event: Index in the stream of the newest event the agent has seen; every earlier event is visible too.
-      candidates: Offers, at least one; a step without particular offers has one `Candidate` whose text is None.
-      y_need: Need label in [0, 1]; None where it was not judged.
-      votes: Raw votes of the annotators on silence; true = wanted none of the offers.
-      teacher_need: q_n, the teacher's probability of need; None without a teacher.
-      p_need_true: Pr(need | what the prompt shows); simulator only.
-      rationale: Reference texts for the fields of the slow pass (field name to text); from the simulator or a teacher.
-      recorded: Variables that were recorded but are hidden from the prompt (name to value).
-
-    Raises:
-      ValueError: naming the field, for a value out of range.
+    Raises ValueError naming the field, for a value out of range.
     """
 
-    event: int
+    event: int  # index in the stream of the newest event the agent has seen; every earlier event is visible too
+    # offers, at least one; a step without particular offers has one `Candidate` whose text is None
     candidates: tuple[Candidate, ...] = (Candidate(),)
-    y_need: float | None = None
-    votes: tuple[bool, ...] = ()
-    teacher_need: float | None = None
-    p_need_true: float | None = None
+    y_need: float | None = None  # need label in [0, 1]; None where it was not judged
+    votes: tuple[bool, ...] = ()  # raw votes of the annotators on silence; true = wanted none of the offers
+    teacher_need: float | None = None  # q_n, the teacher's probability of need; None without a teacher
+    p_need_true: float | None = None  # Pr(need | what the prompt shows); simulator only
+    # reference texts for the fields of the slow pass (field name to text); from the simulator or a teacher
     rationale: Mapping[str, str] | None = None
+    # variables that were recorded but are hidden from the prompt (name to value)
     recorded: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -177,25 +155,16 @@ class Step:
 class Stream:
     """One user's recorded session. Splits and resampling always keep it whole.
 
-    Attributes:
-      id: Identifier, unique among the streams of a source.
-      events: Events in time order, at least one.
-      steps: Steps in event order, at most one per event.
-      domain: Subject area, for example coding, writing or life.
-      persona: Kind of user, where it is known.
-      curated: How curation selected the rows of this stream, in words; empty for a stream with all its rows.
-
-    Raises:
-      ValueError: naming the field, for events that are not in time order, steps that are not in event order, or a
-        step whose event does not exist.
+    Raises ValueError naming the field, for events that are not in time order, steps that are not in event order, or a
+    step whose event does not exist.
     """
 
-    id: str
-    events: tuple[Event, ...]
-    steps: tuple[Step, ...]
-    domain: str = "unknown"
-    persona: str = "unknown"
-    curated: str = ""
+    id: str  # identifier, unique among the streams of a source
+    events: tuple[Event, ...]  # events in time order, at least one
+    steps: tuple[Step, ...]  # steps in event order, at most one per event
+    domain: str = "unknown"  # subject area, for example coding, writing or life
+    persona: str = "unknown"  # kind of user, where it is known
+    curated: str = ""  # how curation selected the rows of this stream, in words; empty for a stream with all its rows
 
     def __post_init__(self) -> None:
         for name in ("id", "domain", "persona"):
@@ -213,11 +182,11 @@ class Stream:
                 raise ValueError(
                     f"events[{i}].time: found {after.time}, expected at least {before.time}: events are in time order"
                 )
-        last = -1
+        previous = -1
         for i, step in enumerate(self.steps):
-            if not last < step.event < len(self.events):
+            if not previous < step.event < len(self.events):
                 raise ValueError(
-                    f"steps[{i}].event: found {step.event}, expected above {last} and below {len(self.events)} "
+                    f"steps[{i}].event: found {step.event}, expected above {previous} and below {len(self.events)} "
                     "(the previous step's event, the number of events)"
                 )
-            last = step.event
+            previous = step.event

@@ -5,8 +5,8 @@ May not contain: HTTP, training, votes of judges.
 Imports `prism_jax.remote`, `prompting`, `streams`, `decision` and `runtime`, and nothing else of prism_jax.
 
 Where to change what:
-- what a teacher is asked, and what its answers become: `prompts.py`, `schema.py`; `labelling.py`
-- which texts the text calibrator reads, or its fit: `text_fields.py`; `text_fit.py`, applied by `text_calibrator.py`
-- an importer of answers: `recorded.py`; `conversations.py` and `regrouping.py` for the official training data; what
+- what a teacher is asked, and what its answers become: `prompts.py`; `labelling.py`
+- which texts the text calibrator reads, and how it is applied: `text_calibrator.py`; its fit: `text_fit.py`
+- an importer of answers: `recorded.py`; `conversations.py` and `sharegpt.py` for the official training data; what
   they share in `answers.py`; a new one also in `_READERS` and `SOURCES` of `prism_jax/commands/label.py`
 """

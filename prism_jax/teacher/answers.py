@@ -15,7 +15,7 @@ from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.traces import says_null
 
 
-def said(value: Any, place: str) -> str | None:
+def answer_text(value: Any, place: str) -> str | None:
     """Returns a text of an answer without spaces around it; None where it means that there is none."""
     if not isinstance(value, str | None):
         raise StreamError(f"{place}: found {reprlib.repr(value)}, expected text or null")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runtime.files import check_text, parse_json
 from prism_jax.streams.jsonl import StreamError
-from prism_jax.teacher.answers import said
+from prism_jax.teacher.answers import answer_text
 
 ROLES = {
     **dict.fromkeys(("human", "user", "observation"), "user"),
@@ -36,7 +36,7 @@ Moment = tuple[str, str]
 """The time and the text of an event, as in the source."""
 
 
-class Reply(NamedTuple):
+class AssistantAnswer(NamedTuple):
     """An answer of the assistant."""
 
     offer: str | None  # what it proposed; None is silence
@@ -48,15 +48,16 @@ class Conversation(NamedTuple):
 
     place: str  # FILE: row NUMBER, for messages
     events: tuple[Moment, ...]  # what the user did, in order
-    replies: tuple[tuple[int, Reply], ...]  # the index of the newest event at the time of an answer, and the answer
+    replies: tuple[
+        tuple[int, AssistantAnswer], ...
+    ]  # the index of the newest event at the time of an answer, and the answer
 
 
 def parse_conversation(row: Any, place: str) -> Conversation:
     """Checks one row: an object with `conversations` or `messages`, or the list of turns itself.
 
-    Raises:
-      StreamError: naming the row (by `place`, such as `FILE: row 3`) and the turn, for anything that the layout above
-        does not allow.
+    Raises StreamError naming the row (by `place`, such as `FILE: row 3`) and the turn, for anything that the layout
+    above does not allow.
     """
     turns = row
     if isinstance(row, dict):
@@ -67,72 +68,77 @@ def parse_conversation(row: Any, place: str) -> Conversation:
     if not isinstance(turns, list) or not turns:
         raise StreamError(f"{place}: found {reprlib.repr(turns)}, expected a list of turns")
     events: list[Moment] = []
-    replies: list[tuple[int, Reply]] = []
+    replies: list[tuple[int, AssistantAnswer]] = []
     for number, turn in enumerate(turns):
-        at = f"{place}, turn {number}"
-        role, text = _turn(turn, at)
+        turn_place = f"{place}, turn {number}"
+        role, text = _turn(turn, turn_place)
         if role == "system" and number:
-            raise StreamError(f"{at}: found a system turn, expected one in the first place only")
+            raise StreamError(f"{turn_place}: found a system turn, expected one in the first place only")
         if role == "user":
-            events += _moments(text, at)
+            events += _moments(text, turn_place)
         elif role == "assistant":
             if not events:
-                raise StreamError(f"{at}: found an answer before any event, expected events first")
-            replies.append((len(events) - 1, _reply(text, at)))
+                raise StreamError(f"{turn_place}: found an answer before any event, expected events first")
+            replies.append((len(events) - 1, _reply(text, turn_place)))
     if not events:
         raise StreamError(f"{place}: found no event, expected some")
     return Conversation(place, tuple(events), tuple(replies))
 
 
-def _turn(turn: Any, at: str) -> tuple[str, str]:
+def _turn(turn: Any, place: str) -> tuple[str, str]:
     """The role and the text of a turn in either layout."""
     if isinstance(turn, dict):
-        for who, what in (("from", "value"), ("role", "content")):
-            if who in turn and what in turn:
-                role, text = turn[who], turn[what]
+        for role_key, text_key in (("from", "value"), ("role", "content")):
+            if role_key in turn and text_key in turn:
+                role, text = turn[role_key], turn[text_key]
                 if not isinstance(role, str) or role not in ROLES:
-                    raise StreamError(f"{at}: found {who} = {reprlib.repr(role)}, expected one of {', '.join(ROLES)}")
+                    raise StreamError(
+                        f"{place}: found {role_key} = {reprlib.repr(role)}, expected one of {', '.join(ROLES)}"
+                    )
                 if not isinstance(text, str):
-                    raise StreamError(f"{at}.{what}: found {reprlib.repr(text)}, expected text")
+                    raise StreamError(f"{place}.{text_key}: found {reprlib.repr(text)}, expected text")
                 return ROLES[role], text
-    raise StreamError(f"{at}: found {reprlib.repr(turn)}, expected an object with from and value, or role and content")
+    raise StreamError(
+        f"{place}: found {reprlib.repr(turn)}, expected an object with from and value, or role and content"
+    )
 
 
-def _moments(text: str, at: str) -> Iterator[Moment]:
-    """The events of a user's turn."""
-    value = parse_json(text.encode("utf-8", "surrogatepass"), at, StreamError)
+def _moments(text: str, place: str) -> Iterator[Moment]:
+    value = parse_json(text.encode("utf-8", "surrogatepass"), place, StreamError)
     if isinstance(value, dict) and not {"Time", "Event"} & value.keys():
         keys = [key for key in OBSERVATIONS if key in value]
         if len(keys) != 1:
-            raise StreamError(f"{at}: found the keys {', '.join(value) or 'none'}, expected Time and Event")
+            raise StreamError(f"{place}: found the keys {', '.join(value) or 'none'}, expected Time and Event")
         value = value[keys[0]]
     for entry in value if isinstance(value, list) else [value]:
         if isinstance(entry, str):
-            entry = parse_json(entry.encode("utf-8", "surrogatepass"), at, StreamError)
-        yield _moment(entry, at)
+            entry = parse_json(entry.encode("utf-8", "surrogatepass"), place, StreamError)
+        yield _moment(entry, place)
 
 
-def _moment(entry: Any, at: str) -> Moment:
+def _moment(entry: Any, place: str) -> Moment:
     if not isinstance(entry, Mapping):
-        raise StreamError(f"{at}: found {reprlib.repr(entry)}, expected an event with Time and Event")
+        raise StreamError(f"{place}: found {reprlib.repr(entry)}, expected an event with Time and Event")
     texts = []
     for key in ("Time", "Event"):
         value = entry.get(key)
         if key == "Time" and isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)  # seconds since the epoch
         if not isinstance(value, str) or not value.strip():
-            raise StreamError(f"{at}: {key}: found {reprlib.repr(value)}, expected text")
-        check_text(value, f"{at}: {key}", StreamError)
+            raise StreamError(f"{place}: {key}: found {reprlib.repr(value)}, expected text")
+        check_text(value, f"{place}: {key}", StreamError)
         texts.append(value)
     return texts[0], texts[1]
 
 
-def _reply(turn: str, at: str) -> Reply:
+def _reply(turn: str, place: str) -> AssistantAnswer:
     """The answer in an assistant's turn."""
     fenced = _FENCE.search(turn)
-    value = parse_json((fenced[1] if fenced else turn).encode("utf-8", "surrogatepass"), at, StreamError)
+    value = parse_json((fenced[1] if fenced else turn).encode("utf-8", "surrogatepass"), place, StreamError)
     task = RESPONSE_KEYS[2]
     if not isinstance(value, dict) or task not in value:
-        raise StreamError(f"{at}: found {reprlib.repr(value)}, expected an answer with {task}")
-    fields = {key: text for key in RESPONSE_KEYS if (text := said(value.get(key), f"{at}: {key}")) is not None}
-    return Reply(fields.get(task), tuple(fields.items()))
+        raise StreamError(f"{place}: found {reprlib.repr(value)}, expected an answer with {task}")
+    fields = {
+        key: text for key in RESPONSE_KEYS if (text := answer_text(value.get(key), f"{place}: {key}")) is not None
+    }
+    return AssistantAnswer(fields.get(task), tuple(fields.items()))

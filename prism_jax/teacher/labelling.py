@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import Reply
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Candidate, Step, Stream
 from prism_jax.teacher.prompts import Pass, PromptSettings, instructions, question
 
@@ -41,13 +41,13 @@ Probability = Annotated[float, pydantic.Field(ge=0.0, le=1.0, allow_inf_nan=Fals
 Line = Annotated[str, pydantic.Field(max_length=MOST_FIELD_CHARACTERS), pydantic.AfterValidator(_one_line)]
 
 
-class Answer(pydantic.BaseModel):
+class TeacherAnswer(pydantic.BaseModel):
     """The base of all answers: exactly the keys of the schema."""
 
     model_config = pydantic.ConfigDict(extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
 
-class Response(Answer):
+class Response(TeacherAnswer):
     """The visible response in ProactiveBench's keys (`template.RESPONSE_KEYS`)."""
 
     purpose: Line = pydantic.Field(alias="Purpose")
@@ -63,20 +63,20 @@ class Response(Answer):
 assert tuple(field.alias for field in Response.model_fields.values()) == RESPONSE_KEYS, "the template's keys"
 
 
-class Proposal(Answer):
+class Proposal(TeacherAnswer):
     """An offer that the teacher proposes itself."""
 
     offer: Line
     p_accept: Probability
 
 
-class Fast(Answer):
+class Fast(TeacherAnswer):
     """The probability of need; the probabilities of acceptance follow (`answer_to`)."""
 
     p_need: Probability
 
 
-class Slow(Answer):
+class Slow(TeacherAnswer):
     """The fields of the slow pass and the probability of need; acceptance and a response follow (`answer_to`)."""
 
     if_silent: Line
@@ -97,14 +97,14 @@ def answer_to(kind: type[Fast] | type[Slow], offers: int, proposals: int) -> typ
     Above 0, `proposals` is the most offers that the teacher may propose itself under that key, and none are listed. A
     slow answer ends with a response, or null where the teacher would stay silent.
     """
-    added: dict[str, Any]
+    extra: dict[str, Any]
     if proposals:
-        added = {"proposals": (Annotated[list[Proposal], pydantic.Field(min_length=1, max_length=proposals)], ...)}
+        extra = {"proposals": (Annotated[list[Proposal], pydantic.Field(min_length=1, max_length=proposals)], ...)}
     else:
-        added = {"p_accept": (Annotated[list[Probability], pydantic.Field(min_length=offers, max_length=offers)], ...)}
+        extra = {"p_accept": (Annotated[list[Probability], pydantic.Field(min_length=offers, max_length=offers)], ...)}
     if issubclass(kind, Slow):
-        added["response"] = (Response | None, ...)
-    return pydantic.create_model(kind.__name__, __base__=kind, **added)
+        extra["response"] = (Response | None, ...)
+    return pydantic.create_model(kind.__name__, __base__=kind, **extra)
 
 
 Ask = Callable[[Sequence[Message], type[Any]], Awaitable[Reply[Any]]]
@@ -139,7 +139,7 @@ class TeacherConfig:
     labelling: LabellingConfig = dataclasses.field(default_factory=LabellingConfig)
 
 
-class Row(NamedTuple):
+class QuestionRow(NamedTuple):
     """One question to a teacher and what came of it."""
 
     stream: str  # id of the stream
@@ -155,11 +155,11 @@ class Row(NamedTuple):
     cost: float  # of all these answers, in US dollars
 
 
-class Labelled(NamedTuple):
+class LabelledStream(NamedTuple):
     """A stream with a teacher's answers, and a row per question."""
 
     stream: Stream
-    rows: tuple[Row, ...]
+    rows: tuple[QuestionRow, ...]
 
 
 def with_steps(stream: Stream) -> Stream:
@@ -169,11 +169,10 @@ def with_steps(stream: Stream) -> Stream:
     return dataclasses.replace(stream, steps=tuple(Step(event=index) for index in range(len(stream.events))))
 
 
-async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config: LabellingConfig) -> Labelled:
+async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config: LabellingConfig) -> LabelledStream:
     """Asks about all steps of a stream at once; the endpoint's limits decide how many are under way.
 
-    Raises:
-      ValueError: naming stream and step, if offers are to be proposed at a step whose candidates have outcomes.
+    Raises ValueError naming stream and step, if offers are to be proposed at a step whose candidates have outcomes.
     """
     stream = with_steps(stream)
     for index, step in enumerate(stream.steps):
@@ -184,7 +183,7 @@ async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config:
             )
     labelled = await asyncio.gather(*(_label_step(stream, step, ask, prompt, config) for step in stream.steps))
     steps = tuple(step for step, _ in labelled)
-    return Labelled(dataclasses.replace(stream, steps=steps), tuple(row for _, rows in labelled for row in rows))
+    return LabelledStream(dataclasses.replace(stream, steps=steps), tuple(row for _, rows in labelled for row in rows))
 
 
 def _has_outcome(offer: Candidate) -> bool:
@@ -193,17 +192,17 @@ def _has_outcome(offer: Candidate) -> bool:
 
 async def _label_step(
     stream: Stream, step: Step, ask: Ask, prompt: PromptSettings, config: LabellingConfig
-) -> tuple[Step, list[Row]]:
+) -> tuple[Step, list[QuestionRow]]:
     """Asks for the passes one after the other; a later valid answer replaces an earlier one."""
     content = question(stream.events[: step.event + 1], step.candidates, prompt)
     labelled, rows = _unlabelled(step), []
-    for which in config.asked:
-        messages = (Message("system", instructions(which, prompt)), Message("user", content))
-        kind = answer_to(Fast if which == "fast" else Slow, len(step.candidates), prompt.proposals)
+    for thinking in config.asked:
+        messages = (Message("system", instructions(thinking, prompt)), Message("user", content))
+        kind = answer_to(Fast if thinking == "fast" else Slow, len(step.candidates), prompt.proposals)
         reply = await ask(messages, kind)
         if reply.value is not None:
             labelled = _labelled(step, reply.value)
-        rows.append(_row(stream, step, which, reply))
+        rows.append(_row(stream, step, thinking, reply))
     return labelled, rows
 
 
@@ -222,8 +221,8 @@ def _labelled(step: Step, answer: Fast | Slow) -> Step:
     offers = _offers(step, answer)
     response: Response | None = getattr(answer, "response", None)
     if response is not None:
-        own = max(offers, key=lambda offer: (offer.text == response.task, offer.teacher_accept or 0.0))
-        offers[offers.index(own)] = dataclasses.replace(own, response=response.text())
+        offer_answered = max(offers, key=lambda offer: (offer.text == response.task, offer.teacher_accept or 0.0))
+        offers[offers.index(offer_answered)] = dataclasses.replace(offer_answered, response=response.text())
     return dataclasses.replace(
         step,
         candidates=tuple(offers),
@@ -250,18 +249,18 @@ def _p_accept(answer: Fast | Slow) -> list[float]:
     return listed if proposals is None else [proposal.p_accept for proposal in proposals]
 
 
-def _row(stream: Stream, step: Step, which: Pass, reply: Reply[Any]) -> Row:
-    last = reply.answers[-1] if reply.answers else None
-    return Row(
+def _row(stream: Stream, step: Step, thinking: Pass, reply: Reply[Any]) -> QuestionRow:
+    newest = reply.answers[-1] if reply.answers else None
+    return QuestionRow(
         stream=stream.id,
         event=step.event,
-        thinking=which,
+        thinking=thinking,
         p_need=None if reply.value is None else reply.value.p_need,
         p_accept=() if reply.value is None else tuple(_p_accept(reply.value)),
         problem=reply.problem,
-        model=None if last is None else last.model,
-        prompt=None if last is None else last.key,
-        time=None if last is None else last.time,
+        model=None if newest is None else newest.model,
+        prompt=None if newest is None else newest.key,
+        time=None if newest is None else newest.time,
         asked=len(reply.answers),
         cost=sum(answer.cost for answer in reply.answers),
     )

@@ -12,7 +12,7 @@ from typing import Literal
 
 from prism_jax.prompting.fenced import fenced, fenced_events
 from prism_jax.prompting.template import CONSTANT_OFFER, RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Candidate, Event
 
 Pass = Literal["fast", "slow"]
@@ -40,10 +40,10 @@ class PromptSettings:
         check_at_least(self, 0, "proposals")
 
 
-def instructions(which: Pass, settings: PromptSettings) -> str:
+def instructions(thinking: Pass, settings: PromptSettings) -> str:
     """The system message to the teacher: the task and the keys of the answer, the same for all steps."""
     keys = []
-    if which == "slow":
+    if thinking == "slow":
         keys += [f'"{key}" ({name} {_MEANING[key]})' for key, name in SLOW_FIELDS.items()]
     keys.append('"p_need" (probability that the user needs help now, whether or not it is offered)')
     if settings.proposals:
@@ -54,7 +54,7 @@ def instructions(which: Pass, settings: PromptSettings) -> str:
         )
     else:
         keys.append('"p_accept" (a list: for each listed offer, in order, the probability that it would be accepted)')
-    if which == "slow":
+    if thinking == "slow":
         values = ", ".join(f'"{key}"' for key in RESPONSE_KEYS)
         keys.append(
             f'"response" (null if you would stay silent; else an object with the keys {values}: what the user is '

@@ -27,14 +27,14 @@ from prism_jax.streams import Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.proactivebench_source import DOMAINS
 from prism_jax.streams.times import to_seconds
-from prism_jax.teacher.answers import candidates_of, said
+from prism_jax.teacher.answers import answer_text, candidates_of
 
 OFFER = RESPONSE_KEYS[2]
 """The key of what an answer proposes."""
 _FAILED = "candidate_task"
 
 
-class Answer(NamedTuple):
+class ModelAnswer(NamedTuple):
     """What one model answered at one step."""
 
     model: str  # name of the model's folder
@@ -47,7 +47,7 @@ class Recording:
     """The answers of all models on one stream."""
 
     stream: Stream  # the stream without steps
-    answers: tuple[Answer, ...]  # by event and model; failed ones are missing
+    answers: tuple[ModelAnswer, ...]  # by event and model; failed ones are missing
 
 
 def read_recorded(path: epath.PathLike) -> list[Stream]:
@@ -68,21 +68,21 @@ def read_recordings(path: epath.PathLike) -> list[Recording]:
     """Reads recorded answers as `read_recorded` does, and returns each of them."""
     path = epath.Path(path)
     events: dict[str, tuple[epath.Path, list[tuple[str, str]]]] = {}
-    answers: dict[str, list[Answer]] = collections.defaultdict(list)
+    answers: dict[str, list[ModelAnswer]] = collections.defaultdict(list)
     failed: collections.Counter[str] = collections.Counter()
     for file in _files(path):
         model, name = file.parent.name, file.stem
-        own = []
+        own_events = []
         for index, step in enumerate(_steps(file)):
-            at = f"{file}: [{index}]"
-            own.append(_event(step, at))
-            answer = _answer(step, at, model, index)
+            place = f"{file}: [{index}]"
+            own_events.append(_event(step, place))
+            answer = _answer(step, place, model, index)
             if answer is None:
                 failed[model] += 1
             else:
                 answers[name].append(answer)
-        first, expected = events.setdefault(name, (file, own))
-        _check_same(file, own, first, expected)
+        first, expected = events.setdefault(name, (file, own_events))
+        _check_same(file, own_events, first, expected)
     if failed:
         logging.warning(
             "%s: steps without an answer, because the request failed or its offer is no text: %s",
@@ -101,16 +101,16 @@ def _files(path: epath.Path) -> list[epath.Path]:
     """The files of all models, sorted; a folder of files is one model."""
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: found no such folder, expected one with a folder MODEL of files STREAM.json")
-    own = sorted(file for file in path.iterdir() if file.suffix == ".json")
-    below = sorted(
+    files = sorted(file for file in path.iterdir() if file.suffix == ".json")
+    files_of_folders = sorted(
         file for folder in path.iterdir() if folder.is_dir() for file in folder.iterdir() if file.suffix == ".json"
     )
-    if bool(own) == bool(below):
-        contents = f"{own[0].name} beside {below[0]}" if own else "no file"
+    if bool(files) == bool(files_of_folders):
+        contents = f"{files[0].name} beside {files_of_folders[0]}" if files else "no file"
         raise FileNotFoundError(
             f"{path}: found {contents}, expected files STREAM.json either in it or in its folders, one per model"
         )
-    return own or below
+    return files or files_of_folders
 
 
 def _steps(file: epath.Path) -> list[Any]:
@@ -120,49 +120,48 @@ def _steps(file: epath.Path) -> list[Any]:
     return steps
 
 
-def _event(step: Any, at: str) -> tuple[str, str]:
-    """The time and the text of a step's event."""
+def _event(step: Any, place: str) -> tuple[str, str]:
     observation = step.get("observation") if isinstance(step, dict) else None
     if not isinstance(observation, dict):
         raise StreamError(
-            f"{at}.observation: found {reprlib.repr(observation)}, expected an object with time and event"
+            f"{place}.observation: found {reprlib.repr(observation)}, expected an object with time and event"
         )
     texts = []
     for key in ("time", "event"):
         value = observation.get(key)
         if not isinstance(value, str) or not value.strip():
-            raise StreamError(f"{at}.observation.{key}: found {reprlib.repr(value)}, expected text")
-        check_text(value, f"{at}.observation.{key}", StreamError)
+            raise StreamError(f"{place}.observation.{key}: found {reprlib.repr(value)}, expected text")
+        check_text(value, f"{place}.observation.{key}", StreamError)
         texts.append(value)
     return texts[0], texts[1]
 
 
-def _answer(step: dict[str, Any], at: str, model: str, event: int) -> Answer | None:
+def _answer(step: dict[str, Any], place: str, model: str, event: int) -> ModelAnswer | None:
     """The answer of a step; None where the request failed or the offer is no text."""
     response = step.get("agent_response")
     if isinstance(response, dict) and response.keys() == {_FAILED}:
         return None
     if not isinstance(response, list) or len(response) > 1:
         raise StreamError(
-            f"{at}.agent_response: found {reprlib.repr(response)}, expected a list with at most one offer"
+            f"{place}.agent_response: found {reprlib.repr(response)}, expected a list with at most one offer"
         )
     if response and not isinstance(response[0], str | None):
         return None
-    texts = {OFFER: said(response[0] if response else None, f"{at}.agent_response[0]")}
+    texts = {OFFER: answer_text(response[0] if response else None, f"{place}.agent_response[0]")}
     fields = step.get("other_infomation")
     if not isinstance(fields, dict):
-        raise StreamError(f"{at}.other_infomation: found {reprlib.repr(fields)}, expected an object with keys")
+        raise StreamError(f"{place}.other_infomation: found {reprlib.repr(fields)}, expected an object with keys")
     for key in RESPONSE_KEYS:
         if key != OFFER:
-            texts[key] = said(fields.get(key), f"{at}.other_infomation.{key}")
-    return Answer(model, event, texts)
+            texts[key] = answer_text(fields.get(key), f"{place}.other_infomation.{key}")
+    return ModelAnswer(model, event, texts)
 
 
-def _check_same(file: epath.Path, own: list[Any], first: epath.Path, expected: list[Any]) -> None:
-    for index, (event, known) in enumerate(itertools.zip_longest(own, expected)):
-        if event != known:
+def _check_same(file: epath.Path, events: list[Any], first: epath.Path, expected: list[Any]) -> None:
+    for index, (event, reference) in enumerate(itertools.zip_longest(events, expected)):
+        if event != reference:
             raise StreamError(
-                f"{file}: [{index}].observation: found {reprlib.repr(event)}, expected {reprlib.repr(known)} as in "
+                f"{file}: [{index}].observation: found {reprlib.repr(event)}, expected {reprlib.repr(reference)} as in "
                 f"{first}: models of one stream saw the same events"
             )
 
@@ -190,7 +189,7 @@ def _with_steps(recording: Recording) -> Stream:
     )
 
 
-def _step(stream: str, event: int, answers: list[Answer]) -> Step:
+def _step(stream: str, event: int, answers: list[ModelAnswer]) -> Step:
     return Step(
         event=event,
         candidates=candidates_of(stream, event, [answer.texts for answer in answers]),

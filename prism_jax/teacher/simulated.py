@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Step, Stream
 from prism_jax.teacher.prompts import PromptSettings, question
 
@@ -40,7 +40,7 @@ class TeacherQuality:
             raise ValueError(f"bias: found {self.bias}, expected a finite number of log-odds")
 
 
-class _Known(NamedTuple):
+class _StepTruth(NamedTuple):
     """What the teacher knows about a step."""
 
     p_need: float
@@ -57,49 +57,49 @@ class SimulatedTeacher:
 
     def __init__(self, streams: Iterable[Stream], prompt: PromptSettings, quality: TeacherQuality):
         self._prompt, self._quality = prompt, quality
-        self._known: dict[str, _Known] = {}
+        self._truths: dict[str, _StepTruth] = {}
         for stream in streams:
             for step in stream.steps:
                 content = question(stream.events[: step.event + 1], step.candidates, prompt)
-                self._known[_hash(content)] = _truth(stream, step)
-        self._steps = list(self._known.values())
+                self._truths[_hash(content)] = _truth_of(stream, step)
+        self._steps = list(self._truths.values())
 
     def __call__(self, body: Mapping[str, Any]) -> str:
         """The answer to the JSON body of a request, as text; raises KeyError for a step that it does not know."""
         system, user = (message["content"] for message in body["messages"][:2])  # feedback on an answer comes later
         key = _hash(user)
-        known, slow = self._known[key], f'"{next(iter(SLOW_FIELDS))}"' in system
+        step_truth, slow = self._truths[key], f'"{next(iter(SLOW_FIELDS))}"' in system
         rng = random.Random(f"prism_jax teacher {self._quality.seed} {key} {slow}")
-        return json.dumps(self._answer(known, slow, rng), ensure_ascii=False)
+        return json.dumps(self._answer(step_truth, slow, rng), ensure_ascii=False)
 
-    def _answer(self, known: _Known, slow: bool, rng: random.Random) -> dict[str, Any]:
-        p_need = self._blurred(known.p_need, rng)
-        p_accept = [self._blurred(p, rng) for p in known.p_accept]
+    def _answer(self, step_truth: _StepTruth, slow: bool, rng: random.Random) -> dict[str, Any]:
+        p_need = self._blurred(step_truth.p_need, rng)
+        p_accept = [self._blurred(p, rng) for p in step_truth.p_accept]
         fields: dict[str, Any] = {}
         if slow:
             for name in SLOW_FIELDS:
-                source = rng.choice(self._steps) if rng.random() < self._quality.field_errors else known
+                source = rng.choice(self._steps) if rng.random() < self._quality.field_errors else step_truth
                 fields[name] = source.rationale[name]
         answer = fields | {"p_need": p_need}
         if self._prompt.proposals:
-            answer["proposals"] = self._proposals(known, p_accept[0], rng)
+            answer["proposals"] = self._proposals(step_truth, p_accept[0], rng)
         else:
             answer["p_accept"] = p_accept
         if slow:
             errs = rng.random() < self._quality.response_errors
             offers = max(p_accept) >= self._quality.threshold
-            source = rng.choice(self._steps) if errs else known
+            source = rng.choice(self._steps) if errs else step_truth
             answer["response"] = dict(source.response) if offers else None
         return answer
 
-    def _proposals(self, known: _Known, p_accept: float, rng: random.Random) -> list[dict[str, Any]]:
+    def _proposals(self, step_truth: _StepTruth, p_accept: float, rng: random.Random) -> list[dict[str, Any]]:
         """As many offers as it may propose, which a user would all take for the step's first candidate."""
-        task = known.response[RESPONSE_KEYS[2]]
-        others = [
-            {"offer": f"{task} (way {number})", "p_accept": self._blurred(known.p_accept[0], rng)}
+        task = step_truth.response[RESPONSE_KEYS[2]]
+        further_offers = [
+            {"offer": f"{task} (way {number})", "p_accept": self._blurred(step_truth.p_accept[0], rng)}
             for number in range(2, self._prompt.proposals + 1)
         ]
-        return [{"offer": task, "p_accept": p_accept}, *others]
+        return [{"offer": task, "p_accept": p_accept}, *further_offers]
 
     def _blurred(self, p: float, rng: random.Random) -> float:
         """A true probability with this teacher's bias and noise in log-odds."""
@@ -107,7 +107,7 @@ class SimulatedTeacher:
         return round(0.5 * (1 + math.tanh(0.5 * log_odds)), 4)
 
 
-def _truth(stream: Stream, step: Step) -> _Known:
+def _truth_of(stream: Stream, step: Step) -> _StepTruth:
     p_need, p_accept = step.p_need_true, [offer.p_accept_true for offer in step.candidates]
     if p_need is None or None in p_accept or step.rationale is None:
         raise ValueError(
@@ -120,7 +120,7 @@ def _truth(stream: Stream, step: Step) -> _Known:
         RESPONSE_KEYS[2]: f"help after: {newest}",
         RESPONSE_KEYS[3]: "Shall I?",
     }
-    return _Known(p_need, tuple(p for p in p_accept if p is not None), step.rationale, response)
+    return _StepTruth(p_need, tuple(p for p in p_accept if p is not None), step.rationale, response)
 
 
 def _hash(text: str) -> str:

@@ -9,19 +9,81 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
+import json
 import math
+import re
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 from jaxtyping import Float
 
+from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.streams import Candidate, Step, Stream
 from prism_jax.streams.edit import map_steps
-from prism_jax.teacher.text_fields import Fields, candidate_fields, step_fields, terms
+
+RESPONSE_FIELDS = ("Purpose", "Proactive Task", "Response")
+"""The keys of a response that are read; its thoughts are not, because an agent may not have them."""
+FIELDS = (*SLOW_FIELDS, *RESPONSE_FIELDS)
+"""The names of all fields."""
+
+_WORDS = re.compile(r"\w+")
+
+Fields = Mapping[str, str]
+
+
+def step_fields(step: Step) -> dict[str, str]:
+    """The texts from which need is read: the slow fields, and the texts of all candidates."""
+    texts: dict[str, list[str]] = {name: [text] for name, text in (step.rationale or {}).items() if name in FIELDS}
+    for candidate in step.candidates:
+        for name, text in _own_fields(candidate).items():
+            texts.setdefault(name, []).append(text)
+    return {name: "\n".join(dict.fromkeys(lines)) for name, lines in texts.items()}
+
+
+def candidate_fields(step: Step, candidate: Candidate) -> dict[str, str]:
+    """The texts from which the acceptance of one candidate is read: the slow fields, and its own texts."""
+    return {name: text for name, text in (step.rationale or {}).items() if name in FIELDS} | _own_fields(candidate)
+
+
+def _own_fields(candidate: Candidate) -> dict[str, str]:
+    """The fields of a response, or the whole response where it has no keys; the offer is the candidate's text."""
+    texts: dict[str, str] = {}
+    if candidate.response is not None:
+        try:
+            value = json.loads(candidate.response)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict) and value.keys() & set(RESPONSE_KEYS):
+            texts = {
+                name: value[name]
+                for name in RESPONSE_FIELDS
+                if isinstance(value.get(name), str) and value[name].strip()
+            }
+        else:
+            texts["Response"] = candidate.response
+    if candidate.text is not None:
+        texts["Proactive Task"] = candidate.text
+    return texts
+
+
+def terms(fields: Fields) -> list[str]:
+    """The words and pairs of consecutive words of each field, in lower case and with the field's name before them.
+
+    A field with a text also has its bare name as a term, so that its presence counts.
+    """
+    parts = []
+    for name, text in sorted(fields.items()):
+        words = _WORDS.findall(text.lower())
+        parts.append(f"{name}:")
+        parts += [f"{name}:{word}" for word in words]
+        parts += [f"{name}:{first} {second}" for first, second in itertools.pairwise(words)]
+    return parts
+
 
 FORMAT = 1
 _NUMBERS = ("intercept", "scale", "bias", "base_rate", "regularisation")
@@ -41,7 +103,7 @@ class TextMap:
     probability is sigmoid(scale * z + bias) with z = weights @ features + intercept.
     """
 
-    terms: tuple[str, ...]  # distinct terms (`prism_jax.teacher.text_fields.terms`)
+    terms: tuple[str, ...]  # distinct terms (`prism_jax.teacher.text_calibrator.terms`)
     idf: Float[np.ndarray, " terms"]  # inverse document frequency of each term
     weights: Float[np.ndarray, " terms"]
     intercept: float  # the score z of a row without known terms
@@ -73,9 +135,9 @@ class TextMap:
         counts = collections.Counter(place for place in places if place is not None)
         if not counts:
             return self.intercept
-        known = np.fromiter(counts, int)
-        features = (1 + np.log(np.fromiter(counts.values(), float))) * self.idf[known]
-        return self.intercept + float(features @ self.weights[known]) / float(np.linalg.norm(features))
+        known_places = np.fromiter(counts, int)
+        features = (1 + np.log(np.fromiter(counts.values(), float))) * self.idf[known_places]
+        return self.intercept + float(features @ self.weights[known_places]) / float(np.linalg.norm(features))
 
     def to_dict(self) -> dict[str, Any]:
         """The map as plain JSON values."""

@@ -17,8 +17,7 @@ from jaxtyping import Float, Int
 
 from prism_jax.decision.calibration import fit_platt
 from prism_jax.streams import Stream
-from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap
-from prism_jax.teacher.text_fields import Fields, candidate_fields, step_fields, terms
+from prism_jax.teacher.text_calibrator import Fields, TextCalibrator, TextMap, candidate_fields, step_fields, terms
 
 FOLDS = 5
 REGULARISATION = (0.01, 0.1, 1.0, 10.0, 100.0)
@@ -76,12 +75,12 @@ def fit_text_map(examples: Sequence[Example], name: str = "label") -> TextMap:
     rows = [example.fields for example in examples]
     scores = {strength: np.zeros(len(rows)) for strength in REGULARISATION}
     for number in np.unique(fold := _folds(streams)):
-        train, held = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        train, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         words = _Words.fit([rows[i] for i in train])
         for strength in REGULARISATION:
             # The same penalty per row as in the fit on all rows, on whose scores the map from here will be used.
             weights, intercept = words.regress(y[train], strength * len(rows) / len(train))
-            scores[strength][held] = words.of([rows[i] for i in held]) @ weights + intercept
+            scores[strength][held_out] = words.of([rows[i] for i in held_out]) @ weights + intercept
     best = min(REGULARISATION, key=lambda strength: float(np.mean(np.logaddexp(0, z := scores[strength]) - y * z)))
     scale, bias = _platt(scores[best], y)
     words = _Words.fit(rows)
@@ -160,8 +159,8 @@ class _Words(NamedTuple):
         labels, weight = np.repeat([1, 0], len(y)), np.concatenate([y, 1 - y])
         if not 0 < y.mean() < 1:  # a fold without one class: half a row of each keeps the intercept finite
             weight = weight + 0.5 / len(y)
-        used = weight > 0
-        both = sparse.vstack([self.rows, self.rows]).tocsr()[np.flatnonzero(used)]
+        weighted = weight > 0
+        both = sparse.vstack([self.rows, self.rows]).tocsr()[np.flatnonzero(weighted)]
         model = LogisticRegression(C=strength, max_iter=2000)
-        model.fit(both, labels[used], sample_weight=weight[used])
+        model.fit(both, labels[weighted], sample_weight=weight[weighted])
         return np.asarray(model.coef_[0], dtype=float), float(model.intercept_[0])

@@ -10,7 +10,7 @@ from typing import Literal
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig, WritingConfig
-from prism_jax.runtime.config import check_above, check_at_least
+from prism_jax.runtime.dataclass_config import check_above, check_at_least
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig

@@ -14,7 +14,7 @@ from etils import epath
 
 from prism_jax.prompting.template import SLOW_FIELDS, Template
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import read_object
 from prism_jax.streams import Candidate, Event, Stream

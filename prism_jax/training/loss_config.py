@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from prism_jax.runtime.config import check_above, check_at_least
+from prism_jax.runtime.dataclass_config import check_above, check_at_least
 
 NeedTarget = Literal["marginal", "given_accept"]
 """What p_need estimates: Pr(need | what is seen), or Pr(need | what is seen, the offer accepted)."""

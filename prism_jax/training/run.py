@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import check_export
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits

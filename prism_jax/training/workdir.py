@@ -7,7 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_dict
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade

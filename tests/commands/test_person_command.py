@@ -29,7 +29,7 @@ FLAGS = dict.fromkeys(
 
 
 def run(store, **given):
-    person.run({**FLAGS, "records": [], "records_gone": [], "questions": 5, **given, "store": str(store)})
+    person.run_job({**FLAGS, "records": [], "records_gone": [], "questions": 5, **given, "store": str(store)})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_steps
-from prism_jax.streams.proactivebench_leakage import measure_leakage
+from prism_jax.streams.proactivebench_source import measure_leakage
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))

@@ -12,7 +12,7 @@ from prism_jax.experiments import nested_student as module
 from prism_jax.experiments.block_choice import best_block, states_after, worth_of_blocks
 from prism_jax.experiments.stacking import Stack, stack
 from prism_jax.probe.probe_config import StatesConfig
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.sources import load_splits

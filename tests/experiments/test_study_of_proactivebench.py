@@ -11,7 +11,7 @@ from etils import epath
 
 from prism_jax.experiments import proactivebench as module
 from prism_jax.experiments import proactivebench_results as results
-from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.scores import read_scores
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.sources import load_splits

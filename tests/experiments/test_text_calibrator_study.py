@@ -9,7 +9,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.text_calibrator import cost_table, hold_out, match
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_steps
-from prism_jax.teacher.recorded import Answer, Recording
+from prism_jax.teacher.recorded import ModelAnswer, Recording
 
 MODELS = ("a", "b", "c", "d")
 
@@ -38,7 +38,7 @@ def recorded(stream):
         for model in MODELS:
             words = {"Purpose": "stuck" if step.y_need else "fluent", "Thoughts": None, "Response": None}
             offer = None if model == "d" else "Help."
-            answers.append(Answer(model, step.event, {**words, "Proactive Task": offer}))
+            answers.append(ModelAnswer(model, step.event, {**words, "Proactive Task": offer}))
     return Recording(dataclasses.replace(stream, steps=()), tuple(answers))
 
 

@@ -8,7 +8,7 @@ from judged_streams import bare, labelled, votes_of
 from prism_jax.commands.judge import judge
 from prism_jax.judges.judging import JudgesConfig
 from prism_jax.judges.votes import write_votes
-from prism_jax.remote.config import EndpointConfig
+from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.streams.edit import map_candidates
 from prism_jax.streams.jsonl import read_streams, write_streams
 

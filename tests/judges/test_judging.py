@@ -11,7 +11,7 @@ from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import questions
 from prism_jax.judges.simulated import SimulatedJudge, by_model
 from prism_jax.judges.votes import Vote, read_votes, write_votes
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_candidates

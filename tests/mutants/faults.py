@@ -854,8 +854,8 @@ SCORES = (
     Fault(
         "unknown-answers-are-refusals",
         "scores/records.py",
-        "return 0.0 if after < over < len(times) else None",
-        "return 0.0 if after <= over <= len(times) else None",
+        "return 0.0 if next_event < timeout_event < len(times) else None",
+        "return 0.0 if next_event <= timeout_event <= len(times) else None",
         "Offers at the end of a log count as ignored although nobody had the time to answer.",
         ("test_scores_of_records.py",),
         vital=True,
@@ -1062,7 +1062,7 @@ PROMPTING = (
     ),
     Fault(
         "streams-of-a-row-see-each-other",
-        "prompting/sharing.py",
+        "prompting/rows.py",
         "begin = np.repeat(trunks[:-1], np.diff(trunks)).astype(np.int32)",
         "begin = np.zeros(trunks[-1], np.int32)",
         "A stream is read behind the events of another user.",
@@ -1662,8 +1662,8 @@ PEOPLE = (
     Fault(
         "doubt-makes-certain",
         "people/layer.py",
-        "return own / (1 + (np.pi / 8) * belief.variance) ** 0.5",
-        "return own * (1 + (np.pi / 8) * belief.variance) ** 0.5",
+        "return mean_log_odds / (1 + (np.pi / 8) * belief.variance) ** 0.5",
+        "return mean_log_odds * (1 + (np.pi / 8) * belief.variance) ** 0.5",
         "Predictions for unknown people are overconfident.",
         ("people/test_layer.py",),
         vital=True,
@@ -1704,8 +1704,8 @@ PEOPLE = (
     Fault(
         "answers-counted-before-they-came",
         "people/lanes.py",
-        "came = np.where(np.isnan(answered), time, answered)[order]",
-        "came = time[order]",
+        "answer_time = np.where(np.isnan(answered), time, answered)[order]",
+        "answer_time = time[order]",
         "Predictions know answers that came later.",
         ("people/test_lanes.py", "acceptance/test_study.py"),
     ),
@@ -1831,7 +1831,7 @@ REMOTE = (
     ),
     Fault(
         "one-request-more-per-window",
-        "remote/limits.py",
+        "remote/pacing.py",
         "len(self._sent) + 1 > max(1, self._requests)",
         "len(self._sent) > max(1, self._requests)",
         "The limit of requests per minute is exceeded by one.",
@@ -1867,7 +1867,7 @@ RUNTIME = (
     Fault(
         "present-files-pass",
         "runtime/digests.py",
-        "if wrong := differing(folder, digests, digests):",
+        "if changed := changed_files(folder, digests, digests):",
         "if wrong := [name for name in digests if not (folder / name).exists()]:",
         "Changed files of an export are loaded.",
         ("runtime/test_digest_lists.py", "agent/test_exported.py"),
@@ -1898,7 +1898,7 @@ RUNTIME = (
     ),
     Fault(
         "query-secrets-unredacted",
-        "runtime/redaction.py",
+        "runtime/shown_text.py",
         'return _QUERY.sub(rf"\\g<name>{HIDDEN}", _USER.sub(rf"\\g<scheme>{HIDDEN}@", text))',
         'return _USER.sub(rf"\\g<scheme>{HIDDEN}@", text)',
         "Signed addresses with their signatures are printed in reports.",
@@ -1951,8 +1951,8 @@ TEACHER_AND_JUDGES = (
     Fault(
         "text-calibrator-sees-its-stream",
         "teacher/text_fit.py",
-        "train, held = np.flatnonzero(fold != number), np.flatnonzero(fold == number)",
-        "train, held = np.arange(len(fold)), np.flatnonzero(fold == number)",
+        "train, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)",
+        "train, held_out = np.arange(len(fold)), np.flatnonzero(fold == number)",
         "The teacher's calibrated probabilities are too extreme.",
         ("teacher/test_text_calibrator.py",),
         vital=True,

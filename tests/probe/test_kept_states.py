@@ -3,7 +3,7 @@ from etils import epath
 
 from prism_jax.probe.kept_states import copied_weights, copy_weights, describe_states, reading_of
 from prism_jax.probe.probe_config import StatesConfig
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 
 
 @pytest.fixture(params=["file", "folder"])

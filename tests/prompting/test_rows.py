@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from packed_streams import event_lengths, make_bushy, streams, supervised_streams
 
 from prism_jax.prompting.packing import decisions, pack
-from prism_jax.prompting.rows import HISTORY, pack_whole
+from prism_jax.prompting.rows import HISTORY, pack_stream
 from prism_jax.streams import Candidate, Event, Step, Stream
 
 ENOUGH = 4096
 
 
 def pack_parts(stream, template, context, history=1.0):
-    return pack_whole(stream, template, context).parts(history)
+    return pack_stream(stream, template, context).parts(history)
 
 
 def pack_alone(stream, template, context):
-    return list(pack_whole(stream, template, context).alone())
+    return list(pack_stream(stream, template, context).single_decisions())
 
 
 def assert_same_row(got, want):
@@ -118,7 +118,7 @@ def test_single_decisions_keep_the_newest_events_that_fit(stream, context, templ
         np.testing.assert_array_equal(row.stop, whole.stop - moved)
         assert row.positions.max() < context
     tokens = sum(len(row.trunk) + len(row.tokens) for row in found)
-    assert pack_whole(stream, template, context).tokens_alone() == tokens
+    assert pack_stream(stream, template, context).single_decision_tokens() == tokens
 
 
 @given(stream=long_streams, context=st.integers(60, 220), history=st.sampled_from([1.0, HISTORY, 0.01]))
@@ -184,7 +184,7 @@ def test_a_stream_without_steps_has_no_decisions(template):
 
 
 def pack_groups(stream, template, context, most, history=HISTORY):
-    return list(pack_whole(stream, template, context).groups(history, most))
+    return list(pack_stream(stream, template, context).groups(history, most))
 
 
 @given(stream=streams() | supervised_streams(), most=st.integers(1, 9))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from packed_streams import make_bushy, streams
 
 from prism_jax.prompting.packing import AXES, Sizes, pack, pad, sizes
-from prism_jax.prompting.sharing import first_fit_decreasing, join_rows
+from prism_jax.prompting.rows import first_fit_decreasing, join_rows
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Tree, take
 

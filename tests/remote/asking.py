@@ -2,7 +2,7 @@
 
 import asyncio
 
-from prism_jax.remote.config import EndpointConfig
+from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.remote.requests import Message, Request
 
 

@@ -5,9 +5,9 @@ import contextlib
 import pytest
 from asking import echo, endpoint_of
 
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import RemoteConfig
+from prism_jax.remote.endpoints import RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
+from prism_jax.remote.jobs import open_clients
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def connected(remote):
     def connect(faults=None, brain=echo, config=remote, dry_run=False, **changes):
         with (
             FakeEndpoint(brain, faults) as fake,
-            opened(config, {"only": endpoint_of(fake, **changes)}, dry_run=dry_run) as clients,
+            open_clients(config, {"only": endpoint_of(fake, **changes)}, dry_run=dry_run) as clients,
         ):
             yield fake, clients.by_name["only"]
 

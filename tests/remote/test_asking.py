@@ -3,9 +3,9 @@
 import pydantic
 
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
+from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for
 
@@ -19,13 +19,13 @@ def brain(body):
 
 
 def ask_all(remote, endpoint, count):
-    with opened(remote, {"only": endpoint}) as clients:
+    with open_clients(remote, {"only": endpoint}) as clients:
         client = clients.by_name["only"]
 
         def work(item):
             return ask_for(client, [Message("user", "x" * item)], Number)
 
-        return list(jobs.run(range(count), work, at_once=4, tally=clients.tally)), clients.tally
+        return list(jobs.work_through(range(count), work, at_once=4, tally=clients.tally)), clients.tally
 
 
 def test_answers_come_in_order_and_a_rerun_is_free(tmp_path):

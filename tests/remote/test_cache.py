@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prism_jax.remote.cache import BudgetSpent, Cache
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import RemoteConfig
+from prism_jax.remote.endpoints import RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Answer
 
 
@@ -194,7 +194,7 @@ def test_a_damaged_cache_pays_nothing_twice(connected, remote):
     with sqlite3.connect(remote.cache) as database:
         database.execute("UPDATE answers SET text = 'other'")
     with FakeEndpoint(echo, port=port) as fake:
-        with pytest.raises(ValueError, match="damaged"), opened(remote, {"only": endpoint_of(fake)}) as clients:
+        with pytest.raises(ValueError, match="damaged"), open_clients(remote, {"only": endpoint_of(fake)}) as clients:
             ask(clients.by_name["only"], "hello")
         assert fake.received.total() == 0
 

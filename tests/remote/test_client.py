@@ -9,10 +9,10 @@ import textwrap
 import pytest
 from asking import ask, endpoint_of
 
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.failures import EndpointError
 from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Message, Request
 
 
@@ -38,7 +38,9 @@ def test_a_request_is_sent_once_however_often_it_is_asked(connected, remote):
         assert client.tally.cost == pytest.approx(first.cost)
         # The cache answers where there is no server.
         url = fake.url
-    with opened(remote, {"only": EndpointConfig("m", url, max_tokens=50, input_price=1.0, output_price=2.0)}) as later:
+    with open_clients(
+        remote, {"only": EndpointConfig("m", url, max_tokens=50, input_price=1.0, output_price=2.0)}
+    ) as later:
         (fourth,) = ask(later.by_name["only"], "hello")
     assert (fourth.cached, fourth.text, fourth.time) == (True, first.text, third.time)
 
@@ -50,7 +52,7 @@ def test_whatever_is_sent_is_part_of_the_key(remote, change):
     with FakeEndpoint(lambda body: "x") as fake:
         endpoint = endpoint_of(fake)
         other = EndpointConfig(**(vars(endpoint) | change))
-        with opened(remote, {"one": endpoint, "other": other}) as clients:
+        with open_clients(remote, {"one": endpoint, "other": other}) as clients:
             answers = [ask(clients.by_name[name], "hello")[0] for name in ("one", "other")]
         assert answers[0].key != answers[1].key
         assert fake.received.total() == 2
@@ -60,7 +62,7 @@ def test_what_is_not_sent_is_no_part_of_the_key(remote):
     with FakeEndpoint(lambda body: "x") as fake:
         endpoint = endpoint_of(fake)
         other = endpoint_of(fake, concurrency=3, patience=1.0, input_price=2.0)
-        with opened(remote, {"one": endpoint, "other": other}) as clients:
+        with open_clients(remote, {"one": endpoint, "other": other}) as clients:
             answers = [ask(clients.by_name[name], "hello")[0] for name in ("one", "other")]
     assert answers[0].key == answers[1].key
     assert fake.received.total() == 1
@@ -154,7 +156,7 @@ def test_no_connection_is_an_error_after_the_patience_and_nothing_is_spent(remot
     with FakeEndpoint(lambda body: "x") as fake:
         url = fake.url
     endpoint = EndpointConfig("m", url, input_price=1.0, output_price=1.0, patience=0.05, backoff=0.01)
-    with opened(remote, {"only": endpoint}) as clients:
+    with open_clients(remote, {"only": endpoint}) as clients:
         (answer,) = ask(clients.by_name["only"], "hello")
         assert "ConnectError" in answer.error
         assert clients.by_name["only"].cache.spent == 0
@@ -223,9 +225,9 @@ def test_a_dry_run_sends_nothing_and_bounds_the_cost(connected, remote):
 def test_a_dry_run_answers_from_the_cache(remote):
     with FakeEndpoint(lambda body: "x") as fake:
         endpoint = endpoint_of(fake)
-        with opened(remote, {"only": endpoint}) as clients:
+        with open_clients(remote, {"only": endpoint}) as clients:
             ask(clients.by_name["only"], "hello")
-        with opened(remote, {"only": endpoint}, dry_run=True) as clients:
+        with open_clients(remote, {"only": endpoint}, dry_run=True) as clients:
             first, second = ask(clients.by_name["only"], "hello", "other")
         assert (first.text, second.text, clients.tally.cached) == ("x", None, 1)
 
@@ -258,11 +260,11 @@ KILLED = """
 import os, sys
 from asking import ask
 from prism_jax.remote.cache import Cache
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.jobs import open_clients
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 Cache.settle = lambda *arguments: os.kill(os.getpid(), 9)
 endpoint = EndpointConfig("m", sys.argv[1], input_price=1.0, output_price=2.0, max_tokens=50, idempotent=True)
-with opened(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint}) as clients:
+with open_clients(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint}) as clients:
     ask(clients.by_name["only"], "one", "two")
 """
 
@@ -276,7 +278,7 @@ def test_a_kill_between_answer_and_cache_is_not_paid_twice(remote, root, idempot
         assert killed.returncode == -9, killed.stderr
         sent = fake.received.total()
         assert sent >= 1
-        with opened(remote, {"only": endpoint_of(fake, idempotent=idempotent)}) as clients:
+        with open_clients(remote, {"only": endpoint_of(fake, idempotent=idempotent)}) as clients:
             answers = ask(clients.by_name["only"], "one", "two")
             spent = clients.by_name["only"].cache.spent
         assert [answer.text for answer in answers] == ["x", "x"]

@@ -12,7 +12,7 @@ import pytest
 from asking import ask, endpoint_of
 from hostile import Hostile, completion, response
 
-from prism_jax.remote.clients import opened
+from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for, parse
 
@@ -34,7 +34,9 @@ def attacked(remote):
     def attack(bad, **changes):
         with (
             Hostile(lambda text: bad() if text == "bad" else response(completion(text))) as server,
-            opened(remote, {"only": endpoint_of(server, **({"patience": 0.5, "timeout": 20.0} | changes))}) as clients,
+            open_clients(
+                remote, {"only": endpoint_of(server, **({"patience": 0.5, "timeout": 20.0} | changes))}
+            ) as clients,
         ):
             client = clients.by_name["only"]
             answers = ask(client, "bad", "one", "two")
@@ -70,7 +72,7 @@ def test_a_redirect_within_the_origin_is_followed(remote):
                 else response(status="307 Temporary Redirect", location="/v1/chat/completions/")
             )
         ) as server,
-        opened(remote, {"only": endpoint_of(server)}) as clients,
+        open_clients(remote, {"only": endpoint_of(server)}) as clients,
     ):
         assert ask(clients.by_name["only"], "hello")[0].text == "ok"
     assert server.received == ["hello", "hello"]
@@ -162,7 +164,7 @@ def test_an_answer_may_be_compressed(remote, encoding):
     content = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}[encoding](completion("packed"))
     with (
         Hostile(lambda text: response(content, content_encoding=encoding)) as server,
-        opened(remote, {"only": endpoint_of(server)}) as clients,
+        open_clients(remote, {"only": endpoint_of(server)}) as clients,
     ):
         assert ask(clients.by_name["only"], "hello")[0].text == "packed"
 
@@ -201,7 +203,7 @@ def test_a_text_of_braces_is_parsed_where_an_object_may_begin(monkeypatch):
 def test_an_answer_far_beyond_the_tokens_that_were_asked_for_is_not_sent_back(remote, text):
     with (
         Hostile(lambda _: response(completion(text))) as server,
-        opened(remote, {"only": endpoint_of(server)}) as clients,
+        open_clients(remote, {"only": endpoint_of(server)}) as clients,
     ):
         reply = asyncio.run(ask_for(clients.by_name["only"], [Message("user", "How many?")], Numbers))
     assert reply.value is None

@@ -19,7 +19,7 @@ def test_results_come_in_the_order_of_the_items():
         await asyncio.sleep(delays[index])
         return index
 
-    assert list(jobs.run(range(60), work, at_once=8)) == list(range(60))
+    assert list(jobs.work_through(range(60), work, at_once=8)) == list(range(60))
 
 
 def test_the_window_is_bounded_whatever_the_consumer_does():
@@ -39,7 +39,7 @@ def test_the_window_is_bounded_whatever_the_consumer_does():
         active -= 1
         return item
 
-    for done in jobs.run(items(), work, at_once=3):
+    for done in jobs.work_through(items(), work, at_once=3):
         assert done <= read <= done + jobs.AHEAD * 3
     assert (done, most) == (200, 3)
 
@@ -56,7 +56,7 @@ def test_a_slow_item_does_not_stop_those_behind_it():
                 release.set()
         return item
 
-    assert list(jobs.run(range(20), work, at_once=2)) == list(range(20))
+    assert list(jobs.work_through(range(20), work, at_once=2)) == list(range(20))
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
@@ -72,7 +72,7 @@ def test_an_error_is_raised_in_its_place_and_nothing_is_started_after_it(at_once
         return item
 
     with pytest.raises(ValueError, match=r"^five$"):
-        got.extend(jobs.run(range(1000), work, at_once=at_once))
+        got.extend(jobs.work_through(range(1000), work, at_once=at_once))
     assert started == ended  # what was under way has ended
     assert len(started) <= 6 + 2 * jobs.AHEAD * at_once
 
@@ -85,7 +85,7 @@ def test_a_consumer_that_leaves_ends_the_work():
         ended.append(item)
         return item
 
-    for item in jobs.run(range(1000), work, at_once=4):
+    for item in jobs.work_through(range(1000), work, at_once=4):
         if item == 3:
             break
     count = len(ended)
@@ -102,7 +102,7 @@ def test_an_error_of_the_items_is_raised():
         return item
 
     with pytest.raises(KeyError, match="items"):
-        list(jobs.run(items(), work, at_once=2))
+        list(jobs.work_through(items(), work, at_once=2))
 
 
 def test_progress_shows_cost_failures_and_the_cache(capsys):
@@ -110,12 +110,12 @@ def test_progress_shows_cost_failures_and_the_cache(capsys):
         return item
 
     tally = Tally(cost=1.25, failed=3, cached=7)
-    list(jobs.run(range(5), work, at_once=2, total=5, label="judging", tally=tally))
+    list(jobs.work_through(range(5), work, at_once=2, total=5, label="judging", tally=tally))
     shown = capsys.readouterr().err
     assert "judging" in shown
     assert "5/5" in shown
     assert "1.25 USD, 3 failed, 7 cached" in shown
-    list(jobs.run(range(5), work, at_once=2))
+    list(jobs.work_through(range(5), work, at_once=2))
     assert capsys.readouterr().err == ""
 
 
@@ -126,6 +126,6 @@ def test_several_jobs_can_follow_one_another_with_the_same_clients(connected):
             return client.ask(Request((Message("user", str(item)),)))
 
         for start in (0, 10):
-            answers = list(jobs.run(range(start, start + 10), work, at_once=4))
+            answers = list(jobs.work_through(range(start, start + 10), work, at_once=4))
             assert [answer.text for answer in answers] == [f"heard {i}" for i in range(start, start + 10)]
     assert fake.received.total() == 20

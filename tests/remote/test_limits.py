@@ -10,11 +10,10 @@ from asking import ask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_jax.remote.config import EndpointConfig
+from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.remote.failures import TransientError, retry_after
 from prism_jax.remote.fake import Faults
-from prism_jax.remote.limits import Limiter
-from prism_jax.remote.retries import Retries
+from prism_jax.remote.pacing import Limiter, Retries
 
 
 class Clock:

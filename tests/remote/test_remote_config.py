@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.prices import PRICES, price_of
-from prism_jax.runtime.config import ConfigError, from_config_dict, to_config_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_config_dict
 
 
 @dataclasses.dataclass(frozen=True)

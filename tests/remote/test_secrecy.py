@@ -9,10 +9,10 @@ import traceback
 import pytest
 from asking import ask, endpoint_of
 
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.failures import EndpointError, secret_free
 from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Message, Request
 
 CANARY = "sk-canary-0123456789abcdefghijkl"
@@ -35,7 +35,7 @@ def test_no_log_error_answer_or_file_holds_the_key(tmp_path, caplog, capfd, monk
     faults = CASES[case]
     with FakeEndpoint(lambda body: "x", faults) as fake:
         endpoint = endpoint_of(fake, key="PRISM_TEST_KEY", patience=0.05)
-        with opened(RemoteConfig(str(tmp_path / "cache.sqlite"), budget=1.0), {"only": endpoint}) as clients:
+        with open_clients(RemoteConfig(str(tmp_path / "cache.sqlite"), budget=1.0), {"only": endpoint}) as clients:
             try:
                 said += map(repr, ask(clients.by_name["only"], "hello"))
             except EndpointError as error:

@@ -15,7 +15,7 @@ import sys
 from absl import flags
 from ml_collections import config_flags
 from prism_jax.runtime import command
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 
 config_flags.DEFINE_config_file("config", None, "")
 flags.DEFINE_string("workdir", None, "")

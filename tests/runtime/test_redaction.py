@@ -8,7 +8,7 @@ import pytest
 
 from prism_jax.runtime import command, distributed
 from prism_jax.runtime.provenance import as_facts, provenance
-from prism_jax.runtime.redaction import without_credentials
+from prism_jax.runtime.shown_text import without_credentials
 
 
 @pytest.mark.parametrize(

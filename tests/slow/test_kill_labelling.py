@@ -7,7 +7,7 @@ from etils import epath
 from killed import assert_none_paid_twice, finish, kill_again_and_again, start
 
 from prism_jax.commands.label import label_file
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import write_streams

@@ -10,8 +10,7 @@ from etils import epath
 from offers import make_stream
 
 from prism_jax.experiments import nested_student as module
-from prism_jax.prompting.hub_files import write_tokenizer
-from prism_jax.runs.export import export_run
+from prism_jax.runs.export import export_run, write_tokenizer
 from prism_jax.scores import read_scores
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.jsonl import write_streams

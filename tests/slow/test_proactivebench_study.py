@@ -10,7 +10,7 @@ from etils import epath
 
 from prism_jax.experiments import proactivebench as module
 from prism_jax.experiments import proactivebench_results as results
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import read_scores
 from prism_jax.student import StudentConfig
 from prism_jax.training.config import RunConfig

@@ -11,9 +11,9 @@ import pydantic
 import pytest
 
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for
 
@@ -43,12 +43,12 @@ def test_an_outage_a_storm_of_429_and_half_the_answers_malformed_end_complete(tm
     remote = RemoteConfig(str(tmp_path / "c.sqlite"), budget=1.0)
     with FakeEndpoint(brain, faults) as fake:
         endpoint = endpoint_of(fake, concurrency=16, requests_per_minute=12_000, window=1.0, idempotent=True)
-        with opened(remote, {"only": endpoint}) as clients:
+        with open_clients(remote, {"only": endpoint}) as clients:
 
             def work(number):
                 return ask_for(clients.by_name["only"], [Message("user", str(number))], Squared, 12)
 
-            replies = list(jobs.run(range(COUNT), work, at_once=16, total=COUNT, tally=clients.tally))
+            replies = list(jobs.work_through(range(COUNT), work, at_once=16, total=COUNT, tally=clients.tally))
             spent = clients.by_name["only"].cache.spent
         assert [reply.value.square for reply in replies] == [number * number for number in range(COUNT)]
         answers = [answer for reply in replies for answer in reply.answers]
@@ -69,16 +69,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 sys.path.insert(0, sys.argv[4])
 from test_remote_storm import Squared, endpoint_of
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import RemoteConfig
+from prism_jax.remote.jobs import open_clients
+from prism_jax.remote.endpoints import RemoteConfig
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for
 class fake: url = sys.argv[1]
 start, step = map(int, sys.argv[3].split(","))
-with opened(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint_of(fake, concurrency=8)}) as clients:
+with open_clients(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint_of(fake, concurrency=8)}) as clients:
     def work(number):
         return ask_for(clients.by_name["only"], [Message("user", str(number))], Squared)
-    for reply in jobs.run(list(range(60))[::step], work, at_once=8):
+    for reply in jobs.work_through(list(range(60))[::step], work, at_once=8):
         print(reply.value.square, flush=True)
 """
 

@@ -8,7 +8,7 @@ from etils import epath
 
 from prism_jax.commands.label import label_file
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
 from prism_jax.remote.structured import FEEDBACK, Reply
 from prism_jax.streams import Candidate, Event, Step, Stream

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.streams.jsonl import StreamError
-from prism_jax.teacher.conversations import Conversation, Reply
-from prism_jax.teacher.regrouping import Joined, regroup
-from prism_jax.teacher.sharegpt import read_sharegpt
+from prism_jax.teacher.conversations import AssistantAnswer, Conversation
+from prism_jax.teacher.sharegpt import JoinedStream, read_sharegpt, regroup
 
 TEXTS = st.sampled_from(["opens a file", "types", "saves", "a test fails"])
 OFFERS = st.sampled_from([None, "Mend it.", "Explain it."])
@@ -38,7 +37,7 @@ def cut_streams(draw):
 
 
 def reply(offer):
-    return Reply(offer, () if offer is None else ((RESPONSE_KEYS[2], offer),))
+    return AssistantAnswer(offer, () if offer is None else ((RESPONSE_KEYS[2], offer),))
 
 
 @given(cut_streams())
@@ -54,7 +53,7 @@ def test_streams_that_are_cut_into_conversations_regroup_exactly(drawn):
     assert len(found.streams) == len(streams)
     for events, answers in streams:
         (joined,) = (stream for stream in found.streams if stream.events == events)
-        assert joined == Joined(events, {i: frozenset({reply(offer)}) for i, offer in enumerate(answers)})
+        assert joined == JoinedStream(events, {i: frozenset({reply(offer)}) for i, offer in enumerate(answers)})
 
 
 @given(st.permutations(range(6)))

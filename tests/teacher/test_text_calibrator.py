@@ -15,8 +15,13 @@ from prism_jax.decision.calibration import fit_platt, negative_log_likelihood
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates
-from prism_jax.teacher.text_calibrator import TextCalibratorError, read_text_calibrator
-from prism_jax.teacher.text_fields import candidate_fields, step_fields, terms
+from prism_jax.teacher.text_calibrator import (
+    TextCalibratorError,
+    candidate_fields,
+    read_text_calibrator,
+    step_fields,
+    terms,
+)
 from prism_jax.teacher.text_fit import (
     Example,
     _folds,

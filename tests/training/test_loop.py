@@ -11,7 +11,7 @@ import pytest
 import tiny
 from etils import epath
 
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.training.checkpoints import recovery
 from prism_jax.training.checkpoints.checkpoint import read
 from prism_jax.training.logs import progress

@@ -8,7 +8,7 @@ import re
 import pytest
 from etils import epath
 
-from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_dict
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, score
 from prism_jax.training.config import MeshConfig, PackingConfig, RunConfig
 from prism_jax.training.old_names import RENAMED, upgrade

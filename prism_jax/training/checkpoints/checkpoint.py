@@ -12,7 +12,7 @@ import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.digests import NAME, read_digests
 from prism_jax.runtime.files import JsonError, parse_json, read_bounded
 from prism_jax.training.checkpoints.digests import first_difference

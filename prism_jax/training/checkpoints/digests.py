@@ -13,7 +13,7 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from prism_jax.runtime.digests import differing
+from prism_jax.runtime.digests import changed_files
 
 WRITTEN_LAST = ("_CHECKPOINT_METADATA", "commit_success.txt")
 """Files that a checkpoint's list leaves out."""
@@ -26,7 +26,7 @@ def first_difference(folder: epath.Path, digests: Mapping[str, str]) -> str | No
     """
     names = sorted(digests)
     share = names[jax.process_index() :: jax.process_count()]
-    first = np.array(min(map(names.index, differing(folder, digests, share)), default=len(names)))
+    first = np.array(min(map(names.index, changed_files(folder, digests, share)), default=len(names)))
     if jax.process_count() > 1:
         first = multihost_utils.process_allgather(first).min()
     return None if first == len(names) else names[int(first)]

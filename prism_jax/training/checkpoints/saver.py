@@ -13,7 +13,7 @@ from absl import logging
 from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
-from prism_jax.runtime.config import to_dict
+from prism_jax.runtime.dataclass_config import to_dict
 from prism_jax.runtime.digests import write_digests
 from prism_jax.training.checkpoints.checkpoint import OLD_SCORE, SCORE, CheckpointError, reason, steps
 from prism_jax.training.checkpoints.digests import WRITTEN_LAST

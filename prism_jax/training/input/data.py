@@ -10,8 +10,7 @@ import jax
 import numpy as np
 
 from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
-from prism_jax.prompting.rows import HISTORY, pack_whole
-from prism_jax.prompting.sharing import first_fit_decreasing, join_rows
+from prism_jax.prompting.rows import HISTORY, first_fit_decreasing, join_rows, pack_stream
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 from prism_jax.streams.summary import summarise
@@ -92,12 +91,12 @@ def pack_split(
     owners: list[tuple[int, ...]] = []
     alone = 0
     for number, stream in enumerate(streams):
-        whole = pack_whole(stream, template, context)
+        whole = pack_stream(stream, template, context)
         if unit == "decisions":
-            cut = list(whole.alone())
+            cut = list(whole.single_decisions())
         else:
             cut = list(whole.groups(HISTORY, max_decisions)) if max_decisions else whole.parts(HISTORY)
-        alone += whole.tokens_alone()
+        alone += whole.single_decision_tokens()
         rows += cut
         owners += [(number,)] * len(cut)
     counts = _labels(streams, rows)

@@ -9,7 +9,7 @@ from etils import epath
 from jax.sharding import Mesh
 
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.files import parse_json, read_bounded
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Params

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NamedTuple
 
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.training.loss_config import LossConfig
 
 Score = Literal["default", "paper"]

@@ -15,7 +15,7 @@ import tiny
 from absl import logging as absl_logging
 from etils import epath
 
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import write_digests
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone, steps

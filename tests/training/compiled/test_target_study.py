@@ -38,7 +38,7 @@ for row in MATRIX:
 
 CONFIGS = """
 import dataclasses, json, runpy, sys
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.student.sharding import pretend_devices
 from prism_jax.training.config import MeshConfig, RunConfig
 from prism_jax.training.compiled.cards import card

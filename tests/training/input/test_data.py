@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_step import RUN
 
 from prism_jax.prompting.packing import decisions, pack, pad, sizes
-from prism_jax.prompting.rows import Whole
+from prism_jax.prompting.rows import PackedStream
 from prism_jax.streams.summary import summarise
 from prism_jax.training.input.data import pack_split
 
@@ -63,8 +63,8 @@ def test_supervised_tokens_are_slots_with_a_label_and_responses():
 
 @pytest.mark.parametrize("kept", [[], [0, 0]], ids=["lost", "duplicated"])
 def test_a_label_that_is_lost_or_duplicated_is_an_error(monkeypatch, kept):
-    parts = Whole.parts
-    monkeypatch.setattr(Whole, "parts", lambda whole, history: [parts(whole, history)[i] for i in kept])
+    parts = PackedStream.parts
+    monkeypatch.setattr(PackedStream, "parts", lambda packed, history: [parts(packed, history)[i] for i in kept])
     found = len(kept) * LABELS.need_labels
     message = f"data: found {found} need labels in {len(kept) * len(STREAMS)} rows, expected each of the streams' "
     with pytest.raises(ValueError, match=f"^{message}{LABELS.need_labels} once$"):

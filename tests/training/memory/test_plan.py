@@ -10,7 +10,7 @@ import tiny
 import tiny_step
 
 from prism_jax.prompting.packing import Sizes, empty_row
-from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh

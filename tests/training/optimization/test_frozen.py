@@ -10,7 +10,7 @@ import pytest
 import tiny
 from flax import traverse_util
 
-from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.optimization.frozen import Partition

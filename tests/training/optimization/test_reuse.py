@@ -12,7 +12,7 @@ import tiny
 import tiny_step
 from tiny_step import LOSS, MESH, POINT
 
-from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import plan, train

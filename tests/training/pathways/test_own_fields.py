@@ -14,7 +14,7 @@ from prism_jax.prompting.packing import pack
 from prism_jax.prompting.supervised import supervised_step
 from prism_jax.prompting.template import SLOW_FIELDS, WritingConfig
 from prism_jax.runs.pipeline import with_own_fields
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.streams.edit import map_steps
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.loop import plan

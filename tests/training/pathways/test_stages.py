@@ -10,7 +10,7 @@ import tiny
 from etils import epath
 from tiny_step import MESH, RUN
 
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.optimization.step import init_state
 from prism_jax.training.pathways.stages import run_params

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from printed_tables import ROUNDING, exact, shown
 
 from prism_jax.audit.cells import as_percentage, parse
-from prism_jax.audit.feasible import coefficients_of, solve
+from prism_jax.audit.confusions import coefficients_of, solve
 from prism_jax.audit.quantities import COUNTS, RATIOS
 from prism_jax.decision import metrics
 

@@ -23,44 +23,46 @@ def check_pool(sheet: Sheet, fits: Sequence[Fit]) -> list[Finding]:
     not.
     """
     pooled = [row for row in sheet.rows if _POOLED.search(row.name.lower())]
-    others = [row for row in sheet.rows if row not in pooled]
-    if len(pooled) != 1 or len(others) < 2 or any(row.steps is None for row in sheet.rows):
+    other_rows = [row for row in sheet.rows if row not in pooled]
+    if len(pooled) != 1 or len(other_rows) < 2 or any(row.steps is None for row in sheet.rows):
         return []
-    (whole,) = pooled
-    if whole.steps != sum(row.steps or 0 for row in others):
+    (total,) = pooled
+    if total.steps != sum(row.steps or 0 for row in other_rows):
         return []
     boxes = {fit.row: fit.box for fit in fits}
-    parts = [boxes.get(row.name) for row in others]
-    own = boxes.get(whole.name)
-    if own is None or len({row.name for row in sheet.rows}) < len(sheet.rows):
+    parts = [boxes.get(row.name) for row in other_rows]
+    pooled_box = boxes.get(total.name)
+    if pooled_box is None or len({row.name for row in sheet.rows}) < len(sheet.rows):
         return []
     low = [sum(column) for column in zip(*(part[0] for part in parts if part), strict=True)]
     high = [sum(column) for column in zip(*(part[1] for part in parts if part), strict=True)]
-    if None in parts or all(a <= d and c <= b for a, b, c, d in zip(low, high, *own, strict=True)):
+    if None in parts or all(a <= d and c <= b for a, b, c, d in zip(low, high, *pooled_box, strict=True)):
         return []
-    if _is_mean(whole, others, [1] * len(others)) or _is_mean(whole, others, [row.steps or 0 for row in others]):
+    if _is_mean(total, other_rows, [1] * len(other_rows)) or _is_mean(
+        total, other_rows, [row.steps or 0 for row in other_rows]
+    ):
         return []
     words = (
-        f"the other rows' {whole.steps} decisions have {in_words(low, high)}; this row has {in_words(*own)}, and its "
-        "rates are no means of theirs either"
+        f"the other rows' {total.steps} decisions have {in_words(low, high)}; this row has {in_words(*pooled_box)}, "
+        "and its rates are no means of theirs either"
     )
-    return [Finding(sheet.name, whole.name, "pooled row", "note", words)]
+    return [Finding(sheet.name, total.name, "pooled row", "note", words)]
 
 
-def _is_mean(whole: PrintedRow, others: Sequence[PrintedRow], weights: Sequence[int]) -> bool:
+def _is_mean(total: PrintedRow, other_rows: Sequence[PrintedRow], weights: Sequence[int]) -> bool:
     """Whether every rate is the weighted mean of the others', up to the digits that were cut."""
-    names = [name for name in RATIOS if name in whole.cells and all(name in row.cells for row in others)]
-    return all(_mean_meets(name, whole.cells, others, weights) for name in names)
+    names = [name for name in RATIOS if name in total.cells and all(name in row.cells for row in other_rows)]
+    return all(_mean_meets(name, total.cells, other_rows, weights) for name in names)
 
 
-def _mean_meets(name: str, whole: Mapping, others: Sequence[PrintedRow], weights: Sequence[int]) -> bool:
-    ends = [row.cells[name].interval("loose") for row in others]
+def _mean_meets(name: str, pooled_cells: Mapping, other_rows: Sequence[PrintedRow], weights: Sequence[int]) -> bool:
+    ends = [row.cells[name].interval("loose") for row in other_rows]
     low, high = (
         sum((weight * end[side] for weight, end in zip(weights, ends, strict=True)), Fraction(0)) / sum(weights)
         for side in (0, 1)
     )
-    own = whole[name].interval("loose")
-    return low <= own[1] and own[0] <= high
+    pooled_ends = pooled_cells[name].interval("loose")
+    return low <= pooled_ends[1] and pooled_ends[0] <= high
 
 
 _POLICY = {
@@ -81,22 +83,28 @@ def check_nesting(sheet: Sheet) -> list[Finding]:
 
     Rows are recognised by the words always, static, dynamic and never in their names, which may mean something else.
     """
-    named: dict[str, PrintedRow] = {}
+    policy_rows: dict[str, PrintedRow] = {}
     for row in sheet.rows:
         for policy, pattern in reversed(_POLICY.items()):
             if re.search(pattern, row.name.lower()) and "recall" in row.cells:
-                named.setdefault(policy, row)
+                policy_rows.setdefault(policy, row)
                 break
     findings = []
-    for wide, narrow in itertools.combinations([policy for policy in _ORDER if policy in named], 2):
-        more, less = named[wide].cells["recall"], named[narrow].cells["recall"]
-        if more.value + more.unit < less.value - less.unit:
+    for wide, narrow in itertools.combinations([policy for policy in _ORDER if policy in policy_rows], 2):
+        wide_recall, narrow_recall = policy_rows[wide].cells["recall"], policy_rows[narrow].cells["recall"]
+        if wide_recall.value + wide_recall.unit < narrow_recall.value - narrow_recall.unit:
             words = (
                 f"if these are gates on one signal, {wide} speaks wherever {narrow} does, so its recall is at least "
-                f"{percent(less.value)}, printed {percent(more.value)}"
+                f"{percent(narrow_recall.value)}, printed {percent(wide_recall.value)}"
             )
             findings.append(
-                Finding(sheet.name, f"{named[wide].name}; {named[narrow].name}", "nested policies", "note", words)
+                Finding(
+                    sheet.name,
+                    f"{policy_rows[wide].name}; {policy_rows[narrow].name}",
+                    "nested policies",
+                    "note",
+                    words,
+                )
             )
     return findings
 
@@ -123,14 +131,14 @@ def check_settings(sheets: Sequence[Sheet]) -> list[Finding]:
     return findings
 
 
-def _differ(one: Printed, other: Printed) -> bool:
-    return abs(one.value - other.value) > max(one.unit, other.unit)
+def _differ(first: Printed, second: Printed) -> bool:
+    return abs(first.value - second.value) > max(first.unit, second.unit)
 
 
-def _both(name: str, one: Printed, other: Printed) -> str:
+def _both(name: str, first: Printed, second: Printed) -> str:
     if may_be_percentage(name):
-        return f"{name} {percent(one.value)} and {percent(other.value)}"
-    return f"{name} {one.text} and {other.text}"
+        return f"{name} {percent(first.value)} and {percent(second.value)}"
+    return f"{name} {first.text} and {second.text}"
 
 
 def repeats(sheet: Sheet) -> list[Finding]:
@@ -138,11 +146,11 @@ def repeats(sheet: Sheet) -> list[Finding]:
     findings = []
     for first, second in itertools.combinations(sheet.rows[:_MOST_COMPARED], 2):
         shared = [name for name in first.cells if name in second.cells and name != "N"]
-        rest = [name for name in shared if first.cells[name].value != second.cells[name].value]
+        unequal = [name for name in shared if first.cells[name].value != second.cells[name].value]
         rates = [name for name in shared if name in RATIOS]
-        if (len(shared) >= 3 and not rest) or (len(rates) >= 4 and len(rest) == 1 and rest[0] in RATIOS):
-            words = f"the same {', '.join(name for name in shared if name not in rest)}" + (
-                f"; {rest[0]} {first.cells[rest[0]].text} and {second.cells[rest[0]].text}" if rest else ""
+        if (len(shared) >= 3 and not unequal) or (len(rates) >= 4 and len(unequal) == 1 and unequal[0] in RATIOS):
+            words = f"the same {', '.join(name for name in shared if name not in unequal)}" + (
+                f"; {unequal[0]} {first.cells[unequal[0]].text} and {second.cells[unequal[0]].text}" if unequal else ""
             )
             findings.append(Finding(sheet.name, f"{first.name}; {second.name}", "equal rows", "note", words))
     return findings

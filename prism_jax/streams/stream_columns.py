@@ -7,7 +7,7 @@ from typing import Any
 from prism_jax.streams.types import Candidate, Step, Stream
 
 
-def known_columns(stream: Stream, step: Step, offer: Candidate, *, split: str, fold: int) -> dict[str, Any]:
+def offer_columns(stream: Stream, step: Step, offer: Candidate, *, split: str, fold: int) -> dict[str, Any]:
     """The time, the kind, the labels, the log and the truth of an offer; None where the stream does not know."""
     return {
         "stream": stream.id,

@@ -82,30 +82,27 @@ def from_config_dict(
 
     Its fields are numbers, strings, booleans, tuples of these, config dataclasses, or mappings from names to config
     dataclasses. `renamed` maps dotted keys that no longer exist to their names today, for messages; `place` names the
-    mapping in them.
-
-    Raises:
-      ConfigError: for an unknown key (with its name today or the nearest known one), a missing key that has no
-        default, a value of the wrong type, a number that is not finite, or a value that the dataclass itself rejects;
-        always with the full dotted key.
+    mapping in them. Raises ConfigError for an unknown key (with its name today or the nearest known one), a missing key
+    that has no default, a value of the wrong type, a number that is not finite, or a value that the dataclass itself
+    rejects; always with the full dotted key.
     """
     hints = typing.get_type_hints(cls)
     # T should be bound to dataclasses, but there is no name for them that exists when types are checked at run time.
-    known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     values = {}
     for key, value in tree.items():
-        if key not in known:
+        if key not in names:
             if renamed and str(key) in renamed:
                 raise ConfigError(f"{place}.{key}: unknown key; it was renamed to {renamed[str(key)]!r}")
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known))}"
+            similar = difflib.get_close_matches(str(key), names, n=1)
+            hint = f"did you mean {similar[0]!r}?" if similar else f"expected one of {', '.join(sorted(names))}"
             raise ConfigError(f"{place}.{key}: unknown key; {hint}")
         prefix = f"{key}."
-        below = {old.removeprefix(prefix): new for old, new in (renamed or {}).items() if old.startswith(prefix)}
-        values[key] = _convert(hints[key], value, f"{place}.{key}", below)
+        renames = {old.removeprefix(prefix): new for old, new in (renamed or {}).items() if old.startswith(prefix)}
+        values[key] = _convert(hints[key], value, f"{place}.{key}", renames)
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if needed and field.name not in values:
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and field.name not in values:
             raise ConfigError(f"{place}.{field.name}: found nothing, expected {_in_words(hints[field.name])}")
     try:
         return cls(**values)

@@ -52,7 +52,7 @@ def solve(cells: Mapping[str, Printed], steps: int, reading: Reading) -> Solutio
         return Solutions(0)
     ratios = {name: cells[name] for name in RATIOS if name in cells}
     search = min((_Search(order, steps, constraints) for order in _ORDERS), key=lambda candidate: candidate.pairs)
-    counted = _Found()
+    counted = _CountRanges()
     for chunk in search.chunks():
         counted.add(_without_bad_zeros(chunk, ratios))
         if search.pairs > _MOST_PAIRS and counted.number:
@@ -62,7 +62,7 @@ def solve(cells: Mapping[str, Printed], steps: int, reading: Reading) -> Solutio
         return counted.solutions()
     if counted.number > _MOST_CONFUSIONS:
         return counted.solutions(unchecked=tuple(coefficients))
-    kept = _Found()
+    kept = _CountRanges()
     for chunk in search.chunks():
         counts = _expanded(_without_bad_zeros(chunk, ratios))
         counts = counts[:, _fits(counts, coefficients, reading)]
@@ -204,7 +204,7 @@ def _expanded(chunk: _Chunk) -> np.ndarray:
     return chunk.starts[:, line] + (np.arange(len(line)) - first[line]) * chunk.direction[:, None]
 
 
-class _Found:
+class _CountRanges:
     """Number and ranges of the confusions found so far."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from prism_jax.runtime.config import check_above, check_at_least
+from prism_jax.runtime.dataclass_config import check_above, check_at_least
 
 Schema = Literal["json_schema", "json_object", "none"]
 
