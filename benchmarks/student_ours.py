@@ -26,10 +26,10 @@ from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, save_hf
 from prism_jax.train import keep_freed_memory
-from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState, make_step
+from prism_jax.training.run_config import TrainingConfig
 
 
 class Weights:

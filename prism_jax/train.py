@@ -21,9 +21,9 @@ from prism_jax.runtime import command, distributed
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.training.compiled.cards import CARDS
-from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.old_names import RENAMED
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 # Constants of malloc.h, each with its number and our value: never return the free end of the heap to the system, never

@@ -33,8 +33,8 @@ from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.run import resolve, trained_params
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

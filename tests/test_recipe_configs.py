@@ -11,9 +11,9 @@ from prism_jax.runs.pipeline import train_run
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
-from prism_jax.training.config import MeshConfig, RunConfig
 from prism_jax.training.loop import describe, plan
 from prism_jax.training.run import open_run
+from prism_jax.training.run_config import MeshConfig, RunConfig
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from prism_jax.agent import loading
-from prism_jax.agent.deciding import ask_trigger, note, settle
 from prism_jax.agent.exported import Exported, fingerprint, read_exported
 from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
@@ -28,7 +27,7 @@ from prism_jax.agent.reader import Asked, Reader, Reading, Thought
 from prism_jax.agent.records import Decision, Outcome
 from prism_jax.agent.settings import Settings, Terms
 from prism_jax.agent.signals import Signals, probabilities, signals_of
-from prism_jax.agent.steps import AN_OFFER, Clock, Observation, Step, excess, waves
+from prism_jax.agent.steps import AN_OFFER, Clock, Observation, Step, ask_trigger, excess, note, settle, waves
 from prism_jax.people.store import PeopleStore
 from prism_jax.streams import Candidate, Event
 
@@ -257,7 +256,7 @@ class Agent:
 
     @_alone
     def forget_person(self, person: str) -> None:
-        """Drops a person from the store, with all their streams; `prism_jax.agent.erasing` removes their records."""
+        """Drops a person from the store, with all their streams; `records_file.remove_person` removes their records."""
         for stream in self._ledger.streams_of(person):
             self.forget(stream)
         if self.people is not None:

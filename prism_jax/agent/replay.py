@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.deciding import ask_trigger, note, settle
 from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
 from prism_jax.agent.personal import known_from
@@ -19,7 +18,7 @@ from prism_jax.agent.records import NOT_KEPT
 from prism_jax.agent.records_file import RecordsError
 from prism_jax.agent.settings import Budget, Exploration, Settings, Terms, terms_from_record
 from prism_jax.agent.signals import Signals, signals_of
-from prism_jax.agent.steps import Clock, Observation, Step, waves
+from prism_jax.agent.steps import Clock, Observation, Step, ask_trigger, note, settle, waves
 from prism_jax.decision.calibration import Map
 from prism_jax.streams import Candidate, Event
 

@@ -45,8 +45,8 @@ from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.run import open_run, reopen_run, resolve, trained_params, untrained_params
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 C_FA, C_FN = 1.0, 2.0

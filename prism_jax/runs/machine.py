@@ -17,9 +17,9 @@ from prism_jax.runtime.config import from_config_dict, to_dict
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.student.sharding import pretend_devices
 from prism_jax.training.compiled.cards import card
-from prism_jax.training.config import RunConfig
 from prism_jax.training.memory.plan import gib, parse_bytes, plan_memory, step_shape
 from prism_jax.training.memory.shapes import device_memory
+from prism_jax.training.run_config import RunConfig
 
 
 def check_driver() -> Iterator[str]:

@@ -30,7 +30,6 @@ from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_steps
 from prism_jax.student.qwen3 import Params
-from prism_jax.training.config import RunConfig
 from prism_jax.training.lock import only_training
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.loop import Job, describe, plan, train
@@ -47,6 +46,7 @@ from prism_jax.training.run import (
     restore_trained,
     untrained_params,
 )
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 

@@ -25,9 +25,9 @@ from prism_jax.student.weights import load, read_config
 from prism_jax.training import fingerprints
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import restore_best
-from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run, run_params
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 NEED = {

@@ -9,8 +9,8 @@ from etils import epath
 
 from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
 from prism_jax.runtime.files import read_object, write_json
-from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
+from prism_jax.training.run_config import RunConfig
 
 MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best", "training.start_sha256")
 """Keys that may change when a run resumes, which affect no result: the device mesh, checkpoints to keep, checks."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, kstest
 
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.explore import draw, flip_loss, propensity
+from prism_jax.agent.gating import draw, flip_loss, propensity
 from prism_jax.agent.settings import Exploration, Settings, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision import metrics

@@ -8,12 +8,11 @@ import pytest
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.erasing import remove_person
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.people import People
 from prism_jax.agent.personal import Known, Stated, log_odds
 from prism_jax.agent.records import encode
-from prism_jax.agent.records_file import RecordsFile, parse_record
+from prism_jax.agent.records_file import RecordsFile, parse_record, remove_person
 from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.settings import PeopleSettings, Settings, Terms
 from prism_jax.agent.signals import Signals

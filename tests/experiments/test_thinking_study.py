@@ -23,7 +23,7 @@ from prism_jax.runtime.config import from_config_dict
 from prism_jax.scores import Scores
 from prism_jax.scoring.slow import field_accuracy
 from prism_jax.streams.edit import map_steps
-from prism_jax.training.config import RunConfig
+from prism_jax.training.run_config import RunConfig
 
 
 def table(seed, streams=12):

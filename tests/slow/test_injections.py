@@ -14,8 +14,8 @@ from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.scoring.fast import score_streams
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.scores import Scores, read_scores, write_scores
-from prism_jax.training.config import RunConfig
 from prism_jax.training.logs.lines import Lines
 from prism_jax.training.logs.progress import Board
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 

@@ -23,7 +23,7 @@ from jax.typing import DTypeLike
 
 from prism_jax.runtime.gguf_file import GGUFTensor, read_gguf_header, shorten
 from prism_jax.runtime.model_files import refuse_pickle
-from prism_jax.student.config import StudentConfig, dtype_name
+from prism_jax.student.model_config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import Fields
 from prism_jax.student.weights.names import EMBEDDING, HEAD, Format

@@ -14,11 +14,10 @@ from jax.typing import DTypeLike
 from safetensors.numpy import save_file
 
 from prism_jax.runtime.files import write_json
-from prism_jax.student.config import dtype_name
+from prism_jax.student.model_config import dtype_name
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.weights.architecture import config_to_hf
-from prism_jax.student.weights.finite import not_finite
-from prism_jax.student.weights.names import Parameter, listed, parameters
+from prism_jax.student.weights.names import Parameter, listed, not_finite, parameters
 from prism_jax.student.weights.safetensors_in import INDEX, SINGLE
 
 GIGABYTE = 10**9

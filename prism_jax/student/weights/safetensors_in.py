@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 
 from prism_jax.runtime.files import open_regular
 from prism_jax.runtime.model_files import inside, model_directory, read_json, refuse_pickle
-from prism_jax.student.config import StudentConfig, dtype_name
+from prism_jax.student.model_config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import config_from_hf
 from prism_jax.student.weights.names import Format

@@ -5,20 +5,22 @@ No random state is saved: every draw depends only on the seed in the config and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
+from jax.experimental import multihost_utils
 
 from prism_jax.runtime.config import from_config_dict
-from prism_jax.runtime.digests import NAME, read_digests
+from prism_jax.runtime.digests import NAME, differing, read_digests
 from prism_jax.runtime.files import JsonError, parse_json, read_bounded
-from prism_jax.training.checkpoints.digests import first_difference
-from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
 from prism_jax.training.optimization.step import TrainState
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import expect_config
 
 ITEMS = ("state", "data", "config")
@@ -143,3 +145,20 @@ def reason(error: BaseException) -> str:
 
 def _holds_something(folder: epath.Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
+
+
+WRITTEN_LAST = ("_CHECKPOINT_METADATA", "commit_success.txt")
+"""Files without a digest: Orbax writes them after the digests, and no value of the state comes from them."""
+
+
+def first_difference(folder: epath.Path, digests: Mapping[str, str]) -> str | None:
+    """Names the first file that is missing or does not match its digest; None if all match.
+
+    With several processes each of them reads a share of the files, and all return the same. All must call this.
+    """
+    names = sorted(digests)
+    share = names[jax.process_index() :: jax.process_count()]
+    first = np.array(min(map(names.index, differing(folder, digests, share)), default=len(names)))
+    if jax.process_count() > 1:
+        first = multihost_utils.process_allgather(first).min()
+    return None if first == len(names) else names[int(first)]

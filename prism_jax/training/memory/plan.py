@@ -19,12 +19,12 @@ from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, sharding
 from prism_jax.student.dispatch import ChosenPath, attention_path, platform
 from prism_jax.student.remat import Remat
-from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import plan
 from prism_jax.training.memory.estimate import Working, estimate, fitted
 from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, device_memory, persistent
 from prism_jax.training.optimization.step import abstract_state, make_step
 from prism_jax.training.run import open_run, resolve
+from prism_jax.training.run_config import RunConfig
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 

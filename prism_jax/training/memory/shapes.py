@@ -15,9 +15,9 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, Sizes
 from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig, sharding
-from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.step import abstract_state
+from prism_jax.training.run_config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

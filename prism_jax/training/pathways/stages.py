@@ -15,8 +15,8 @@ from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import restore_best
-from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import abstract_state
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 HOW_IT_RUNS = ("dtype", "param_dtype", "attention", "unroll", "remat")

@@ -16,12 +16,12 @@ from prism_jax.prompting.supervised import SupervisedCandidate, SupervisedStep, 
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
-from prism_jax.training.config import RunConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.curated import already_curated, curate, rows_of
 from prism_jax.training.pathways.curation_facts import facts_of, facts_of_file
 from prism_jax.training.pathways.logged import out_of_fold_acceptance
 from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run_config import RunConfig
 
 
 class Weights(NamedTuple):

@@ -14,7 +14,6 @@ from prism_jax.runtime.config import from_config_dict
 from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.memory.estimate import estimate
 from prism_jax.training.memory.plan import (
     MemoryPlan,
@@ -25,6 +24,7 @@ from prism_jax.training.memory.plan import (
 )
 from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, persistent
 from prism_jax.training.optimization.step import init_state
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 WIDE = StudentConfig(
     vocab_size=512,

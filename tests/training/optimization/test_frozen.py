@@ -12,8 +12,8 @@ from flax import traverse_util
 
 from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.optimization.frozen import Partition
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 MODEL = Qwen3(
     StudentConfig(vocab_size=40, hidden_dim=16, num_layers=3, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=24)

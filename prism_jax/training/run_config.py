@@ -115,7 +115,7 @@ class TrainingConfig:
       frozen: Regular expressions for full parameter names such as `embedding` or `layers/3/mlp/up_proj/kernel`;
         matching parameters are not trained.
       reuse_frozen: Whether to compute the features of the embedding and the lowest blocks, which must be frozen, once
-        per row and to train the rest on them (`prism_jax.training.optimization.reuse`); supports one device only.
+        per row and to train the rest on them (`prism_jax.training.optimization.frozen`); supports one device only.
       soft_labels: Whether the acceptance target is the share of annotators who accept, where votes are known.
       share_every: Number of steps between logs of each loss term's gradient norm, which cost one backward pass per
         term; 0 never logs them.
