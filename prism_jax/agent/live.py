@@ -18,11 +18,11 @@ from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.scoring.grammar import JSON_STRING, LINE, Grammar, over_tokens
 from prism_jax.scoring.responses import response_spans, response_text
 from prism_jax.scoring.slow import field_spans, fields_of
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
-from prism_jax.student import Qwen3, engine
+from prism_jax.student import engine
 from prism_jax.student.branches import Branch, bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room
-from prism_jax.student.qwen3 import Params
 
 _OFFERS = 64  # tokens of a step's offers for which programs are compiled in advance, beside those of the fields
 
@@ -47,23 +47,22 @@ class Live:
 
     def __init__(
         self,
-        model: Qwen3,
-        params: Params,
-        template: Template,
+        student: Student,
         *,
         has_slow_pass: bool,
         writes_responses: bool = True,
         writing: WritingConfig | None = None,
         config: LiveConfig | None = None,
     ):
-        """Allocates the pool; the template is over the tokenizer that the student was trained with.
+        """Allocates the pool.
 
         Raises:
           ValueError: for a setting out of range, or a context or pool that is too small.
         """
         config, writing = config or LiveConfig(), writing or WritingConfig()
         self.has_slow_pass, self.writes_responses = has_slow_pass, writes_responses
-        self._template, self._model = template, model
+        template = student.template
+        self._template, self._model = template, student.model
         self._fields = field_spans(template, writing.field_tokens)
         self._values = response_spans(template, writing.response_tokens)
         texts = [*([self._fields] if has_slow_pass else []), *([self._values] if writes_responses else [])]
@@ -77,8 +76,8 @@ class Live:
         # A slow branch holds the fields, and offers of which some length is foreseen.
         longest = max(config.longest, bucket(_most_tokens(self._fields) + _OFFERS) if has_slow_pass else 0)
         self._engine = engine.Engine(
-            model,
-            params,
+            student.model,
+            student.params,
             (template.yes, template.no),
             room=max(map(room, texts), default=0),
             budget=config.context,

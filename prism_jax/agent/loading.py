@@ -49,6 +49,7 @@ def load_reader(
     from prism_jax.agent.live import Live, LiveConfig
     from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
     from prism_jax.prompting.tokenizer import Tokenizer
+    from prism_jax.scoring.student import Student
     from prism_jax.student import weights
 
     template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
@@ -59,9 +60,7 @@ def load_reader(
         raise ExportedError(f"{folder}/prism.json: {error}") from error
     loaded = weights.load(folder, dtype)
     return Live(
-        loaded.model,
-        loaded.params,
-        template,
+        Student(loaded.model, loaded.params, template),
         has_slow_pass=exported.has_slow_pass,
         writes_responses=exported.writes_responses,
         writing=writing,

@@ -91,11 +91,10 @@ def with_own_fields(run: Run) -> tuple[Stream, ...]:
     if not config.pathway.own_fields:
         return streams
     _check_start(config.training.start)
-    batch = config.training.batch
-    writer = Writer(run.model, untrained_params(run.model, config), run.template.tokenizer, batch)
+    writer = Writer(run.student(untrained_params(run)), config.training.batch)
     chosen = [stream for stream in (_only_chosen(stream, run) for stream in streams) if stream.steps]
     context, limit = config.packing.context, config.writing.field_tokens
-    thought = write_fields(writer, run.template, chosen, context=context, limit=limit)
+    thought = write_fields(writer, chosen, context=context, limit=limit)
     fields = {(stream.id, step.event): step.rationale for stream in thought for step in stream.steps}
     return tuple(_attach(stream, fields) for stream in streams)
 
@@ -204,14 +203,12 @@ def score_run(
     beside the fast pass; None is all that it was trained for (`passes_of`).
     """
     chosen = passes_of(run) if passes is None else passes
-    need_target = _need_target(run)
+    need_target, student = _need_target(run), run.student(params)
 
     def rows() -> Iterator[dict[str, Any]]:
         for split in splits:
             scored = score_passes(
-                run.model,
-                params,
-                run.template,
+                student,
                 getattr(run.splits, split),
                 chosen,
                 split=split,
@@ -267,7 +264,7 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
         streams=run.splits.test if texts else (),
         population=f"step {step}, not the trained result" if damaged else "",
         calibrator=run.config.calibration,
-        base=score_run(run, untrained_params(run.model, run.config), passes=Passes()) if base else None,
+        base=score_run(run, untrained_params(run), passes=Passes()) if base else None,
         keep_existing=bool(damaged),
     )
     return NOT_TRAINED if damaged else None
@@ -304,7 +301,7 @@ def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = Tru
         )
     run = open_run(resolve(config), workdir)
     check_evaluable(run)
-    scores = score_run(run, untrained_params(run.model, run.config), passes=Passes())
+    scores = score_run(run, untrained_params(run), passes=Passes())
     start = run.config.training.start or f"random, seed {run.config.training.seed}"
     made = as_facts(provenance())
     with only_training(workdir.path):

@@ -76,7 +76,7 @@ class Store:
         def make() -> Scores:
             if signals == "untrained":
                 run = open_run(config)
-                return score_run(run, untrained_params(run.model, run.config), batch=FAST_BATCH, passes=Passes())
+                return score_run(run, untrained_params(run), batch=FAST_BATCH, passes=Passes())
             run, params = self.trained(name, config)
             fast: dict[str, Any] = {"batch": FAST_BATCH, "passes": Passes()} if signals == "fast" else {}
             return score_run(run, params, **fast)

@@ -15,6 +15,7 @@ from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.config import ConfigError
 from prism_jax.runtime.digests import check_export
+from prism_jax.scoring.student import Student
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.summary import summarise
@@ -54,6 +55,10 @@ class Run:
         if self.workdir is None:
             raise ValueError("workdir: found none, expected a run that was opened with its folder")
         return self.workdir
+
+    def student(self, params: Params) -> Student:
+        """The student with some parameters."""
+        return Student(self.model, params, self.template)
 
     @functools.cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -166,10 +171,10 @@ def start_of(config: RunConfig, model: Qwen3, mesh: Mesh) -> PRNGKeyArray | Para
     return load(start, model.config.param_dtype, mesh, config.training.start_blocks).params
 
 
-def untrained_params(model: Qwen3, config: RunConfig) -> Params:
+def untrained_params(run: Run) -> Params:
     """The parameters before the first step, on one device; errors as in `start_of`."""
-    start = start_of(config, model, make_mesh())
-    return start if isinstance(start, dict) else jax.jit(model.init)(start)
+    start = start_of(run.config, run.model, make_mesh())
+    return start if isinstance(start, dict) else jax.jit(run.model.init)(start)
 
 
 NOT_TRAINED = 3

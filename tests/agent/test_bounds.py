@@ -24,6 +24,7 @@ from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.words import describe
 from prism_jax.runtime.files import MOST_LINE_BYTES
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
 
 MILLION = 1_000_000
@@ -98,7 +99,7 @@ def test_an_event_of_the_largest_size_takes_bounded_time_and_memory(kind, reques
         model, template = (request.getfixturevalue(name) for name in ("model", "template"))
         params = request.getfixturevalue("draw_params")(model)
         config = LiveConfig(memory=1 << 22, batches=(1,))
-        reader = Live(model, params, template, has_slow_pass=False, writes_responses=False, config=config)
+        reader = Live(Student(model, params, template), has_slow_pass=False, writes_responses=False, config=config)
     agent = Agent(reader, exported(slow=False))
     largest = "\N{PARTY POPPER}" * MILLION
     for name, texts in {

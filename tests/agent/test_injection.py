@@ -25,6 +25,7 @@ from prism_jax.prompting.template import (
 )
 from prism_jax.scoring.fast import packed_parts
 from prism_jax.scoring.responses import response_text
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.jsonl import StreamError, read_streams
@@ -54,7 +55,7 @@ def live(template, *, context=4096, memory=1 << 22, seed=4, tied=True, change=la
     model = Qwen3(StudentConfig(vocab_size=template.tokenizer.size, tied=tied, **SIZES))
     config = LiveConfig(context=context, memory=memory, batches=(1,), longest=256)
     params = change(model.init(jax.random.key(seed)))
-    return Live(model, params, template, has_slow_pass=True, writing=WRITING, config=config)
+    return Live(Student(model, params, template), has_slow_pass=True, writing=WRITING, config=config)
 
 
 def specials(template):

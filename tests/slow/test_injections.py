@@ -35,8 +35,9 @@ def check(student, streams, injections, measured):
     cut = [module.up_to_the_last_step(stream) for stream in streams]
 
     def read(changed):
-        given = (student.model, student.params, student.template, changed)
-        rows = score_streams(*given, split="test", fold=0, context=student.context, batch=len(changed))
+        rows = score_streams(
+            student.student, changed, split="test", fold=0, context=student.context, batch=len(changed)
+        )
         return np.array([(row["p_need_fast"], row["p_accept_fast"]) for row in rows])
 
     raw = dataclasses.replace(student, calibration=None)

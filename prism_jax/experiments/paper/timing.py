@@ -77,9 +77,7 @@ def _phase(rows: list[tuple[float, int]]) -> dict[str, Any]:
 def _steps(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str, Any]:
     """The fast and the slow pass of every step."""
     live = Live(
-        run.model,
-        params,
-        run.template,
+        run.student(params),
         has_slow_pass=True,
         writes_responses=False,
         writing=run.config.writing,
