@@ -23,9 +23,9 @@ from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
 from prism_jax.agent.people import People
 from prism_jax.agent.personal import stated_from
-from prism_jax.agent.reader import Asked, Reader, Reading, Thought
-from prism_jax.agent.records import Decision, Outcome
-from prism_jax.agent.settings import Settings, Terms
+from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought
+from prism_jax.agent.records import Decision, OfferOutcome
+from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.signals import Signals, probabilities, signals_of
 from prism_jax.agent.steps import AN_OFFER, Clock, Observation, Step, ask_trigger, excess, note, settle, waves
 from prism_jax.people.store import PeopleStore
@@ -38,9 +38,9 @@ def _alone(method: Callable[Concatenate[Agent, P], R]) -> Callable[Concatenate[A
     """Runs a method of an agent in one thread at a time: reader, budgets and people change together."""
 
     @functools.wraps(method)
-    def locked(self: Agent, /, *given: P.args, **named: P.kwargs) -> R:
+    def locked(self: Agent, /, *arguments: P.args, **keywords: P.kwargs) -> R:
         with self._lock:
-            return method(self, *given, **named)
+            return method(self, *arguments, **keywords)
 
     return locked
 
@@ -58,7 +58,11 @@ class Agent:
     """
 
     def __init__(
-        self, reader: Reader, exported: Exported, settings: Settings | None = None, people: PeopleStore | None = None
+        self,
+        reader: Reader,
+        exported: Exported,
+        settings: AgentSettings | None = None,
+        people: PeopleStore | None = None,
     ):
         """Makes an agent on a reader.
 
@@ -75,7 +79,7 @@ class Agent:
         if reader.has_slow_pass and not exported.has_slow_pass:
             raise ValueError("calibration: found no maps of the slow pass, expected them: the reader has a slow pass")
         self.reader, self.exported = reader, exported
-        settings = Settings(Terms(exported.point)) if settings is None else settings
+        settings = AgentSettings(Terms(exported.point)) if settings is None else settings
         terms = dataclasses.replace(settings.terms, thinking=exported.thinking, need_target=exported.need_target)
         if reader.has_slow_pass:
             check_trigger(terms)
@@ -94,7 +98,7 @@ class Agent:
     def load(
         cls,
         folder: str | os.PathLike[str],
-        settings: Settings | None = None,
+        settings: AgentSettings | None = None,
         people: PeopleStore | None = None,
         *,
         expect_digest: str | None = None,
@@ -135,7 +139,7 @@ class Agent:
           stream: Name of the stream.
           event: What happened; not earlier than the stream's events before.
           candidates: The offers that could be made, or their texts; None is the constant "an offer".
-          costs: What this event changes in the settings (`Settings.at`).
+          costs: What this event changes in the settings (`AgentSettings.at`).
           domain: Subject area of the stream.
           person: Whose stream it is; a stream's first event says it.
 
@@ -182,17 +186,17 @@ class Agent:
             pass
         else:
             return [None] * len(items)
-        taken: list[Observation] = []
-        said: list[str | None] = []
+        accepted: list[Observation] = []
+        messages: list[str | None] = []
         for item in items:
             try:
-                self._steps([*taken, item])
+                self._steps([*accepted, item])
             except RefusedError as error:
-                said.append(str(error))
+                messages.append(str(error))
             else:
-                said.append(None)
-                taken.append(item)
-        return said
+                messages.append(None)
+                accepted.append(item)
+        return messages
 
     @_alone
     def resume_many(self, items: Sequence[Observation], records: Sequence[Mapping[str, Any]]) -> None:
@@ -222,7 +226,9 @@ class Agent:
                 self._offered(steps[i], record["offer"])
 
     @_alone
-    def outcome(self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None) -> Outcome:
+    def outcome(
+        self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None
+    ) -> OfferOutcome:
         """Takes what became of an offer.
 
         Args:
@@ -235,7 +241,7 @@ class Agent:
         Raises:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
         """
-        answer = Outcome(stream, offer, outcome, time, needed)
+        answer = OfferOutcome(stream, offer, outcome, time, needed)
         stated = self._ledger.stated(answer)
         if stated is not None and self.people is not None:
             self.people.learn(offer, stated, outcome, time)
@@ -265,8 +271,8 @@ class Agent:
     def _steps(self, items: Sequence[Observation]) -> list[Step]:
         """Checks all items before any is read."""
         for item in items:
-            if wrong := excess(item):
-                raise RefusedError(f"stream {item.stream!r:.80}: {wrong}")
+            if problem := excess(item):
+                raise RefusedError(f"stream {item.stream!r:.80}: {problem}")
         places = self._ledger.checked((item.stream, item.event.time, item.person) for item in items)
         steps = []
         for item, (number, person) in zip(items, places, strict=True):
@@ -305,7 +311,7 @@ class Agent:
         clock.ends("respond")
         return [self._noted(step, clock) for step in steps]
 
-    def _read(self, steps: Sequence[Step]) -> list[Reading]:
+    def _read(self, steps: Sequence[Step]) -> list[FastReading]:
         try:
             readings = self.reader.observe([(s.item.stream, s.item.event, s.item.candidates) for s in steps])
         except ValueError as error:  # no trunk has changed
@@ -315,7 +321,7 @@ class Agent:
         return readings
 
     def _think(self, steps: Sequence[Step]) -> None:
-        thoughts = self.reader.think([Asked(step.item.stream, step.item.candidates) for step in steps])
+        thoughts = self.reader.think([ThinkRequest(step.item.stream, step.item.candidates) for step in steps])
         for step, thought, signals in zip(steps, thoughts, self._signals("slow", steps, thoughts), strict=True):
             step.thought, step.slow = thought, signals
 
@@ -323,13 +329,13 @@ class Agent:
         """Writes the responses of the offers; where all are silent, nothing is asked of the reader."""
         if not (steps and self.reader.writes_responses):
             return
-        asked = [
+        requests = [
             (step.item.stream, step.offered, None if step.thought is None else step.thought.fields) for step in steps
         ]
-        for step, response in zip(steps, self.reader.respond(asked), strict=True):
+        for step, response in zip(steps, self.reader.respond(requests), strict=True):
             step.response = response
 
-    def _signals(self, thinking: str, steps: Sequence[Step], slots: Sequence[Reading | Thought]) -> list[Signals]:
+    def _signals(self, thinking: str, steps: Sequence[Step], slots: Sequence[FastReading | Thought]) -> list[Signals]:
         need, accept = [], []
         for step, read in zip(steps, slots, strict=True):
             if len(read.z_accept) != len(step.item.candidates):

@@ -25,7 +25,7 @@ from prism_jax.decision.thinking import Moves, value_unchecked
 from prism_jax.gate import comparison
 
 
-class Gated(NamedTuple):
+class GateDecision(NamedTuple):
     """What the gate says at one event."""
 
     offers: bool  # whether it would offer
@@ -68,15 +68,15 @@ def fires(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[bool]:
     return fired.tolist()
 
 
-def gated(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[Gated]:
+def gate_decisions(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[GateDecision]:
     """The gate's decision at each event, on the signals of the pass that decides."""
     p_need, p_accept = _used(signals)
     c_fa, c_fn = _costs(terms)
     fixed = np.array([row.point.fixed_threshold for row in terms])
     offers, threshold = np.zeros(len(terms), bool), np.empty(len(terms))
-    names = [row.point.policy for row in terms]
-    for name in set(names):
-        at = np.array([policy == name for policy in names])
+    policies = [row.point.policy for row in terms]
+    for name in set(policies):
+        at = np.array([policy == name for policy in policies])
         inputs = p_need[at], p_accept[at], c_fa[at], c_fn[at]
         offers[at] = gate.decide_unchecked(POLICIES[name], *inputs, fixed[at])
         deployed = POLICIES[name].threshold
@@ -86,7 +86,7 @@ def gated(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[Gated]:
         loss = flip_loss(p_need, p_accept, c_fa, c_fn)
     else:
         loss = np.full(len(terms), math.inf)
-    return [Gated(*row) for row in zip(offers.tolist(), threshold.tolist(), loss.tolist(), strict=True)]
+    return [GateDecision(*row) for row in zip(offers.tolist(), threshold.tolist(), loss.tolist(), strict=True)]
 
 
 def _used(signals: Sequence[Signals]) -> tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "n"]]:
@@ -144,28 +144,28 @@ def choose(
     stream: str,
     event: int,
     terms: Terms,
-    gate: Gated,
+    gate: GateDecision,
     signals: Signals,
     *,
     critical: bool,
-    spent: bool,
-    starved: bool,
+    budget_spent: bool,
+    slow_budget_spent: bool,
 ) -> Choice:
     """Decides at one event, from the signals of the pass that decides.
 
     A critical event, one on the allow-list, leads to an offer whatever it costs. Otherwise a spent interruption budget
-    means silence, and what is left is the gate's decision, or near the boundary chance. `starved` says that the trigger
-    fired and the slow budget was spent.
+    means silence, and what is left is the gate's decision, or near the boundary chance. `slow_budget_spent` says that
+    the trigger fired and the slow budget was spent.
     """
     threshold = gate.threshold if gate.threshold < math.inf else None
     if critical:
         return Choice(True, 1.0, False, threshold, "offer: critical event")
-    note = "; not thought about: the slow budget is spent" if starved else ""
+    note = "; not thought about: the slow budget is spent" if slow_budget_spent else ""
     chance, wants = float(gate.offers), gate.offers
     if terms.exploration is not None:
         chance = propensity(terms.exploration, gate.offers, gate.loss)
         wants = draw(terms.exploration, stream, event) < chance
-    if spent and chance > 0:
+    if budget_spent and chance > 0:
         assert terms.offers is not None
         allowed = f"{terms.offers.most} in {terms.offers.seconds:g} s"
         return Choice(False, 0.0, False, threshold, f"silent: interruption budget, {allowed}{note}")

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from prism_jax.agent.reader import Asked, Reading, Response, Thought
+from prism_jax.agent.reader import FastReading, Response, ThinkRequest, Thought
 from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.scoring.grammar import JSON_STRING, LINE, Grammar, over_tokens
 from prism_jax.scoring.responses import response_spans, response_text
@@ -89,12 +89,12 @@ class Live:
         self._automata: dict[str, DeviceAutomaton] = {}
         self._newest: dict[str, Event] = {}
 
-    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
+    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[FastReading]:
         """Reads events and the slots after them; see `Reader.observe`."""
         head, readings = self._template.head(), []
         for stream, event, candidates in items:
             ids = self._template.event(event, self._newest.get(stream))
-            readings.append(engine.Reading(stream, ids, [self._branch(head, candidates)]))
+            readings.append(engine.ReadRequest(stream, ids, [self._branch(head, candidates)]))
             # Before the next is tokenised: of texts that are too long, one at a time is held.
             own = len(readings[-1].branches[0].ids)
             check_room(self._engine, self._template, readings[-1:], own + self._written)
@@ -109,10 +109,10 @@ class Live:
         results = []
         for reading, [rows] in zip(readings, logits, strict=True):
             z = _log_odds(rows)
-            results.append(Reading(z[0], tuple(z[1:]), len(reading.event) + len(reading.branches[0].ids)))
+            results.append(FastReading(z[0], tuple(z[1:]), len(reading.event) + len(reading.branches[0].ids)))
         return results
 
-    def think(self, items: Sequence[Asked]) -> list[Thought]:
+    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
         """Writes the fields and reads the slots after them; see `Reader.think`."""
         opening = self._template.opening()
         written = self._engine.write([(item.stream, opening) for item in items], self._fields, self._automaton(LINE))
@@ -120,7 +120,7 @@ class Live:
         fields = [fields_of([decode(ids) for ids in texts]) for texts in written]
         heads = [self._slow_head(own) for own in fields]
         branches = [self._branch(head, item.candidates) for head, item in zip(heads, items, strict=True)]
-        readings = [engine.Reading(item.stream, (), [branch]) for item, branch in zip(items, branches, strict=True)]
+        readings = [engine.ReadRequest(item.stream, (), [branch]) for item, branch in zip(items, branches, strict=True)]
         thoughts = []
         for [rows], own in zip(self._engine.read(readings), fields, strict=True):
             z, tokens = _log_odds(rows), sum(len(field.text) for field in self._template.slow(own))
@@ -171,7 +171,7 @@ class Live:
         return self._automata[grammar.name]
 
 
-def check_room(live: engine.Engine, template: Template, readings: Sequence[engine.Reading], reserve: int) -> None:
+def check_room(live: engine.Engine, template: Template, readings: Sequence[engine.ReadRequest], reserve: int) -> None:
     """Checks that each event fits into the context with the system message and `reserve` tokens for a decision."""
     most = live.budget - len(template.system()) - reserve
     for reading in readings:

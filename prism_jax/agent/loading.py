@@ -42,10 +42,10 @@ def load_reader(
     """
     report(f"{folder}: {check_folder(folder, exported.fingerprints['model'])}")
     keep_programs(compilation_cache, all_of_them=True)
-    options = {"context": context, "memory": memory, "keep": keep}
-    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    settings = {"context": context, "memory": memory, "keep": keep}
+    config: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     if exported.is_probe:
-        return _load_probe(folder, exported, dtype, chosen)
+        return _load_probe(folder, exported, dtype, config)
     from prism_jax.agent.live import Live, LiveConfig
     from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
     from prism_jax.prompting.tokenizer import Tokenizer
@@ -64,11 +64,11 @@ def load_reader(
         has_slow_pass=exported.has_slow_pass,
         writes_responses=exported.writes_responses,
         writing=writing,
-        config=LiveConfig(**chosen),
+        config=LiveConfig(**config),
     )
 
 
-def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, given: Mapping[str, Any]) -> Reader:
+def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, config: Mapping[str, Any]) -> Reader:
     """Loads a probe and, if it reads one, its language model, which must be the one of its training."""
     from prism_jax.agent.probe_reader import ProbeReader
     from prism_jax.probe.saved import load_probe
@@ -84,4 +84,4 @@ def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, 
         raise ValueError(f"dtype: found {dtype}, expected {DTYPE}, in which the probe was trained on states")
     states = load_reader(reading_of(copied_weights(folder), saved.states, f"{folder}/probe.json: states"))
     check_slots(exported, states.template.describe(), folder)
-    return ProbeReader(saved.probe, LiveStates(states, LiveConfig(**{"context": states.context, **given})))
+    return ProbeReader(saved.probe, LiveStates(states, LiveConfig(**{"context": states.context, **config})))

@@ -53,8 +53,8 @@ class Decision(NamedTuple):
       fingerprints: SHA-256 of `model`, `calibration` and `config`.
       person: Whose stream it is; None where nobody is named.
       known: What was known of the person; None without a store of people.
-      redact: Whether personal data and secrets are cut from its record's texts (`Settings.redact`).
-      keep_texts: Whether its record holds the event's text (`Settings.keep_texts`).
+      redact: Whether personal data and secrets are cut from its record's texts (`AgentSettings.redact`).
+      keep_texts: Whether its record holds the event's text (`AgentSettings.keep_texts`).
     """
 
     stream: str
@@ -155,7 +155,7 @@ class Decision(NamedTuple):
         return {} if self.known is None else self.known.record()
 
 
-class Outcome(NamedTuple):
+class OfferOutcome(NamedTuple):
     """What became of an offer.
 
     Attributes:

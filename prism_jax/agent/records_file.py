@@ -153,9 +153,9 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
     for key, (names, kind) in (_INSIDE if record["kind"] == "decision" else {}).items():
         inside = record[key] or {}
         for name in (*names, *inside):
-            if type(found := inside.get(name)) is not kind:
+            if type(value := inside.get(name)) is not kind:
                 raise RecordsError(
-                    f"{place}: {key}.{name:.40}: found {found!r:.80}, expected what the agent writes there"
+                    f"{place}: {key}.{name:.40}: found {value!r:.80}, expected what the agent writes there"
                 )
     record["time"] = float(record["time"])
     person = record.get("person")

@@ -196,7 +196,7 @@ class PeopleSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """The settings of an agent; none of them needs training.
 
     Attributes:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.gating import Choice, choose, fires, gated
+from prism_jax.agent.gating import Choice, choose, fires, gate_decisions
 from prism_jax.agent.ledger import Ledger
 from prism_jax.agent.personal import Known, Stated
-from prism_jax.agent.reader import Reading, Response, Thought
+from prism_jax.agent.reader import FastReading, Response, Thought
 from prism_jax.agent.records import Decision, offer_id
 from prism_jax.agent.settings import Terms
 from prism_jax.agent.signals import Signals
@@ -30,7 +30,7 @@ MOST_EVENT_BYTES = 4 * 2**20
 """Largest size of all texts of an event together, in UTF-8: one text of a million characters fits, whatever its script.
 A record repeats no text more than twice, and JSON writes no byte with more than six, so that every record stays below
 `prism_jax.runtime.files.MOST_LINE_BYTES`, which a restart accepts."""
-_UNREAD, _NO_SIGNALS = Reading(0.0, (), 0), Signals(0.0, (), 0.0, (), 0)
+_UNREAD, _NO_SIGNALS = FastReading(0.0, (), 0), Signals(0.0, (), 0.0, (), 0)
 _UNDECIDED = Choice(False, 0.0, False, None, "")
 PHASES = ("read", "think", "decide", "respond")
 
@@ -41,7 +41,9 @@ class Observation(NamedTuple):
     stream: str
     event: Event  # what happened; not earlier than the stream's events before
     candidates: tuple[Candidate, ...] = AN_OFFER  # the offers that could be made, at least one
-    costs: Mapping[str, Any] | None = None  # what this event changes in the settings (`Settings.at`); None is nothing
+    costs: Mapping[str, Any] | None = (
+        None  # what this event changes in the settings (`AgentSettings.at`); None is nothing
+    )
     domain: str = "unknown"  # subject area of the stream, for a calibration per domain
     person: str | None = None  # whose stream it is. The first event of a stream says it; a later one may leave it out.
 
@@ -70,7 +72,7 @@ class Step:
     critical: bool  # whether the event is on the allow-list
     person: str | None = None  # whose stream it is; None where nobody is named
     known: Known | None = None  # what is known of the person; None without a person, or without a store of people
-    reading: Reading = _UNREAD  # slots of the fast pass
+    reading: FastReading = _UNREAD  # slots of the fast pass
     fast: Signals = _NO_SIGNALS
     fired: bool = False  # whether the trigger asked for the slow pass
     thought: Thought | None = None  # slots and fields of the slow pass; None where it did not run
@@ -202,7 +204,7 @@ def ask_trigger(steps: Sequence[Step], ledger: Ledger) -> list[Step]:
 def settle(steps: Sequence[Step], ledger: Ledger) -> None:
     """Sets `choice` of steps whose signals are final: gate, exploration, interruption budget, allow-list."""
     deciding = [s.hoped(s.fast if s.slow is None else s.slow) for s in steps]
-    for step, gate in zip(steps, gated([s.terms for s in steps], deciding), strict=True):
+    for step, gate in zip(steps, gate_decisions([s.terms for s in steps], deciding), strict=True):
         if step.known is not None:
             gate = gate._replace(threshold=step.known.lowered(gate.threshold, step.terms.point.cost_ratio))
         step.choice = choose(
@@ -212,8 +214,8 @@ def settle(steps: Sequence[Step], ledger: Ledger) -> None:
             gate,
             step.used,
             critical=step.critical,
-            spent=_spent(step, ledger, "offers"),
-            starved=step.fired and step.slow is None,
+            budget_spent=_spent(step, ledger, "offers"),
+            slow_budget_spent=step.fired and step.slow is None,
         )
 
 

@@ -31,7 +31,7 @@ Rows = Float64[np.ndarray, " rows"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class EstimateSettings:
     """Costs, limits and resampling."""
 
     c_fa: float = 1.0  # cost of an offer that is not accepted
@@ -62,7 +62,12 @@ class Decisions:
 
 
 def of_scores(
-    path: str, settings: Settings, *, target: str | None = None, calibration: str | None = None, records: bool = False
+    path: str,
+    settings: EstimateSettings,
+    *,
+    target: str | None = None,
+    calibration: str | None = None,
+    records: bool = False,
 ) -> Decisions:
     """One row per step of a scores table or of an agent's records: the offer that was made or could have been.
 
@@ -103,7 +108,12 @@ def of_scores(
 
 
 def of_log(
-    path: str, columns: Sequence[str], settings: Settings, *, target: str | None = None, shown_only: bool = False
+    path: str,
+    columns: Sequence[str],
+    settings: EstimateSettings,
+    *,
+    target: str | None = None,
+    shown_only: bool = False,
 ) -> Decisions:
     """The rows of an acceptance log of any columns; need is not known there, so every acceptable offer counts.
 
@@ -183,7 +193,7 @@ def _propensity(path: str, log: AcceptanceLog, *, shown_only: bool) -> Rows:
     return log.propensity
 
 
-def tables(decisions: Decisions, settings: Settings) -> list[Table]:
+def tables(decisions: Decisions, settings: EstimateSettings) -> list[Table]:
     """The difference from the logging policy, the level of the cost where the log tells it, and the support.
 
     Raises:
@@ -205,7 +215,7 @@ def tables(decisions: Decisions, settings: Settings) -> list[Table]:
     return [*made, _support(support)]
 
 
-def _level_unknown(decisions: Decisions, settings: Settings) -> str | None:
+def _level_unknown(decisions: Decisions, settings: EstimateSettings) -> str | None:
     """Why the log does not tell the mean cost itself, which needs every row as a target that always offers does."""
     always = off_policy.measure_support(np.ones_like(decisions.target), decisions.logged, decisions.person)
     if not always.everywhere:
@@ -213,7 +223,7 @@ def _level_unknown(decisions: Decisions, settings: Settings) -> str | None:
     return off_policy.refusal(always, **settings.limits)
 
 
-def run(decisions: Decisions, settings: Settings, out: str | None) -> None:
+def run(decisions: Decisions, settings: EstimateSettings, out: str | None) -> None:
     """Prints the tables and writes them as CSV, Markdown and LaTeX into a folder, if one is given."""
     made = tables(decisions, settings)
     if out:
@@ -233,7 +243,7 @@ def run(decisions: Decisions, settings: Settings, out: str | None) -> None:
         print(f"The mean cost itself is not shown: {unknown}.")
 
 
-def _difference(decisions: Decisions, settings: Settings, note: str) -> Table:
+def _difference(decisions: Decisions, settings: EstimateSettings, note: str) -> Table:
     logged, d = decisions.logged, off_policy.savings(decisions.logged, settings.c_fa, settings.c_fn)
     model, rows = _model(decisions, d), []
     for name in off_policy.ESTIMATORS:
@@ -254,7 +264,7 @@ def _difference(decisions: Decisions, settings: Settings, note: str) -> Table:
     return Table(title, "estimate", columns, (Section("", tuple(rows)),), note, mark="headline")
 
 
-def _level(decisions: Decisions, settings: Settings) -> Table:
+def _level(decisions: Decisions, settings: EstimateSettings) -> Table:
     logged, d = decisions.logged, off_policy.savings(decisions.logged, settings.c_fa, settings.c_fn)
     silence = settings.c_fn * logged.needed * logged.accepted
     models = _model(decisions, d), _model(decisions, silence)
@@ -361,7 +371,7 @@ def _signals(steps: Scores, calibration: str | None) -> tuple[Rows | None, Rows,
     return signals.get("need"), signals["accept"], (note,)
 
 
-def _gate(need: Rows | None, accept: Rows, settings: Settings) -> Rows:
+def _gate(need: Rows | None, accept: Rows, settings: EstimateSettings) -> Rows:
     certain = np.ones_like(accept) if need is None else need
     return np.asarray(gate.decide(certain, accept, settings.c_fa, settings.c_fn), np.float64)
 

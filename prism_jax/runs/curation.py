@@ -13,8 +13,7 @@ from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.runtime.provenance import provenance
 from prism_jax.streams.jsonl import read_streams, write_streams
-from prism_jax.training.pathways.curated import KEPT, OUTCOMES, UNJUDGED, Curated, curate
-from prism_jax.training.pathways.curation_facts import in_words
+from prism_jax.training.pathways.curated import KEPT, OUTCOMES, UNJUDGED, Curated, curate, in_words
 from prism_jax.training.pathways.table import PathwayConfig
 
 CHOICES = ("keep", "count", "score", "stratify")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from prism_jax.student.branches import Branch, Row, lay_out
+from prism_jax.student.branches import Branch, NewTokens, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, compile_spans, write_spans
 from prism_jax.student.constrained import room as room_of
 from prism_jax.student.kv_cache import Segment, unstack_layers
@@ -43,7 +43,7 @@ _PLACES = 8  # marked places per row are padded to a multiple of this
 _WIDER, _LONGER = 8, 4  # from one class of pages per stream, and of new tokens, to the next
 
 
-class Reading(NamedTuple):
+class ReadRequest(NamedTuple):
     """What to read on one stream: an event, which may be empty, and branches after it."""
 
     stream: str
@@ -151,7 +151,7 @@ class Engine:
         """The token ids of a stream's trunk: those that a cold start would have to read."""
         return self._trunks[stream].ids
 
-    def read(self, readings: Sequence[Reading], *, reserve: int = 0) -> list[list[Float[np.ndarray, "P A"]]]:
+    def read(self, readings: Sequence[ReadRequest], *, reserve: int = 0) -> list[list[Float[np.ndarray, "P A"]]]:
         """Reads an event on each stream, and branches after it, which leave no trace.
 
         Args:
@@ -282,7 +282,7 @@ class Engine:
             return np.take_along_axis(np.asarray(outputs), np.asarray(row.places)[..., None], axis=1)
         return np.asarray(outputs)
 
-    def _reading(self, table: np.ndarray, lengths: np.ndarray, row: Row) -> tuple[Any, tuple[Any, ...]]:
+    def _reading(self, table: np.ndarray, lengths: np.ndarray, row: NewTokens) -> tuple[Any, tuple[Any, ...]]:
         """The program that reads rows, and its arguments."""
         arguments = (self.model, self._params, self._pool, table, lengths)
         if not self._at:
@@ -324,7 +324,7 @@ class Engine:
     def _check(self, name: str, ids: Sequence[int]) -> None:
         check_ids(name, ids, self.model.config.vocab_size)
 
-    def _check_readings(self, readings: Sequence[Reading], reserve: int) -> None:
+    def _check_readings(self, readings: Sequence[ReadRequest], reserve: int) -> None:
         twice = [name for name, n in collections.Counter(r.stream for r in readings).items() if n > 1]
         if twice:
             raise ValueError(f"readings: found stream {twice[0]!r} twice, expected distinct ones")
@@ -345,8 +345,8 @@ class Engine:
                 )
 
 
-def _stack(rows: Sequence[Row]) -> Row:
-    return Row(*(np.stack(column) for column in zip(*rows, strict=True)))
+def _stack(rows: Sequence[NewTokens]) -> NewTokens:
+    return NewTokens(*(np.stack(column) for column in zip(*rows, strict=True)))
 
 
 def _split(logits: np.ndarray, branches: Sequence[Branch]) -> list[np.ndarray]:

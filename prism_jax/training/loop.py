@@ -37,7 +37,6 @@ from prism_jax.training.optimization.frozen import FrozenFeatures, Partition
 from prism_jax.training.optimization.objective import term_sums
 from prism_jax.training.optimization.step import TrainState, abstract_state, init_state, make_shares, make_step
 from prism_jax.training.pathways.logged import mean_a_over_e
-from prism_jax.training.pathways.soft_labels import with_soft_labels
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.run import Run, start_of
 from prism_jax.training.run_config import RunConfig, TrainingConfig
@@ -163,8 +162,7 @@ def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
     Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     check_processes(mesh, jax.process_count())
-    labelled = with_soft_labels(streams) if config.training.soft_labels else streams
-    supervised = supervise(labelled, config, template)
+    supervised = supervise(streams, config, template)
     packing, validation = config.packing, run.splits.validation
     split = pack_split(
         supervised.streams,

@@ -12,7 +12,7 @@ from fake_reader import exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.live import Live, LiveConfig
-from prism_jax.agent.reader import Asked, Reader
+from prism_jax.agent.reader import Reader, ThinkRequest
 from prism_jax.people.store import PeopleStore
 from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.scoring.fast import score_streams
@@ -68,7 +68,7 @@ def test_live_streams_decide_as_evaluation_does(model, params, template, streams
         steps = {stream.id: {step.event: (n, step) for n, step in enumerate(stream.steps)} for stream in turn}
         offers = [steps[s.id][place][1].candidates if place in steps[s.id] else (Candidate(),) for s in turn]
         readings = reader.observe([(s.id, s.events[place], own) for s, own in zip(turn, offers, strict=True)])
-        thoughts = reader.think([Asked(s.id, own) for s, own in zip(turn, offers, strict=True)])
+        thoughts = reader.think([ThinkRequest(s.id, own) for s, own in zip(turn, offers, strict=True)])
         said = reader.respond([(s.id, own[-1], None) for s, own in zip(turn, offers, strict=True)])
         for stream, own, reading, thinks, says in zip(turn, offers, readings, thoughts, said, strict=True):
             if place not in steps[stream.id]:
@@ -90,7 +90,7 @@ def test_a_response_after_thinking_follows_the_fields(model, params, template, s
     reader, offer, differs = live(model, params, template), Candidate(text="Tea?"), False
     for stream in streams:
         reader.observe([(stream.id, stream.events[0], (offer,))])
-        [thought] = reader.think([Asked(stream.id, (offer,))])
+        [thought] = reader.think([ThinkRequest(stream.id, (offer,))])
         [fast], [slow] = (reader.respond([(stream.id, offer, fields)]) for fields in (None, thought.fields))
         differs |= fast.text != slow.text
         assert [*json.loads(slow.text)] == ["Purpose", "Thoughts", "Proactive Task", "Response"]
@@ -155,7 +155,7 @@ def test_a_warm_reader_compiles_nothing(model, params, template, streams, all_co
     for stream in streams:
         for event in stream.events[:3]:
             reader.observe([(stream.id, event, (Candidate(), Candidate(text="Tea?")))])
-            reader.think([Asked(stream.id, (Candidate(),))])
+            reader.think([ThinkRequest(stream.id, (Candidate(),))])
             reader.respond([(stream.id, Candidate(text="Tea?"), None)])
     assert len(all_compilations) == before
 

@@ -1411,7 +1411,7 @@ TRAINING = (
     ),
     Fault(
         "last-line-of-metrics-lost",
-        "training/logs/lines.py",
+        "training/logs/progress.py",
         "if line_step <= step:",
         "if line_step < step:",
         "A resumed run loses the metrics of the step that it resumed from.",
@@ -1555,7 +1555,7 @@ AGENT = (
         "os.fsync(self._descriptor)",
         "os.fstat(self._descriptor)",
         "A power cut after the agent has ended loses its newest decisions.",
-        ("agent/test_records.py", "agent/test_service.py"),
+        ("agent/test_records.py", "agent/test_input_loop.py"),
     ),
     Fault(
         "two-agents-on-one-file",
@@ -1563,7 +1563,7 @@ AGENT = (
         "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         "Two agents mix their records in one file.",
-        ("agent/test_service.py", "agent/test_people.py", "agent/test_records.py"),
+        ("agent/test_input_loop.py", "agent/test_people.py", "agent/test_records.py"),
     ),
     Fault(
         "torn-line-stays",
@@ -1571,7 +1571,7 @@ AGENT = (
         "if self.torn:\n            os.ftruncate",
         "if not self.torn:\n            os.ftruncate",
         "The first record after a crash is glued to half of another one.",
-        ("agent/test_service.py", "agent/test_records.py"),
+        ("agent/test_input_loop.py", "agent/test_records.py"),
     ),
     Fault(
         "replayed-answer-to-another-offer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +14,10 @@ from jaxtyping import Float
 from prism_jax.decision.losses import advantage_weights, reward_weights, slot_target, total_reward
 from prism_jax.prompting.supervised import SupervisedCandidate, SupervisedStep, supervised_candidate, supervised_step
 from prism_jax.prompting.template import Template
-from prism_jax.streams import Step, Stream
+from prism_jax.streams import Candidate, Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.pathways.curated import already_curated, curate, rows_of
-from prism_jax.training.pathways.curation_facts import facts_of, facts_of_file
+from prism_jax.training.pathways.curated import already_curated, curate, facts_of, facts_of_file, rows_of
 from prism_jax.training.pathways.logged import out_of_fold_acceptance
 from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import RunConfig
@@ -118,6 +117,8 @@ def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) 
         no need label to curate by, would filter streams that are curated already, or has no text to weight.
     """
     pathway, loss = config.pathway, config.pathway.objective(config.loss)
+    if config.training.soft_labels:
+        streams = with_soft_labels(streams)
     if pathway.resolved.filtered:
         _check_whole(streams, pathway)
     if pathway.needs_teacher:
@@ -257,3 +258,14 @@ def _with_factors(streams: tuple[Stream, ...], factors: list[float]) -> tuple[St
         return dataclasses.replace(step, loss_factor=sum(own) / len(own))
 
     return _each(streams, of_step, lambda _, offer: dataclasses.replace(offer, loss_factor=next(factor)))
+
+
+def with_soft_labels(streams: Iterable[Stream]) -> list[Stream]:
+    """Returns the streams with every acceptance label that has votes replaced by the mean of these votes."""
+    return [map_candidates(stream, _soften) for stream in streams]
+
+
+def _soften(candidate: Candidate) -> Candidate:
+    if candidate.y_accept is None or not candidate.votes:
+        return candidate
+    return dataclasses.replace(candidate, y_accept=sum(candidate.votes) / len(candidate.votes))

@@ -92,8 +92,7 @@ def test_a_frozen_parameter_has_no_state_and_no_gradient(equations):
     import tiny_step
     from tiny_step import LOSS, MESH, POINT
 
-    from prism_jax.training.optimization.accumulation import make_gradient
-    from prism_jax.training.optimization.step import abstract_state
+    from prism_jax.training.optimization.step import abstract_state, make_gradient
 
     patterns = ("embedding", "layers/0/.*")
     training = tiny.with_training(frozen=patterns, steps=3).training
