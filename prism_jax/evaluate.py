@@ -136,27 +136,27 @@ def main() -> int | None:
     return None
 
 
-def _evaluate_log(given: dict[str, Any]) -> None:
+def _evaluate_log(options: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
-    if given["scores"] is None:
+    if options["scores"] is None:
         raise ValueError("--columns: found it without --scores, expected the log there")
     chosen = {"calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
     for name in sorted(chosen):
         if flags.FLAGS[name].present:
             raise ValueError(f"--{name}: found it with --columns, expected it with a scores file only")
-    point = OperatingPoint(c_fa=given["c_fa"], c_fn=given["c_fn"])
-    if given["keep_names"] and given["export_scores"] is None:
+    point = OperatingPoint(c_fa=options["c_fa"], c_fn=options["c_fn"])
+    if options["keep_names"] and options["export_scores"] is None:
         raise ValueError("--keep_names: found it without --export_scores, expected both: no other file names people")
-    columns = parse_columns(given["columns"])
+    columns = parse_columns(options["columns"])
     evaluate_log(
-        given["scores"],
+        options["scores"],
         columns,
-        given["workdir"],
+        options["workdir"],
         c_fa=point.c_fa,
         c_fn=point.c_fn,
-        export_scores=given["export_scores"],
-        keep_names=given["keep_names"],
-        shown_only=given["shown_only"],
+        export_scores=options["export_scores"],
+        keep_names=options["keep_names"],
+        shown_only=options["shown_only"],
     )
 
 

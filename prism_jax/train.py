@@ -92,14 +92,14 @@ def main() -> None:
 if __name__ == "__main__":
     define_flags()
     flags.register_multi_flags_validator(
-        ["config", "check"], lambda given: given["check"] or given["config"], "--config is required without --check"
+        ["config", "check"], lambda values: values["check"] or values["config"], "--config is required without --check"
     )
     flags.register_multi_flags_validator(
-        ["workdir", "plan"], lambda given: given["plan"] or given["workdir"], "--workdir is required without --plan"
+        ["workdir", "plan"], lambda values: values["plan"] or values["workdir"], "--workdir is required without --plan"
     )
     flags.register_multi_flags_validator(
         ["target", "plan_out", "plan"],
-        lambda given: given["plan"] or not (given["target"] or given["plan_out"]),
+        lambda values: values["plan"] or not (values["target"] or values["plan_out"]),
         "--target and --plan_out need --plan",
     )
     command.start(main, RENAMED)

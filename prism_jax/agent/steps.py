@@ -41,9 +41,7 @@ class Observation(NamedTuple):
     stream: str
     event: Event  # what happened; not earlier than the stream's events before
     candidates: tuple[Candidate, ...] = AN_OFFER  # the offers that could be made, at least one
-    costs: Mapping[str, Any] | None = (
-        None  # what this event changes in the settings (`AgentSettings.at`); None is nothing
-    )
+    costs: Mapping[str, Any] | None = None  # what this event changes in the settings (`AgentSettings.at`)
     domain: str = "unknown"  # subject area of the stream, for a calibration per domain
     person: str | None = None  # whose stream it is. The first event of a stream says it; a later one may leave it out.
 

@@ -69,7 +69,7 @@ def main() -> None:
             calibration=options.calibration,
             records=bool(options.records),
         )
-    counterfactual.run(decisions, settings, options.out)
+    counterfactual.write_tables(decisions, settings, options.out)
 
 
 if __name__ == "__main__":

@@ -209,10 +209,10 @@ def tables(decisions: Decisions, settings: EstimateSettings) -> list[Table]:
             f"The log cannot show {100 * uncovered:.2g} % of the target's offers: the intervals are wider by all that "
             "these may cost."
         )
-    made = [_difference(decisions, settings, " ".join(notes))]
+    results = [_difference(decisions, settings, " ".join(notes))]
     if _level_unknown(decisions, settings) is None:
-        made.append(_level(decisions, settings))
-    return [*made, _support(support)]
+        results.append(_level(decisions, settings))
+    return [*results, _support(support)]
 
 
 def _level_unknown(decisions: Decisions, settings: EstimateSettings) -> str | None:
@@ -223,22 +223,22 @@ def _level_unknown(decisions: Decisions, settings: EstimateSettings) -> str | No
     return off_policy.refusal(always, **settings.limits)
 
 
-def run(decisions: Decisions, settings: EstimateSettings, out: str | None) -> None:
+def write_tables(decisions: Decisions, settings: EstimateSettings, out: str | None) -> None:
     """Prints the tables and writes them as CSV, Markdown and LaTeX into a folder, if one is given."""
-    made = tables(decisions, settings)
+    results = tables(decisions, settings)
     if out:
         kinds = {"csv": Table.to_csv, "md": Table.to_markdown, "tex": Table.to_latex}
-        names = ("difference", *(("level",) if len(made) > 2 else ()), "support")
+        names = ("difference", *(("level",) if len(results) > 2 else ()), "support")
         folder = epath.Path(out)
         folder.mkdir(parents=True, exist_ok=True)
         write_files(
             {
                 folder / f"{name}.{kind}": render(table).encode()
-                for name, table in zip(names, made, strict=True)
+                for name, table in zip(names, results, strict=True)
                 for kind, render in kinds.items()
             }
         )
-    print_all(made)
+    print_all(results)
     if unknown := _level_unknown(decisions, settings):
         print(f"The mean cost itself is not shown: {unknown}.")
 

@@ -66,12 +66,12 @@ def _with_fields(step: Step, texts: Sequence[str]) -> Step:
     return dataclasses.replace(step, rationale=fields_of(texts))
 
 
-def right_fields(own: Step, known: Step) -> dict[str, bool] | None:
+def right_fields(written: Step, reference: Step) -> dict[str, bool] | None:
     """Whether each field was written exactly as a step's rationale has it; None where it has none."""
-    if known.rationale is None:
+    if reference.rationale is None:
         return None
-    written = own.rationale or {}
-    return {name: written[name] == " ".join(known.rationale[name].split()) for name in SLOW_FIELDS}
+    fields = written.rationale or {}
+    return {name: fields[name] == " ".join(reference.rationale[name].split()) for name in SLOW_FIELDS}
 
 
 def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> dict[str, float]:
@@ -81,10 +81,10 @@ def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> di
     left out. Raises ValueError if no step has one.
     """
     right = [
-        found
-        for stream, known in zip(written, reference, strict=True)
-        for own, step in zip(stream.steps, known.steps, strict=True)
-        if (found := right_fields(own, step)) is not None
+        right_at_step
+        for stream, original in zip(written, reference, strict=True)
+        for own, step in zip(stream.steps, original.steps, strict=True)
+        if (right_at_step := right_fields(own, step)) is not None
     ]
     if not right:
         raise ValueError("rationale: found no step that has one, expected some to compare the written fields with")

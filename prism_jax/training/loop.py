@@ -244,14 +244,14 @@ def train(
             batch = next(iterator)
             trace.before(step)
             read = place(features(state.params, batch), job.mesh)
-            own = shares(state, read) if shares and step % config.share_every == 0 else {}
+            term_shares = shares(state, read) if shares and step % config.share_every == 0 else {}
             state, metrics = step_fn(state, read)
             trace.after(step, metrics)
             # Log the previous step, which has finished by now, so that reading its metrics does not wait.
             if pending is not None:
                 log.write(*pending)
             scores = score(state.params) if config.evaluates(step) else {}
-            pending = (step, batch.row, {**metrics, **own, **scores}, work(batch))
+            pending = (step, batch.row, {**metrics, **term_shares, **scores}, work(batch))
             # Save, and stop if a signal requested it.
             stopping = any_process(interruption.requested_by is not None)
             if config.saves(step) or stopping:
@@ -318,14 +318,14 @@ def make_score(
     comparable. The costs of `point` do not affect the result. A forward pass takes `batch` rows, which must divide
     evenly over the mesh.
     """
-    own = dataclasses.replace(slots, window=split.size.window, visible=split.size.visible, buckets=())
+    slots = dataclasses.replace(slots, window=split.size.window, visible=split.size.visible, buckets=())
     loss = dataclasses.replace(loss, estimator="snips")
     placed = NamedSharding(mesh, sharding.BATCH)
 
     @jax.jit
     def sums(params: Params, rows: Packed) -> tuple[Sums, AcceptSums]:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-            terms = term_sums(params, rows, own, loss, point, loss.width_end)
+            terms = term_sums(params, rows, slots, loss, point, loss.width_end)
         return terms.need, terms.accept  # XLA drops the other terms
 
     groups = [_group(split.rows[start : start + batch], batch, placed) for start in range(0, len(split.rows), batch)]

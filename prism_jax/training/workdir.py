@@ -73,13 +73,13 @@ class Workdir:
         write_json(self.config, to_dict(config))
 
 
-def expect_config(found: RunConfig, expected: RunConfig, place: str) -> None:
+def expect_config(saved: RunConfig, expected: RunConfig, place: str) -> None:
     """Checks that a run's config is equal to the expected one, except for the keys in `MAY_DIFFER`.
 
     Raises:
       ConfigError: if they differ; the message begins with `place`, such as a file, and names the first key that does.
     """
-    flat = dict(_flatten(to_dict(found)))
+    flat = dict(_flatten(to_dict(saved)))
     for key, value in _flatten(to_dict(expected)):
         if flat[key] != value and key not in MAY_DIFFER:
             raise ConfigError(

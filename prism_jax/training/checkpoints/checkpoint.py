@@ -131,15 +131,15 @@ def _restore(path: epath.Path, **items: Any) -> Any:
         raise damaged(path, f"what cannot be restored ({reason(error)})") from error
 
 
-def damaged(path: epath.Path, found: str) -> CheckpointError:
-    """The error for a damaged checkpoint; `found` describes what was found in it."""
-    return CheckpointError(f"{path}: found {found}, expected a whole checkpoint")
+def damaged(path: epath.Path, content: str) -> CheckpointError:
+    """The error for a damaged checkpoint; `content` describes what was found in it."""
+    return CheckpointError(f"{path}: found {content}, expected a whole checkpoint")
 
 
 def reason(error: BaseException) -> str:
     """An error of Orbax or a library below it, shortened to one line."""
-    said = " ".join(str(error).split(" [tensorstore_spec")[0].split())
-    shown = said if len(said) <= 300 else f"{said[:150]} ... {said[-150:]}"  # the ends say what failed and why
+    text = " ".join(str(error).split(" [tensorstore_spec")[0].split())
+    shown = text if len(text) <= 300 else f"{text[:150]} ... {text[-150:]}"  # the ends say what failed and why
     return f"{type(error).__name__}: {shown}"
 
 

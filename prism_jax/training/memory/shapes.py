@@ -67,14 +67,17 @@ def abstract_batch(shape: StepShape) -> Packed:
     """Shapes and shardings of one batch, as the step receives it."""
     where, student = NamedSharding(shape.mesh, sharding.BATCH), shape.slots.model.config
 
-    def one(column: Any, dtype: Any, *more: int) -> jax.ShapeDtypeStruct:
+    def abstract_column(column: Any, dtype: Any, *more: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((shape.training.batch, *np.shape(column), *more), dtype, sharding=where)
 
-    batch = jax.tree.map(lambda column: one(column, column.dtype), shape.row)
+    batch = jax.tree.map(lambda column: abstract_column(column, column.dtype), shape.row)
     if not shape.training.reuse_frozen:
         return batch
-    features = {name: one(getattr(shape.row, name), student.dtype, student.hidden_dim) for name in ("trunk", "tokens")}
-    return batch._replace(**features)
+    of_frozen = {
+        name: abstract_column(getattr(shape.row, name), student.dtype, student.hidden_dim)
+        for name in ("trunk", "tokens")
+    }
+    return batch._replace(**of_frozen)
 
 
 def on_device(tree: Any) -> int:

@@ -202,11 +202,11 @@ def split(batch: Packed, depth: int, mesh: Mesh) -> Packed:
     Microbatch i holds rows i, i + depth, i + 2 depth, ..., so that no row moves to another device.
     """
 
-    def one(column: Array) -> Array:
+    def split_column(column: Array) -> Array:
         parts = column.reshape(-1, depth, *column.shape[1:]).swapaxes(0, 1)
         return jax.lax.with_sharding_constraint(parts, NamedSharding(mesh, PartitionSpec(None, *sharding.BATCH)))
 
-    return jax.tree.map(one, batch)
+    return jax.tree.map(split_column, batch)
 
 
 def _zeros(param: Array) -> Array:

@@ -178,29 +178,29 @@ def _only(streams: Sequence[Stream], kept: Bool[np.ndarray, " n"], how: str) -> 
     return tuple(dataclasses.replace(stream, curated=how) for stream in left if stream is not None)
 
 
-def facts_of(found: Curated) -> dict[str, str]:
+def facts_of(curated: Curated) -> dict[str, str]:
     """The numbers of kept rows by stratum and domain, and a warning about labels that became more certain."""
-    kept, total = found.total(KEPT), found.total()
+    kept, total = curated.total(KEPT), curated.total()
     facts = {"kept": f"{kept:,} of {total:,} rows"}
     domains: dict[tuple[str, str], list[int]] = {}
-    for count in found.counts:
+    for count in curated.counts:
         if count.outcome in (KEPT, NOT_SELECTED):
             domains.setdefault((count.stratum, count.domain), [0, 0])[count.outcome == NOT_SELECTED] += count.rows
     for (stratum, domain), (chosen, dropped) in domains.items():
         shown = f"{domain} {chosen:,} of {chosen + dropped:,}"
         facts[f"  {stratum}"] = ", ".join([*filter(None, [facts.get(f"  {stratum}")]), shown])
-    if unjudged := found.total(UNJUDGED):
+    if unjudged := curated.total(UNJUDGED):
         facts[f"  {UNJUDGED}"] = f"0 of {unjudged:,}"
     if kept < total:
-        facts["curation"] = _what_curation_does(found)
+        facts["curation"] = _what_curation_does(curated)
     return facts
 
 
-def _what_curation_does(found: Curated) -> str:
+def _what_curation_does(curated: Curated) -> str:
     """Warns that the kept labels are more certain than those of other streams, with the teacher's error on both."""
     return (
         "WARNING: curation keeps labels that the teacher predicted (its Brier score on the training rows falls from "
-        f"{in_words(found.need)} for need, from {in_words(found.accept)} for acceptance), so raw signals will be "
+        f"{in_words(curated.need)} for need, from {in_words(curated.accept)} for acceptance), so raw signals will be "
         "overconfident. The calibration streams are not curated: the calibrated signals are fitted on them, and every "
         "table shows both"
     )

@@ -231,11 +231,11 @@ def _each(
 ) -> tuple[Stream, ...]:
     """Returns the streams with every step and candidate converted to its supervised form and changed."""
 
-    def one(stream: Stream, step: Step) -> Step:
+    def change_step(stream: Stream, step: Step) -> Step:
         own = supervised_step(step)
         return of_step(stream, map_candidates(own, lambda offer: of_candidate(stream, supervised_candidate(offer))))
 
-    return tuple(map_steps(stream, functools.partial(one, stream)) for stream in streams)
+    return tuple(map_steps(stream, functools.partial(change_step, stream)) for stream in streams)
 
 
 def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Stream, ...]:
