@@ -64,17 +64,13 @@ class Agent:
         settings: AgentSettings | None = None,
         people: PeopleStore | None = None,
     ):
-        """Makes an agent on a reader.
+        """Makes an agent on a reader; without settings, at the operating point of the export.
 
-        Args:
-          reader: The language model.
-          exported: What `read_exported` read of the model's directory.
-          settings: None takes the operating point of the export, without budgets or exploration.
-          people: Store of what is known of people, which the caller closes; None decides alike for everybody.
+        `people` is the store of what is known of people, which the caller closes; None decides alike for everybody.
 
         Raises:
-          ValueError: if the reader has a slow pass for which there is no calibration, or the trigger needs to know more
-            of it than the export says.
+          ValueError: if the reader has a slow pass for which there is no calibration, or the trigger needs to know
+            more of it than the export says.
         """
         if reader.has_slow_pass and not exported.has_slow_pass:
             raise ValueError("calibration: found no maps of the slow pass, expected them: the reader has a slow pass")
@@ -104,19 +100,11 @@ class Agent:
         expect_digest: str | None = None,
         **options: Any,
     ) -> Agent:
-        """Loads an exported directory and compiles every program of the live path.
+        """Loads what `prism_jax.export` wrote, and compiles every program of the live path, or takes those kept before.
 
-        Compiled programs are kept for the next start, where the command `prism_jax.agent` keeps them.
-
-        Args:
-          folder: The directory that `prism_jax.export` wrote.
-          settings: None takes the operating point of the export.
-          people: Store of what is known of people; None decides alike for everybody.
-          expect_digest: SHA-256 of the directory's `digests.json`, as the export printed it; None believes the list.
-          **options: Options of `prism_jax.agent.loading.load_reader`.
-
-        Raises:
-          ValueError, OSError: naming the file that cannot be used.
+        `expect_digest` is the SHA-256 of the directory's `digests.json`, as the export printed it; None believes the
+        list. `options` are those of `prism_jax.agent.loading.load_reader`. ValueError or OSError names a file that
+        cannot be used.
         """
         exported = read_exported(folder, expect_digest)
         agent = cls(loading.load_reader(folder, exported, **options), exported, settings, people)
@@ -133,15 +121,10 @@ class Agent:
         domain: str = "unknown",
         person: str | None = None,
     ) -> Decision:
-        """Reads one event and decides.
+        """Reads one event of a stream, not earlier than those before, and decides.
 
-        Args:
-          stream: Name of the stream.
-          event: What happened; not earlier than the stream's events before.
-          candidates: The offers that could be made, or their texts; None is the constant "an offer".
-          costs: What this event changes in the settings (`AgentSettings.at`).
-          domain: Subject area of the stream.
-          person: Whose stream it is; a stream's first event says it.
+        Without candidates, the offer is the constant "an offer". `costs` is what this event changes in the settings
+        (`AgentSettings.at`). A stream's first event says whose stream it is.
 
         Raises:
           RefusedError: naming stream and field, for an event that cannot be decided on.
@@ -156,12 +139,9 @@ class Agent:
 
     @_alone
     def observe_many(self, items: Sequence[Observation]) -> list[Decision]:
-        """Reads events of many streams in batches, and decides on each.
+        """Reads events of many streams in batches, and decides on each; one decision per item, in their order.
 
         Several events of one stream are decided one after the other, in their order.
-
-        Returns:
-          One decision per item, in their order.
 
         Raises:
           RefusedError: naming stream and field, for an event that cannot be decided on. If the streams are distinct,
@@ -175,10 +155,9 @@ class Agent:
 
     @_alone
     def refusals(self, items: Sequence[Observation]) -> list[str | None]:
-        """What `observe_many` would refuse, given that refused items are left out.
+        """The message with which `observe_many` would refuse each item if all refused items were left out; else None.
 
-        Returns:
-          Per item the message; None where nothing is wrong. The reader can still refuse an item.
+        The reader can still refuse an item.
         """
         try:
             self._steps(items)
@@ -202,12 +181,8 @@ class Agent:
     def resume_many(self, items: Sequence[Observation], records: Sequence[Mapping[str, Any]]) -> None:
         """Reads events again that were decided before a restart; the agent is then as it was after their decisions.
 
-        Args:
-          items: The events.
-          records: The decision record of each, or what `RecordsFile.decided` has of it.
-
-        Raises:
-          ValueError: naming the stream, if an event is not the one that was decided on.
+        `records` has the decision record of each event, or what `RecordsFile.decided` keeps of it. ValueError names the
+        stream of an event that is not the one that was decided on.
         """
         steps = self._steps(items)
         for wave in waves(items):
@@ -229,14 +204,9 @@ class Agent:
     def outcome(
         self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None
     ) -> OfferOutcome:
-        """Takes what became of an offer.
+        """Takes what became of an offer: one of `prism_jax.agent.records.OUTCOMES`, at a time not before the offer.
 
-        Args:
-          stream: Name of the stream.
-          offer: Id of the offer.
-          outcome: One of `prism_jax.agent.records.OUTCOMES`.
-          time: Seconds on the stream's clock, not before the offer.
-          needed: Whether help was needed, where somebody judged it.
+        `needed` says whether help was needed, where somebody judged it.
 
         Raises:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.

@@ -54,11 +54,7 @@ class Live:
         writing: WritingConfig | None = None,
         config: LiveConfig | None = None,
     ):
-        """Allocates the pool.
-
-        Raises:
-          ValueError: for a setting out of range, or a context or pool that is too small.
-        """
+        """Allocates the pool; ValueError for a setting out of range, or a context or pool that is too small."""
         config, writing = config or LiveConfig(), writing or WritingConfig()
         self.has_slow_pass, self.writes_responses = has_slow_pass, writes_responses
         template = student.template

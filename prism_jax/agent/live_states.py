@@ -35,11 +35,7 @@ class LiveStates:
     """
 
     def __init__(self, reader: Reader, config: LiveConfig):
-        """Allocates the pool.
-
-        Raises:
-          ValueError: for a setting out of range, or a context or pool that is too small.
-        """
+        """Allocates the pool; ValueError for a setting out of range, or a context or pool that is too small."""
         self._template, self._count = reader.template, len(reader.blocks)
         lowest = reader.blocks[-1]
         self._engine = engine.Engine(

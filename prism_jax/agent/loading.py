@@ -31,10 +31,8 @@ def load_reader(
     Every file of the directory is compared with its digest first; `report` is told how many, and how long it took.
     Programs that this process compiles are kept for its next start in the folder `compilation_cache`: `off` keeps none,
     None is the folder that JAX has been given already, or else the default of the commands
-    (`prism_jax.runtime.distributed`).
-
-    A probe on states reads parameters in the `dtype` of its training alone. `context`, `memory` and `keep` are those of
-    `prism_jax.agent.live.LiveConfig`; None is the reader's default. A probe on words has no use for these arguments.
+    (`prism_jax.runtime.distributed`). A probe on states reads parameters in the `dtype` of its training alone.
+    `context`, `memory` and `keep` are those of `prism_jax.agent.live.LiveConfig`; a probe on words has no use for them.
 
     Raises:
       ValueError, OSError: naming the file that cannot be used, that has changed since the export, or that its list of

@@ -55,11 +55,7 @@ class RecordsFile:
     """
 
     def __init__(self, path: epath.PathLike):
-        """Opens or makes a file.
-
-        Raises:
-          RecordsError: naming the line that is not a record, or that another process has the file.
-        """
+        """Opens or makes a file; RecordsError names a line that is no record, or that another process has the file."""
         self._path = str(path)
         self.decided: dict[str, deque[dict[str, Any]]] = {}
         self.outcomes: dict[tuple[str, str], dict[str, Any]] = {}
@@ -75,11 +71,7 @@ class RecordsFile:
             raise
 
     def write(self, line: bytes) -> None:
-        """Appends one record.
-
-        Raises:
-          RecordsError: for one that a restart would refuse, before anything of it is written.
-        """
+        """Appends one record; RecordsError, before anything is written, for one that a restart would refuse."""
         if len(line) > MOST_LINE_BYTES:
             raise RecordsError(f"{self._path}: found a record of {len(line)} bytes, expected at most {MOST_LINE_BYTES}")
         write_whole(self._descriptor, line)

@@ -190,14 +190,9 @@ class AgentSettings:
         }
 
     def at(self, costs: Mapping[str, Any] | None) -> Terms:
-        """The terms of an event.
+        """The terms of an event, which may ask for fields of `OperatingPoint`, `most_offers` and `offers_window`.
 
-        Args:
-          costs: What the event asks for: fields of `OperatingPoint`, `most_offers`, `offers_window`. None, or a missing
-            key, keeps the setting.
-
-        Raises:
-          ValueError: naming the key, for an unknown one or a value out of range.
+        ValueError names the key, for an unknown one or a value out of range.
         """
         if not costs:
             return self.terms

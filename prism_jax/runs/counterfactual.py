@@ -71,15 +71,9 @@ def of_scores(
 ) -> Decisions:
     """One row per step of a scores table or of an agent's records: the offer that was made or could have been.
 
-    Args:
-      path: Names the file (docs/scores.md).
-      settings: Sets the costs of the target gate.
-      target: Column with the target's probability of an offer; None is the gate at the costs.
-      calibration: A calibration.json to apply to the signals; None takes them as they are.
-      records: Whether the file holds decision records, where a missing propensity means that no offer was possible.
-
-    Raises:
-      ScoresError: for a table without log or propensities.
+    `target` is the column with the target's probability of an offer; None is the gate at the settings' costs. A
+    calibration.json is applied to the signals where one is named. With `records`, the file holds decision records,
+    where a missing propensity means that no offer was possible. ScoresError for a table without log or propensities.
     """
     if records:
         _check_records(path)
@@ -117,14 +111,10 @@ def of_log(
 ) -> Decisions:
     """The rows of an acceptance log of any columns; need is not known there, so every acceptable offer counts.
 
-    Args:
-      path: Names a CSV or Parquet file.
-      columns: ROLE=COLUMN parts with person, accepted, logged, propensity, and score unless a target is given.
-      settings: Sets the costs of the target gate.
-      target: Column with the target's probability of an offer; None offers where the score, a probability, reaches
-        C_FA / (C_FA + C_FN).
-      shown_only: Leaves out the offers that were not made, of a log without propensities: what is left is the log of a
-        policy that always offers.
+    `columns` are ROLE=COLUMN parts with person, accepted, logged, propensity, and score unless a target is given.
+    `target` is the column with the target's probability of an offer; None offers where the score, a probability,
+    reaches C_FA / (C_FA + C_FN). `shown_only` leaves out the offers that were not made, of a log without propensities:
+    what is left is the log of a policy that always offers.
 
     Raises:
       LogError: for a log that cannot be read, or that misses what the estimate needs.

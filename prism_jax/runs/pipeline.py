@@ -134,16 +134,13 @@ def train_run(
 ) -> tuple[Run, Params]:
     """Trains a run to its last step from its newest checkpoint, if any; returns it with its parameters after that step.
 
-    Args:
-      config: Config of the run.
-      workdir: Folder to which the run writes everything.
-      report: Whether to print the start-up report and show a progress bar.
-      profile: Step at which a trace of a few steps begins, written to `profile/` in the workdir; None for no trace.
-      to_evaluate: Whether what evaluation would refuse after training is refused before the first step.
+    `report` prints the start-up report and a progress bar; `profile` is the step at which a trace of a few steps
+    begins, written to `profile/` in the workdir; `to_evaluate` refuses before the first step what evaluation would
+    refuse after it.
 
     Raises:
-      ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data
-        source cannot be used.
+      ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data source
+        cannot be used.
     """
     run = open_run(resolve(config), workdir)
     job = plan(run, with_own_fields(run))

@@ -86,8 +86,7 @@ def unscored(
 def packed_parts(stream: Stream, template: Template, context: int) -> Iterator[Part]:
     """Packs a stream without its responses: the gate decides before a response is written.
 
-    Raises:
-      ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
+    ValueError names a stream of which a decision does not fit into the context even with only its newest event.
     """
     silent = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))
     first_step = 0

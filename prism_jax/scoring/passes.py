@@ -30,10 +30,7 @@ def score_passes(
     """Yields the rows of `score_streams`, with the columns of the slow pass and the tokens of a response.
 
     The slow pass writes its fields at every step, and a response is written to every candidate: whatever the costs and
-    the margin, the table holds what they would have led to. The arguments beside `passes` are those of `score_streams`.
-
-    Raises:
-      ValueError: naming the stream, when a decision does not fit into the context.
+    the margin, the table holds what they would have led to. Arguments and errors are those of `score_streams`.
     """
     rows = score_streams(student, streams, split=split, fold=fold, context=context, batch=batch)
     if not (passes.slow or passes.responses):

@@ -136,9 +136,8 @@ class Engine:
     def open(self, stream: str, system: Sequence[int]) -> None:
         """Opens a stream with its system part, which is never dropped; reads nothing yet.
 
-        Raises:
-          ValueError: when the stream is open already, or the system part is empty, has ids out of range, or exceeds the
-            budget.
+        ValueError when the stream is open already, or the system part is empty, has ids out of range, or exceeds the
+        budget.
         """
         self._check("system", system)
         self._trunks.open(stream, system)
@@ -152,14 +151,10 @@ class Engine:
         return self._trunks[stream].ids
 
     def read(self, readings: Sequence[ReadRequest], *, reserve: int = 0) -> list[list[Float[np.ndarray, "P A"]]]:
-        """Reads an event on each stream, and branches after it, which leave no trace.
+        """Reads an event on each of distinct streams, and branches after it, which leave no trace.
 
-        Args:
-          readings: What to read; streams are distinct.
-          reserve: Tokens of the budget that must stay free beside the events, on streams with an event.
-
-        Returns:
-          For every reading, the logits [places, answers] of each of its branches, or the states, in float32.
+        `reserve` tokens of the budget must stay free beside the events. Returns for every reading the logits [places,
+        answers] of each of its branches, or the states, in float32.
 
         Raises:
           ValueError: for a stream that is not open or given twice, ids out of range, a reading with neither event nor
@@ -181,13 +176,8 @@ class Engine:
     ) -> list[list[list[int]]]:
         """Writes text after a branch of each stream, greedily; nothing of it enters the trunks.
 
-        Args:
-          branches: Streams, and the ids of a branch without the first span's forced tokens; streams may repeat.
-          spans: What is written.
-          automaton: Which tokens may occur.
-
-        Returns:
-          For every branch the free tokens of each span.
+        `branches` are streams, which may repeat, and the ids of a branch without the first span's forced tokens. The
+        automaton says which tokens may occur. Returns for every branch the free tokens of each span.
         """
         for number, (_, ids) in enumerate(branches):
             self._check(f"branches[{number}]", ids)
@@ -206,10 +196,7 @@ class Engine:
     def warm_up(self, automaton: DeviceAutomaton | None = None) -> int:
         """Compiles what `read` and, given the automaton of any text, `write` need, without running it.
 
-        Programs are compiled side by side, in as many threads as there are processors.
-
-        Returns:
-          The number of programs.
+        Programs are compiled side by side, in as many threads as there are processors. Returns their number.
         """
         shapes = list(itertools.product(self.batches, self._widths, self._lengths))
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:

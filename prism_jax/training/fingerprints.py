@@ -98,11 +98,8 @@ def check_weights(start: str, expected: str) -> None:
     """Compares the weights that `training.start` names with `training.start_sha256`.
 
     The digest of a GGUF file is that of the file. The digest of a directory is that of its safetensors files, one after
-    another in the order of their names: `cat DIR/*.safetensors | sha256sum`.
-
-    Raises:
-      ConfigError: if they differ.
-      FileNotFoundError: if there are no such weights.
+    another in the order of their names: `cat DIR/*.safetensors | sha256sum`. ConfigError if they differ,
+    FileNotFoundError if there are no such weights.
     """
     path = epath.Path(start)
     files = [path] if not path.is_dir() else sorted(path.glob("*.safetensors"))

@@ -85,8 +85,7 @@ def pack_split(
 ) -> PackedSplit:
     """Packs the streams of a split into padded rows; the settings are those of `PackingConfig`, and the rows per batch.
 
-    Raises:
-      ValueError: for a decision longer than the context, a label that is lost or duplicated, or streams without labels.
+    ValueError for a decision longer than the context, a label that is lost or duplicated, or streams without labels.
     """
     rows: list[Packed] = []
     owners: list[tuple[int, ...]] = []

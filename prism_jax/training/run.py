@@ -144,11 +144,7 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
 
 
 def reopen_run(workdir: Workdir) -> Run:
-    """Opens a run that was trained, with its own config and its own tokenizer.
-
-    Raises:
-      FileNotFoundError: if the folder holds no run, or the run's tokenizer is missing.
-    """
+    """Opens a run that was trained, with its own config and tokenizer; FileNotFoundError where one is missing."""
     config = workdir.load_config()
     if not workdir.tokenizer.exists():
         raise FileNotFoundError(

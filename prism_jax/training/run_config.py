@@ -170,11 +170,7 @@ class TrainingConfig:
                 raise ValueError(f"frozen: found {pattern!r}, expected a regular expression ({error})") from error
 
     def over(self, epoch: float) -> TrainingConfig:
-        """Returns these settings with `epochs` converted into steps.
-
-        Args:
-          epoch: Number of batches per epoch; may be a fraction.
-        """
+        """Returns these settings with `epochs` converted into steps, given the number of batches per epoch."""
         if self.steps:
             return self
         return dataclasses.replace(self, steps=math.ceil(self.epochs * epoch), epochs=0.0)

@@ -52,9 +52,7 @@ class Workdir:
     def load_config(self) -> RunConfig:
         """Reads the run's config, which an older version may have written.
 
-        Raises:
-          FileNotFoundError: if the folder holds no run.
-          ConfigError: if its config.json cannot be used.
+        FileNotFoundError if the folder holds no run, ConfigError if its config.json cannot be used.
         """
         if not self.config.exists():
             raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (see prism_jax.train)")
@@ -76,8 +74,7 @@ class Workdir:
 def expect_config(saved: RunConfig, expected: RunConfig, place: str) -> None:
     """Checks that a run's config is equal to the expected one, except for the keys in `MAY_DIFFER`.
 
-    Raises:
-      ConfigError: if they differ; the message begins with `place`, such as a file, and names the first key that does.
+    ConfigError begins with `place`, such as a file, and names the first key that differs.
     """
     flat = dict(_flatten(to_dict(saved)))
     for key, value in _flatten(to_dict(expected)):

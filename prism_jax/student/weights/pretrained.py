@@ -25,10 +25,7 @@ class Pretrained:
         """Computes next-token logits at every position, in float32, with each row causal from position 0.
 
         Rows of unequal length are padded on the right with any id, which no earlier position sees. All logits exist at
-        once, so this is for checks and small inputs only.
-
-        Raises:
-          ValueError: for an id outside of the vocabulary.
+        once, so this is for checks and small inputs only. ValueError for an id outside of the vocabulary.
         """
         ids, size = np.asarray(token_ids), self.model.config.vocab_size
         if ids.size and (ids.min() < 0 or ids.max() >= size):

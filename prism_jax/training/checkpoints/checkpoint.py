@@ -75,9 +75,7 @@ def parameters_alone(abstract: TrainState) -> TrainState:
 def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
     """Reads one checkpoint, which must have been saved with this config, into the shardings of the abstract state.
 
-    Raises:
-      CheckpointError: if the checkpoint is damaged.
-      ConfigError: naming the first key that differs, if the checkpoint has another config.
+    CheckpointError if it is damaged; ConfigError, naming the first key that differs, if it has another config.
     """
     missing = [item for item in ITEMS if not _holds_something(path / item)]
     if missing:

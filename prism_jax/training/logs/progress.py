@@ -137,9 +137,7 @@ class Log:
     def write(self, step: int, rows: np.ndarray, metrics: Mapping[str, Any], done: Work) -> None:
         """Logs one step, whose batch holds the rows with these indices; negative for padding.
 
-        Raises:
-          TrainingError: if a value is not finite.
-          OSError: naming the file or folder that cannot be written.
+        TrainingError if a value is not finite; OSError names the file or folder that cannot be written.
         """
         values = {name: float(value) for name, value in metrics.items()}
         self._check(step, rows, values)
@@ -241,10 +239,8 @@ def named(path: epath.Path) -> Iterator[None]:
 def truncate_lines(path: epath.Path, step: int) -> int:
     """Removes the lines of a log about steps after `step`, which a resumed run will write again.
 
-    Returns the last step in the log before truncation; `step` if the log had no later one.
-
-    Raises:
-      ValueError: naming the file and line, if a line is not an object with a "step".
+    Returns the last step in the log before truncation; `step` if the log had no later one. ValueError names the file
+    and line that is not an object with a "step".
     """
     if not path.exists():
         return step

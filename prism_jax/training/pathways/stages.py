@@ -38,9 +38,8 @@ def is_run(start: epath.PathLike) -> bool:
 def from_run(config: RunConfig) -> RunConfig:
     """Returns the config with the student and the tokenizer of the run that training.start names.
 
-    Raises:
-      ConfigError: if the config sets a different student or tokenizer; the message names the difference.
-      FileNotFoundError: if the run has no checkpoint.
+    ConfigError names a difference where the config sets another student or tokenizer; FileNotFoundError if the run has
+    no checkpoint.
     """
     start, own = epath.Path(config.training.start), config.student
     checkpoints = start / "checkpoints"

@@ -34,10 +34,7 @@ class Weights(NamedTuple):
 def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template) -> Weights:
     """Weights the text of each candidate, in order, in proportion to exp(R_total / beta).
 
-    A row has text if it has a response or its step's branch is slow (docs/maths.md, section 6).
-
-    Raises:
-      ValueError: if no row has text.
+    A row has text if it has a response or its step's branch is slow (docs/maths.md, section 6); ValueError if none has.
     """
     rows = rows_of(streams)
     steps = [(supervised_step(step), offer) for stream in streams for step in stream.steps for offer in step.candidates]
