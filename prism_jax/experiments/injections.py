@@ -239,7 +239,7 @@ def measure(student: AttackedStudent, streams: Sequence[Stream], injections: Seq
         raise ValueError(f"streams: found {len(streams)}, expected at least 2 for intervals over streams")
     if empty := next((stream.id for stream in streams if not stream.steps), None):
         raise ValueError(f"stream {empty!r}: found no step, expected at least one")
-    benign, tokenizer = [up_to_the_last_step(stream) for stream in streams], student.template.tokenizer
+    benign, tokenizer = [up_to_the_last_step(stream) for stream in streams], student.student.template.tokenizer
 
     def text(kind: Kind, place: Place, injection: Injection, stream: Stream) -> str:
         if kind == "injection":
