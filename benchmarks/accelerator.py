@@ -68,7 +68,7 @@ def student(preset: str) -> Any:
 def recipe() -> Any:
     """The training settings of configs/qwen3_8b_a100.py, with a fixed number of steps."""
     from prism_jax.runtime.dataclass_config import from_config_dict
-    from prism_jax.training.config import RunConfig
+    from prism_jax.training.run_config import RunConfig
 
     training = from_config_dict(RunConfig, runpy.run_path(str(RECIPE))["get_config"]()).training
     return dataclasses.replace(training, steps=1000, epochs=0.0)

@@ -39,10 +39,10 @@ from prism_jax.scoring.slots import Slots
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.student import Qwen3, presets
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.config import TrainingConfig, Unit
-from prism_jax.training.input.data import batches, pack_split
+from prism_jax.training.input_pipeline import batches, pack_split
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.step import init_state, make_step
+from prism_jax.training.run_config import TrainingConfig, Unit
 
 
 class Trainer:

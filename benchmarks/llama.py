@@ -67,7 +67,7 @@ from prism_jax.runtime.distributed import keep_programs
 keep_programs({cache!r}, all_of_them=True)
 from prism_jax.student.branches import Branch
 from prism_jax.student.pages import page_bytes
-from prism_jax.student.engine import Engine, Reading
+from prism_jax.student.engine import Engine, ReadRequest
 from prism_jax.student.weights import load
 student = load({path!r}, "float32")
 system, events, branch, slots, answers = {inputs!r}
@@ -77,7 +77,7 @@ if {all_programs}:
     engine.warm_up()
 engine.open("a", system)
 head = slots[0] + 1
-engine.read([Reading("a", events[0], [Branch(tuple(branch[:head]), (tuple(branch[head:]),))])])
+engine.read([ReadRequest("a", events[0], [Branch(tuple(branch[:head]), (tuple(branch[head:]),))])])
 """
 THEIRS = """
 import sys

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from prism_jax.student import Qwen3
 from prism_jax.student.attention import no_branches
 from prism_jax.student.heads import token_cross_entropy
-from prism_jax.training.config import TrainingConfig
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState
+from prism_jax.training.run_config import TrainingConfig
 
 
 def make_next_token_step(model: Qwen3, training: TrainingConfig) -> Callable[[TrainState, Any], tuple[TrainState, Any]]:

@@ -30,11 +30,11 @@ from prism_jax.student.attention import attend, tree_mask
 from prism_jax.student.dispatch import attention_path, platform
 from prism_jax.student.flash import flash_masks, flash_tree
 from prism_jax.training.compiled.cards import CARDS
-from prism_jax.training.config import RunConfig
 from prism_jax.training.memory.estimate import fitted
 from prism_jax.training.memory.plan import step_shape
 from prism_jax.training.memory.shapes import StepShape, abstract_batch, device_memory
 from prism_jax.training.optimization.step import init_state, make_step
+from prism_jax.training.run_config import RunConfig
 
 TURNS = 5
 

@@ -27,7 +27,7 @@ from student_common import Process, make_live_stream, random_tokens
 
 from prism_jax.student import StudentConfig, presets
 from prism_jax.student.weights import read_config
-from prism_jax.training.config import TrainingConfig
+from prism_jax.training.run_config import TrainingConfig
 
 SHAPE = presets.smollm2_135m()
 TRAINING = TrainingConfig(steps=1000, batch=1, learning_rate=1e-4)

@@ -18,7 +18,7 @@ from prism_jax.prompting.packing import Packed, pad, sizes
 from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.branches import Branch
-from prism_jax.student.engine import Engine, Reading
+from prism_jax.student.engine import Engine, ReadRequest
 from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.pages import PAGE, page_bytes
 from prism_jax.student.sampler import Start, decode, prefill
@@ -26,10 +26,10 @@ from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, save_hf
 from prism_jax.train import keep_freed_memory
-from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState, make_step
+from prism_jax.training.run_config import TrainingConfig
 
 
 class Weights:
@@ -124,7 +124,7 @@ class Side:
 
     def decide(self, number: int) -> tuple[float, np.ndarray]:
         """Reads the next event and its branch; returns the seconds and the answers' logits at both slots."""
-        reading = Reading("0", self.live.events[number], [self.branch])
+        reading = ReadRequest("0", self.live.events[number], [self.branch])
         seconds, [[logits]] = timed(lambda: self.engine.read([reading]))
         return seconds, logits
 
@@ -146,7 +146,7 @@ class Side:
     def decide_many(self, number: int) -> tuple[float, np.ndarray]:
         """Reads an event on every stream and its branch; returns the seconds and the answers' logits at both slots."""
         events = [self.live.events[(number + i) % len(self.live.events)] for i in range(len(self.engine))]
-        readings = [Reading(str(i), event, [self.branch]) for i, event in enumerate(events)]
+        readings = [ReadRequest(str(i), event, [self.branch]) for i, event in enumerate(events)]
         seconds, logits = timed(lambda: self.engine.read(readings))
         return seconds, np.stack([rows for [rows] in logits])
 

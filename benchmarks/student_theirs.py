@@ -16,7 +16,7 @@ from student_common import NO, YES, make_decisions, make_live_stream, random_row
 from transformers.cache_utils import DynamicCache
 
 from prism_jax.prompting.packing import Packed
-from prism_jax.training.config import TrainingConfig
+from prism_jax.training.run_config import TrainingConfig
 
 
 class Side:

@@ -18,8 +18,8 @@ Result: not yet known. Compiled for 8 A100s, it needs 27.6 GiB per GPU (docs/tra
 
 from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.student.presets import qwen3_8b
-from prism_jax.training.config import MeshConfig
 from prism_jax.training.paper import paper_run
+from prism_jax.training.run_config import MeshConfig
 
 
 def get_config():

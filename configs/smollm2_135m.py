@@ -12,8 +12,8 @@ Result: not measured; the config is a starting point for your own data (`--confi
 from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student.presets import smollm2_135m
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 
 def get_config():

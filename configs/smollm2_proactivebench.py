@@ -21,8 +21,8 @@ on it (docs/proactivebench.md).
 
 from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import DataConfig, local_proactivebench
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 
 def get_config():

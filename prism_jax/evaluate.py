@@ -135,8 +135,8 @@ def main() -> int | None:
     # What follows loads a language model and all that it needs.
     from prism_jax.runs import pipeline
     from prism_jax.runtime.dataclass_config import from_config_dict
-    from prism_jax.training.config import RunConfig
     from prism_jax.training.old_names import RENAMED
+    from prism_jax.training.run_config import RunConfig
     from prism_jax.training.workdir import Workdir
 
     if options["config"] is None:

@@ -21,9 +21,9 @@ from prism_jax.runtime import command, distributed
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.training.compiled.cards import CARDS
-from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.old_names import RENAMED
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 # Constants of malloc.h, each with its number and our value: never return the free end of the heap to the system, never
@@ -92,14 +92,14 @@ def main() -> None:
 if __name__ == "__main__":
     define_flags()
     flags.register_multi_flags_validator(
-        ["config", "check"], lambda given: given["check"] or given["config"], "--config is required without --check"
+        ["config", "check"], lambda values: values["check"] or values["config"], "--config is required without --check"
     )
     flags.register_multi_flags_validator(
-        ["workdir", "plan"], lambda given: given["plan"] or given["workdir"], "--workdir is required without --plan"
+        ["workdir", "plan"], lambda values: values["plan"] or values["workdir"], "--workdir is required without --plan"
     )
     flags.register_multi_flags_validator(
         ["target", "plan_out", "plan"],
-        lambda given: given["plan"] or not (given["target"] or given["plan_out"]),
+        lambda values: values["plan"] or not (values["target"] or values["plan_out"]),
         "--target and --plan_out need --plan",
     )
     command.start(main, RENAMED)

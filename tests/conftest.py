@@ -1,5 +1,6 @@
 """Fixtures and settings of all tests: hypothesis profiles, simulated streams, templates, tokenizers and models."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -116,6 +117,29 @@ def template(simulated):
 
     config = PromptConfig(system="Watch.", vocab_size=600)
     return Template(make_tokenizer(simulated, config), config)
+
+
+@pytest.fixture(scope="session")
+def model(template):
+    """A tiny student, without parameters."""
+    from prism_jax.student import Qwen3, StudentConfig
+
+    sizes = dict(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32)
+    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **sizes, initializer_range=0.5))
+
+
+@pytest.fixture(scope="session")
+def with_two_offers(simulated):
+    """Simulated streams with a step at every event but the first; every third event has two candidates."""
+    from prism_jax.streams import Candidate
+    from prism_jax.streams.edit import map_steps
+
+    two = (Candidate(text="Tea?"), Candidate(text="Or coffee?", y_accept=1.0))
+
+    def change(step):
+        return dataclasses.replace(step, candidates=two) if step.event % 3 == 0 else step
+
+    return [map_steps(stream, change) for stream in simulated]
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from prism_jax.probe.probe_config import ProbeConfig
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime.dataclass_config import from_config_dict, to_config_dict
 from prism_jax.teacher.labelling import TeacherConfig
-from prism_jax.training.config import RunConfig
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -29,12 +29,13 @@ from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import write_digests
 from prism_jax.scoring.fast import score_streams
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.run import resolve, trained_params
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "export.md"
@@ -69,7 +70,7 @@ def ours(workdir, texts):
     _, params = trained_params(model, config, Workdir(workdir))
     events = tuple(Event(time=float(i), text=text) for i, text in enumerate(texts))
     stream = Stream(id="s", events=events, steps=(Step(event=len(texts) - 1, candidates=(Candidate(),)),))
-    (row,) = score_streams(model, params, template, [stream], split="test", fold=0, context=2048)
+    (row,) = score_streams(Student(model, params, template), [stream], split="test", fold=0, context=2048)
     fits = json.loads((workdir / "calibration.json").read_text())
     return [
         float(apply_temperature(row[f"p_{name}"], fits[name]["temperature"])) for name in ("need_fast", "accept_fast")

@@ -11,9 +11,9 @@ from prism_jax.runs.pipeline import train_run
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
-from prism_jax.training.config import MeshConfig, RunConfig
 from prism_jax.training.loop import describe, plan
 from prism_jax.training.run import open_run
+from prism_jax.training.run_config import MeshConfig, RunConfig
 from prism_jax.training.workdir import Workdir
 
 UPDATES = {"qwen3_8b_a100": 1350, "qwen3_0_6b": 1350, "qwen3_8b_a100x8": 675}

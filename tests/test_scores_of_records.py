@@ -13,7 +13,7 @@ from fake_reader import FakeReader, exported
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records_streams import streams_from_records
-from prism_jax.agent.settings import Exploration, Settings, Terms, terms_from_record
+from prism_jax.agent.settings import AgentSettings, Exploration, Terms, terms_from_record
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.probe.fitting import StreamInputs, fit_probe
@@ -36,7 +36,7 @@ def write(path, records):
 
 def agent(policy="dynamic", exploration=None, margin=0.3):
     point = OperatingPoint(policy=policy, margin=margin)
-    return Agent(FakeReader(), exported(), Settings(Terms(point, exploration=exploration)))
+    return Agent(FakeReader(), exported(), AgentSettings(Terms(point, exploration=exploration)))
 
 
 def test_every_candidate_is_a_row_with_raw_signals(tmp_path):
@@ -157,7 +157,7 @@ def test_the_table_says_which_need_the_model_estimates(tmp_path):
     """An export that says `given_accept` reaches the scores table through the records, and replays as recorded."""
     for target in ("marginal", "given_accept"):
         model = dataclasses.replace(exported(), need_target=target)
-        deciding = Agent(FakeReader(), model, Settings(Terms(OperatingPoint())))
+        deciding = Agent(FakeReader(), model, AgentSettings(Terms(OperatingPoint())))
         record = deciding.observe("s", Event(time=0.0, text="x")).record()
         scores = read_scores(write(tmp_path / f"{target}.jsonl", [record]))
         assert scores.need_given_accept == (target == "given_accept")
@@ -166,7 +166,7 @@ def test_the_table_says_which_need_the_model_estimates(tmp_path):
 
 def ordinary(count=600, needed=False, people=None, **given):
     """Records without exploration: silence has propensity 0, and mostly nobody says whether help was needed."""
-    deciding = Agent(FakeReader(), exported(), Settings(Terms(OperatingPoint(margin=0.0)), **given))
+    deciding = Agent(FakeReader(), exported(), AgentSettings(Terms(OperatingPoint(margin=0.0)), **given))
     records, rng = [], np.random.default_rng(0)
     for i in range(count):
         decision = deciding.observe(f"s{i % 30}", Event(time=float(i), text=f"Opens {i}"), ["Tea?", "Coffee?"])

@@ -18,17 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from prism_jax.agent import loading
-from prism_jax.agent.deciding import ask_trigger, note, settle
 from prism_jax.agent.exported import Exported, fingerprint, read_exported
 from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
 from prism_jax.agent.people import People
 from prism_jax.agent.personal import prediction_from
-from prism_jax.agent.reader import Asked, Reader, Reading, Thought
-from prism_jax.agent.records import Decision, Outcome
-from prism_jax.agent.settings import Settings, Terms
+from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought
+from prism_jax.agent.records import Decision, OfferOutcome
+from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.signals import Signals, probabilities, signals_of
-from prism_jax.agent.steps import AN_OFFER, Clock, Observation, Step, excess, waves
+from prism_jax.agent.steps import AN_OFFER, Clock, Observation, Step, ask_trigger, excess, note, settle, waves
 from prism_jax.people.store import PeopleStore
 from prism_jax.streams import Candidate, Event
 
@@ -39,9 +38,9 @@ def _alone(method: Callable[Concatenate[Agent, P], R]) -> Callable[Concatenate[A
     """Runs a method of an agent in one thread at a time: reader, budgets and people change together."""
 
     @functools.wraps(method)
-    def locked(self: Agent, /, *given: P.args, **named: P.kwargs) -> R:
+    def locked(self: Agent, /, *arguments: P.args, **keywords: P.kwargs) -> R:
         with self._lock:
-            return method(self, *given, **named)
+            return method(self, *arguments, **keywords)
 
     return locked
 
@@ -59,24 +58,24 @@ class Agent:
     """
 
     def __init__(
-        self, reader: Reader, exported: Exported, settings: Settings | None = None, people: PeopleStore | None = None
+        self,
+        reader: Reader,
+        exported: Exported,
+        settings: AgentSettings | None = None,
+        people: PeopleStore | None = None,
     ):
-        """Makes an agent on a reader.
+        """Makes an agent on a reader; without settings, at the operating point of the export.
 
-        Args:
-          reader: The language model.
-          exported: What `read_exported` read of the model's directory.
-          settings: None takes the operating point of the export, without budgets or exploration.
-          people: Store of what is known of people, which the caller closes; None decides alike for everybody.
+        `people` is the store of what is known of people, which the caller closes; None decides alike for everybody.
 
         Raises:
-          ValueError: if the reader has a slow pass for which there is no calibration, or the trigger needs to know more
-            of it than the export says.
+          ValueError: if the reader has a slow pass for which there is no calibration, or the trigger needs to know
+            more of it than the export says.
         """
         if reader.has_slow_pass and not exported.has_slow_pass:
             raise ValueError("calibration: found no maps of the slow pass, expected them: the reader has a slow pass")
         self.reader, self.exported = reader, exported
-        settings = Settings(Terms(exported.point)) if settings is None else settings
+        settings = AgentSettings(Terms(exported.point)) if settings is None else settings
         terms = dataclasses.replace(settings.terms, thinking=exported.thinking, need_target=exported.need_target)
         if reader.has_slow_pass:
             check_trigger(terms)
@@ -95,25 +94,17 @@ class Agent:
     def load(
         cls,
         folder: str | os.PathLike[str],
-        settings: Settings | None = None,
+        settings: AgentSettings | None = None,
         people: PeopleStore | None = None,
         *,
         expect_digest: str | None = None,
         **options: Any,
     ) -> Agent:
-        """Loads an exported directory and compiles every program of the live path.
+        """Loads what `prism_jax.export` wrote, and compiles every program of the live path, or takes those kept before.
 
-        Compiled programs are kept for the next start, where the command `prism_jax.agent` keeps them.
-
-        Args:
-          folder: The directory that `prism_jax.export` wrote.
-          settings: None takes the operating point of the export.
-          people: Store of what is known of people; None decides alike for everybody.
-          expect_digest: SHA-256 of the directory's `digests.json`, as the export printed it; None believes the list.
-          **options: Options of `prism_jax.agent.loading.load_reader`.
-
-        Raises:
-          ValueError, OSError: naming the file that cannot be used.
+        `expect_digest` is the SHA-256 of the directory's `digests.json`, as the export printed it; None believes the
+        list. `options` are those of `prism_jax.agent.loading.load_reader`. ValueError or OSError names a file that
+        cannot be used.
         """
         exported = read_exported(folder, expect_digest)
         agent = cls(loading.load_reader(folder, exported, **options), exported, settings, people)
@@ -130,15 +121,10 @@ class Agent:
         domain: str = "unknown",
         person: str | None = None,
     ) -> Decision:
-        """Reads one event and decides.
+        """Reads one event of a stream, not earlier than those before, and decides.
 
-        Args:
-          stream: Name of the stream.
-          event: What happened; not earlier than the stream's events before.
-          candidates: The offers that could be made, or their texts; None is the constant "an offer".
-          costs: What this event changes in the settings (`Settings.at`).
-          domain: Subject area of the stream.
-          person: Whose stream it is; a stream's first event says it.
+        Without candidates, the offer is the constant "an offer". `costs` is what this event changes in the settings
+        (`AgentSettings.at`). A stream's first event says whose stream it is.
 
         Raises:
           RefusedError: naming stream and field, for an event that cannot be decided on.
@@ -153,12 +139,9 @@ class Agent:
 
     @_alone
     def observe_many(self, items: Sequence[Observation]) -> list[Decision]:
-        """Reads events of many streams in batches, and decides on each.
+        """Reads events of many streams in batches, and decides on each; one decision per item, in their order.
 
         Several events of one stream are decided one after the other, in their order.
-
-        Returns:
-          One decision per item, in their order.
 
         Raises:
           RefusedError: naming stream and field, for an event that cannot be decided on. If the streams are distinct,
@@ -172,10 +155,9 @@ class Agent:
 
     @_alone
     def refusals(self, items: Sequence[Observation]) -> list[str | None]:
-        """What `observe_many` would refuse, given that refused items are left out.
+        """The message with which `observe_many` would refuse each item if all refused items were left out; else None.
 
-        Returns:
-          Per item the message; None where nothing is wrong. The reader can still refuse an item.
+        The reader can still refuse an item.
         """
         try:
             self._steps(items)
@@ -183,28 +165,24 @@ class Agent:
             pass
         else:
             return [None] * len(items)
-        taken: list[Observation] = []
-        said: list[str | None] = []
+        accepted: list[Observation] = []
+        messages: list[str | None] = []
         for item in items:
             try:
-                self._steps([*taken, item])
+                self._steps([*accepted, item])
             except RefusedError as error:
-                said.append(str(error))
+                messages.append(str(error))
             else:
-                said.append(None)
-                taken.append(item)
-        return said
+                messages.append(None)
+                accepted.append(item)
+        return messages
 
     @_alone
     def resume_many(self, items: Sequence[Observation], records: Sequence[Mapping[str, Any]]) -> None:
         """Reads events again that were decided before a restart; the agent is then as it was after their decisions.
 
-        Args:
-          items: The events.
-          records: The decision record of each, or what `RecordsFile.decided` has of it.
-
-        Raises:
-          ValueError: naming the stream, if an event is not the one that was decided on.
+        `records` has the decision record of each event, or what `RecordsFile.decided` keeps of it. ValueError names the
+        stream of an event that is not the one that was decided on.
         """
         steps = self._steps(items)
         for wave in waves(items):
@@ -223,20 +201,17 @@ class Agent:
                 self._offered(steps[i], record["offer"])
 
     @_alone
-    def outcome(self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None) -> Outcome:
-        """Takes what became of an offer.
+    def outcome(
+        self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None
+    ) -> OfferOutcome:
+        """Takes what became of an offer: one of `prism_jax.agent.records.OUTCOMES`, at a time not before the offer.
 
-        Args:
-          stream: Name of the stream.
-          offer: Id of the offer.
-          outcome: One of `prism_jax.agent.records.OUTCOMES`.
-          time: Seconds on the stream's clock, not before the offer.
-          needed: Whether help was needed, where somebody judged it.
+        `needed` says whether help was needed, where somebody judged it.
 
         Raises:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
         """
-        answer = Outcome(stream, offer, outcome, time, needed)
+        answer = OfferOutcome(stream, offer, outcome, time, needed)
         stated = self._ledger.stated(answer)
         if stated is not None and self.people is not None:
             self.people.learn(offer, stated, outcome, time)
@@ -257,7 +232,7 @@ class Agent:
 
     @_alone
     def forget_person(self, person: str) -> None:
-        """Drops a person from the store, with all their streams; `prism_jax.agent.erasing` removes their records."""
+        """Drops a person from the store, with all their streams; `records_file.remove_person` removes their records."""
         for stream in self._ledger.streams_of(person):
             self.forget(stream)
         if self.people is not None:
@@ -266,8 +241,8 @@ class Agent:
     def _steps(self, items: Sequence[Observation]) -> list[Step]:
         """Checks all items before any is read."""
         for item in items:
-            if wrong := excess(item):
-                raise RefusedError(f"stream {item.stream!r:.80}: {wrong}")
+            if problem := excess(item):
+                raise RefusedError(f"stream {item.stream!r:.80}: {problem}")
         places = self._ledger.checked((item.stream, item.event.time, item.person) for item in items)
         steps = []
         for item, (number, person) in zip(items, places, strict=True):
@@ -306,7 +281,7 @@ class Agent:
         clock.ends("respond")
         return [self._noted(step, clock) for step in steps]
 
-    def _read(self, steps: Sequence[Step]) -> list[Reading]:
+    def _read(self, steps: Sequence[Step]) -> list[FastReading]:
         try:
             readings = self.reader.observe([(s.item.stream, s.item.event, s.item.candidates) for s in steps])
         except ValueError as error:  # no trunk has changed
@@ -316,7 +291,7 @@ class Agent:
         return readings
 
     def _think(self, steps: Sequence[Step]) -> None:
-        thoughts = self.reader.think([Asked(step.item.stream, step.item.candidates) for step in steps])
+        thoughts = self.reader.think([ThinkRequest(step.item.stream, step.item.candidates) for step in steps])
         for step, thought, signals in zip(steps, thoughts, self._signals("slow", steps, thoughts), strict=True):
             step.thought, step.slow = thought, signals
 
@@ -324,13 +299,13 @@ class Agent:
         """Writes the responses of the offers; where all are silent, nothing is asked of the reader."""
         if not (steps and self.reader.writes_responses):
             return
-        asked = [
+        requests = [
             (step.item.stream, step.offered, None if step.thought is None else step.thought.fields) for step in steps
         ]
-        for step, response in zip(steps, self.reader.respond(asked), strict=True):
+        for step, response in zip(steps, self.reader.respond(requests), strict=True):
             step.response = response
 
-    def _signals(self, thinking: str, steps: Sequence[Step], slots: Sequence[Reading | Thought]) -> list[Signals]:
+    def _signals(self, thinking: str, steps: Sequence[Step], slots: Sequence[FastReading | Thought]) -> list[Signals]:
         need, accept = [], []
         for step, read in zip(steps, slots, strict=True):
             if len(read.z_accept) != len(step.item.candidates):

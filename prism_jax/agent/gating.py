@@ -1,11 +1,14 @@
-"""The decisions of a batch: trigger, gate and threshold of many events at once, each under its own terms.
+"""From signals to what is done: trigger, gate, exploration, budgets and allow-list, and the reason in words.
 
-The comparisons are those of `prism_jax.decision.gate` without its checks: costs and other terms were checked when they
-were stated, probabilities when they were calibrated, and checking again would cost more than deciding.
+Trigger and gate decide on a batch of events at once, each under its own terms, by the comparisons of
+`prism_jax.decision.gate` without its checks: costs and probabilities were checked where they came in. A gate that is
+always obeyed leaves a log that says nothing about the other decision. Near the boundary the other decision costs
+little, so there, and only there, exploration takes it with a known probability.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,15 +16,16 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from prism_jax.agent.explore import flip_loss
-from prism_jax.agent.settings import Terms
+from prism_jax.agent.settings import Exploration, Terms
 from prism_jax.agent.signals import Signals
 from prism_jax.decision import gate
+from prism_jax.decision.gate import expected_costs
 from prism_jax.decision.policies import POLICIES
 from prism_jax.decision.thinking import Moves, value_unchecked
+from prism_jax.gate import comparison
 
 
-class Gated(NamedTuple):
+class GateDecision(NamedTuple):
     """What the gate says at one event."""
 
     offers: bool  # whether it would offer
@@ -64,15 +68,15 @@ def fires(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[bool]:
     return fired.tolist()
 
 
-def gated(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[Gated]:
+def gate_decisions(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[GateDecision]:
     """The gate's decision at each event, on the signals of the pass that decides."""
     p_need, p_accept = _used(signals)
     c_fa, c_fn = _costs(terms)
     fixed = np.array([row.point.fixed_threshold for row in terms])
     offers, threshold = np.zeros(len(terms), bool), np.empty(len(terms))
-    names = [row.point.policy for row in terms]
-    for name in set(names):
-        at = np.array([policy == name for policy in names])
+    policies = [row.point.policy for row in terms]
+    for name in set(policies):
+        at = np.array([policy == name for policy in policies])
         inputs = p_need[at], p_accept[at], c_fa[at], c_fn[at]
         offers[at] = gate.decide_unchecked(POLICIES[name], *inputs, fixed[at])
         deployed = POLICIES[name].threshold
@@ -82,7 +86,7 @@ def gated(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[Gated]:
         loss = flip_loss(p_need, p_accept, c_fa, c_fn)
     else:
         loss = np.full(len(terms), math.inf)
-    return [Gated(*row) for row in zip(offers.tolist(), threshold.tolist(), loss.tolist(), strict=True)]
+    return [GateDecision(*row) for row in zip(offers.tolist(), threshold.tolist(), loss.tolist(), strict=True)]
 
 
 def _used(signals: Sequence[Signals]) -> tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "n"]]:
@@ -92,3 +96,81 @@ def _used(signals: Sequence[Signals]) -> tuple[Float64[np.ndarray, "n"], Float64
 
 def _costs(terms: Sequence[Terms]) -> tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "n"]]:
     return np.array([row.point.c_fa for row in terms]), np.array([row.point.c_fn for row in terms])
+
+
+def flip_loss(
+    p_need: Float64[np.ndarray, "n"],
+    p_accept: Float64[np.ndarray, "n"],
+    c_fa: Float64[np.ndarray, "n"],
+    c_fn: Float64[np.ndarray, "n"],
+) -> Float64[np.ndarray, "n"]:
+    """Expected loss of the decision that the gate did not take: |cost of the offer - cost of silence|.
+
+    By the costs of the paper's Proposition 1 (docs/maths.md, section 2), (1 - p_accept) C_FA and p_accept p_need C_FN,
+    in their unit. Where p_accept * p_need = 0 it is infinite: an offer that nobody needs or takes is not worth trying.
+    """
+    both = p_accept * p_need
+    offer, silence = expected_costs(p_accept, both, c_fa, c_fn)
+    return np.where(both > 0, np.abs(offer - silence), np.inf)
+
+
+def draw(exploration: Exploration, stream: str, event: int) -> float:
+    """A number in [0, 1), uniform over streams and events, that depends on seed, stream and event alone.
+
+    So a restarted agent, and a replay, draw the same.
+    """
+    name = f"{exploration.seed}\0{event}\0{stream}".encode()
+    return (int.from_bytes(hashlib.blake2b(name, digest_size=8).digest()) >> 11) * 2.0**-53
+
+
+def propensity(exploration: Exploration, offers: bool, loss: float) -> float:
+    """Pr(offer) at one event: 1 or 0 as the gate decides, or epsilon away from it where the flip's loss is bounded."""
+    if loss > exploration.loss:
+        return float(offers)
+    return 1.0 - exploration.epsilon if offers else exploration.epsilon
+
+
+class Choice(NamedTuple):
+    """What is done at one event."""
+
+    spoke: bool  # whether an offer is made
+    propensity: float  # Pr(offer) under the deployed policy, given all that the agent knew
+    explored: bool  # whether chance took the other decision than the gate
+    threshold: float | None  # the least p_accept at which the policy offers; None where no p_accept suffices
+    reason: str  # all of this in words
+
+
+def choose(
+    stream: str,
+    event: int,
+    terms: Terms,
+    gate: GateDecision,
+    signals: Signals,
+    *,
+    critical: bool,
+    budget_spent: bool,
+    slow_budget_spent: bool,
+) -> Choice:
+    """Decides at one event, from the signals of the pass that decides.
+
+    A critical event, one on the allow-list, leads to an offer whatever it costs. Otherwise a spent interruption budget
+    means silence, and what is left is the gate's decision, or near the boundary chance. `slow_budget_spent` says that
+    the trigger fired and the slow budget was spent.
+    """
+    threshold = gate.threshold if gate.threshold < math.inf else None
+    if critical:
+        return Choice(True, 1.0, False, threshold, "offer: critical event")
+    note = "; not thought about: the slow budget is spent" if slow_budget_spent else ""
+    chance, wants = float(gate.offers), gate.offers
+    if terms.exploration is not None:
+        chance = propensity(terms.exploration, gate.offers, gate.loss)
+        wants = draw(terms.exploration, stream, event) < chance
+    if budget_spent and chance > 0:
+        assert terms.offers is not None
+        allowed = f"{terms.offers.most} in {terms.offers.seconds:g} s"
+        return Choice(False, 0.0, False, threshold, f"silent: interruption budget, {allowed}{note}")
+    explored = wants != gate.offers
+    if explored:
+        note = f"; by chance, propensity {chance:g}{note}"
+    compared = comparison(terms.point.policy, gate.offers, signals.need, signals.accept[signals.best], gate.threshold)
+    return Choice(wants, chance, explored, threshold, f"{'offer' if wants else 'silent'}: {compared}{note}")

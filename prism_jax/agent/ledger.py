@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from prism_jax.agent.personal import Prediction
-from prism_jax.agent.records import OUTCOMES, Outcome
+from prism_jax.agent.records import OUTCOMES, OfferOutcome
 from prism_jax.agent.settings import MOST_BUDGET, Budget
 from prism_jax.streams.types import MOST_SECONDS
 
@@ -27,7 +27,7 @@ class Place(NamedTuple):
     person: str | None  # whose stream it is; None where nobody is named
 
 
-class _Open(NamedTuple):
+class _OpenOffer(NamedTuple):
     """An offer that awaits its outcome."""
 
     time: float  # when it was made, on its stream's clock
@@ -45,7 +45,7 @@ class _Stream:
         self.time = -math.inf
         self.offers: deque[float] | None = None
         self.thoughts: deque[float] | None = None
-        self.open: dict[str, _Open] | None = None
+        self.open: dict[str, _OpenOffer] | None = None
         self.answered: dict[str, None] | None = None  # in order, as `open`
 
 
@@ -108,7 +108,7 @@ class Ledger:
             return
         if state.open is None:
             state.open = {}
-        state.open[offer] = _Open(time, stated)
+        state.open[offer] = _OpenOffer(time, stated)
         _drop_oldest(state.open)
         if counts:
             if state.offers is None:
@@ -119,7 +119,7 @@ class Ledger:
         """Whether a stream's budget of `offers` or `thoughts` is spent at `time`."""
         return budget is not None and _spent(getattr(self._streams[name], kind), time, budget)
 
-    def stated(self, outcome: Outcome) -> Prediction | None:
+    def stated(self, outcome: OfferOutcome) -> Prediction | None:
         """What the offer of an outcome said of its acceptance, None where nobody is named; changes nothing.
 
         Raises:
@@ -140,7 +140,7 @@ class Ledger:
             raise RefusedError(f"{place}: time: found {outcome.time}, expected at least {made}, the time of the offer")
         return stated
 
-    def answered(self, outcome: Outcome) -> None:
+    def answered(self, outcome: OfferOutcome) -> None:
         """Notes an outcome that `stated` has checked."""
         state = self._streams[outcome.stream]
         assert state.open is not None, "the offer is open"

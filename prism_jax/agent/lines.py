@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.steps import AN_OFFER, MOST_CANDIDATES, MOST_NAME, Observation
 from prism_jax.runtime.files import MOST_LINE_BYTES, check_text, parse_json
 from prism_jax.streams import Candidate, Event
@@ -27,17 +28,7 @@ class LineError(ValueError):
     """A line that is neither an event nor an outcome; the message names line and key, what was found and expected."""
 
 
-class Answer(NamedTuple):
-    """An outcome as it stands on a line; see `prism_jax.agent.records.Outcome`."""
-
-    stream: str
-    offer: str
-    outcome: str
-    time: float
-    needed: bool | None
-
-
-def parse_line(line: bytes, place: str) -> Observation | Answer:
+def parse_line(line: bytes, place: str) -> Observation | OfferOutcome:
     """Reads one line: an event, or the outcome of an offer. Messages start with `place`, such as `FILE:LINE`.
 
     Raises:
@@ -56,7 +47,7 @@ def parse_line(line: bytes, place: str) -> Observation | Answer:
         if required and key not in value:
             raise LineError(f"{place}: {key}: found no such key, expected it")
     try:
-        return _answer(value) if keys is _OUTCOME else _event(value)
+        return _outcome(value) if keys is _OUTCOME else _event(value)
     except LineError as error:
         raise LineError(f"{place}: {error}") from None
     except ValueError as error:  # of Event and Candidate, which name the field
@@ -73,12 +64,12 @@ def _event(value: Mapping[str, Any]) -> Observation:
     return Observation(_name(value, "stream"), event, candidates, costs, _name(value, "domain", "unknown"), person)
 
 
-def _answer(value: Mapping[str, Any]) -> Answer:
+def _outcome(value: Mapping[str, Any]) -> OfferOutcome:
     needed = value.get("needed")
     if needed is not None and not isinstance(needed, bool):
         raise LineError(f"needed: found {_shown(needed)}, expected true, false or null")
     time = Event(time=_time(value["time"]), text="outcome").time  # finite, and within the bounds of an event
-    return Answer(_name(value, "stream"), _name(value, "offer"), _name(value, "outcome"), time, needed)
+    return OfferOutcome(_name(value, "stream"), _name(value, "offer"), _name(value, "outcome"), time, needed)
 
 
 def _candidates(value: Any) -> tuple[Candidate, ...]:
@@ -126,7 +117,7 @@ def _shown(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"the number {value:.6g}"
 
 
-class Lines:
+class InputLines:
     """Reads lines from a file, pipe or terminal, as many as are there and at least one."""
 
     def __init__(self, descriptor: int, place: str = "input"):

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from prism_jax.agent.reader import Asked, Reading, Response, Thought
+from prism_jax.agent.reader import FastReading, Response, ThinkRequest, Thought
 from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.scoring.grammar import JSON_STRING, LINE, Grammar, over_tokens
 from prism_jax.scoring.responses import response_spans, response_text
 from prism_jax.scoring.slow import field_spans, fields_of
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
-from prism_jax.student import Qwen3, engine
+from prism_jax.student import engine
 from prism_jax.student.branches import Branch, bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room
-from prism_jax.student.qwen3 import Params
 
 _OFFERS = 64  # tokens of a step's offers for which programs are compiled in advance, beside those of the fields
 
@@ -47,23 +47,18 @@ class Live:
 
     def __init__(
         self,
-        model: Qwen3,
-        params: Params,
-        template: Template,
+        student: Student,
         *,
         has_slow_pass: bool,
         writes_responses: bool = True,
         writing: WritingConfig | None = None,
         config: LiveConfig | None = None,
     ):
-        """Allocates the pool; the template is over the tokenizer that the student was trained with.
-
-        Raises:
-          ValueError: for a setting out of range, or a context or pool that is too small.
-        """
+        """Allocates the pool; ValueError for a setting out of range, or a context or pool that is too small."""
         config, writing = config or LiveConfig(), writing or WritingConfig()
         self.has_slow_pass, self.writes_responses = has_slow_pass, writes_responses
-        self._template, self._model = template, model
+        template = student.template
+        self._template, self._model = template, student.model
         self._fields = field_spans(template, writing.field_tokens)
         self._values = response_spans(template, writing.response_tokens)
         texts = [*([self._fields] if has_slow_pass else []), *([self._values] if writes_responses else [])]
@@ -77,8 +72,8 @@ class Live:
         # A slow branch holds the fields, and offers of which some length is foreseen.
         longest = max(config.longest, bucket(_most_tokens(self._fields) + _OFFERS) if has_slow_pass else 0)
         self._engine = engine.Engine(
-            model,
-            params,
+            student.model,
+            student.params,
             (template.yes, template.no),
             room=max(map(room, texts), default=0),
             budget=config.context,
@@ -90,12 +85,12 @@ class Live:
         self._automata: dict[str, DeviceAutomaton] = {}
         self._newest: dict[str, Event] = {}
 
-    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
+    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[FastReading]:
         """Reads events and the slots after them; see `Reader.observe`."""
         head, readings = self._template.head(), []
         for stream, event, candidates in items:
             ids = self._template.event(event, self._newest.get(stream))
-            readings.append(engine.Reading(stream, ids, [self._branch(head, candidates)]))
+            readings.append(engine.ReadRequest(stream, ids, [self._branch(head, candidates)]))
             # Before the next is tokenised: of texts that are too long, one at a time is held.
             own = len(readings[-1].branches[0].ids)
             check_room(self._engine, self._template, readings[-1:], own + self._written)
@@ -110,10 +105,10 @@ class Live:
         results = []
         for reading, [rows] in zip(readings, logits, strict=True):
             z = _log_odds(rows)
-            results.append(Reading(z[0], tuple(z[1:]), len(reading.event) + len(reading.branches[0].ids)))
+            results.append(FastReading(z[0], tuple(z[1:]), len(reading.event) + len(reading.branches[0].ids)))
         return results
 
-    def think(self, items: Sequence[Asked]) -> list[Thought]:
+    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
         """Writes the fields and reads the slots after them; see `Reader.think`."""
         opening = self._template.opening()
         written = self._engine.write([(item.stream, opening) for item in items], self._fields, self._automaton(LINE))
@@ -121,7 +116,7 @@ class Live:
         fields = [fields_of([decode(ids) for ids in texts]) for texts in written]
         heads = [self._slow_head(own) for own in fields]
         branches = [self._branch(head, item.candidates) for head, item in zip(heads, items, strict=True)]
-        readings = [engine.Reading(item.stream, (), [branch]) for item, branch in zip(items, branches, strict=True)]
+        readings = [engine.ReadRequest(item.stream, (), [branch]) for item, branch in zip(items, branches, strict=True)]
         thoughts = []
         for [rows], own in zip(self._engine.read(readings), fields, strict=True):
             z, tokens = _log_odds(rows), sum(len(field.text) for field in self._template.slow(own))
@@ -172,7 +167,7 @@ class Live:
         return self._automata[grammar.name]
 
 
-def check_room(live: engine.Engine, template: Template, readings: Sequence[engine.Reading], reserve: int) -> None:
+def check_room(live: engine.Engine, template: Template, readings: Sequence[engine.ReadRequest], reserve: int) -> None:
     """Checks that each event fits into the context with the system message and `reserve` tokens for a decision."""
     most = live.budget - len(template.system()) - reserve
     for reading in readings:

@@ -21,8 +21,8 @@ from prism_jax.student import Qwen3, engine
 from prism_jax.student.branches import Branch
 
 
-class Read(NamedTuple):
-    """What was read after one event."""
+class OfferStates(NamedTuple):
+    """The states of one event's offers."""
 
     states: Float[np.ndarray, "offers width"]  # as `prism_jax.probe.states.Reader.read` gives them
     tokens: int  # number of tokens that were read
@@ -35,11 +35,7 @@ class LiveStates:
     """
 
     def __init__(self, reader: Reader, config: LiveConfig):
-        """Allocates the pool.
-
-        Raises:
-          ValueError: for a setting out of range, or a context or pool that is too small.
-        """
+        """Allocates the pool; ValueError for a setting out of range, or a context or pool that is too small."""
         self._template, self._count = reader.template, len(reader.blocks)
         lowest = reader.blocks[-1]
         self._engine = engine.Engine(
@@ -57,7 +53,7 @@ class LiveStates:
         self._before, self._after = (len(written[name]["ids"]) for name in ("offer", "accept"))
         self._newest: dict[str, Event] = {}
 
-    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Read]:
+    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[OfferStates]:
         """Appends each event to its stream's trunk, and reads the offers after it.
 
         `items` are (stream, event, offers) of distinct streams; a stream is opened when it first occurs.
@@ -69,7 +65,7 @@ class LiveStates:
         for stream, event, offers in items:
             ids = self._template.event(event, self._newest.get(stream))
             leaves = tuple(tuple(self._template.leaf(offer)) for offer in offers)
-            readings.append(engine.Reading(stream, ids, [Branch(head, leaves, self._places(len(head), leaves))]))
+            readings.append(engine.ReadRequest(stream, ids, [Branch(head, leaves, self._places(len(head), leaves))]))
             check_room(self._engine, self._template, readings[-1:], len(readings[-1].branches[0].ids))
         reserve = max(len(branch.ids) for reading in readings for branch in reading.branches)
         check_room(self._engine, self._template, readings, reserve)
@@ -79,7 +75,9 @@ class LiveStates:
         results = self._engine.read(readings, reserve=reserve)
         self._newest |= {stream: event for stream, event, _ in items}
         return [
-            Read(self._of_offers(states, reading.branches[0].leaves), len(reading.event) + len(reading.branches[0].ids))
+            OfferStates(
+                self._of_offers(states, reading.branches[0].leaves), len(reading.event) + len(reading.branches[0].ids)
+            )
             for reading, [states] in zip(readings, results, strict=True)
         ]
 

@@ -31,10 +31,8 @@ def load_reader(
     Every file of the directory is compared with its digest first; `report` is told how many, and how long it took.
     Programs that this process compiles are kept for its next start in the folder `compilation_cache`: `off` keeps none,
     None is the folder that JAX has been given already, or else the default of the commands
-    (`prism_jax.runtime.distributed`).
-
-    A probe on states reads parameters in the `dtype` of its training alone. `context`, `memory` and `keep` are those of
-    `prism_jax.agent.live.LiveConfig`; None is the reader's default. A probe on words has no use for these arguments.
+    (`prism_jax.runtime.distributed`). A probe on states reads parameters in the `dtype` of its training alone.
+    `context`, `memory` and `keep` are those of `prism_jax.agent.live.LiveConfig`; a probe on words has no use for them.
 
     Raises:
       ValueError, OSError: naming the file that cannot be used, that has changed since the export, or that its list of
@@ -42,13 +40,14 @@ def load_reader(
     """
     report(f"{folder}: {check_folder(folder, exported.fingerprints['model'])}")
     keep_programs(compilation_cache, all_of_them=True)
-    options = {"context": context, "memory": memory, "keep": keep}
-    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    settings = {"context": context, "memory": memory, "keep": keep}
+    config: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     if exported.is_probe:
-        return _load_probe(folder, exported, dtype, chosen)
+        return _load_probe(folder, exported, dtype, config)
     from prism_jax.agent.live import Live, LiveConfig
     from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
     from prism_jax.prompting.tokenizer import Tokenizer
+    from prism_jax.scoring.student import Student
     from prism_jax.student import weights
 
     template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
@@ -59,17 +58,15 @@ def load_reader(
         raise ExportedError(f"{folder}/prism.json: {error}") from error
     loaded = weights.load(folder, dtype)
     return Live(
-        loaded.model,
-        loaded.params,
-        template,
+        Student(loaded.model, loaded.params, template),
         has_slow_pass=exported.has_slow_pass,
         writes_responses=exported.writes_responses,
         writing=writing,
-        config=LiveConfig(**chosen),
+        config=LiveConfig(**config),
     )
 
 
-def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, given: Mapping[str, Any]) -> Reader:
+def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, config: Mapping[str, Any]) -> Reader:
     """Loads a probe and, if it reads one, its language model, which must be the one of its training."""
     from prism_jax.agent.probe_reader import ProbeReader
     from prism_jax.probe.saved import load_probe
@@ -85,4 +82,4 @@ def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, 
         raise ValueError(f"dtype: found {dtype}, expected {DTYPE}, in which the probe was trained on states")
     states = load_reader(reading_of(copied_weights(folder), saved.states, f"{folder}/probe.json: states"))
     check_slots(exported, states.template.describe(), folder)
-    return ProbeReader(saved.probe, LiveStates(states, LiveConfig(**{"context": states.context, **given})))
+    return ProbeReader(saved.probe, LiveStates(states, LiveConfig(**{"context": states.context, **config})))

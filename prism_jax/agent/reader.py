@@ -11,14 +11,14 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from prism_jax.streams import Candidate, Event
 
 
-class Asked(NamedTuple):
+class ThinkRequest(NamedTuple):
     """A stream to think about, at its newest event."""
 
     stream: str
     candidates: tuple[Candidate, ...]  # at least one; a `Candidate` whose text is None is the constant "an offer"
 
 
-class Reading(NamedTuple):
+class FastReading(NamedTuple):
     """The fast pass's slots after one event."""
 
     z_need: float  # raw log-odds z_yes - z_no at the need slot
@@ -49,7 +49,7 @@ class Reader(Protocol):
     has_slow_pass: bool  # whether `think` may be called: not for a student that was trained without slow branches
     writes_responses: bool  # whether `respond` may be called: not for a student that was trained without responses
 
-    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
+    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[FastReading]:
         """Appends each event to its stream's trunk, and reads the slots after it; one reading per item, in their order.
 
         `items` are (stream, event, candidates) of distinct streams; a stream is opened when it first occurs.
@@ -58,7 +58,7 @@ class Reader(Protocol):
           ValueError: naming the stream, for an event that cannot be read; no trunk has then changed.
         """
 
-    def think(self, items: Sequence[Asked]) -> list[Thought]:
+    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
         """Runs the slow pass on the present trunk of distinct streams; one thought per item, in their order."""
 
     def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:

@@ -23,69 +23,38 @@ NOT_KEPT = "not recorded"
 
 
 class Decision(NamedTuple):
-    """One decision, with everything that led to it.
+    """One decision, with everything that led to it."""
 
-    Attributes:
-      stream: Name of the stream.
-      event: Number of the event in its stream, from 0.
-      time: Time of the event in seconds.
-      domain: Subject area of the stream.
-      offer: Id of the offer, which its outcome names; None for silence.
-      spoke: Whether an offer was made.
-      reason: The decision in words, such as "silent: 0.41 < 0.62".
-      threshold: The least p_accept at which the policy offers; None where no p_accept suffices.
-      thought: Whether the slow pass ran and its signals decided.
-      fired: Whether the trigger asked for the slow pass.
-      has_slow_pass: Whether the model has a slow pass.
-      critical: Whether the event is on the allow-list.
-      explored: Whether chance took the other decision than the gate.
-      propensity: Pr(offer) under the deployed policy, given all that the agent knew.
-      candidates: Texts of the step's offers; None is the constant "an offer".
-      fast: Signals of the fast pass.
-      slow: Signals of the slow pass; None where it did not run.
-      history: Hash of what the model had read.
-      text: Text of the event.
-      fields: Fields that the slow pass wrote; None where it did not run.
-      response: JSON that goes with the offer; None for silence, and of a model that writes no responses.
-      terms: Costs, trigger, policy and budgets.
-      tokens: Tokens by phase: `read`, `think` (written) and `respond` (written).
-      seconds: Seconds by phase (`read`, `think`, `decide`, `respond`); events of one batch wait for it together.
-      fingerprints: SHA-256 of `model`, `calibration` and `config`.
-      person: Whose stream it is; None where nobody is named.
-      known: What was known of the person; None without a store of people.
-      redact: Whether personal data and secrets are cut from its record's texts (`Settings.redact`).
-      keep_texts: Whether its record holds the event's text (`Settings.keep_texts`).
-    """
-
-    stream: str
-    event: int
-    time: float
-    domain: str
-    offer: str | None
-    spoke: bool
-    reason: str
-    threshold: float | None
-    thought: bool
-    fired: bool
-    has_slow_pass: bool
-    critical: bool
-    explored: bool
-    propensity: float
-    candidates: tuple[str | None, ...]
-    fast: Signals
-    slow: Signals | None
-    history: str
-    text: str
-    fields: Mapping[str, str] | None
-    response: str | None
-    terms: Terms
-    tokens: Mapping[str, int]
+    stream: str  # name of the stream
+    event: int  # number of the event in its stream, from 0
+    time: float  # time of the event in seconds
+    domain: str  # subject area of the stream
+    offer: str | None  # id of the offer, which its outcome names; None for silence
+    spoke: bool  # whether an offer was made
+    reason: str  # the decision in words, such as "silent: 0.41 < 0.62"
+    threshold: float | None  # the least p_accept at which the policy offers; None where no p_accept suffices
+    thought: bool  # whether the slow pass ran and its signals decided
+    fired: bool  # whether the trigger asked for the slow pass
+    has_slow_pass: bool  # whether the model has a slow pass
+    critical: bool  # whether the event is on the allow-list
+    explored: bool  # whether chance took the other decision than the gate
+    propensity: float  # Pr(offer) under the deployed policy, given all that the agent knew
+    candidates: tuple[str | None, ...]  # texts of the step's offers; None is the constant "an offer"
+    fast: Signals  # signals of the fast pass
+    slow: Signals | None  # signals of the slow pass; None where it did not run
+    history: str  # hash of what the model had read
+    text: str  # text of the event
+    fields: Mapping[str, str] | None  # fields that the slow pass wrote; None where it did not run
+    response: str | None  # JSON that goes with the offer; None for silence, and of a model that writes no responses
+    terms: Terms  # costs, trigger, policy and budgets
+    tokens: Mapping[str, int]  # tokens by phase: `read`, `think` (written) and `respond` (written)
+    # seconds by phase (`read`, `think`, `decide`, `respond`); events of one batch wait for it together
     seconds: Mapping[str, float]
-    fingerprints: Mapping[str, str]
-    person: str | None = None
-    known: KnownPerson | None = None
-    redact: bool = True
-    keep_texts: bool = False
+    fingerprints: Mapping[str, str]  # SHA-256 of `model`, `calibration` and `config`
+    person: str | None = None  # whose stream it is; None where nobody is named
+    known: KnownPerson | None = None  # what was known of the person; None without a store of people
+    redact: bool = True  # whether personal data and secrets are cut from its record's texts (`AgentSettings.redact`)
+    keep_texts: bool = False  # whether its record holds the event's text (`AgentSettings.keep_texts`)
 
     @property
     def signals(self) -> Signals:
@@ -155,22 +124,14 @@ class Decision(NamedTuple):
         return {} if self.known is None else self.known.record()
 
 
-class Outcome(NamedTuple):
-    """What became of an offer.
+class OfferOutcome(NamedTuple):
+    """What became of an offer."""
 
-    Attributes:
-      stream: Name of the stream.
-      offer: Id of the offer.
-      outcome: One of `OUTCOMES`; `ignored` means that it was seen and not answered.
-      time: Time in seconds, on the stream's clock.
-      needed: Whether help was needed, where somebody judged it.
-    """
-
-    stream: str
-    offer: str
-    outcome: str
-    time: float
-    needed: bool | None = None
+    stream: str  # name of the stream
+    offer: str  # id of the offer
+    outcome: str  # one of `OUTCOMES`; `ignored` means that it was seen and not answered
+    time: float  # time in seconds, on the stream's clock
+    needed: bool | None = None  # whether help was needed, where somebody judged it
 
     def record(self) -> dict[str, Any]:
         """The outcome as plain data."""

@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -55,11 +55,7 @@ class RecordsFile:
     """
 
     def __init__(self, path: epath.PathLike):
-        """Opens or makes a file.
-
-        Raises:
-          RecordsError: naming the line that is not a record, or that another process has the file.
-        """
+        """Opens or makes a file; RecordsError names a line that is no record, or that another process has the file."""
         self._path = str(path)
         self.decided: dict[str, deque[dict[str, Any]]] = {}
         self.outcomes: dict[tuple[str, str], dict[str, Any]] = {}
@@ -75,11 +71,7 @@ class RecordsFile:
             raise
 
     def write(self, line: bytes) -> None:
-        """Appends one record.
-
-        Raises:
-          RecordsError: for one that a restart would refuse, before anything of it is written.
-        """
+        """Appends one record; RecordsError, before anything is written, for one that a restart would refuse."""
         if len(line) > MOST_LINE_BYTES:
             raise RecordsError(f"{self._path}: found a record of {len(line)} bytes, expected at most {MOST_LINE_BYTES}")
         write_whole(self._descriptor, line)
@@ -153,9 +145,9 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
     for key, (names, kind) in (_INSIDE if record["kind"] == "decision" else {}).items():
         inside = record[key] or {}
         for name in (*names, *inside):
-            if type(found := inside.get(name)) is not kind:
+            if type(value := inside.get(name)) is not kind:
                 raise RecordsError(
-                    f"{place}: {key}.{name:.40}: found {found!r:.80}, expected what the agent writes there"
+                    f"{place}: {key}.{name:.40}: found {value!r:.80}, expected what the agent writes there"
                 )
     record["time"] = float(record["time"])
     person = record.get("person")
@@ -176,3 +168,61 @@ def write_whole(descriptor: int, data: bytes) -> None:
     """Writes all bytes, with one system call where the system takes them at once."""
     while data:
         data = data[os.write(descriptor, data) :]
+
+
+def remove_person(path: epath.PathLike, person: str) -> int:
+    """Rewrites a file of records without the streams of a person; returns how many records were removed.
+
+    The new file replaces the old one at once, so that a reader sees one or the other; without a record to remove, the
+    old one stays. A last line that was cut is left out. The file is then readable by its owner only. Copies, backups
+    and the input of the agent are not touched.
+
+    Raises:
+      RecordsError: naming the line that is not a record, or that an agent writes to the file.
+    """
+    check_regular(path, RecordsError, "the records of an agent")
+    path = epath.Path(os.path.realpath(path))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        lock(descriptor, str(path))
+        return _remove(path, person)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: epath.Path, person: str) -> int:
+    temporary, removed = path.with_name(f".{path.name}.erasing"), 0
+    temporary.unlink(missing_ok=True)  # of an earlier call that was killed; the lock on the file covers it
+    streams = {record["stream"] for _, record in _records(path) if (record.get("person") or {}).get("name") == person}
+    if not streams:
+        return 0
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            for line, record in _records(path):
+                if record["stream"] in streams:
+                    removed += 1
+                else:
+                    out.write(line)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return removed
+
+
+def _sync_folder(folder: epath.Path) -> None:
+    """Puts a rename on the disk, so that what was deleted does not come back after a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _records(path: epath.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Yields every whole line with its record."""
+    for number, line in read_lines(path, RecordsError, "the records of an agent"):
+        if line.endswith(b"\n"):
+            yield line, parse_record(line, f"{path}:{number}")

@@ -10,23 +10,22 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.deciding import ask_trigger, note, settle
 from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
 from prism_jax.agent.personal import known_person_from
-from prism_jax.agent.reader import Reading, Response, Thought
+from prism_jax.agent.reader import FastReading, Response, Thought
 from prism_jax.agent.records import NOT_KEPT
 from prism_jax.agent.records_file import RecordsError
-from prism_jax.agent.settings import Budget, Exploration, Settings, Terms, terms_from_record
+from prism_jax.agent.settings import AgentSettings, Budget, Exploration, Terms, terms_from_record
 from prism_jax.agent.signals import Signals, signals_of
-from prism_jax.agent.steps import Clock, Observation, Step, waves
+from prism_jax.agent.steps import Clock, Observation, Step, ask_trigger, note, settle, waves
 from prism_jax.decision.calibration import Map
 from prism_jax.streams import Candidate, Event
 
 BATCH = 1024
 """Records that are decided on together."""
 _FROM_LOG = ("candidates", "fingerprints", "history", "seconds")
-_Place = tuple[str, Mapping[str, Any]]
+_Line = tuple[str, Mapping[str, Any]]  # place for messages, and record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +45,14 @@ class Changes:
         """The terms of a record with the changes; raises ValueError naming the field, for a value out of range."""
         return dataclasses.replace(
             terms,
-            point=Settings(terms).at(self.point).point,
+            point=AgentSettings(terms).at(self.point).point,
             offers=self.offers or terms.offers,
             thoughts=self.thoughts or terms.thoughts,
             exploration=None if self.no_exploration else self.exploration or terms.exploration,
         )
 
 
-def replay(records: Iterable[_Place], changes: Changes | None = None) -> Iterator[dict[str, Any]]:
+def replay(records: Iterable[_Line], changes: Changes | None = None) -> Iterator[dict[str, Any]]:
     """Yields one record per line of a log, decided again, with the seconds and fingerprints of the log.
 
     Outcomes of offers that the replay does not make are left out. `records` holds (place for messages, record) of every
@@ -63,7 +62,7 @@ def replay(records: Iterable[_Place], changes: Changes | None = None) -> Iterato
       RecordsError: naming the record, where the log cannot know what the replay needs, or is not a log.
     """
     log = _Log(changes or Changes())
-    batch: list[_Place] = []
+    batch: list[_Line] = []
     for line in records:
         batch.append(line)
         if len(batch) == BATCH:
@@ -80,7 +79,7 @@ class _Log:
         self._ledger = Ledger()
         self._made: set[str] = set()
 
-    def again(self, lines: Sequence[_Place]) -> Iterator[dict[str, Any]]:
+    def again(self, lines: Sequence[_Line]) -> Iterator[dict[str, Any]]:
         steps = {i: self._step(*line) for i, line in enumerate(lines) if line[1]["kind"] == "decision"}
         places = list(steps)
         for wave in waves([step.item for step in steps.values()]):
@@ -109,10 +108,10 @@ class _Log:
                 )
             step = Step(item, record["event"], terms, record["critical"], name)
             step.known = None if person is None else known_person_from(person)
-            step.reading = Reading(0.0, (), record["tokens"]["read"])
+            step.reading = FastReading(0.0, (), record["tokens"]["read"])
             step.fast = self._signals("fast", record)
         except (KeyError, TypeError, ValueError) as error:
-            raise RecordsError(f"{place}: {_said(error)}") from error
+            raise RecordsError(f"{place}: {_message(error)}") from error
         return step
 
     def _signals(self, thinking: str, record: Mapping[str, Any]) -> Signals:
@@ -160,7 +159,7 @@ class _Log:
         try:
             step.slow = self._signals("slow", record)
         except (KeyError, TypeError, ValueError) as error:
-            raise RecordsError(f"{place}: {_said(error)}") from error
+            raise RecordsError(f"{place}: {_message(error)}") from error
         step.thought = Thought(0.0, (), record["fields"], record["tokens"]["think"])
 
     def _record(self, step: Step, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,17 +186,17 @@ class _Slots(NamedTuple):
     accept: tuple[float, ...]
 
 
-def _slots(found: Mapping[str, Any], name: str, count: int) -> _Slots:
+def _slots(recorded: Mapping[str, Any], name: str, count: int) -> _Slots:
     """Reads the probabilities of a pass, one of acceptance per candidate."""
-    if type(found["p_accept"]) is not list or len(found["p_accept"]) != count:
+    if type(recorded["p_accept"]) is not list or len(recorded["p_accept"]) != count:
         raise ValueError(
-            f"{name}.p_accept: found {found['p_accept']!r:.80}, expected {count} numbers, one per candidate"
+            f"{name}.p_accept: found {recorded['p_accept']!r:.80}, expected {count} numbers, one per candidate"
         )
-    for key, value in [("p_need", found["p_need"]), *(("p_accept", value) for value in found["p_accept"])]:
+    for key, value in [("p_need", recorded["p_need"]), *(("p_accept", value) for value in recorded["p_accept"])]:
         if type(value) not in (int, float) or not 0 <= value <= 1:
             raise ValueError(f"{name}.{key}: found {value!r:.80}, expected a probability")
-    return _Slots(found["p_need"], tuple(found["p_accept"]))
+    return _Slots(recorded["p_need"], tuple(recorded["p_accept"]))
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{error.args[0]}: found no such key, expected it" if isinstance(error, KeyError) else str(error)

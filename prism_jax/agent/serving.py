@@ -13,12 +13,12 @@ from etils import epath
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import read_exported
-from prism_jax.agent.lines import Lines
+from prism_jax.agent.input_loop import InputLoop
+from prism_jax.agent.lines import InputLines
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, write_whole
 from prism_jax.agent.replay import Changes, replay
-from prism_jax.agent.service import Service
-from prism_jax.agent.settings import Budget, Critical, Exploration, PeopleSettings, Settings, Terms
+from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, PeopleSettings, Terms
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.store import PeopleStore
 from prism_jax.runtime.files import check_absent, read_lines, read_object, write_bytes
@@ -27,66 +27,66 @@ OPTIONS = ("dtype", "context", "memory", "keep", "compilation_cache")
 POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
 
 
-def serve(given: Mapping[str, Any]) -> None:
+def serve(options: Mapping[str, Any]) -> None:
     """Decides on every event of the input, as the flags of `prism_jax.agent` say.
 
     `model` is an exported directory, or the workdir of a trained run, which is exported for the time being. ValueError
     and OSError have a message of one line.
     """
     for name in ("model", "input"):
-        if given[name] is None:
+        if options[name] is None:
             raise ValueError(f"--{name}: found none, expected it (or --replay=RECORDS)")
-    with exported_model(given["model"]) as model:
-        exported = read_exported(model, given["expect_digest"])
-        changes = {name: given[name] for name in POINT if given[name] is not None}
-        settings = settings_from(given, Terms(exported.point), changes)
+    with exported_model(options["model"]) as model:
+        exported = read_exported(model, options["expect_digest"])
+        changes = {name: options[name] for name in POINT if options[name] is not None}
+        settings = settings_from(options, Terms(exported.point), changes)
         names = (*OPTIONS, "expect_digest")
-        options = {"report": _say} | {name: given[name] for name in names if given[name] is not None}
+        loading = {"report": _say} | {name: options[name] for name in names if options[name] is not None}
         with contextlib.ExitStack() as stack:
-            people = stack.enter_context(_store(given)) if given["people"] is not None else None
+            people = stack.enter_context(_store(options)) if options["people"] is not None else None
             records = None
-            if given["records"] is not None:
-                records = stack.enter_context(contextlib.closing(RecordsFile(given["records"])))
+            if options["records"] is not None:
+                records = stack.enter_context(contextlib.closing(RecordsFile(options["records"])))
                 if people is not None:
-                    people.note_records(given["records"], fresh=not records.decided)
-            _run(Agent.load(model, settings, people, **options), given, records)
+                    people.note_records(options["records"], fresh=not records.decided)
+            _run(Agent.load(model, settings, people, **loading), options, records)
 
 
-def _store(given: Mapping[str, Any]) -> PeopleStore:
+def _store(options: Mapping[str, Any]) -> PeopleStore:
     """The store of --people, with --population where it is new."""
-    path = given["population"]
+    path = options["population"]
     population = None
     if path is not None:
         population = population_from(
             read_object(path, "`python -m prism_jax person --fit_population`", StoreError), path
         )
-    return PeopleStore(given["people"], population)
+    return PeopleStore(options["people"], population)
 
 
-def replay_records(given: Mapping[str, Any]) -> None:
+def replay_records(options: Mapping[str, Any]) -> None:
     """Decides again on the records of --replay, and writes the new ones; ValueError and OSError have one line."""
     for name in ("people", "population", "recalibrate"):
-        if given[name]:
+        if options[name]:
             raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes people from the records")
     changes = Changes(
-        point={name: given[name] for name in POINT if given[name] is not None},
-        **({} if given["calibration"] is None else _maps(given["calibration"])),
-        offers=_budget(given, "offers"),
-        thoughts=_budget(given, "thoughts"),
-        exploration=_exploration(given),
-        no_exploration=given["explore"] == 0,
+        point={name: options[name] for name in POINT if options[name] is not None},
+        **({} if options["calibration"] is None else _maps(options["calibration"])),
+        offers=_budget(options, "offers"),
+        thoughts=_budget(options, "thoughts"),
+        exploration=_exploration(options),
+        no_exploration=options["explore"] == 0,
     )
-    path = epath.Path(given["replay"])
-    if given["records"] is not None:
-        check_absent(given["records"])
+    path = epath.Path(options["replay"])
+    if options["records"] is not None:
+        check_absent(options["records"])
     lines = read_lines(path, RecordsError, "in --replay the records of an agent")
     logged = [(f"{path}:{number}", parse_record(line, f"{path}:{number}")) for number, line in lines]
     again = list(replay(logged, changes))
-    if given["records"] is None:
+    if options["records"] is None:
         for record in again:
             _Output().write(encode(record))
     else:
-        write_bytes(given["records"], b"".join(map(encode, again)))
+        write_bytes(options["records"], b"".join(map(encode, again)))
     decided = [record for record in again if record["kind"] == "decision"]
     before = [record for _, record in logged if record["kind"] == "decision"]
     changed = sum(new["spoke"] != old["spoke"] for new, old in zip(decided, before, strict=True))
@@ -94,44 +94,44 @@ def replay_records(given: Mapping[str, Any]) -> None:
     _say(f"{len(decided)} decisions, {changed} changed, {offers} offers, {thoughts} thought about")
 
 
-def settings_from(given: Mapping[str, Any], terms: Terms, changes: Mapping[str, Any]) -> Settings:
+def settings_from(options: Mapping[str, Any], terms: Terms, changes: Mapping[str, Any]) -> AgentSettings:
     """The settings that the flags of `prism_jax.agent` ask for; ValueError names the flag, for a value out of range.
 
     `terms` are those of the exported model, and `changes` what the flags change in its operating point.
     """
-    point = Settings(terms).at(changes).point
-    critical = Critical(frozenset(given["critical_text"]), tuple(given["critical_pattern"]))
-    return Settings(
-        Terms(point, _budget(given, "offers"), _budget(given, "thoughts"), _exploration(given)),
+    point = AgentSettings(terms).at(changes).point
+    critical = Critical(frozenset(options["critical_text"]), tuple(options["critical_pattern"]))
+    return AgentSettings(
+        Terms(point, _budget(options, "offers"), _budget(options, "thoughts"), _exploration(options)),
         critical,
-        redact=given["redact"],
-        keep_texts=given["keep_texts"],
-        people=_people(given),
+        redact=options["redact"],
+        keep_texts=options["keep_texts"],
+        people=_people(options),
     )
 
 
-def _people(given: Mapping[str, Any]) -> PeopleSettings:
-    if given["people"] is None and (given["population"] is not None or given["recalibrate"]):
-        name = "recalibrate" if given["population"] is None else "population"
+def _people(options: Mapping[str, Any]) -> PeopleSettings:
+    if options["people"] is None and (options["population"] is not None or options["recalibrate"]):
+        name = "recalibrate" if options["population"] is None else "population"
         raise ValueError(f"--{name}: found it without --people, expected the store of people that it is for")
     try:
-        return PeopleSettings(given["optimism"], given["recalibrate"], given["alarm"] or None)
+        return PeopleSettings(options["optimism"], options["recalibrate"], options["alarm"] or None)
     except ValueError as error:
         raise ValueError(f"--{error}") from error
 
 
-def _budget(given: Mapping[str, Any], kind: str) -> Budget | None:
+def _budget(options: Mapping[str, Any], kind: str) -> Budget | None:
     """The budget of `offers` or `thoughts`; None where no flag sets it."""
-    most = given[f"most_{kind}"]
+    most = options[f"most_{kind}"]
     try:
-        return None if most is None else Budget(most, given[f"{kind}_window"])
+        return None if most is None else Budget(most, options[f"{kind}_window"])
     except ValueError as error:
         raise ValueError(f"--most_{kind}, --{kind}_window: {error}") from error
 
 
-def _exploration(given: Mapping[str, Any]) -> Exploration | None:
+def _exploration(options: Mapping[str, Any]) -> Exploration | None:
     try:
-        return Exploration(given["explore"], given["explore_loss"], given["seed"]) if given["explore"] else None
+        return Exploration(options["explore"], options["explore_loss"], options["seed"]) if options["explore"] else None
     except ValueError as error:
         raise ValueError(f"--explore, --explore_loss, --seed: {error}") from error
 
@@ -146,20 +146,20 @@ def _maps(path: str) -> dict[str, Any]:
     return {"maps": maps, "need_target": calibration.need_target}
 
 
-def _run(agent: Agent, given: Mapping[str, Any], records: RecordsFile | None) -> None:
+def _run(agent: Agent, options: Mapping[str, Any], records: RecordsFile | None) -> None:
     if records is not None and records.torn:
-        _say(f"removed the last {records.torn} bytes of {given['records']}: a record that was cut")
-    place = "standard input" if given["input"] == "-" else given["input"]
-    service = Service(
-        agent, records or _Output(), place, records, skip_bad=given["skip_bad"], report=_say, batch=given["batch"]
+        _say(f"removed the last {records.torn} bytes of {options['records']}: a record that was cut")
+    place = "standard input" if options["input"] == "-" else options["input"]
+    loop = InputLoop(
+        agent, records or _Output(), place, records, skip_bad=options["skip_bad"], report=_say, batch=options["batch"]
     )
     try:
-        with _opened(given["input"]) as descriptor:
-            service.run(Lines(descriptor, place))
+        with _opened(options["input"]) as descriptor:
+            loop.answer(InputLines(descriptor, place))
     finally:
-        for line in service.statistics.lines():
+        for line in loop.statistics.lines():
             _say(line)
-        skipped = f", {service.skipped} bad lines skipped" if given["skip_bad"] else ""
+        skipped = f", {loop.skipped} bad lines skipped" if options["skip_bad"] else ""
         if agent.people is not None:
             alarms = agent.people.alarms()
             rang = f": of people {', '.join(map(str, alarms.rang[:20]))}" if alarms.rang else ""

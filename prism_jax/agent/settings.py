@@ -23,15 +23,10 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """At most so many in any window of a stream's own time.
+    """At most so many in any window of a stream's own time."""
 
-    Attributes:
-      most: Largest number, from 0 to `MOST_BUDGET`.
-      seconds: Length of the window (t - seconds, t] that ends with the present event, above 0.
-    """
-
-    most: int
-    seconds: float = 3600.0
+    most: int  # largest number, from 0 to `MOST_BUDGET`
+    seconds: float = 3600.0  # length of the window (t - seconds, t] that ends with the present event, above 0
 
     def __post_init__(self) -> None:
         if type(self.most) is not int or not 0 <= self.most <= MOST_BUDGET:
@@ -42,17 +37,13 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Exploration:
-    """Flips decisions near the boundary at random, so that the log can evaluate and train the next gate.
+    """Flips decisions near the boundary at random, so that the log can evaluate and train the next gate."""
 
-    Attributes:
-      epsilon: Probability in (0, 0.5] with which a decision near the boundary is flipped.
-      loss: Largest expected loss of one flip, |cost of the offer - cost of silence| in the unit of the costs, above 0.
-        Decisions whose flip would cost more are left alone.
-      seed: Seed; a decision's draw depends on it, on the stream and on the number of the event, and on nothing else.
-    """
-
-    epsilon: float
+    epsilon: float  # probability in (0, 0.5] with which a decision near the boundary is flipped
+    # Largest expected loss of one flip, |cost of the offer - cost of silence| in the unit of the costs, above 0.
+    # Decisions whose flip would cost more are left alone.
     loss: float = 0.1
+    # seed; a decision's draw depends on it, on the stream and on the number of the event, and on nothing else
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -66,23 +57,15 @@ class Exploration:
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """What holds for one event: the settings, with what the event itself asked for.
+    """What holds for one event: the settings, with what the event itself asked for."""
 
-    Attributes:
-      point: Costs, trigger and policy.
-      offers: Interruption budget of the stream; None is no limit.
-      thoughts: Slow budget of the stream; None is no limit.
-      exploration: None is off.
-      thinking: What the slow pass does, which the trigger `value` needs; an agent takes it from the export.
-      need_target: What p_need estimates, one of `NEED_TARGETS`; an agent takes it from the export.
-    """
-
-    point: OperatingPoint
-    offers: Budget | None = None
-    thoughts: Budget | None = None
-    exploration: Exploration | None = None
+    point: OperatingPoint  # costs, trigger and policy
+    offers: Budget | None = None  # interruption budget of the stream; None is no limit
+    thoughts: Budget | None = None  # slow budget of the stream; None is no limit
+    exploration: Exploration | None = None  # none is off
+    # what the slow pass does, which the trigger `value` needs; an agent takes it from the export
     thinking: Thinking | None = None
-    need_target: str = MARGINAL
+    need_target: str = MARGINAL  # what p_need estimates, one of `NEED_TARGETS`; an agent takes it from the export
 
     @functools.cached_property
     def trigger(self) -> SlowTrigger:
@@ -151,14 +134,10 @@ class Critical:
 
     Event texts are untrusted: whoever can write a listed text gets an offer. Python's regular expressions can take very
     long on hostile texts; keep patterns free of nested repetition.
-
-    Attributes:
-      texts: Exact texts.
-      patterns: Regular expressions that match the whole text.
     """
 
-    texts: frozenset[str] = frozenset()
-    patterns: tuple[str, ...] = ()
+    texts: frozenset[str] = frozenset()  # exact texts
+    patterns: tuple[str, ...] = ()  # regular expressions that match the whole text
 
     def __post_init__(self) -> None:
         for pattern in self.patterns:
@@ -177,17 +156,12 @@ class Critical:
 
 @dataclasses.dataclass(frozen=True)
 class PeopleSettings:
-    """How an agent uses what it knows of people.
+    """How an agent uses what it knows of people."""
 
-    Attributes:
-      optimistic: Whether doubt about a person counts in favour of an offer (`prism_jax.people.layer`).
-      recalibrate: Whether everybody's answers also move the map from calibrated to personal probabilities.
-      alarm: Probability in (0, 0.5] that any person's alarm ever rings while the probabilities are calibrated; None
-        watches nobody.
-    """
-
-    optimistic: bool = True
-    recalibrate: bool = False
+    optimistic: bool = True  # whether doubt about a person counts in favour of an offer (`prism_jax.people.layer`)
+    recalibrate: bool = False  # whether everybody's answers also move the map from calibrated to personal probabilities
+    # probability in (0, 0.5] that any person's alarm ever rings while the probabilities are calibrated; None watches
+    # nobody
     alarm: float | None = 0.05
 
     def __post_init__(self) -> None:
@@ -196,21 +170,14 @@ class PeopleSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """The settings of an agent; none of them needs training.
+class AgentSettings:
+    """The settings of an agent; none of them needs training."""
 
-    Attributes:
-      terms: What holds for every event that does not say otherwise.
-      critical: The allow-list.
-      redact: Whether personal data and secrets are cut from the texts of records.
-      keep_texts: Whether records hold the events' texts; their hash is always there.
-      people: How the agent uses what it knows of people, where it has a store of them.
-    """
-
-    terms: Terms
-    critical: Critical = Critical()
-    redact: bool = True
-    keep_texts: bool = False
+    terms: Terms  # what holds for every event that does not say otherwise
+    critical: Critical = Critical()  # the allow-list
+    redact: bool = True  # whether personal data and secrets are cut from the texts of records
+    keep_texts: bool = False  # whether records hold the events' texts; their hash is always there
+    # how the agent uses what it knows of people, where it has a store of them
     people: PeopleSettings = dataclasses.field(default_factory=PeopleSettings)
 
     def describe(self) -> dict[str, Any]:
@@ -223,14 +190,9 @@ class Settings:
         }
 
     def at(self, costs: Mapping[str, Any] | None) -> Terms:
-        """The terms of an event.
+        """The terms of an event, which may ask for fields of `OperatingPoint`, `most_offers` and `offers_window`.
 
-        Args:
-          costs: What the event asks for: fields of `OperatingPoint`, `most_offers`, `offers_window`. None, or a missing
-            key, keeps the setting.
-
-        Raises:
-          ValueError: naming the key, for an unknown one or a value out of range.
+        ValueError names the key, for an unknown one or a value out of range.
         """
         if not costs:
             return self.terms

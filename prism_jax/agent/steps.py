@@ -1,4 +1,8 @@
-"""One event on its way through the agent: what is asked, what is found in each phase, and the decision in the end."""
+"""One event on its way through the agent: what is asked, what each phase adds, and the decision in the end.
+
+A live agent and a replay share two phases: who thinks (`ask_trigger`) and what is done (`settle`). Both work on steps
+of distinct streams whose events the ledger has noted as read.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from prism_jax.agent.gating import Choice, choose, fires, gate_decisions
+from prism_jax.agent.ledger import Ledger
 from prism_jax.agent.personal import KnownPerson, Prediction
-from prism_jax.agent.reader import Reading, Response, Thought
-from prism_jax.agent.reasons import Choice
+from prism_jax.agent.reader import FastReading, Response, Thought
 from prism_jax.agent.records import Decision, offer_id
 from prism_jax.agent.settings import Terms
 from prism_jax.agent.signals import Signals
@@ -25,7 +30,7 @@ MOST_EVENT_BYTES = 4 * 2**20
 """Largest size of all texts of an event together, in UTF-8: one text of a million characters fits, whatever its script.
 A record repeats no text more than twice, and JSON writes no byte with more than six, so that every record stays below
 `prism_jax.runtime.files.MOST_LINE_BYTES`, which a restart accepts."""
-_UNREAD, _NO_SIGNALS = Reading(0.0, (), 0), Signals(0.0, (), 0.0, (), 0)
+_UNREAD, _NO_SIGNALS = FastReading(0.0, (), 0), Signals(0.0, (), 0.0, (), 0)
 _UNDECIDED = Choice(False, 0.0, False, None, "")
 PHASES = ("read", "think", "decide", "respond")
 
@@ -36,7 +41,7 @@ class Observation(NamedTuple):
     stream: str
     event: Event  # what happened; not earlier than the stream's events before
     candidates: tuple[Candidate, ...] = AN_OFFER  # the offers that could be made, at least one
-    costs: Mapping[str, Any] | None = None  # what this event changes in the settings (`Settings.at`); None is nothing
+    costs: Mapping[str, Any] | None = None  # what this event changes in the settings (`AgentSettings.at`)
     domain: str = "unknown"  # subject area of the stream, for a calibration per domain
     person: str | None = None  # whose stream it is. The first event of a stream says it; a later one may leave it out.
 
@@ -64,8 +69,8 @@ class Step:
     terms: Terms  # the settings, with what the event changes in them
     critical: bool  # whether the event is on the allow-list
     person: str | None = None  # whose stream it is; None where nobody is named
-    known: KnownPerson | None = None  # None without a person, or without a store of people
-    reading: Reading = _UNREAD  # slots of the fast pass
+    known: KnownPerson | None = None  # what is known of the person; None without a person, or without a store of people
+    reading: FastReading = _UNREAD  # slots of the fast pass
     fast: Signals = _NO_SIGNALS
     fired: bool = False  # whether the trigger asked for the slow pass
     thought: Thought | None = None  # slots and fields of the slow pass; None where it did not run
@@ -182,3 +187,50 @@ def waves(items: Sequence[Observation]) -> Iterator[list[int]]:
             groups.append([])
         groups[place].append(i)
     yield from groups
+
+
+def ask_trigger(steps: Sequence[Step], ledger: Ledger) -> list[Step]:
+    """Sets `fired` of steps with fast signals, and returns those whose stream's slow budget lasts for the slow pass.
+
+    The decision on a critical event is known without thinking.
+    """
+    for step, fired in zip(steps, fires([s.terms for s in steps], [s.hoped(s.fast) for s in steps]), strict=True):
+        step.fired = fired and not step.critical
+    return [step for step in steps if step.fired and not _spent(step, ledger, "thoughts")]
+
+
+def settle(steps: Sequence[Step], ledger: Ledger) -> None:
+    """Sets `choice` of steps whose signals are final: gate, exploration, interruption budget, allow-list."""
+    deciding = [s.hoped(s.fast if s.slow is None else s.slow) for s in steps]
+    for step, gate in zip(steps, gate_decisions([s.terms for s in steps], deciding), strict=True):
+        if step.known is not None:
+            gate = gate._replace(
+                threshold=step.known.threshold_on_predicted(gate.threshold, step.terms.point.cost_ratio)
+            )
+        step.choice = choose(
+            step.item.stream,
+            step.number,
+            step.terms,
+            gate,
+            step.used,
+            critical=step.critical,
+            budget_spent=_spent(step, ledger, "offers"),
+            slow_budget_spent=step.fired and step.slow is None,
+        )
+
+
+def note(step: Step, ledger: Ledger) -> None:
+    """Notes a settled step in the ledger: its offer and its thought count against the budgets of later events."""
+    ledger.decided(
+        step.item.stream,
+        step.item.event.time,
+        offer=step.offer,
+        counts=not step.critical,
+        thought=step.slow is not None,
+        stated=step.stated,
+    )
+
+
+def _spent(step: Step, ledger: Ledger, kind: str) -> bool:
+    """Whether the stream's budget of `offers` or `thoughts` is spent."""
+    return ledger.spent(step.item.stream, step.item.event.time, kind, getattr(step.terms, kind))

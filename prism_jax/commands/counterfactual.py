@@ -14,7 +14,7 @@ from __future__ import annotations
 from absl import flags
 
 from prism_jax.runs import counterfactual
-from prism_jax.runs.counterfactual import Settings
+from prism_jax.runs.counterfactual import EstimateSettings
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
@@ -30,11 +30,13 @@ def define_flags() -> None:
     flags.DEFINE_bool("shown_only", False, "Of a log without propensities: leave out the offers that were not made.")
     flags.DEFINE_string("target", None, "Column with the target policy's probability of an offer; default: the gate.")
     flags.DEFINE_string("calibration", None, "calibration.json that calibrates the signals of records and scores.")
-    flags.DEFINE_float("c_fa", Settings.c_fa, "C_FA of the target gate and of the costs.", 1e-6)
-    flags.DEFINE_float("c_fn", Settings.c_fn, "C_FN of the target gate and of the costs.", 1e-6)
-    flags.DEFINE_float("most_uncovered", Settings.most_uncovered, "Share of offers that may be unknown.", 0, 1)
-    flags.DEFINE_float("least_effective", Settings.least_effective, "Smallest effective number of offers.", 0)
-    flags.DEFINE_float("least_changes", Settings.least_changes, "The same of offers that tell the policies apart.", 0)
+    flags.DEFINE_float("c_fa", EstimateSettings.c_fa, "C_FA of the target gate and of the costs.", 1e-6)
+    flags.DEFINE_float("c_fn", EstimateSettings.c_fn, "C_FN of the target gate and of the costs.", 1e-6)
+    flags.DEFINE_float("most_uncovered", EstimateSettings.most_uncovered, "Share of offers that may be unknown.", 0, 1)
+    flags.DEFINE_float("least_effective", EstimateSettings.least_effective, "Smallest effective number of offers.", 0)
+    flags.DEFINE_float(
+        "least_changes", EstimateSettings.least_changes, "The same of offers that tell the policies apart.", 0
+    )
     flags.DEFINE_string("out", None, "Folder for the tables as CSV, Markdown and LaTeX.")
     refuse_empty("records", "scores", "log", "target", "calibration", "out")
     flags.mark_flags_as_mutual_exclusive(["records", "scores", "log"], required=True)
@@ -43,7 +45,7 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
-    settings = Settings(
+    settings = EstimateSettings(
         options.c_fa, options.c_fn, options.most_uncovered, options.least_effective, least_changes=options.least_changes
     )
     log = options.log or (options.scores if options.columns else None)
@@ -67,7 +69,7 @@ def main() -> None:
             calibration=options.calibration,
             records=bool(options.records),
         )
-    counterfactual.run(decisions, settings, options.out)
+    counterfactual.write_tables(decisions, settings, options.out)
 
 
 if __name__ == "__main__":

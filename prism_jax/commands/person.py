@@ -22,7 +22,7 @@ import numpy as np
 from absl import flags
 from etils import epath
 
-from prism_jax.agent.erasing import remove_person
+from prism_jax.agent.records_file import remove_person
 from prism_jax.decision import alarm
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.store import PeopleStore

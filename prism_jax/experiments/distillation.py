@@ -66,8 +66,8 @@ from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.teacher.labelling import LabellingConfig, label_stream
 from prism_jax.teacher.prompts import PromptSettings
 from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
-from prism_jax.training.config import RunConfig
 from prism_jax.training.pathways.curated import curate
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 ARMS = ("curated", "all", "random")

@@ -32,7 +32,7 @@ from prism_jax.streams import Step, Stream, proactivebench
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.proactivebench import Need
 from prism_jax.streams.proactivebench_source import measure_leakage
-from prism_jax.training.pathways.soft_labels import with_soft_labels
+from prism_jax.training.pathways.supervision import with_soft_labels
 
 Labels = Literal["majority", "votes"]
 WORDS = "words"

@@ -32,20 +32,19 @@ from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, mean_interval
 from prism_jax.evaluation.fits import Calibration, read_calibration
 from prism_jax.experiments.injection_strings import GOALS, Goal, Injection, first_of_each
 from prism_jax.experiments.intervals import show_interval
-from prism_jax.prompting.template import CONSTANT_OFFER, PromptConfig, Template
+from prism_jax.prompting.template import CONSTANT_OFFER, PromptConfig
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import read_object
 from prism_jax.scoring.fast import packed_parts, read_parts
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Stream
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.student import Qwen3
-from prism_jax.student.qwen3 import Params
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.run import open_run, reopen_run, resolve, trained_params, untrained_params
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 C_FA, C_FN = 1.0, 2.0
@@ -167,25 +166,23 @@ _BATCH = 16  # rows per forward pass
 
 
 @dataclasses.dataclass(frozen=True)
-class Student:
+class AttackedStudent:
     """What reads the streams."""
 
-    model: Qwen3  # the static half of the student
-    params: Params
-    template: Template  # over the student's tokenizer
+    student: Student
     context: int  # maximum number of tokens up to the end of one decision
     calibration: Calibration | None = None  # maps of both signals; None reads raw signals
 
     def read(self, streams: Sequence[Stream]) -> Signals:
         """Both signals at the only step of each stream, at its only offer."""
-        parts = [part for stream in streams for part in packed_parts(stream, self.template, self.context)]
+        parts = [part for stream in streams for part in packed_parts(stream, self.student.template, self.context)]
         # Rows of similar length share a forward pass, so that a few long texts do not pad all others.
         classes = [(len(part.row.trunk) + len(part.row.tokens)).bit_length() for part in parts]
         need, accept = np.empty(len(parts)), np.empty(len(parts))
         for size in sorted({*classes}):
             chosen = [i for i, own in enumerate(classes) if own == size]
             group = [parts[i] for i in chosen]
-            rows = read_parts(self.model, self.params, self.template, group, _BATCH)
+            rows = read_parts(self.student, group, _BATCH)
             for i, (_, p_need, p_accept) in zip(chosen, rows, strict=True):
                 need[i], accept[i] = p_need[0], p_accept[0]
         if self.calibration is not None:
@@ -230,7 +227,7 @@ def control_text(kind: Kind, stream: Stream, place: Place, tokens: int, tokenize
     return tokenizer.decode(tokenizer.encode(whole)[:tokens])
 
 
-def measure(student: Student, streams: Sequence[Stream], injections: Sequence[Injection]) -> Measured:
+def measure(student: AttackedStudent, streams: Sequence[Stream], injections: Sequence[Injection]) -> Measured:
     """Reads every benign stream as it is, and with every injection and control in every place.
 
     Raises:
@@ -241,7 +238,7 @@ def measure(student: Student, streams: Sequence[Stream], injections: Sequence[In
         raise ValueError(f"streams: found {len(streams)}, expected at least 2 for intervals over streams")
     if empty := next((stream.id for stream in streams if not stream.steps), None):
         raise ValueError(f"stream {empty!r}: found no step, expected at least one")
-    benign, tokenizer = [up_to_the_last_step(stream) for stream in streams], student.template.tokenizer
+    benign, tokenizer = [up_to_the_last_step(stream) for stream in streams], student.student.template.tokenizer
 
     def text(kind: Kind, place: Place, injection: Injection, stream: Stream) -> str:
         if kind == "injection":
@@ -258,16 +255,16 @@ def measure(student: Student, streams: Sequence[Stream], injections: Sequence[In
     )
 
 
-def of_run(workdir: Workdir) -> tuple[Student, tuple[Stream, ...]]:
+def of_run(workdir: Workdir) -> tuple[AttackedStudent, tuple[Stream, ...]]:
     """The student of a trained run with its calibration, and its test streams; errors as `reopen_run` raises them."""
     run = reopen_run(workdir)
     _, params = trained_params(run.model, run.config, workdir)
     calibration = read_calibration(workdir.calibration).pooled() if workdir.calibration.exists() else None
-    student = Student(run.model, params, run.template, run.config.packing.context, calibration)
+    student = AttackedStudent(run.student(params), run.config.packing.context, calibration)
     return student, tuple(run.splits.test)
 
 
-def of_weights(path: epath.PathLike, streams: int) -> tuple[Student, tuple[Stream, ...]]:
+def of_weights(path: epath.PathLike, streams: int) -> tuple[AttackedStudent, tuple[Stream, ...]]:
     """A student from weights with raw signals, and simulated streams of four events.
 
     The path is an export, a Hugging Face directory or a GGUF file; an export keeps its system message. ValueError and
@@ -284,7 +281,7 @@ def of_weights(path: epath.PathLike, streams: int) -> tuple[Student, tuple[Strea
         training=TrainingConfig(start=str(path)),
     )
     run = open_run(resolve(config))
-    student = Student(run.model, untrained_params(run.model, run.config), run.template, run.config.packing.context)
+    student = AttackedStudent(run.student(untrained_params(run)), run.config.packing.context)
     return student, tuple(run.splits.test)
 
 

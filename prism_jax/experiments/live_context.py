@@ -31,10 +31,9 @@ from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scoring.fast import score_streams
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Stream
-from prism_jax.student import Qwen3
 from prism_jax.student.pages import page_bytes
-from prism_jax.student.qwen3 import Params
 from prism_jax.training.run import reopen_run, trained_params
 from prism_jax.training.workdir import Workdir
 
@@ -52,14 +51,6 @@ Raw = Mapping[Key, tuple[float, tuple[float, ...]]]
 """Raw p_need and p_accept of every offer, by stream and step."""
 
 
-class Student(NamedTuple):
-    """A trained student."""
-
-    model: Qwen3
-    params: Params
-    template: Template
-
-
 class LiveDecisions(NamedTuple):
     """What was decided at every step, in the order of the streams."""
 
@@ -71,7 +62,7 @@ class LiveDecisions(NamedTuple):
 
 def read_offline(student: Student, streams: Sequence[Stream], context: int) -> Raw:
     """Reads every step as evaluation does."""
-    rows = score_streams(*student, streams, split="test", fold=0, context=context, batch=16)
+    rows = score_streams(student, streams, split="test", fold=0, context=context, batch=16)
     signals: dict[Key, tuple[float, tuple[float, ...]]] = {}
     for row in rows:
         key = row["stream"], row["step"]
@@ -84,7 +75,7 @@ def read_live(student: Student, streams: Sequence[Stream], context: int, keep: f
     """Reads every event as it comes, and the slots after it."""
     memory = (2 + -(-context // 128)) * page_bytes(student.model.config)
     config = LiveConfig(context=context, memory=memory, keep=keep, batches=(1,))
-    reader = Live(*student, has_slow_pass=False, writes_responses=False, config=config)
+    reader = Live(student, has_slow_pass=False, writes_responses=False, config=config)
     signals: dict[Key, tuple[float, tuple[float, ...]]] = {}
     for stream in streams:
         steps = {step.event: (number, step.candidates) for number, step in enumerate(stream.steps)}
@@ -172,7 +163,7 @@ def main() -> Iterable[Table]:
     run = reopen_run(workdir)
     _, params = trained_params(run.model, run.config, workdir)
     maps = read_calibration(workdir.calibration).pooled()
-    student, streams = Student(run.model, params, run.template), tuple(run.splits.test)[: options.streams]
+    student, streams = run.student(params), tuple(run.splits.test)[: options.streams]
     return [compare(student, streams, maps, run.config.decision, options.context)]
 
 

@@ -33,10 +33,10 @@ from prism_jax.scores import Scores
 from prism_jax.scoring.passes import Passes
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.loss_config import LossConfig, NeedTarget
 from prism_jax.training.run import open_run
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 SEEDS = range(3)

@@ -32,9 +32,9 @@ from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator_config import SimulatorConfig
-from prism_jax.training.config import RunConfig
 from prism_jax.training.loss_config import LossConfig, NeedTarget
 from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run_config import RunConfig
 
 TARGETS: tuple[NeedTarget, ...] = get_args(NeedTarget)
 SEEDS = (0, 1, 2)

@@ -49,8 +49,8 @@ from prism_jax.scores.labels import Signal
 from prism_jax.streams import Stream
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
-from prism_jax.training.config import RunConfig
 from prism_jax.training.run import open_run, resolve
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 BLOCKS = (6, 12, 18, 24, 30)

@@ -36,8 +36,8 @@ from prism_jax.scores import read_scores, write_scores
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.sources import load_splits
-from prism_jax.training.config import RunConfig
 from prism_jax.training.run import open_run, resolve
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 

@@ -29,10 +29,10 @@ from prism_jax.runtime import command
 from prism_jax.scoring.passes import Passes
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import Run, open_run
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 SEEDS = range(6)

@@ -9,9 +9,9 @@ from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 PROMPT = PromptConfig(system="Watch.")
 STUDENT = StudentConfig(

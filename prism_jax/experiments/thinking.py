@@ -35,7 +35,7 @@ from prism_jax.runtime.files import write_files
 from prism_jax.scores import Scores, encode_scores
 from prism_jax.scoring.slow import field_accuracy, write_fields
 from prism_jax.scoring.writing import Writer
-from prism_jax.training.config import RunConfig
+from prism_jax.training.run_config import RunConfig
 
 SEEDS = (0, 1, 2)
 FIRST = "student"
@@ -45,22 +45,22 @@ SECOND_STEPS, SECOND_RATE = 140, 1e-3
 """Number of steps and peak learning rate of the second stage."""
 
 
-class Student(NamedTuple):
+class ScoredStudent(NamedTuple):
     """One trained student on its held-out streams."""
 
     scores: Scores  # its scores, calibrated, of the splits calibration and test
     accuracy: dict[str, float]  # share of test steps whose fields are those of the simulator, by field
 
 
-def student(store: Store, name: str, config: RunConfig) -> Student:
+def student(store: Store, name: str, config: RunConfig) -> ScoredStudent:
     """A student of the store, which is trained and scored unless it was before."""
     scores = store.scores(name, config)
     run, params = store.trained(name, config)
-    writer = Writer(run.model, params, run.template.tokenizer, config.training.batch)
+    writer = Writer(run.student(params), config.training.batch)
     context, limit = config.packing.context, config.writing.field_tokens
     some = run.splits.test[:100]
-    written = write_fields(writer, run.template, some, context=context, limit=limit)
-    return Student(_calibrated(scores, f"{config.training.seed}/"), field_accuracy(written, some))
+    written = write_fields(writer, some, context=context, limit=limit)
+    return ScoredStudent(_calibrated(scores, f"{config.training.seed}/"), field_accuracy(written, some))
 
 
 def _calibrated(scores: Scores, prefix: str) -> Scores:
@@ -95,9 +95,11 @@ def second_stage(config: RunConfig, start: epath.Path) -> RunConfig:
     )
 
 
-def study(config: RunConfig, seeds: Sequence[int], store: Store, *, second: bool = True) -> dict[str, list[Student]]:
+def study(
+    config: RunConfig, seeds: Sequence[int], store: Store, *, second: bool = True
+) -> dict[str, list[ScoredStudent]]:
     """Trains and scores every student of both stages, or of the first alone."""
-    students: dict[str, list[Student]] = {stage: [] for stage in ("first stage", "second stage")[: 1 + second]}
+    students: dict[str, list[ScoredStudent]] = {stage: [] for stage in ("first stage", "second stage")[: 1 + second]}
     for seed in seeds:
         first = of_seed(config, seed)
         students["first stage"].append(student(store, FIRST, first))
@@ -107,7 +109,7 @@ def study(config: RunConfig, seeds: Sequence[int], store: Store, *, second: bool
     return students
 
 
-def tables(students_by_name: dict[str, list[Student]]) -> list[Table]:
+def tables(students_by_name: dict[str, list[ScoredStudent]]) -> list[Table]:
     """What the students write, and for each stage what the passes and the triggers reach."""
     shown = [accuracy_table(students_by_name)]
     for name, students in students_by_name.items():
@@ -119,7 +121,7 @@ def tables(students_by_name: dict[str, list[Student]]) -> list[Table]:
     return shown
 
 
-def evaluations(students: Sequence[Student], ratios: Sequence[float] = RATIOS) -> list[Evaluation]:
+def evaluations(students: Sequence[ScoredStudent], ratios: Sequence[float] = RATIOS) -> list[Evaluation]:
     """The pooled scores of some students, evaluated at every cost ratio."""
     scores = pool([trained.scores for trained in students])
     fits = calibrate(scores)
@@ -170,7 +172,7 @@ def _pass_cells(evaluation: Evaluation, policy: str, thinking: str) -> tuple[str
     )
 
 
-def accuracy_table(students_by_name: dict[str, list[Student]]) -> Table:
+def accuracy_table(students_by_name: dict[str, list[ScoredStudent]]) -> Table:
     """How often each field is written as the simulator has it, by stage and seed."""
     names = tuple(next(iter(students_by_name.values()))[0].accuracy)
     columns = tuple(Column(name, f"Share of test steps whose field {name} is right, in %.") for name in names)

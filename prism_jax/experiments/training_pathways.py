@@ -38,9 +38,9 @@ from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 SEEDS = (0, 1, 2)
 CONFIG = RunConfig(

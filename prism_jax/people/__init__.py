@@ -9,6 +9,6 @@ Where to change what:
 - when a late answer counts, or how a log is cut into lanes: `lanes.py`
 - how the population's map follows everybody's answers: `recalibration.py`; the measurement in
   `prism_jax/experiments/recalibration.py`
-- what is stored of a person, its format, deletion: `store.py`, `exports.py`, `prism_jax/agent/erasing.py`; the command
-  in `prism_jax/commands/person.py`
+- what is stored of a person, its format, deletion: `store.py`, `exports.py`, `prism_jax/agent/records_file.py`; the
+  command in `prism_jax/commands/person.py`
 """

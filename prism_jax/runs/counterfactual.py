@@ -32,7 +32,7 @@ Rows = Float64[np.ndarray, " rows"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class EstimateSettings:
     """Costs, limits and resampling."""
 
     c_fa: float = 1.0  # cost of an offer that is not accepted
@@ -63,19 +63,18 @@ class Decisions:
 
 
 def of_scores(
-    path: str, settings: Settings, *, target: str | None = None, calibration: str | None = None, records: bool = False
+    path: str,
+    settings: EstimateSettings,
+    *,
+    target: str | None = None,
+    calibration: str | None = None,
+    records: bool = False,
 ) -> Decisions:
     """One row per step of a scores table or of an agent's records: the offer that was made or could have been.
 
-    Args:
-      path: Names the file (docs/scores.md).
-      settings: Sets the costs of the target gate.
-      target: Column with the target's probability of an offer; None is the gate at the costs.
-      calibration: A calibration.json to apply to the signals; None takes them as they are.
-      records: Whether the file holds decision records, where a missing propensity means that no offer was possible.
-
-    Raises:
-      ScoresError: for a table without log or propensities.
+    `target` is the column with the target's probability of an offer; None is the gate at the settings' costs. A
+    calibration.json is applied to the signals where one is named. With `records`, the file holds decision records,
+    where a missing propensity means that no offer was possible. ScoresError for a table without log or propensities.
     """
     if records:
         _check_records(path)
@@ -106,18 +105,19 @@ def of_scores(
 
 
 def of_log(
-    path: str, columns: Sequence[str], settings: Settings, *, target: str | None = None, shown_only: bool = False
+    path: str,
+    columns: Sequence[str],
+    settings: EstimateSettings,
+    *,
+    target: str | None = None,
+    shown_only: bool = False,
 ) -> Decisions:
     """The rows of an acceptance log of any columns; need is not known there, so every acceptable offer counts.
 
-    Args:
-      path: Names a CSV or Parquet file.
-      columns: ROLE=COLUMN parts with person, accepted, logged, propensity, and score unless a target is given.
-      settings: Sets the costs of the target gate.
-      target: Column with the target's probability of an offer; None offers where the score, a probability, reaches
-        C_FA / (C_FA + C_FN).
-      shown_only: Leaves out the offers that were not made, of a log without propensities: what is left is the log of a
-        policy that always offers.
+    `columns` are ROLE=COLUMN parts with person, accepted, logged, propensity, and score unless a target is given.
+    `target` is the column with the target's probability of an offer; None offers where the score, a probability,
+    reaches C_FA / (C_FA + C_FN). `shown_only` leaves out the offers that were not made, of a log without propensities:
+    what is left is the log of a policy that always offers.
 
     Raises:
       LogError: for a log that cannot be read, or that misses what the estimate needs.
@@ -186,7 +186,7 @@ def _propensity(path: str, log: AcceptanceLog, *, shown_only: bool) -> Rows:
     return log.propensity
 
 
-def tables(decisions: Decisions, settings: Settings) -> list[Table]:
+def tables(decisions: Decisions, settings: EstimateSettings) -> list[Table]:
     """The difference from the logging policy, the level of the cost where the log tells it, and the support.
 
     Raises:
@@ -202,13 +202,13 @@ def tables(decisions: Decisions, settings: Settings) -> list[Table]:
             f"The log cannot show {100 * uncovered:.2g} % of the target's offers: the intervals are wider by all that "
             "these may cost."
         )
-    made = [_difference(decisions, settings, " ".join(notes))]
+    results = [_difference(decisions, settings, " ".join(notes))]
     if _level_unknown(decisions, settings) is None:
-        made.append(_level(decisions, settings))
-    return [*made, _support(support)]
+        results.append(_level(decisions, settings))
+    return [*results, _support(support)]
 
 
-def _level_unknown(decisions: Decisions, settings: Settings) -> str | None:
+def _level_unknown(decisions: Decisions, settings: EstimateSettings) -> str | None:
     """Why the log does not tell the mean cost itself, which needs every row as a target that always offers does."""
     always = off_policy.measure_support(np.ones_like(decisions.target), decisions.logged, decisions.person)
     if not always.everywhere:
@@ -216,27 +216,27 @@ def _level_unknown(decisions: Decisions, settings: Settings) -> str | None:
     return off_policy.refusal(always, **settings.limits)
 
 
-def run(decisions: Decisions, settings: Settings, out: str | None) -> None:
+def write_tables(decisions: Decisions, settings: EstimateSettings, out: str | None) -> None:
     """Prints the tables and writes them as CSV, Markdown and LaTeX into a folder, if one is given."""
-    made = tables(decisions, settings)
+    results = tables(decisions, settings)
     if out:
         kinds = {"csv": Table.to_csv, "md": Table.to_markdown, "tex": Table.to_latex}
-        names = ("difference", *(("level",) if len(made) > 2 else ()), "support")
+        names = ("difference", *(("level",) if len(results) > 2 else ()), "support")
         folder = epath.Path(out)
         folder.mkdir(parents=True, exist_ok=True)
         write_files(
             {
                 folder / f"{name}.{kind}": render(table).encode()
-                for name, table in zip(names, made, strict=True)
+                for name, table in zip(names, results, strict=True)
                 for kind, render in kinds.items()
             }
         )
-    print_all(made)
+    print_all(results)
     if unknown := _level_unknown(decisions, settings):
         print(f"The mean cost itself is not shown: {unknown}.")
 
 
-def _difference(decisions: Decisions, settings: Settings, note: str) -> Table:
+def _difference(decisions: Decisions, settings: EstimateSettings, note: str) -> Table:
     logged, d = decisions.logged, off_policy.savings(decisions.logged, settings.c_fa, settings.c_fn)
     model, rows = _model(decisions, d), []
     for name in off_policy.ESTIMATORS:
@@ -257,7 +257,7 @@ def _difference(decisions: Decisions, settings: Settings, note: str) -> Table:
     return Table(title, "estimate", columns, (Section("", tuple(rows)),), note, mark="headline")
 
 
-def _level(decisions: Decisions, settings: Settings) -> Table:
+def _level(decisions: Decisions, settings: EstimateSettings) -> Table:
     logged, d = decisions.logged, off_policy.savings(decisions.logged, settings.c_fa, settings.c_fn)
     silence = settings.c_fn * logged.needed * logged.accepted
     models = _model(decisions, d), _model(decisions, silence)
@@ -364,7 +364,7 @@ def _signals(steps: Scores, calibration: str | None) -> tuple[Rows | None, Rows,
     return signals.get("need"), signals["accept"], (note,)
 
 
-def _gate(need: Rows | None, accept: Rows, settings: Settings) -> Rows:
+def _gate(need: Rows | None, accept: Rows, settings: EstimateSettings) -> Rows:
     certain = np.ones_like(accept) if need is None else need
     return np.asarray(gate.decide(certain, accept, settings.c_fa, settings.c_fn), np.float64)
 

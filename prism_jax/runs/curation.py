@@ -13,8 +13,7 @@ from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.runtime.provenance import provenance
 from prism_jax.streams.jsonl import read_streams, write_streams
-from prism_jax.training.pathways.curated import KEPT, OUTCOMES, UNJUDGED, Curated, curate
-from prism_jax.training.pathways.curation_facts import in_words
+from prism_jax.training.pathways.curated import KEPT, OUTCOMES, UNJUDGED, Curated, curate, in_words
 from prism_jax.training.pathways.table import PathwayConfig
 
 CHOICES = ("keep", "count", "score", "stratify")
@@ -54,7 +53,7 @@ def summary_path(out: epath.PathLike) -> epath.Path:
 
 
 def _summary(
-    streams: epath.Path, out: epath.Path, pathway: PathwayConfig, found: Curated, before: int
+    streams: epath.Path, out: epath.Path, pathway: PathwayConfig, curated: Curated, before: int
 ) -> dict[str, Any]:
     """The content of the summary, without numbers that are unknown."""
 
@@ -64,37 +63,37 @@ def _summary(
     return {
         "made": provenance(),
         "choices": {name: getattr(pathway, name) for name in CHOICES},
-        "read": {"path": str(streams), "sha256": sha256(streams), "streams": before, "rows": found.total()},
+        "read": {"path": str(streams), "sha256": sha256(streams), "streams": before, "rows": curated.total()},
         "written": {
             "path": str(out),
             "sha256": sha256(out),
-            "streams": len(found.streams),
-            "rows": found.total(KEPT),
+            "streams": len(curated.streams),
+            "rows": curated.total(KEPT),
         },
-        "rows": [count._asdict() for count in found.counts],
-        "teacher_brier_before_after": {"need": error(found.need), "accept": error(found.accept)},
+        "rows": [count._asdict() for count in curated.counts],
+        "teacher_brier_before_after": {"need": error(curated.need), "accept": error(curated.accept)},
     }
 
 
-def table_of(found: Curated) -> Table:
+def table_of(curated: Curated) -> Table:
     """The numbers of rows by what became of them, for each stratum and domain."""
-    strata = sorted({count.stratum for count in found.counts}, key=lambda name: (name == UNJUDGED, name))
+    strata = sorted({count.stratum for count in curated.counts}, key=lambda name: (name == UNJUDGED, name))
     sections = []
     for stratum in strata:
-        inside = [count for count in found.counts if count.stratum == stratum]
+        inside = [count for count in curated.counts if count.stratum == stratum]
         rows = [
             _row(domain, [count for count in inside if count.domain == domain])
             for domain in sorted({count.domain for count in inside})
         ]
         sections.append(Section(stratum, tuple(rows)))
-    sections.append(Section("", (dataclasses.replace(_row("all", list(found.counts)), strong=True),)))
+    sections.append(Section("", (dataclasses.replace(_row("all", list(curated.counts)), strong=True),)))
     return Table(
         title="Rows that curation kept, and why it dropped the others",
         names="domain",
         columns=tuple(Column(outcome) for outcome in OUTCOMES),
         sections=tuple(sections),
-        note=f"{len(found.streams):,} streams are left. The teacher's Brier score on labelled rows, before to after: "
-        f"{in_words(found.need)} for need, {in_words(found.accept)} for acceptance. Train on these streams only: "
+        note=f"{len(curated.streams):,} streams are left. The teacher's Brier score on labelled rows, before to after: "
+        f"{in_words(curated.need)} for need, {in_words(curated.accept)} for acceptance. Train on these streams only: "
         "labels that the teacher predicted would bias a calibration.",
         mark="total",
     )

@@ -18,8 +18,8 @@ from prism_jax.scores import read_scores
 from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training import fingerprints
-from prism_jax.training.config import RunConfig
 from prism_jax.training.run import checkpoint_in_words, restore_trained
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 _TURN = "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"

@@ -17,9 +17,9 @@ from prism_jax.runtime.dataclass_config import from_config_dict, to_dict
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.student.sharding import pretend_devices
 from prism_jax.training.compiled.cards import card
-from prism_jax.training.config import RunConfig
 from prism_jax.training.memory.plan import gib, parse_bytes, plan_memory, step_shape
 from prism_jax.training.memory.shapes import device_memory
+from prism_jax.training.run_config import RunConfig
 
 
 def check_driver() -> Iterator[str]:
@@ -77,17 +77,10 @@ def check_disk(workdir: str | None, space: str) -> Iterator[str]:
 
 
 def check_machine(platform: str, devices: int, memory: str, *, workdir: str | None, disk: str) -> None:
-    """Prints a line on stderr for each problem of this machine.
+    """Prints a line on stderr for each problem of this machine; RuntimeError if there is any.
 
-    Args:
-      platform: What its devices must be: gpu, tpu or cpu.
-      devices: How many of them it must have.
-      memory: What each must have, such as "74GiB"; "" accepts any.
-      workdir: A folder on the disk of the run; None checks no disk.
-      disk: The free space that this disk must have, such as "150GiB".
-
-    Raises:
-      RuntimeError: if there is any problem.
+    `memory` is what each device must have, such as "74GiB", and `disk` the free space on the disk of `workdir`; an
+    empty memory accepts any, and no workdir checks no disk.
     """
     problems = list(check_driver()) if platform == "gpu" else []
     problems += [*check_devices(devices, platform, memory), *check_disk(workdir, disk)]
@@ -121,13 +114,9 @@ def show_plan(
 ) -> None:
     """Prints the memory that one device needs; allocates nothing.
 
-    Args:
-      config: Config of the run.
-      device_memory: Memory of a device, such as 80GiB; empty uses that of the target or of the devices that are
-        present.
-      target: GPU to compile the step for; None plans for the devices that are present, or for any NVIDIA GPU if
-        `device_memory` is given.
-      out: JSON file for what the compiler for the target finds.
+    The step is compiled for the GPU `target`; None plans for the devices that are present, or for any NVIDIA GPU if
+    `device_memory` is given. Where that is empty, it is the memory of the target or of the devices that are present.
+    What the compiler finds is written to `out` as JSON.
 
     Raises:
       ValueError: if a device has less memory, or for arguments that contradict each other.

@@ -29,7 +29,6 @@ from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_steps
 from prism_jax.student.qwen3 import Params
-from prism_jax.training.config import RunConfig
 from prism_jax.training.lock import only_training
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.loop import Job, describe, plan, train
@@ -46,6 +45,7 @@ from prism_jax.training.run import (
     restore_trained,
     untrained_params,
 )
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 
@@ -90,11 +90,10 @@ def with_own_fields(run: Run) -> tuple[Stream, ...]:
     if not config.pathway.own_fields:
         return streams
     _check_start(config.training.start)
-    batch = config.training.batch
-    writer = Writer(run.model, untrained_params(run.model, config), run.template.tokenizer, batch)
+    writer = Writer(run.student(untrained_params(run)), config.training.batch)
     chosen = [stream for stream in (_only_chosen(stream, run) for stream in streams) if stream.steps]
     context, limit = config.packing.context, config.writing.field_tokens
-    thought = write_fields(writer, run.template, chosen, context=context, limit=limit)
+    thought = write_fields(writer, chosen, context=context, limit=limit)
     fields = {(stream.id, step.event): step.rationale for stream in thought for step in stream.steps}
     return tuple(_attach(stream, fields) for stream in streams)
 
@@ -134,16 +133,13 @@ def train_run(
 ) -> tuple[Run, Params]:
     """Trains a run to its last step from its newest checkpoint, if any; returns it with its parameters after that step.
 
-    Args:
-      config: Config of the run.
-      workdir: Folder to which the run writes everything.
-      report: Whether to print the start-up report and show a progress bar.
-      profile: Step at which a trace of a few steps begins, written to `profile/` in the workdir; None for no trace.
-      to_evaluate: Whether what evaluation would refuse after training is refused before the first step.
+    `report` prints the start-up report and a progress bar; `profile` is the step at which a trace of a few steps
+    begins, written to `profile/` in the workdir; `to_evaluate` refuses before the first step what evaluation would
+    refuse after it.
 
     Raises:
-      ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data
-        source cannot be used.
+      ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data source
+        cannot be used.
     """
     run = open_run(resolve(config), workdir)
     job = plan(run, with_own_fields(run))
@@ -205,14 +201,12 @@ def score_run(
     beside the fast pass; None is all that it was trained for (`passes_of`).
     """
     chosen = passes_of(run) if passes is None else passes
-    need_target = _need_target(run)
+    need_target, student = _need_target(run), run.student(params)
 
     def rows() -> Iterator[dict[str, Any]]:
         for split in splits:
             scored = score_passes(
-                run.model,
-                params,
-                run.template,
+                student,
                 getattr(run.splits, split),
                 chosen,
                 split=split,
@@ -268,7 +262,7 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
         streams=run.splits.test if texts else (),
         population=f"step {step}, not the trained result" if damaged else "",
         calibrator=run.config.calibration,
-        base=score_run(run, untrained_params(run.model, run.config), passes=Passes()) if base else None,
+        base=score_run(run, untrained_params(run), passes=Passes()) if base else None,
         keep_existing=bool(damaged),
     )
     return NOT_TRAINED if damaged else None
@@ -305,7 +299,7 @@ def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = Tru
         )
     run = open_run(resolve(config), workdir)
     check_evaluable(run)
-    scores = score_run(run, untrained_params(run.model, run.config), passes=Passes())
+    scores = score_run(run, untrained_params(run), passes=Passes())
     start = run.config.training.start or f"random, seed {run.config.training.seed}"
     made = as_facts(provenance())
     with only_training(workdir.path):

@@ -112,10 +112,10 @@ def promise_scores(
         write_json(out, as_dict(result, point) | {"on_score": on_score or None})
 
 
-def _on_score(found: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:
+def _on_score(result: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:
     """The chosen gate as a rule on the user's own score; empty where nothing is certified, or need decides as well."""
-    gate = None if found.chosen is None else found.chosen.gate
-    return {} if gate is None or found.accept_map is None else promised(found.accept_map, gate.ratio, scale, column)
+    gate = None if result.chosen is None else result.chosen.gate
+    return {} if gate is None or result.accept_map is None else promised(result.accept_map, gate.ratio, scale, column)
 
 
 def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tuple[Scores, Scale, str]:
@@ -138,91 +138,90 @@ def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tupl
     return scores, scale_of_log(log.shown()), roles.score or ""
 
 
-def promise_table(found: PromiseResult, point: OperatingPoint) -> Table:
+def promise_table(result: PromiseResult, point: OperatingPoint) -> Table:
     """One row per family and bound; the first bound promises, the others stand beside it."""
-    thinks = any(family.margin for family in found.families)
+    thinks = any(family.margin for family in result.families)
     columns = (
         Column("certified ratios", "Cost ratios C_FN / C_FA of the gates that keep all promises.", text=True),
         Column("chosen ratio", "The certified ratio nearest to that of the stated costs."),
         Column("cost", "Realised cost at it at the stated costs, mean over the certifying units."),
         Column("speak rate", "Share of steps with an offer at it, mean over the certifying units.", "%"),
         *([Column("slow passes", "Share of steps with a slow pass at it, the same.", "%")] if thinks else []),
-        *([] if found.test is None else [Column("speak rate, test", "The same over the test units.", "%")]),
+        *([] if result.test is None else [Column("speak rate, test", "The same over the test units.", "%")]),
         *(
             Column(f"{promise.risk}, test", f"Measured on the test units; the limit is {promise.limit:g}.")
-            for promise in (() if found.test is None else found.promises)
+            for promise in (() if result.test is None else result.promises)
         ),
     )
-    several = len(found.families) > 1
+    several = len(result.families) > 1
     sections = [
         Section(
             str(family) if several else "",
             tuple(
-                Row(NAMES[line.bound], _cells(line, found, thinks, len(columns)), strong=line is found.chosen)
-                for line in found.lines
+                Row(NAMES[line.bound], _cells(line, result, thinks, len(columns)), strong=line is result.chosen)
+                for line in result.lines
                 if line.family == family
             ),
         )
-        for family in found.families
+        for family in result.families
     ]
-    title = f"{', '.join(map(str, found.promises))}, with probability {1 - found.error:g}"
-    title += f" for all {len(found.families)} families at once" if several else ""
-    return Table(title, "bound", columns, tuple(sections), _note(found, point), mark="the promise")
+    title = f"{', '.join(map(str, result.promises))}, with probability {1 - result.error:g}"
+    title += f" for all {len(result.families)} families at once" if several else ""
+    return Table(title, "bound", columns, tuple(sections), _note(result, point), mark="the promise")
 
 
-def _note(found: PromiseResult, point: OperatingPoint) -> str:
+def _note(result: PromiseResult, point: OperatingPoint) -> str:
     """Which units did what, and for what the promise stands."""
-    units = _plural(found)
-    note = f"Certified on {found.certifying.number} {units}"
-    note += f"; the other half of the calibration {units} fitted the maps" if found.halves else ""
-    if found.test is None:
+    units = _plural(result)
+    note = f"Certified on {result.certifying.number} {units}"
+    note += f"; the other half of the calibration {units} fitted the maps" if result.halves else ""
+    if result.test is None:
         note += "; no others are left to measure on"
     else:
-        note += f"; measured on {found.test.number} others, with 95 % intervals over them"
-    if len(found.families) > 1:
+        note += f"; measured on {result.test.number} others, with 95 % intervals over them"
+    if len(result.families) > 1:
         note += f". Stated ratio {point.cost_ratio:g}."
     else:
-        family = found.families[0]
+        family = result.families[0]
         passes = f"slow margin {family.margin:g}" if family.margin else "fast pass"
         note += f". Policy {family.policy}, {passes}; stated ratio {point.cost_ratio:g}."
-    if found.folds:
+    if result.folds:
         note += (
             " The scores have folds: where every fold was scored by a model of its own, the promise is approximate, "
             "and about these models together."
         )
-    left_out = found.certifying.unjudged + (0 if found.test is None else found.test.unjudged)
+    left_out = result.certifying.unjudged + (0 if result.test is None else result.test.unjudged)
     return note + (f" {left_out} steps without both labels are left out." if left_out else "")
 
 
-def sentences(found: PromiseResult) -> list[str]:
+def sentences(result: PromiseResult) -> list[str]:
     """What to deploy, or what can be promised instead."""
-    if found.chosen is not None and found.chosen.gate is not None:
-        return [_deployed(found, found.chosen, found.chosen.gate.ratio), *_starts(found)]
-    count, units, families = found.certifying.number, _plural(found), len(found.families)
+    if result.chosen is not None and result.chosen.gate is not None:
+        return [_deployed(result, result.chosen, result.chosen.gate.ratio), *_starts(result)]
+    count, units, families = result.certifying.number, _plural(result), len(result.families)
     of = f" of {families} families" if families > 1 else ""
-    lines = [
-        f"Nothing can be promised with {count} {units}: no tested gate{of} keeps {', '.join(map(str, found.promises))}."
-    ]
-    share = found.error / (len(found.promises) * families)
+    promises = ", ".join(map(str, result.promises))
+    lines = [f"Nothing can be promised with {count} {units}: no tested gate{of} keeps {promises}."]
+    share = result.error / (len(result.promises) * families)
     smallest = math.ceil(1e4 * risk.smallest_limit(count, share)) / 1e4
-    if min(promise.limit for promise in found.promises) < smallest:
+    if min(promise.limit for promise in result.promises) < smallest:
         lines.append(f"The smallest limit that {count} {units} can promise, without a single loss, is {smallest:.4f}.")
-    elif len(found.promises) > 1:
+    elif len(result.promises) > 1:
         lines.append(
             f"{count} {units} could promise each limit from {smallest:.4f} on by itself, without a single loss: the "
             "gates that keep one of these break another, or are too close to a limit."
         )
-    elif found.promises[0] not in found.passing:
+    elif result.promises[0] not in result.passing:
         lines.append(
             f"Without a single loss, {count} {units} could promise {smallest:.4f}; these losses are too large."
         )
-    return [*lines, *_starts(found), *(_smallest_passing(found, promise) for promise in found.passing)]
+    return [*lines, *_starts(result), *(_smallest_passing(result, promise) for promise in result.passing)]
 
 
-def _starts(found: PromiseResult) -> list[str]:
+def _starts(result: PromiseResult) -> list[str]:
     """That the default start cannot certify a policy, where it is none for it and nothing of it is certified."""
-    silent = [line.family.policy for line in found.lines if line.bound == "betting" and line.gate is None]
-    policies = [name for name in found.too_talkative if name in silent]
+    silent = [line.family.policy for line in result.lines if line.bound == "betting" and line.gate is None]
+    policies = [name for name in result.too_talkative if name in silent]
     if not policies:
         return []
     return [
@@ -232,55 +231,53 @@ def _starts(found: PromiseResult) -> list[str]:
     ]
 
 
-def _smallest_passing(found: PromiseResult, one: risk.Promise) -> str:
+def _smallest_passing(result: PromiseResult, promise: risk.Promise) -> str:
     """Which limit would have passed the first test."""
-    limit = found.passing[one]
-    start = "limit / (1 - limit)" if found.start is None else f"{found.start:g}"
+    limit, units = result.passing[promise], _plural(result)
+    start = "limit / (1 - limit)" if result.start is None else f"{result.start:g}"
     if limit is None:
-        return (
-            f"No limit of {one.risk} up to 0.99 passes its first test on these {_plural(found)}, at the start {start}."
-        )
+        return f"No limit of {promise.risk} up to 0.99 passes its first test on these {units}, at the start {start}."
     return (
-        f"The smallest limit of {one.risk} that would pass on these {_plural(found)} is {limit:g}, at the start "
+        f"The smallest limit of {promise.risk} that would pass on these {units} is {limit:g}, at the start "
         f"{start}. Read off the same units, it is no promise: state it for others."
     )
 
 
-def _deployed(found: PromiseResult, line: Line, ratio: float) -> str:
+def _deployed(result: PromiseResult, line: Line, ratio: float) -> str:
     """The flags of the agent, and what the promise covers."""
-    policy = "" if len(found.families) == 1 else f"--policy={line.family.policy} "
+    policy = "" if len(result.families) == 1 else f"--policy={line.family.policy} "
     deploy = f"Deploy {policy}--c_fa=1 --c_fn={ratio!r} --margin={line.family.margin:g}: "
-    sure = f"with probability {1 - found.error:g}, all certified ratios"
-    if len(found.families) == 1:
+    sure = f"with probability {1 - result.error:g}, all certified ratios"
+    if len(result.families) == 1:
         return (
             f"{deploy}{sure} keep the promise at once. It does not cover other policies, other slow margins or maps "
             "chosen afterwards."
         )
     return (
-        f"{deploy}{sure} of all {len(found.families)} families keep the promise at once, so this one could be chosen "
-        f"for its cost on the same {_plural(found)}. The promise does not cover other policies, other slow margins or "
+        f"{deploy}{sure} of all {len(result.families)} families keep the promise at once, so this one could be chosen "
+        f"for its cost on the same {_plural(result)}. The promise does not cover other policies, other slow margins or "
         "maps chosen afterwards."
     )
 
 
-def as_dict(found: PromiseResult, point: OperatingPoint) -> dict[str, Any]:
+def as_dict(result: PromiseResult, point: OperatingPoint) -> dict[str, Any]:
     """The result as JSON values."""
-    chosen = found.chosen
+    chosen = result.chosen
     return {
-        "promises": list(map(str, found.promises)),
-        "probability": 1 - found.error,
-        "unit": found.unit,
-        "certifying_units": found.certifying.number,
-        "test_units": 0 if found.test is None else found.test.number,
-        "maps_from_other_half": found.halves,
-        "folds_together": found.folds,
+        "promises": list(map(str, result.promises)),
+        "probability": 1 - result.error,
+        "unit": result.unit,
+        "certifying_units": result.certifying.number,
+        "test_units": 0 if result.test is None else result.test.number,
+        "maps_from_other_half": result.halves,
+        "folds_together": result.folds,
         "stated_ratio": point.cost_ratio,
         "chosen": chosen
         and chosen.family._asdict() | {"bound": chosen.bound, "ratio": chosen.gate and chosen.gate.ratio},
         "families": [
             family._asdict()
-            | {"bounds": {line.bound: _line_dict(line) for line in found.lines if line.family == family}}
-            for family in found.families
+            | {"bounds": {line.bound: _line_dict(line) for line in result.lines if line.family == family}}
+            for family in result.families
         ],
     }
 
@@ -297,11 +294,11 @@ def _line_dict(line: Line) -> dict[str, Any]:
     return {"certified": list(line.certified), "gate": gate}
 
 
-def _cells(line: Line, found: PromiseResult, thinks: bool, number_of_cells: int) -> tuple[str, ...]:
+def _cells(line: Line, result: PromiseResult, thinks: bool, number_of_cells: int) -> tuple[str, ...]:
     if line.gate is None:
         return ("none", *[DASH] * (number_of_cells - 1))
     gate, (low, high) = line.gate, (line.certified[0], line.certified[-1])
-    risks = (gate.test_risks[promise] for promise in (() if found.test is None else found.promises))
+    risks = (gate.test_risks[promise] for promise in (() if result.test is None else result.promises))
     return (
         f"{low:.3g} to {high:.3g}",
         f"{gate.ratio:.4g}",
@@ -313,5 +310,5 @@ def _cells(line: Line, found: PromiseResult, thinks: bool, number_of_cells: int)
     )
 
 
-def _plural(found: PromiseResult) -> str:
-    return "people" if found.unit == "person" else "streams"
+def _plural(result: PromiseResult) -> str:
+    return "people" if result.unit == "person" else "streams"

@@ -19,9 +19,9 @@ from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.scoring.passes import Passes
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.checkpoints.checkpoint import steps
-from prism_jax.training.config import RunConfig
 from prism_jax.training.lock import only_training
 from prism_jax.training.run import Run, open_run, reopen_run, trained_params, untrained_params
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import MAY_DIFFER, Workdir
 
 Signals = Literal["all", "fast", "untrained"]
@@ -76,7 +76,7 @@ class Store:
         def make() -> Scores:
             if signals == "untrained":
                 run = open_run(config)
-                return score_run(run, untrained_params(run.model, run.config), batch=FAST_BATCH, passes=Passes())
+                return score_run(run, untrained_params(run), batch=FAST_BATCH, passes=Passes())
             run, params = self.trained(name, config)
             fast: dict[str, Any] = {"batch": FAST_BATCH, "passes": Passes()} if signals == "fast" else {}
             return score_run(run, params, **fast)

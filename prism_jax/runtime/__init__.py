@@ -4,7 +4,7 @@ Belongs here: what every main and every package needs from the machine.
 Does not belong here: streams, models, decisions. Imports nothing else of prism_jax.
 
 Where to change what:
-- digests of checkpoint files: `digests.py`, `prism_jax/training/checkpoints/digests.py`
+- digests of checkpoint files: `digests.py`, `prism_jax/training/checkpoints/checkpoint.py`
 - which credentials are cut from what is shown: `shown_text.py`
 - which personal data is cut from records and prompts: `personal_data.py`
 """

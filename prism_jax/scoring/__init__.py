@@ -7,4 +7,5 @@ Where to change what:
 - how slots are read: `slots.py`; the fast pass over whole streams: `fast.py`
 - the slow pass and its fields: `slow.py`; what may be written: `grammar.py`; how it is written: `writing.py`
 - responses: `responses.py`; everything at every decision of an evaluation: `passes.py`
+- what a student is, with its prompt: `student.py`
 """

@@ -15,11 +15,10 @@ from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
 from prism_jax.prompting.rows import pack_stream
 from prism_jax.prompting.template import Template
 from prism_jax.scoring.slots import Slots
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates
 from prism_jax.streams.stream_columns import offer_columns
-from prism_jax.student import Qwen3
-from prism_jax.student.qwen3 import Params
 
 
 class Part(NamedTuple):
@@ -36,15 +35,7 @@ class Part(NamedTuple):
 
 
 def score_streams(
-    model: Qwen3,
-    params: Params,
-    template: Template,
-    streams: Sequence[Stream],
-    *,
-    split: str,
-    fold: int,
-    context: int,
-    batch: int = 16,
+    student: Student, streams: Sequence[Stream], *, split: str, fold: int, context: int, batch: int = 16
 ) -> Iterator[dict[str, Any]]:
     """Yields rows of the scores table, one per (step, candidate), with raw signals.
 
@@ -55,25 +46,25 @@ def score_streams(
     Raises:
       ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
     """
-    parts = [part for stream in streams for part in packed_parts(stream, template, context)]
-    for part, p_need, p_accept in read_parts(model, params, template, parts, batch):
+    parts = [part for stream in streams for part in packed_parts(stream, student.template, context)]
+    for part, p_need, p_accept in read_parts(student, parts, batch):
         yield from _rows(part, p_need, p_accept, split, fold)
 
 
 def read_parts(
-    model: Qwen3, params: Params, template: Template, parts: Sequence[Part], batch: int
+    student: Student, parts: Sequence[Part], batch: int
 ) -> Iterator[tuple[Part, Float64[np.ndarray, " S"], Float64[np.ndarray, " C"]]]:
     """Yields each part with the probabilities at its need slots and at its accept slots, padded.
 
-    The template is the one that the parts were packed with; `batch` is the number of parts per forward pass.
+    The parts were packed with the student's template; `batch` is the number of parts per forward pass.
     """
     if not parts:
         return
-    size = sizes([part.row for part in parts])
-    read = jax.jit(Slots(model, template.yes, template.no, size.window, size.visible).read)
+    size, template = sizes([part.row for part in parts]), student.template
+    read = jax.jit(Slots(student.model, template.yes, template.no, size.window, size.visible).read)
     for start in range(0, len(parts), batch):
         group = parts[start : start + batch]
-        logits = read(params, _stack([part.row for part in group], batch, size, template.tokenizer.pad))
+        logits = read(student.params, _stack([part.row for part in group], batch, size, template.tokenizer.pad))
         z_need, z_accept = (np.asarray(z, np.float64) for z in logits)
         for i, part in enumerate(group):
             yield part, _sigmoid(z_need[i]), _sigmoid(z_accept[i])
@@ -95,8 +86,7 @@ def unscored(
 def packed_parts(stream: Stream, template: Template, context: int) -> Iterator[Part]:
     """Packs a stream without its responses: the gate decides before a response is written.
 
-    Raises:
-      ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
+    ValueError names a stream of which a decision does not fit into the context even with only its newest event.
     """
     silent = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))
     first_step = 0

@@ -77,9 +77,7 @@ def over_tokens(grammar: Grammar, tokenizer: Tokenizer, vocabulary: int) -> Auto
 
     A token that ends the text is replaced by the token for what it holds before its end, and forbidden where that is
     more than one token. `vocabulary` is the student's number of ids; those that the tokenizer lacks are forbidden.
-
-    Raises:
-      ValueError: if the vocabulary has no token for needed characters.
+    ValueError if the vocabulary has no token for needed characters.
     """
     step = np.full((STATES, vocabulary), FORBIDDEN, np.int8)
     kept = np.full(vocabulary, -1, np.int32)

@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from prism_jax.prompting.template import Template, WritingConfig
+from prism_jax.prompting.template import WritingConfig
 from prism_jax.scoring.fast import score_streams
 from prism_jax.scoring.responses import write_responses
 from prism_jax.scoring.slow import read_slow, right_fields, write_fields
+from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Stream
-from prism_jax.student import Qwen3
-from prism_jax.student.qwen3 import Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,37 +25,25 @@ class Passes:
 
 
 def score_passes(
-    model: Qwen3,
-    params: Params,
-    template: Template,
-    streams: Sequence[Stream],
-    passes: Passes,
-    *,
-    split: str,
-    fold: int,
-    context: int,
-    batch: int,
+    student: Student, streams: Sequence[Stream], passes: Passes, *, split: str, fold: int, context: int, batch: int
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of `score_streams`, with the columns of the slow pass and the tokens of a response.
 
     The slow pass writes its fields at every step, and a response is written to every candidate: whatever the costs and
-    the margin, the table holds what they would have led to. The arguments beside `passes` are those of `score_streams`.
-
-    Raises:
-      ValueError: naming the stream, when a decision does not fit into the context.
+    the margin, the table holds what they would have led to. Arguments and errors are those of `score_streams`.
     """
-    rows = score_streams(model, params, template, streams, split=split, fold=fold, context=context, batch=batch)
+    rows = score_streams(student, streams, split=split, fold=fold, context=context, batch=batch)
     if not (passes.slow or passes.responses):
         yield from rows
         return
-    writer, limits = Writer(model, params, template.tokenizer, batch), passes.writing
+    writer, limits = Writer(student, batch), passes.writing
     slow, correct, responses = {}, {}, {}
     if passes.slow:
-        thought = write_fields(writer, template, streams, context=context, limit=limits.field_tokens)
-        slow = dict(read_slow(model, params, template, thought, context=context, batch=batch))
+        thought = write_fields(writer, streams, context=context, limit=limits.field_tokens)
+        slow = dict(read_slow(student, thought, context=context, batch=batch))
         correct = _shares_correct(thought, streams)
     if passes.responses:
-        responses = write_responses(writer, template, streams, context=context, limit=limits.response_tokens)
+        responses = write_responses(writer, streams, context=context, limit=limits.response_tokens)
     for row in rows:
         key = row["stream"], row["step"], row["candidate"]
         if key in slow:
@@ -65,7 +52,7 @@ def score_passes(
             if (share := correct[key[:2]]) is not None:
                 row["fields_correct"] = share
         if key in responses:
-            row["tokens_response"] = len(template.response(responses[key])[1])
+            row["tokens_response"] = len(student.template.response(responses[key])[1])
         yield row
 
 

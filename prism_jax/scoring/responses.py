@@ -29,7 +29,7 @@ def response_text(values: Sequence[str]) -> str:
 
 
 def write_responses(
-    writer: Writer, template: Template, streams: Sequence[Stream], *, context: int, limit: int
+    writer: Writer, streams: Sequence[Stream], *, context: int, limit: int
 ) -> dict[tuple[str, int, int], str]:
     """Writes a response to every candidate of every step, as if the fast pass had offered it.
 
@@ -40,6 +40,7 @@ def write_responses(
     Raises:
       ValueError: naming the stream, when a decision with a response of full length does not fit into the context.
     """
+    template = writer.template
     spans = response_spans(template, limit)
     reserve = sum(len(span.forced) + span.limit for span in spans) + 1
     keys, work, head = [], [], template.head()

@@ -18,12 +18,11 @@ from prism_jax.prompting.supervised import supervised_step
 from prism_jax.prompting.template import SLOW_FIELDS, Template
 from prism_jax.scoring.fast import Part, packed_parts, read_parts
 from prism_jax.scoring.grammar import LINE
+from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Continued, Writer
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_steps
-from prism_jax.student import Qwen3
 from prism_jax.student.constrained import Span
-from prism_jax.student.qwen3 import Params
 
 
 class SlowSignals(NamedTuple):
@@ -39,9 +38,7 @@ def field_spans(template: Template, limit: int) -> list[Span]:
     return [Span(tuple(name), limit) for name in template.field_names()]
 
 
-def write_fields(
-    writer: Writer, template: Template, streams: Sequence[Stream], *, context: int, limit: int
-) -> list[Stream]:
+def write_fields(writer: Writer, streams: Sequence[Stream], *, context: int, limit: int) -> list[Stream]:
     """Returns whole streams with the fields that the student writes at every step as its rationale.
 
     `context` is the maximum number of tokens up to the end of one decision: each step sees the newest events that fit
@@ -50,6 +47,7 @@ def write_fields(
     Raises:
       ValueError: naming the stream, when a decision with fields of full length does not fit into the context.
     """
+    template = writer.template
     spans = field_spans(template, limit)
     reserve = sum(len(span.forced) + span.limit for span in spans) + 1
     parts = [part for stream in streams for part in packed_parts(stream, template, context - reserve)]
@@ -68,12 +66,12 @@ def _with_fields(step: Step, texts: Sequence[str]) -> Step:
     return dataclasses.replace(step, rationale=fields_of(texts))
 
 
-def right_fields(own: Step, known: Step) -> dict[str, bool] | None:
+def right_fields(written: Step, reference: Step) -> dict[str, bool] | None:
     """Whether each field was written exactly as a step's rationale has it; None where it has none."""
-    if known.rationale is None:
+    if reference.rationale is None:
         return None
-    written = own.rationale or {}
-    return {name: written[name] == " ".join(known.rationale[name].split()) for name in SLOW_FIELDS}
+    fields = written.rationale or {}
+    return {name: fields[name] == " ".join(reference.rationale[name].split()) for name in SLOW_FIELDS}
 
 
 def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> dict[str, float]:
@@ -83,10 +81,10 @@ def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> di
     left out. Raises ValueError if no step has one.
     """
     right = [
-        found
-        for stream, known in zip(written, reference, strict=True)
-        for own, step in zip(stream.steps, known.steps, strict=True)
-        if (found := right_fields(own, step)) is not None
+        right_at_step
+        for stream, original in zip(written, reference, strict=True)
+        for own, step in zip(stream.steps, original.steps, strict=True)
+        if (right_at_step := right_fields(own, step)) is not None
     ]
     if not right:
         raise ValueError("rationale: found no step that has one, expected some to compare the written fields with")
@@ -95,7 +93,7 @@ def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> di
 
 
 def read_slow(
-    model: Qwen3, params: Params, template: Template, streams: Sequence[Stream], *, context: int, batch: int
+    student: Student, streams: Sequence[Stream], *, context: int, batch: int
 ) -> Iterator[tuple[tuple[str, int, int], SlowSignals]]:
     """Reads both slots after the fields that the steps hold, such as those of `write_fields`.
 
@@ -107,9 +105,9 @@ def read_slow(
       ValueError: naming the stream, when a decision does not fit into the context or a rationale lacks a field.
     """
     slow = [map_steps(stream, lambda step: dataclasses.replace(supervised_step(step), slow=True)) for stream in streams]
-    parts = [part for stream in slow for part in packed_parts(stream, template, context)]
-    for part, p_need, p_accept in read_parts(model, params, template, parts, batch):
-        yield from _rows(part, template, p_need, p_accept)
+    parts = [part for stream in slow for part in packed_parts(stream, student.template, context)]
+    for part, p_need, p_accept in read_parts(student, parts, batch):
+        yield from _rows(part, student.template, p_need, p_accept)
 
 
 def _rows(

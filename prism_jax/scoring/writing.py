@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int
 
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.scoring.grammar import Grammar, over_tokens
+from prism_jax.scoring.student import Student
 from prism_jax.student import Qwen3
 from prism_jax.student.branches import bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room, write_spans
@@ -37,14 +37,14 @@ class Continued(NamedTuple):
 class Writer:
     """Writes text on branches, greedily; `batch` is the number of trunks per batch."""
 
-    def __init__(self, model: Qwen3, params: Params, tokenizer: Tokenizer, batch: int):
+    def __init__(self, student: Student, batch: int):
         """Keeps a copy of the parameters, with the layers unstacked."""
-        self.model, self.tokenizer, self.batch = model, tokenizer, batch
-        self._params = unstack_layers(params)
+        self.model, self.template, self.batch = student.model, student.template, batch
+        self._params = unstack_layers(student.params)
         self._automaton = functools.cache(self._compile)
 
     def _compile(self, grammar: Grammar) -> DeviceAutomaton:
-        return DeviceAutomaton(over_tokens(grammar, self.tokenizer, self.model.config.vocab_size))
+        return DeviceAutomaton(over_tokens(grammar, self.template.tokenizer, self.model.config.vocab_size))
 
     def write(self, work: Sequence[Continued], spans: Sequence[Span], grammar: Grammar) -> list[list[list[str]]]:
         """Continues every branch by the spans; returns for every trunk and branch the text of each span.
@@ -77,7 +77,7 @@ class Writer:
             begin = branch_off(self.model, self._params, trunk, tokens, counts, room(spans))
             texts = write_spans(self.model, self._params, begin, spans, self._automaton(grammar), make_sampling(size))
             for ids in texts[: len(group)]:
-                yield [self.tokenizer.decode(part) for part in ids]
+                yield [self.template.tokenizer.decode(part) for part in ids]
 
 
 def _pad(rows: Sequence[Sequence[int] | np.ndarray], count: int, smallest: int = 8) -> tuple[np.ndarray, np.ndarray]:

@@ -9,13 +9,13 @@ Where to change what:
 - what the backward pass recomputes: `remat.py`; the names of the arrays in `layers.py`; what each takes, and the
   choice of `auto`, in `prism_jax/training/memory/estimate.py`
 - how activations are split over a mesh: `pinned` in `sharding.py`; `Layout` in `heads.py`
-- the model's architecture: `qwen3.py`, `layers.py`, sizes in `config.py`
+- the model's architecture: `qwen3.py`, `layers.py`, sizes in `model_config.py`
 - which parameter goes to which device: `sharding.py`
-- after which block a student that starts from weights ends: `lowest` in `config.py`, `start_blocks` in
-  `prism_jax/training/config.py`; how the nested study chooses it in `prism_jax/experiments/block_choice.py`
+- after which block a student that starts from weights ends: `lowest` in `model_config.py`, `start_blocks` in
+  `prism_jax/training/run_config.py`; how the nested study chooses it in `prism_jax/experiments/block_choice.py`
 """
 
-from prism_jax.student.config import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3
 
 __all__ = ["Qwen3", "StudentConfig"]

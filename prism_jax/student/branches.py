@@ -46,7 +46,7 @@ class Branch:
         return tuple((np.cumsum([len(part) for part in (self.head, *self.leaves)]) - 1).tolist())
 
 
-class Row(NamedTuple):
+class NewTokens(NamedTuple):
     """An event and the branches after it, end to end."""
 
     tokens: Int[Array | np.ndarray, " L"]  # token ids
@@ -66,7 +66,7 @@ def bucket(count: int, smallest: int = 8) -> int:
     return max(1, -(-count // step)) * step
 
 
-def lay_out(event: Sequence[int], branches: Sequence[Branch], length: int = 0, marked: int = 0) -> Row:
+def lay_out(event: Sequence[int], branches: Sequence[Branch], length: int = 0, marked: int = 0) -> NewTokens:
     """Lays out an event, which may be empty, and branches, each of which continues from the end of the event.
 
     `length` is the padded number of tokens and `marked` that of marked places; 0 takes the bucket, which for marked
@@ -87,7 +87,7 @@ def lay_out(event: Sequence[int], branches: Sequence[Branch], length: int = 0, m
     def pad(values: list[int], size: int, fill: int = 0) -> np.ndarray:
         return np.array(values + [fill] * (size - len(values)), np.int32)
 
-    return Row(
+    return NewTokens(
         pad(tokens, length),
         pad(offsets, length),
         pad(number, length, PADDING),
@@ -96,7 +96,7 @@ def lay_out(event: Sequence[int], branches: Sequence[Branch], length: int = 0, m
     )
 
 
-def row_mask(row: Row) -> Bool[Array, "L L"]:
+def row_mask(row: NewTokens) -> Bool[Array, "L L"]:
     """Whether a new token (first axis) sees another new token (second axis); every token sees itself.
 
     No other token sees padding.

@@ -13,9 +13,9 @@ import jax
 from absl import logging
 
 from prism_jax.student.attention import TreeMask, Visible, attend
-from prism_jax.student.config import StudentConfig
 from prism_jax.student.flash import flash_masks, flash_tree
 from prism_jax.student.layers import Attend
+from prism_jax.student.model_config import StudentConfig
 
 ChosenPath = Literal["xla", "cudnn"]
 _HALF = ("float16", "bfloat16")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from prism_jax.student.branches import Branch, Row, lay_out
+from prism_jax.student.branches import Branch, NewTokens, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, compile_spans, write_spans
 from prism_jax.student.constrained import room as room_of
 from prism_jax.student.kv_cache import Segment, unstack_layers
@@ -43,7 +43,7 @@ _PLACES = 8  # marked places per row are padded to a multiple of this
 _WIDER, _LONGER = 8, 4  # from one class of pages per stream, and of new tokens, to the next
 
 
-class Reading(NamedTuple):
+class ReadRequest(NamedTuple):
     """What to read on one stream: an event, which may be empty, and branches after it."""
 
     stream: str
@@ -136,9 +136,8 @@ class Engine:
     def open(self, stream: str, system: Sequence[int]) -> None:
         """Opens a stream with its system part, which is never dropped; reads nothing yet.
 
-        Raises:
-          ValueError: when the stream is open already, or the system part is empty, has ids out of range, or exceeds the
-            budget.
+        ValueError when the stream is open already, or the system part is empty, has ids out of range, or exceeds the
+        budget.
         """
         self._check("system", system)
         self._trunks.open(stream, system)
@@ -151,15 +150,11 @@ class Engine:
         """The token ids of a stream's trunk: those that a cold start would have to read."""
         return self._trunks[stream].ids
 
-    def read(self, readings: Sequence[Reading], *, reserve: int = 0) -> list[list[Float[np.ndarray, "P A"]]]:
-        """Reads an event on each stream, and branches after it, which leave no trace.
+    def read(self, readings: Sequence[ReadRequest], *, reserve: int = 0) -> list[list[Float[np.ndarray, "P A"]]]:
+        """Reads an event on each of distinct streams, and branches after it, which leave no trace.
 
-        Args:
-          readings: What to read; streams are distinct.
-          reserve: Tokens of the budget that must stay free beside the events, on streams with an event.
-
-        Returns:
-          For every reading, the logits [places, answers] of each of its branches, or the states, in float32.
+        `reserve` tokens of the budget must stay free beside the events. Returns for every reading the logits [places,
+        answers] of each of its branches, or the states, in float32.
 
         Raises:
           ValueError: for a stream that is not open or given twice, ids out of range, a reading with neither event nor
@@ -181,13 +176,8 @@ class Engine:
     ) -> list[list[list[int]]]:
         """Writes text after a branch of each stream, greedily; nothing of it enters the trunks.
 
-        Args:
-          branches: Streams, and the ids of a branch without the first span's forced tokens; streams may repeat.
-          spans: What is written.
-          automaton: Which tokens may occur.
-
-        Returns:
-          For every branch the free tokens of each span.
+        `branches` are streams, which may repeat, and the ids of a branch without the first span's forced tokens. The
+        automaton says which tokens may occur. Returns for every branch the free tokens of each span.
         """
         for number, (_, ids) in enumerate(branches):
             self._check(f"branches[{number}]", ids)
@@ -206,10 +196,7 @@ class Engine:
     def warm_up(self, automaton: DeviceAutomaton | None = None) -> int:
         """Compiles what `read` and, given the automaton of any text, `write` need, without running it.
 
-        Programs are compiled side by side, in as many threads as there are processors.
-
-        Returns:
-          The number of programs.
+        Programs are compiled side by side, in as many threads as there are processors. Returns their number.
         """
         shapes = list(itertools.product(self.batches, self._widths, self._lengths))
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -282,7 +269,7 @@ class Engine:
             return np.take_along_axis(np.asarray(outputs), np.asarray(row.places)[..., None], axis=1)
         return np.asarray(outputs)
 
-    def _reading(self, table: np.ndarray, lengths: np.ndarray, row: Row) -> tuple[Any, tuple[Any, ...]]:
+    def _reading(self, table: np.ndarray, lengths: np.ndarray, row: NewTokens) -> tuple[Any, tuple[Any, ...]]:
         """The program that reads rows, and its arguments."""
         arguments = (self.model, self._params, self._pool, table, lengths)
         if not self._at:
@@ -324,7 +311,7 @@ class Engine:
     def _check(self, name: str, ids: Sequence[int]) -> None:
         check_ids(name, ids, self.model.config.vocab_size)
 
-    def _check_readings(self, readings: Sequence[Reading], reserve: int) -> None:
+    def _check_readings(self, readings: Sequence[ReadRequest], reserve: int) -> None:
         twice = [name for name, n in collections.Counter(r.stream for r in readings).items() if n > 1]
         if twice:
             raise ValueError(f"readings: found stream {twice[0]!r} twice, expected distinct ones")
@@ -345,8 +332,8 @@ class Engine:
                 )
 
 
-def _stack(rows: Sequence[Row]) -> Row:
-    return Row(*(np.stack(column) for column in zip(*rows, strict=True)))
+def _stack(rows: Sequence[NewTokens]) -> NewTokens:
+    return NewTokens(*(np.stack(column) for column in zip(*rows, strict=True)))
 
 
 def _split(logits: np.ndarray, branches: Sequence[Branch]) -> list[np.ndarray]:

@@ -22,10 +22,10 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from prism_jax.student.attention import no_branches
-from prism_jax.student.config import StudentConfig
 from prism_jax.student.dispatch import ChosenPath, attention_path, dispatch
 from prism_jax.student.flash import flash_cached
 from prism_jax.student.layers import Keep, keep_all, rotary_tables
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.partial_attention import PartialAttention, attend_partially, group_queries, merge, ungroup
 from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm, take
 

@@ -15,7 +15,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
-from prism_jax.student.config import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 
 # Attention of q [B, l, N, H] over k and v [B, L, K, H], and over any cache that the function holds; gives [B, l, N, H].
 Attend = Callable[[Array, Array, Array], Array]

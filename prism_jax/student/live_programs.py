@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from prism_jax.student.branches import Row, row_mask
+from prism_jax.student.branches import NewTokens, row_mask
 from prism_jax.student.kv_cache import Cache, Segment, read, read_states
 from prism_jax.student.qwen3 import Params, Qwen3
 
@@ -45,7 +45,7 @@ def read_rows(
     pool: Cache,
     table: Int[Array, "B n"],
     lengths: Int[Array, " B"],
-    row: Row,
+    row: NewTokens,
     answers: Int[Array, " A"],
 ) -> tuple[Float[Array, "B P A"], Cache]:
     """Reads rows after their trunks, of which `lengths` tokens are in the pool; the pool is only read.
@@ -69,7 +69,7 @@ def state_rows(
     pool: Cache,
     table: Int[Array, "B n"],
     lengths: Int[Array, " B"],
-    row: Row,
+    row: NewTokens,
     at: tuple[int, ...],
 ) -> tuple[Float[Array, "B L width"], Cache]:
     """Reads rows after their trunks, as `read_rows` does, to the states of all new tokens after the blocks `at`.

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from prism_jax.student.config import StudentConfig
 from prism_jax.student.kv_cache import Cache, LayerCache
+from prism_jax.student.model_config import StudentConfig
 
 PAGE = 128
 """Number of positions of a page."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from prism_jax.student.config import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 
 # Qwen3's norm_epsilon 1e-6, q/k norm and tied embedding are the defaults.
 _QWEN3 = StudentConfig(

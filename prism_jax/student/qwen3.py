@@ -19,9 +19,9 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from prism_jax.student.attention import TreeMask, Visible, tree_mask
-from prism_jax.student.config import StudentConfig
 from prism_jax.student.dispatch import dispatch
 from prism_jax.student.layers import Block, Linear, RMSNorm, rotary_tables
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.remat import keeping
 from prism_jax.student.sharding import pinned
 

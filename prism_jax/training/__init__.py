@@ -1,10 +1,9 @@
 """Training: packed streams go in, a trained student comes out.
 
-Belongs here: everything that turns labels into parameters. `pathways` chooses data and targets, `input` makes
-batches, `optimization` implements one step, `checkpoints` and `logs` write what a run keeps, `memory` estimates whether
-a step fits.
+Belongs here: everything that turns labels into parameters. `pathways` chooses data and targets, `input_pipeline`
+makes batches, `optimization` implements one step, `checkpoints` and `logs` write what a run keeps, `memory` estimates
+whether a step fits.
 Does not belong here: how a trained student is deployed (`agent`) or judged (`evaluation`).
-Imports decision, prompting, runtime, slots, streams and student.
 
 Where to change what:
 - what p_need estimates (`loss.need_target`, of a probe `fit.need_target`): `_need_sums` in
@@ -13,8 +12,7 @@ Where to change what:
 - a training pathway: `PATHWAYS` and `Name` in `pathways/table.py`; its row in docs/training.md
 - which rows curation keeps, or the mark on a curated file: `pathways/curated.py`; the file and its summary in
   `prism_jax/runs/curation.py`
-- the tokens of the slow pass that training prices: `with_slow_tokens` in `pathways/slow_pass.py`
-- the report of updates, or the warning of few: `updates.py`
+- the report of updates, or the warning of few: `updates` in `loop.py`
 - the optimizer: `optimization/optimizer.py`
 - a GPU that `--plan --target` compiles for: `CARDS` in `compiled/cards.py`; its peak in `logs/flops.py`
 - what a plan says of a compiled step: `compiled/plan.py`; counting in `accounting.py`, what is needed in `theory.py`

@@ -65,7 +65,7 @@ def of_template(template: Template) -> dict[str, str]:
     return {"tokenizer": _of_text(template.tokenizer.definition), "prompt": _of_text(repr(parts))}
 
 
-def check(workdir: Workdir, found: dict[str, str]) -> None:
+def check(workdir: Workdir, current: dict[str, str]) -> None:
     """Compares some fingerprints with those of the run, and raises ConfigError naming the first thing that differs.
 
     A run of an older version has none, which a warning says.
@@ -75,11 +75,11 @@ def check(workdir: Workdir, found: dict[str, str]) -> None:
         logging.warning("%s: no such file, as in runs of older versions: changed inputs are not detected", path)
         return
     expected = read_object(path, "prism_jax.train", ConfigError)
-    for name in sorted(found, key=list(_WHAT).index):
-        if found[name] != expected.get(name):
+    for name in sorted(current, key=list(_WHAT).index):
+        if current[name] != expected.get(name):
             place = workdir.tokenizer if name == "tokenizer" else workdir.path
             raise ConfigError(
-                f"{place}: found {_WHAT[name]} changed ({found[name][:12]}), expected those of the run "
+                f"{place}: found {_WHAT[name]} changed ({current[name][:12]}), expected those of the run "
                 f"({str(expected.get(name))[:12]} in {path})"
             )
 
@@ -98,11 +98,8 @@ def check_weights(start: str, expected: str) -> None:
     """Compares the weights that `training.start` names with `training.start_sha256`.
 
     The digest of a GGUF file is that of the file. The digest of a directory is that of its safetensors files, one after
-    another in the order of their names: `cat DIR/*.safetensors | sha256sum`.
-
-    Raises:
-      ConfigError: if they differ.
-      FileNotFoundError: if there are no such weights.
+    another in the order of their names: `cat DIR/*.safetensors | sha256sum`. ConfigError if they differ,
+    FileNotFoundError if there are no such weights.
     """
     path = epath.Path(start)
     files = [path] if not path.is_dir() else sorted(path.glob("*.safetensors"))

@@ -14,6 +14,8 @@ from absl import logging
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
+from prism_jax.decision.losses import AcceptSums, Sums
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed
 from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Stream
@@ -23,8 +25,7 @@ from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.recovery import restore_latest
 from prism_jax.training.checkpoints.saver import Saver
-from prism_jax.training.config import RunConfig, TrainingConfig
-from prism_jax.training.input.data import PackedSplit, batches, pack_split
+from prism_jax.training.input_pipeline import PackedSplit, batches, pack_split
 from prism_jax.training.interruption import InterruptedTrainingError, Interruption
 from prism_jax.training.logs.flops import Work, work
 from prism_jax.training.logs.profiling import Profile
@@ -32,15 +33,13 @@ from prism_jax.training.logs.progress import Log, Rates
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.memory.estimate import fitted
 from prism_jax.training.memory.shapes import StepShape, device_memory
-from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.optimization.reuse import FrozenFeatures
-from prism_jax.training.optimization.shares import make_shares
-from prism_jax.training.optimization.step import TrainState, abstract_state, init_state, make_step
-from prism_jax.training.optimization.validation import make_score
+from prism_jax.training.optimization.frozen import FrozenFeatures, Partition
+from prism_jax.training.optimization.objective import term_sums
+from prism_jax.training.optimization.step import TrainState, abstract_state, init_state, make_shares, make_step
 from prism_jax.training.pathways.logged import mean_a_over_e
-from prism_jax.training.pathways.soft_labels import with_soft_labels
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.run import Run, start_of
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 LEAST_WARMUP = 3
 """Fewer warm-up steps than this raise the learning rate by more than a third of its peak at once."""
@@ -163,8 +162,7 @@ def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
     Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     check_processes(mesh, jax.process_count())
-    labelled = with_soft_labels(streams) if config.training.soft_labels else streams
-    supervised = supervise(labelled, config, template)
+    supervised = supervise(streams, config, template)
     packing, validation = config.packing, run.splits.validation
     split = pack_split(
         supervised.streams,
@@ -246,14 +244,14 @@ def train(
             batch = next(iterator)
             trace.before(step)
             read = place(features(state.params, batch), job.mesh)
-            own = shares(state, read) if shares and step % config.share_every == 0 else {}
+            term_shares = shares(state, read) if shares and step % config.share_every == 0 else {}
             state, metrics = step_fn(state, read)
             trace.after(step, metrics)
             # Log the previous step, which has finished by now, so that reading its metrics does not wait.
             if pending is not None:
                 log.write(*pending)
             scores = score(state.params) if config.evaluates(step) else {}
-            pending = (step, batch.row, {**metrics, **own, **scores}, work(batch))
+            pending = (step, batch.row, {**metrics, **term_shares, **scores}, work(batch))
             # Save, and stop if a signal requested it.
             stopping = any_process(interruption.requested_by is not None)
             if config.saves(step) or stopping:
@@ -304,3 +302,53 @@ def describe(job: Job) -> dict[str, Any]:
         f"{split.tokens_alone:,} with one decision per row",
         "steps": updates(job.training, split.epoch),
     }
+
+
+Score = Callable[[Params], dict[str, float]]
+
+
+def make_score(
+    slots: Slots, split: PackedSplit, loss: LossConfig, point: OperatingPoint, batch: int, mesh: Mesh
+) -> Score:
+    """Makes a function of parameters that returns the mean negative log-likelihood of validation labels, in nats.
+
+    Its result has the keys validation_need, validation_accept and their sum, validation_nll; without labels of need or
+    of acceptance the score is 0 there. Acceptances are always weighted by self-normalised inverse propensities
+    (docs/maths.md, section 4), bounded by the e_min and w_max of the loss config, so that the scores of runs are
+    comparable. The costs of `point` do not affect the result. A forward pass takes `batch` rows, which must divide
+    evenly over the mesh.
+    """
+    slots = dataclasses.replace(slots, window=split.size.window, visible=split.size.visible, buckets=())
+    loss = dataclasses.replace(loss, estimator="snips")
+    placed = NamedSharding(mesh, sharding.BATCH)
+
+    @jax.jit
+    def sums(params: Params, rows: Packed) -> tuple[Sums, AcceptSums]:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            terms = term_sums(params, rows, slots, loss, point, loss.width_end)
+        return terms.need, terms.accept  # XLA drops the other terms
+
+    groups = [_group(split.rows[start : start + batch], batch, placed) for start in range(0, len(split.rows), batch)]
+
+    def score(params: Params) -> dict[str, float]:
+        sums_by_group = jax.device_get([sums(params, rows) for rows in groups])
+        need, accept = (
+            sum(float(part.numerator) for part in parts) / (sum(float(part.denominator) for part in parts) or 1.0)
+            for parts in zip(*sums_by_group, strict=True)
+        )
+        return {"validation_need": need, "validation_accept": accept, "validation_nll": need + accept}
+
+    return score
+
+
+def _group(rows: Sequence[Packed], count: int, placed: NamedSharding) -> Packed:
+    """Stacks rows into a batch of `count` rows, padded with copies of the first row that have weight 0."""
+    silent = rows[0]._replace(
+        need_weight=np.zeros_like(rows[0].need_weight), accept_weight=np.zeros_like(rows[0].accept_weight)
+    )
+
+    def place(*leaves: np.ndarray) -> jax.Array:
+        column = np.stack(leaves)
+        return jax.make_array_from_callback(column.shape, placed, lambda index: column[index])
+
+    return jax.tree.map(place, *rows, *[silent] * (count - len(rows)))

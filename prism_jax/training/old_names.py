@@ -36,10 +36,8 @@ _RENAMED_VALUES = {"data.packing": {"rows": "decisions"}}
 def upgrade(tree: Mapping[str, Any], place: str = "config") -> dict[str, Any]:
     """A copy of the config tree of an older run with its values under the current keys.
 
-    Keys that no version knows stay in place, so that whatever parses the result reports them.
-
-    Raises:
-      ConfigError: if a value is present under both its old and its new key; the message names both.
+    Keys that no version knows stay in place, so that whatever parses the result reports them. ConfigError names a value
+    that is present under both its old and its new key.
     """
     result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
     for old, new in RENAMED.items():

@@ -7,8 +7,8 @@ from typing import Any
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
 from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run_config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
 
 SOURCE = "data/teacher_labelled.jsonl"
 """Where the recipe looks for its streams; they are not part of the project (docs/training.md says how to make them)."""

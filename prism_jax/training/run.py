@@ -15,6 +15,7 @@ from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import check_export
+from prism_jax.scoring.student import Student
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.summary import summarise
@@ -25,9 +26,9 @@ from prism_jax.student.weights import load, read_config
 from prism_jax.training import fingerprints
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import restore_best
-from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run, run_params
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 NEED = {
@@ -54,6 +55,10 @@ class Run:
         if self.workdir is None:
             raise ValueError("workdir: found none, expected a run that was opened with its folder")
         return self.workdir
+
+    def student(self, params: Params) -> Student:
+        """The student with some parameters."""
+        return Student(self.model, params, self.template)
 
     @functools.cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -139,11 +144,7 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
 
 
 def reopen_run(workdir: Workdir) -> Run:
-    """Opens a run that was trained, with its own config and its own tokenizer.
-
-    Raises:
-      FileNotFoundError: if the folder holds no run, or the run's tokenizer is missing.
-    """
+    """Opens a run that was trained, with its own config and tokenizer; FileNotFoundError where one is missing."""
     config = workdir.load_config()
     if not workdir.tokenizer.exists():
         raise FileNotFoundError(
@@ -166,10 +167,10 @@ def start_of(config: RunConfig, model: Qwen3, mesh: Mesh) -> PRNGKeyArray | Para
     return load(start, model.config.param_dtype, mesh, config.training.start_blocks).params
 
 
-def untrained_params(model: Qwen3, config: RunConfig) -> Params:
+def untrained_params(run: Run) -> Params:
     """The parameters before the first step, on one device; errors as in `start_of`."""
-    start = start_of(config, model, make_mesh())
-    return start if isinstance(start, dict) else jax.jit(model.init)(start)
+    start = start_of(run.config, run.model, make_mesh())
+    return start if isinstance(start, dict) else jax.jit(run.model.init)(start)
 
 
 NOT_TRAINED = 3

@@ -9,8 +9,8 @@ from etils import epath
 
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_dict
 from prism_jax.runtime.files import read_object, write_json
-from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
+from prism_jax.training.run_config import RunConfig
 
 MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best", "training.start_sha256")
 """Keys that may change when a run resumes, which affect no result: the device mesh, checkpoints to keep, checks."""
@@ -52,9 +52,7 @@ class Workdir:
     def load_config(self) -> RunConfig:
         """Reads the run's config, which an older version may have written.
 
-        Raises:
-          FileNotFoundError: if the folder holds no run.
-          ConfigError: if its config.json cannot be used.
+        FileNotFoundError if the folder holds no run, ConfigError if its config.json cannot be used.
         """
         if not self.config.exists():
             raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (see prism_jax.train)")
@@ -73,13 +71,12 @@ class Workdir:
         write_json(self.config, to_dict(config))
 
 
-def expect_config(found: RunConfig, expected: RunConfig, place: str) -> None:
+def expect_config(saved: RunConfig, expected: RunConfig, place: str) -> None:
     """Checks that a run's config is equal to the expected one, except for the keys in `MAY_DIFFER`.
 
-    Raises:
-      ConfigError: if they differ; the message begins with `place`, such as a file, and names the first key that does.
+    ConfigError begins with `place`, such as a file, and names the first key that differs.
     """
-    flat = dict(_flatten(to_dict(found)))
+    flat = dict(_flatten(to_dict(saved)))
     for key, value in _flatten(to_dict(expected)):
         if flat[key] != value and key not in MAY_DIFFER:
             raise ConfigError(

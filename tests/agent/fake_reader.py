@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from prism_jax.agent.exported import Exported
-from prism_jax.agent.reader import Reading, Response, Thought
+from prism_jax.agent.reader import FastReading, Response, Thought
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 
@@ -46,7 +46,7 @@ class FakeReader:
         for stream, event, _ in items:
             self.trunks[stream] = hashlib.sha256(f"{self.history(stream)}{event}".encode()).hexdigest()
         return [
-            Reading(*self._slots(stream, candidates, "fast"), len(event.text.split()))
+            FastReading(*self._slots(stream, candidates, "fast"), len(event.text.split()))
             for stream, event, candidates in items
         ]
 

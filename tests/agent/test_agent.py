@@ -14,7 +14,7 @@ from prism_jax.agent import ledger
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Thinking
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.reader import Asked, Reader, Reading, Thought
+from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought
 from prism_jax.agent.steps import Observation
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import GroupedTemperature, Isotonic, apply_map
@@ -56,7 +56,7 @@ def test_decisions_are_those_of_the_decision_library(margin):
     reader, signals = FakeReader(), []
     for item in events(300):
         one = [(item.stream, item.event, item.candidates)]
-        (fast,), (slow,) = reader.observe(one), reader.think([Asked(item.stream, item.candidates)])
+        (fast,), (slow,) = reader.observe(one), reader.think([ThinkRequest(item.stream, item.candidates)])
         for z, thinking in ((fast, "fast"), (slow, "slow")):
             best = int(np.argmax(z.z_accept))
             raw = expit(np.array([z.z_need])), expit(np.array([z.z_accept[best]]))
@@ -167,7 +167,7 @@ class Fixed(FakeReader):
 
     def observe(self, items):
         super().observe(items)
-        return [Reading(self.need, self.accept, 1) for _ in items]
+        return [FastReading(self.need, self.accept, 1) for _ in items]
 
     def think(self, items):
         return [Thought(self.need, self.slow_accept, {"risk": "none"}, 1) for _ in items]
@@ -263,7 +263,7 @@ def test_a_resumed_agent_goes_on_as_the_one_before():
 def test_ten_thousand_streams_take_little_memory_and_idle_ones_none():
     class Bare(FakeReader):
         def observe(self, items):
-            return [Reading(-1.0, (0.0,) * len(candidates), 1) for _, _, candidates in items]
+            return [FastReading(-1.0, (0.0,) * len(candidates), 1) for _, _, candidates in items]
 
         def history(self, stream):
             return "0" * 64

@@ -7,7 +7,7 @@ from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.settings import Budget, Critical, Exploration, Settings, Terms
+from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.streams import Event
@@ -16,7 +16,7 @@ ALWAYS = OperatingPoint(policy="always")
 
 
 def agent(point=ALWAYS, critical=None, **terms):
-    return Agent(FakeReader(), exported(), Settings(Terms(point, **terms), critical or Critical()))
+    return Agent(FakeReader(), exported(), AgentSettings(Terms(point, **terms), critical or Critical()))
 
 
 def observed(agent, times, stream="s", **arguments):

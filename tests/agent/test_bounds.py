@@ -11,19 +11,20 @@ from fake_reader import FakeReader, exported
 from offers import make_stream
 
 from prism_jax.agent.agent import Agent
+from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.lines import Lines, parse_line
+from prism_jax.agent.lines import InputLines, parse_line
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.probe_reader import ProbeReader
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile
-from prism_jax.agent.service import Service
-from prism_jax.agent.settings import Settings, Terms
+from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME, Observation
 from prism_jax.probe.fitting import StreamInputs, fit_probe
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.runtime.files import MOST_LINE_BYTES
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
 
 MILLION = 1_000_000
@@ -98,7 +99,7 @@ def test_an_event_of_the_largest_size_takes_bounded_time_and_memory(kind, reques
         model, template = (request.getfixturevalue(name) for name in ("model", "template"))
         params = request.getfixturevalue("draw_params")(model)
         config = LiveConfig(memory=1 << 22, batches=(1,))
-        reader = Live(model, params, template, has_slow_pass=False, writes_responses=False, config=config)
+        reader = Live(Student(model, params, template), has_slow_pass=False, writes_responses=False, config=config)
     agent = Agent(reader, exported(slow=False))
     largest = "\N{PARTY POPPER}" * MILLION
     for name, texts in {
@@ -128,10 +129,10 @@ def test_the_largest_record_is_accepted_by_a_restart(tmp_path):
     )
     assert len(line) < MOST_LINE_BYTES
     (tmp_path / "in.jsonl").write_text(line + "\n")
-    settings = Settings(Terms(exported().point), redact=False, keep_texts=True)
+    settings = AgentSettings(Terms(exported().point), redact=False, keep_texts=True)
     file = RecordsFile(tmp_path / "out.jsonl")
     descriptor = os.open(tmp_path / "in.jsonl", os.O_RDONLY)
-    Service(Agent(FakeReader(), exported(), settings), file, "in.jsonl", file).run(Lines(descriptor))
+    InputLoop(Agent(FakeReader(), exported(), settings), file, "in.jsonl", file).answer(InputLines(descriptor))
     os.close(descriptor)
     file.close()
     size = (tmp_path / "out.jsonl").stat().st_size
@@ -153,7 +154,7 @@ def test_lines_that_wait_are_taken_in_batches_of_bounded_size(tmp_path):
     large = json.dumps({"stream": "s", "time": 1, "text": "y" * 30 * MILLION}).encode()
     (tmp_path / "in.jsonl").write_bytes((large + b"\n") * 9)
     descriptor = os.open(tmp_path / "in.jsonl", os.O_RDONLY)
-    lines, counts = Lines(descriptor), []
+    lines, counts = InputLines(descriptor), []
     while batch := lines.batch(256):
         counts.append(len(batch))
     os.close(descriptor)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, kstest
 
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.explore import draw, flip_loss, propensity
-from prism_jax.agent.settings import Exploration, Settings, Terms
+from prism_jax.agent.gating import draw, flip_loss, propensity
+from prism_jax.agent.settings import AgentSettings, Exploration, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision import metrics
 from prism_jax.decision.operating_point import OperatingPoint
@@ -25,7 +25,7 @@ COST = st.floats(1e-3, 1e3)
 def decisions(exploration, count=4000, streams=40):
     """Decisions of many streams whose texts, and therefore signals, repeat: only the draws differ."""
     terms = Terms(OperatingPoint(margin=0.0), exploration=exploration)
-    deciding = Agent(FakeReader(), exported(), Settings(terms))
+    deciding = Agent(FakeReader(), exported(), AgentSettings(terms))
     return deciding.observe_many(
         [Observation(f"s{i % streams}", Event(time=float(i), text=f"{i}")) for i in range(count)]
     )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from prism_jax.agent.live import Live, LiveConfig
-from prism_jax.agent.reader import Asked
+from prism_jax.agent.reader import ThinkRequest
 from prism_jax.experiments.injection_strings import GOALS, INJECTIONS
 from prism_jax.prompting.template import (
     CONSTANT_OFFER,
@@ -25,6 +25,7 @@ from prism_jax.prompting.template import (
 )
 from prism_jax.scoring.fast import packed_parts
 from prism_jax.scoring.responses import response_text
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.jsonl import StreamError, read_streams
@@ -52,7 +53,7 @@ def live(template, *, context=4096, memory=1 << 22, seed=4, tied=True, change=la
     model = Qwen3(StudentConfig(vocab_size=template.tokenizer.size, tied=tied, **SIZES))
     config = LiveConfig(context=context, memory=memory, batches=(1,), longest=256)
     params = change(model.init(jax.random.key(seed)))
-    return Live(model, params, template, has_slow_pass=True, writing=WRITING, config=config)
+    return Live(Student(model, params, template), has_slow_pass=True, writing=WRITING, config=config)
 
 
 def specials(template):
@@ -83,7 +84,7 @@ def every_position(reader, spy, text):
     spy.branches, spy.written, spy.text = [], [], text
     offers = (Candidate(text=text), Candidate())
     reader.observe([("a", Event(time=0.0, text=text), offers)])
-    reader.think([Asked("a", offers)])  # the fields hold what the student wrote
+    reader.think([ThinkRequest("a", offers)])  # the fields hold what the student wrote
     spy.text = json.dumps(text)[1:-1]  # in the value of a response, the grammar lets through what JSON allows
     reader.respond([("a", offers[0], None), ("b", offers[0], dict.fromkeys(SLOW_FIELDS, text))])
     reader.forget("a")
@@ -232,7 +233,7 @@ def test_a_student_that_wants_special_tokens_cannot_write_them(template, monkeyp
     reader, offers = live(template, tied=False, change=change), (Candidate(),)
     for injection in INJECTIONS[::6]:
         reader.observe([("a", Event(time=0.0, text=injection.text), offers)])
-        [thought] = reader.think([Asked("a", offers)])
+        [thought] = reader.think([ThinkRequest("a", offers)])
         [response] = reader.respond([("a", offers[0], thought.fields)])
         assert thought.fields.keys() == SLOW_FIELDS.keys() and all(thought.fields.values())
         assert [*json.loads(response.text)] == ["Purpose", "Thoughts", "Proactive Task", "Response"]

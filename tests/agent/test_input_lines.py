@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_jax.agent.lines import Answer, LineError, Lines, parse_line
+from prism_jax.agent.lines import InputLines, LineError, parse_line
+from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.steps import Observation
 from prism_jax.streams import Candidate, Event
 
@@ -25,7 +26,7 @@ def test_an_event_and_an_outcome():
     offers = (Candidate(text="Tea?"), Candidate())
     assert parsed(whole) == Observation("s", Event(time=1.0, text="x"), offers, {"c_fa": 2}, "life")
     assert parsed({**EVENT, "candidates": None, "costs": None}) == Observation("s", Event(time=1.0, text="x"))
-    assert parsed(OUTCOME) == Answer("s", "s/0", "accepted", 2.0, None)
+    assert parsed(OUTCOME) == OfferOutcome("s", "s/0", "accepted", 2.0, None)
     assert parsed({**OUTCOME, "needed": False}).needed is False
 
 
@@ -97,7 +98,7 @@ def test_lines_come_in_order_whatever_the_batch(content, most):
     read, write = os.pipe()
     os.write(write, b"\n".join(content))
     os.close(write)
-    lines, found = Lines(read), []
+    lines, found = InputLines(read), []
     while batch := lines.batch(most):
         assert len(batch) <= most
         found += batch
@@ -109,7 +110,7 @@ def test_lines_come_in_order_whatever_the_batch(content, most):
 
 def test_lines_that_have_arrived_are_taken_and_no_others_are_waited_for():
     read, write = os.pipe()
-    lines = Lines(read)
+    lines = InputLines(read)
     os.write(write, b"one\ntwo\nthr")
     assert lines.batch(100) == [(1, b"one"), (2, b"two")]
     os.write(write, b"ee\n")
@@ -127,7 +128,7 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, m
     path = tmp_path / "in"
     path.write_bytes(b"short\n" + b"x" * 5000)
     with path.open("rb") as file:
-        lines = Lines(file.fileno())
+        lines = InputLines(file.fileno())
         assert lines.batch(100) == [(1, b"short")]
         with pytest.raises(LineError, match="input:2: found more than 1000 bytes"):
             lines.batch(100)

@@ -12,12 +12,13 @@ from fake_reader import exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.live import Live, LiveConfig
-from prism_jax.agent.reader import Asked, Reader
+from prism_jax.agent.reader import Reader, ThinkRequest
 from prism_jax.people.store import PeopleStore
 from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.scoring.fast import score_streams
 from prism_jax.scoring.responses import write_responses
 from prism_jax.scoring.slow import read_slow, write_fields
+from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Candidate, Event
 
@@ -37,17 +38,18 @@ def streams(with_two_offers):
 
 def live(model, params, template, **settings):
     config = LiveConfig(**{"context": 600, "memory": 1 << 20, "batches": (4,), "longest": 128} | settings)
-    return Live(model, params, template, has_slow_pass=True, writing=WRITING, config=config)
+    return Live(Student(model, params, template), has_slow_pass=True, writing=WRITING, config=config)
 
 
 def expected(model, params, template, streams, context):
     """What evaluation reads and writes at every candidate."""
-    writer = Writer(model, params, template.tokenizer, batch=2)
-    rows = score_streams(model, params, template, streams, split="test", fold=0, context=context, batch=2)
+    student = Student(model, params, template)
+    writer = Writer(student, batch=2)
+    rows = score_streams(student, streams, split="test", fold=0, context=context, batch=2)
     fast = {(row["stream"], row["step"], row["candidate"]): row for row in rows}
-    thought = write_fields(writer, template, streams, context=context, limit=WRITING.field_tokens)
-    slow = dict(read_slow(model, params, template, thought, context=context, batch=2))
-    responses = write_responses(writer, template, streams, context=context, limit=WRITING.response_tokens)
+    thought = write_fields(writer, streams, context=context, limit=WRITING.field_tokens)
+    slow = dict(read_slow(student, thought, context=context, batch=2))
+    responses = write_responses(writer, streams, context=context, limit=WRITING.response_tokens)
     return fast, {stream.id: stream for stream in thought}, slow, responses
 
 
@@ -64,7 +66,7 @@ def test_live_streams_decide_as_evaluation_does(model, params, template, streams
         steps = {stream.id: {step.event: (n, step) for n, step in enumerate(stream.steps)} for stream in turn}
         offers = [steps[s.id][place][1].candidates if place in steps[s.id] else (Candidate(),) for s in turn]
         readings = reader.observe([(s.id, s.events[place], own) for s, own in zip(turn, offers, strict=True)])
-        thoughts = reader.think([Asked(s.id, own) for s, own in zip(turn, offers, strict=True)])
+        thoughts = reader.think([ThinkRequest(s.id, own) for s, own in zip(turn, offers, strict=True)])
         said = reader.respond([(s.id, own[-1], None) for s, own in zip(turn, offers, strict=True)])
         for stream, own, reading, thinks, says in zip(turn, offers, readings, thoughts, said, strict=True):
             if place not in steps[stream.id]:
@@ -86,7 +88,7 @@ def test_a_response_after_thinking_follows_the_fields(model, params, template, s
     reader, offer, differs = live(model, params, template), Candidate(text="Tea?"), False
     for stream in streams:
         reader.observe([(stream.id, stream.events[0], (offer,))])
-        [thought] = reader.think([Asked(stream.id, (offer,))])
+        [thought] = reader.think([ThinkRequest(stream.id, (offer,))])
         [fast], [slow] = (reader.respond([(stream.id, offer, fields)]) for fields in (None, thought.fields))
         differs |= fast.text != slow.text
         assert [*json.loads(slow.text)] == ["Purpose", "Thoughts", "Proactive Task", "Response"]
@@ -151,7 +153,7 @@ def test_a_warm_reader_compiles_nothing(model, params, template, streams, all_co
     for stream in streams:
         for event in stream.events[:3]:
             reader.observe([(stream.id, event, (Candidate(), Candidate(text="Tea?")))])
-            reader.think([Asked(stream.id, (Candidate(),))])
+            reader.think([ThinkRequest(stream.id, (Candidate(),))])
             reader.respond([(stream.id, Candidate(text="Tea?"), None)])
     assert len(all_compilations) == before
 
@@ -160,9 +162,7 @@ def test_a_reader_that_writes_nothing_has_fewer_programs_and_the_same_slots(mode
     config = LiveConfig(context=250, memory=1 << 20, batches=(4,), longest=64)
     both = [
         Live(
-            model,
-            params,
-            template,
+            Student(model, params, template),
             has_slow_pass=writes,
             writes_responses=writes,
             writing=WRITING,
@@ -195,7 +195,7 @@ def test_threads_share_an_agent_and_its_people(model, params, template, tmp_path
 
     found, streams = [], [f"s{i}" for i in range(4)]
     for run in (map, None):
-        reader = Live(model, params, template, has_slow_pass=False, writes_responses=False, config=SMALL)
+        reader = Live(Student(model, params, template), has_slow_pass=False, writes_responses=False, config=SMALL)
         with PeopleStore(tmp_path / f"people{len(found)}") as people:
             deciding = Agent(reader, exported(slow=False), people=people)
             with concurrent.futures.ThreadPoolExecutor(4) as threads:
@@ -207,7 +207,7 @@ def test_threads_share_an_agent_and_its_people(model, params, template, tmp_path
 @pytest.mark.study
 def test_a_hundred_thousand_events_of_one_stream(model, params, template):
     """About three minutes of processor time; the agent's memory stays where it was after ten thousand events."""
-    reader = Live(model, params, template, has_slow_pass=False, writes_responses=False, config=SMALL)
+    reader = Live(Student(model, params, template), has_slow_pass=False, writes_responses=False, config=SMALL)
     deciding, peak = Agent(reader, exported(slow=False)), {}
     for i in range(100_000):
         deciding.observe("s", Event(time=float(i), text=f"Opens file {i}"))

@@ -8,14 +8,13 @@ import pytest
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.erasing import remove_person
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.people import People
 from prism_jax.agent.personal import KnownPerson, Prediction, log_odds
 from prism_jax.agent.records import encode
-from prism_jax.agent.records_file import RecordsFile, parse_record
+from prism_jax.agent.records_file import RecordsFile, parse_record, remove_person
 from prism_jax.agent.replay import Changes, replay
-from prism_jax.agent.settings import PeopleSettings, Settings, Terms
+from prism_jax.agent.settings import AgentSettings, PeopleSettings, Terms
 from prism_jax.agent.signals import Signals
 from prism_jax.agent.steps import Observation
 from prism_jax.decision import alarm
@@ -32,7 +31,7 @@ TWO = (Candidate(text="Tea?"), Candidate(text="Coffee?"))
 
 def agent_with(store=None, people=None, **point):
     point = OperatingPoint(**{"policy": "static", "margin": 0.0, **point})
-    settings = Settings(Terms(point), people=people or PeopleSettings())
+    settings = AgentSettings(Terms(point), people=people or PeopleSettings())
     store = PeopleStore(None, POPULATION) if store is None else store
     return Agent(FakeReader(), exported(point=point), settings, store)
 

@@ -8,11 +8,11 @@ import pytest
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
+from prism_jax.agent.input_loop import Statistics
 from prism_jax.agent.reader import Response, Thought
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile
-from prism_jax.agent.service import Statistics
-from prism_jax.agent.settings import Settings, Terms
+from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.streams import Candidate, Event
@@ -33,7 +33,7 @@ class Talkative(FakeReader):
 
 
 def decisions(count=20, reader=None, margin=1.0, **given):
-    settings = Settings(Terms(OperatingPoint(policy="dynamic", margin=margin)), **given)
+    settings = AgentSettings(Terms(OperatingPoint(policy="dynamic", margin=margin)), **given)
     agent = Agent(reader or FakeReader(), exported(), settings)
     offers = (Candidate(text=f"Write to {CANARY}?"), Candidate())
     return agent.observe_many(

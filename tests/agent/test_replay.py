@@ -10,7 +10,7 @@ from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Thinking
 from prism_jax.agent.records_file import RecordsError
 from prism_jax.agent.replay import Changes, replay
-from prism_jax.agent.settings import Budget, Critical, Exploration, Settings, Terms
+from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
@@ -25,7 +25,7 @@ THINKING = Thinking(Moves(1.0, 0.5, 0.2), 30.0)
 
 def log(count=200, slow=True, maps=MAPS, point=None, thinking=THINKING, **terms):
     """The lines of a log, as a file holds them: decisions, and outcomes of some of the offers."""
-    settings = Settings(
+    settings = AgentSettings(
         Terms(point or OperatingPoint(margin=0.3, trigger="margin"), **terms),
         Critical(frozenset({"event 7", "event 8"})),
     )

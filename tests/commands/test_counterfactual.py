@@ -13,7 +13,7 @@ from fake_reader import FakeReader, exported
 
 from prism_jax.acceptance.columns import LogError
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.settings import Exploration, Settings, Terms
+from prism_jax.agent.settings import AgentSettings, Exploration, Terms
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged, OverlapError
 from prism_jax.decision.operating_point import OperatingPoint
@@ -88,7 +88,7 @@ def test_logs_are_refused_by_their_probabilities_whatever_was_drawn():
     for seed in range(50):
         decisions = designed(np.where(rare, 0.002, 0.9), accepted=np.where(rare, 0.1, 0.7), seed=seed)
         try:
-            counterfactual.tables(decisions, counterfactual.Settings(resamples=20))
+            counterfactual.tables(decisions, counterfactual.EstimateSettings(resamples=20))
         except OverlapError:
             refused += 1
     assert refused == 50
@@ -97,14 +97,14 @@ def test_logs_are_refused_by_their_probabilities_whatever_was_drawn():
 def test_fewer_than_eight_people_have_no_intervals():
     for people in (2, 7):
         with pytest.raises(OverlapError, match=f"^people: found {people}, expected at least 8"):
-            counterfactual.tables(designed(np.full(2400, 0.5), people=people), counterfactual.Settings())
-    assert counterfactual.tables(designed(np.full(2400, 0.5), people=8), counterfactual.Settings())
+            counterfactual.tables(designed(np.full(2400, 0.5), people=people), counterfactual.EstimateSettings())
+    assert counterfactual.tables(designed(np.full(2400, 0.5), people=8), counterfactual.EstimateSettings())
 
 
 def test_offers_that_could_not_be_made_widen_the_interval_by_all_that_they_may_cost():
     hidden = np.arange(40_000) % 125 == 3  # 0.8 %
     e = np.where(hidden, 0.0, 0.5)
-    settings = counterfactual.Settings(c_fa=5.0, c_fn=20.0, resamples=200)
+    settings = counterfactual.EstimateSettings(c_fa=5.0, c_fn=20.0, resamples=200)
     decisions = designed(e)
     table = counterfactual.tables(decisions, settings)[0]
     assert "The log cannot show 0.8 % of the target's offers" in table.note
@@ -118,11 +118,11 @@ def test_offers_that_could_not_be_made_widen_the_interval_by_all_that_they_may_c
 def test_the_level_is_shown_only_where_the_probabilities_of_all_rows_tell_it():
     e = np.where(np.arange(4000) % 20 == 7, 0.002, 0.5)
     decisions = designed(e, target=(e > 0.1) * 1.0)
-    assert [table.title[:4] for table in counterfactual.tables(decisions, counterfactual.Settings())] == [
+    assert [table.title[:4] for table in counterfactual.tables(decisions, counterfactual.EstimateSettings())] == [
         "Cost",
         "What",
     ]
-    assert len(counterfactual.tables(designed(np.full(4000, 0.5)), counterfactual.Settings())) == 3
+    assert len(counterfactual.tables(designed(np.full(4000, 0.5)), counterfactual.EstimateSettings())) == 3
 
 
 def test_a_refusal_says_how_much_exploration_would_have_been_enough():
@@ -131,13 +131,13 @@ def test_a_refusal_says_how_much_exploration_would_have_been_enough():
     with pytest.raises(
         OverlapError, match=r"^overlap: found that 50.0 %.*; a probability of at least 0\.(\d+) for each"
     ):
-        counterfactual.tables(designed(gate * 1.0), counterfactual.Settings())
+        counterfactual.tables(designed(gate * 1.0), counterfactual.EstimateSettings())
     enough = off_policy.enough_exploration(always, designed(gate * 1.0).logged, np.arange(6000) % 200)
     assert enough == 0.02  # of 3,000 rows, 0.01 makes 30 effective changes
     explored = np.where(gate, 1 - enough, enough)
-    assert len(counterfactual.tables(designed(explored), counterfactual.Settings())) == 3
+    assert len(counterfactual.tables(designed(explored), counterfactual.EstimateSettings())) == 3
     with pytest.raises(OverlapError, match="no exploration would have been enough for a log of this length"):
-        counterfactual.tables(designed(np.full(40, 0.5), people=40), counterfactual.Settings())
+        counterfactual.tables(designed(np.full(40, 0.5), people=40), counterfactual.EstimateSettings())
 
 
 REFUSED = {
@@ -174,7 +174,7 @@ def test_a_log_without_propensities_answers_for_its_shown_offers(tmp_path, table
     path = str(tmp_path / "log.parquet")
     pq.write_table(pa.table(columns), path)
     roles = ["person=who", "accepted=took", "logged=shown", "score=p"]
-    settings = counterfactual.Settings(c_fn=1.0)
+    settings = counterfactual.EstimateSettings(c_fn=1.0)
     with pytest.raises(LogError, match=r"or --shown_only, which leaves out \d+ offers that were not made"):
         counterfactual.of_log(path, roles, settings)
     decisions = counterfactual.of_log(path, roles, settings, shown_only=True)
@@ -196,7 +196,7 @@ def test_a_score_that_is_no_probability_is_refused_with_a_way_out(tmp_path, tabl
     columns, path = table[0], str(tmp_path / "log.parquet")
     roles = COLUMNS.removeprefix("--columns=").split(",")
     pq.write_table(pa.table(columns | {"p": 100 * columns["p"] - 1}), path)
-    settings = counterfactual.Settings()
+    settings = counterfactual.EstimateSettings()
     with pytest.raises(LogError, match=r"column 'p': found scores from -\S+ to \S+, expected .*--target=COLUMN"):
         counterfactual.of_log(path, roles, settings)
     pq.write_table(pa.table(columns | {"p": np.where(np.arange(ROWS) == 7, np.nan, columns["p"])}), path)
@@ -211,7 +211,7 @@ def test_a_table_without_answers_says_so(tmp_path):
     path = tmp_path / "scores.parquet"
     pq.write_table(pa.table(columns | {"logged": [True] * 4, "propensity": [0.5] * 4}), path)
     with pytest.raises(ScoresError, match="y_accept: found no value, expected the answers to offers"):
-        counterfactual.of_scores(str(path), counterfactual.Settings())
+        counterfactual.of_scores(str(path), counterfactual.EstimateSettings())
 
 
 def test_a_scores_table_answers_for_the_gate(tmp_path, table):
@@ -230,7 +230,7 @@ def test_a_scores_table_answers_for_the_gate(tmp_path, table):
         "propensity": e,
     }
     pq.write_table(pa.table(scores), tmp_path / "scores.parquet")
-    settings = counterfactual.Settings(c_fn=3.0)
+    settings = counterfactual.EstimateSettings(c_fn=3.0)
     decisions = counterfactual.of_scores(str(tmp_path / "scores.parquet"), settings)
     gate = (1 - columns["p"]) <= 3 * columns["p"] * need
     np.testing.assert_array_equal(decisions.target, gate)
@@ -246,7 +246,7 @@ def test_a_scores_table_answers_for_the_gate(tmp_path, table):
 
 def test_records_of_the_agent_answer_where_it_explored(tmp_path):
     terms = Terms(OperatingPoint(margin=0.0), exploration=Exploration(0.3, loss=1e9))
-    agent = Agent(FakeReader(), exported(), Settings(terms))
+    agent = Agent(FakeReader(), exported(), AgentSettings(terms))
     rng, records = np.random.default_rng(0), []
     for i in range(600):
         decision = agent.observe(f"s{i % 30}", Event(time=float(i), text=f"{i}"))
@@ -256,11 +256,11 @@ def test_records_of_the_agent_answer_where_it_explored(tmp_path):
             records.append(agent.outcome(decision.stream, decision.offer, outcome, float(i), needed=True).record())
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    settings = counterfactual.Settings(c_fn=8.0)
+    settings = counterfactual.EstimateSettings(c_fn=8.0)
     decisions = counterfactual.of_scores(str(path), settings, records=True)
     assert len(decisions.target) == 600 and (decisions.logged.propensity > 0).all()
     assert len(counterfactual.tables(decisions, settings)) == 3
-    strict = counterfactual.Settings(c_fn=8.0, least_effective=1e6)
+    strict = counterfactual.EstimateSettings(c_fn=8.0, least_effective=1e6)
     with pytest.raises(OverlapError, match=r"^effective offers: found \d"):
         counterfactual.tables(decisions, strict)
 
@@ -269,7 +269,7 @@ def test_a_scores_table_is_no_file_of_records(tmp_path):
     path = tmp_path / "scores.jsonl"
     path.write_text('{"stream": "a", "step": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}\n')
     with pytest.raises(ScoresError, match="found a scores table, expected decision records"):
-        counterfactual.of_scores(str(path), counterfactual.Settings(), records=True)
+        counterfactual.of_scores(str(path), counterfactual.EstimateSettings(), records=True)
 
 
 def test_flags_without_an_effect_are_refused():

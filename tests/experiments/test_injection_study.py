@@ -12,9 +12,9 @@ from prism_jax.experiments.injections import (
     COLUMNS,
     KINDS,
     PLACES,
+    AttackedStudent,
     Measured,
     Signals,
-    Student,
     control_text,
     measure,
     tables,
@@ -22,6 +22,7 @@ from prism_jax.experiments.injections import (
     up_to_the_last_step,
     with_text,
 )
+from prism_jax.scoring.student import Student
 from prism_jax.student import Qwen3, StudentConfig
 
 STREAMS = 5
@@ -129,7 +130,7 @@ def test_a_part_of_the_texts_is_balanced_too():
 def test_streams_without_an_interval_or_a_step_are_refused(simulated, template):
     sizes = dict(hidden_dim=8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=8, mlp_dim=8)
     model = Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **sizes))
-    student = Student(model, model.init(jax.random.key(0)), template, 600)
+    student = AttackedStudent(Student(model, model.init(jax.random.key(0)), template), 600)
     with pytest.raises(ValueError, match=r"^streams: found 1, expected at least 2"):
         measure(student, simulated[:1], INJECTIONS)
     silent = dataclasses.replace(simulated[1], id="silent", steps=())

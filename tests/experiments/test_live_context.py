@@ -11,13 +11,13 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.experiments.live_context import (
     KEEPS,
-    Student,
     compare,
     decide,
     outgrown,
     read_live,
     read_offline,
 )
+from prism_jax.scoring.student import Student
 from prism_jax.streams.edit import map_steps
 from prism_jax.student import Qwen3, StudentConfig
 

@@ -16,8 +16,8 @@ from prism_jax.experiments.paper.study import ExperimentResult
 from prism_jax.experiments.training_pathways import PATHWAYS
 from prism_jax.runs.store import Store, kept, of_seed
 from prism_jax.streams.jsonl import read_streams
-from prism_jax.training.config import MeshConfig
 from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run_config import MeshConfig
 
 
 def test_a_training_is_named_by_all_that_changes_its_result(tmp_path):

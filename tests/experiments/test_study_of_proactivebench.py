@@ -15,7 +15,7 @@ from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.scores import read_scores
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.sources import load_splits
-from prism_jax.training.config import RunConfig
+from prism_jax.training.run_config import RunConfig
 
 
 @pytest.fixture

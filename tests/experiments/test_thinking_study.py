@@ -9,7 +9,7 @@ from etils import epath
 
 from prism_jax.experiments.students import THINKING
 from prism_jax.experiments.thinking import (
-    Student,
+    ScoredStudent,
     accuracy_table,
     evaluations,
     pass_table,
@@ -23,7 +23,7 @@ from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import Scores
 from prism_jax.scoring.slow import field_accuracy
 from prism_jax.streams.edit import map_steps
-from prism_jax.training.config import RunConfig
+from prism_jax.training.run_config import RunConfig
 
 
 def table(seed, streams=12):
@@ -58,7 +58,7 @@ def test_pooled_scores_hold_every_row_of_every_seed():
 
 
 def test_the_tables_have_both_passes_at_every_ratio():
-    students = [Student(table(seed), dict.fromkeys((*SLOW_FIELDS, "all"), 0.5)) for seed in (0, 1)]
+    students = [ScoredStudent(table(seed), dict.fromkeys((*SLOW_FIELDS, "all"), 0.5)) for seed in (0, 1)]
     found = pass_table("first stage", evaluations(students, (1.0, 4.0)))
     assert [(section.title, [row.name for row in section.rows]) for section in found.sections] == [
         ("r = 1", ["fast only", "slow only"]),

@@ -10,9 +10,9 @@ from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import open_run, resolve
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 

@@ -7,9 +7,9 @@ from fake_reader import FakeReader, exported
 from official_reference import judged_as_published, scored_as_published
 
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.records import Outcome, encode
+from prism_jax.agent.records import OfferOutcome, encode
 from prism_jax.agent.records_file import RecordsError
-from prism_jax.agent.settings import Settings, Terms
+from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.judges.prompts import questions
@@ -51,7 +51,7 @@ def streams():
 def folder(tmp_path_factory, streams):
     """A folder with records, streams and exported traces."""
     place = tmp_path_factory.mktemp("official")
-    agent = Agent(FakeReader(), exported(), Settings(Terms(OperatingPoint(policy="dynamic"))))
+    agent = Agent(FakeReader(), exported(), AgentSettings(Terms(OperatingPoint(policy="dynamic"))))
     decisions = agent.observe_many(
         [
             Observation(stream.id, stream.events[i], offers(i) if stream.id == "code_1" else (Candidate(),))
@@ -62,7 +62,7 @@ def folder(tmp_path_factory, streams):
     assert 0 < sum(decision.spoke for decision in decisions) < len(decisions)
     lines = [encode(decision.record()) for decision in decisions]
     first = next(decision for decision in decisions if decision.spoke)
-    lines.append(encode(Outcome(first.stream, first.offer, "accepted", first.time).record()))
+    lines.append(encode(OfferOutcome(first.stream, first.offer, "accepted", first.time).record()))
     (place / "records.jsonl").write_bytes(b"".join(lines))
     write_streams(place / "streams.jsonl", streams)
     (place / "traces").mkdir()

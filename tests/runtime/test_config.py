@@ -17,7 +17,7 @@ from prism_jax.prompting.template import PromptConfig
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_config_dict, to_dict
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pytest
 from prism_jax.prompting.packing import decisions, pack
 from prism_jax.scores import Scores
 from prism_jax.scoring.fast import score_streams
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_candidates
 from prism_jax.student import Qwen3, StudentConfig
@@ -26,7 +27,8 @@ def params(model):
 
 
 def rows_of(model, params, template, streams, batch=4, context=2048):
-    return list(score_streams(model, params, template, streams, split="test", fold=2, context=context, batch=batch))
+    student = Student(model, params, template)
+    return list(score_streams(student, streams, split="test", fold=2, context=context, batch=batch))
 
 
 def test_every_candidate_is_one_row_of_a_valid_table(model, params, template, simulated):

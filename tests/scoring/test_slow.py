@@ -17,6 +17,7 @@ from prism_jax.scoring import passes
 from prism_jax.scoring.passes import Passes, score_passes
 from prism_jax.scoring.responses import write_responses
 from prism_jax.scoring.slow import read_slow, write_fields
+from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
 from prism_jax.streams.edit import map_steps
 from prism_jax.student.attention import no_branches
@@ -35,13 +36,18 @@ def streams(with_two_offers):
 
 
 @pytest.fixture(scope="module")
-def writer(model, params, template):
-    return Writer(model, params, template.tokenizer, batch=2)
+def student(model, params, template):
+    return Student(model, params, template)
 
 
 @pytest.fixture(scope="module")
-def thought(writer, template, streams):
-    return write_fields(writer, template, streams, context=2048, limit=LIMIT)
+def writer(student):
+    return Writer(student, batch=2)
+
+
+@pytest.fixture(scope="module")
+def thought(writer, streams):
+    return write_fields(writer, streams, context=2048, limit=LIMIT)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -89,9 +95,9 @@ def test_the_first_field_is_greedy_on_what_the_step_sees(model, params, template
             assert f" {step.rationale['if_silent']}".lstrip().startswith(best.strip())
 
 
-def test_slow_signals_are_read_after_the_fields(model, params, template, thought):
+def test_slow_signals_are_read_after_the_fields(model, params, template, student, thought):
     """Against one forward pass per candidate over trunk, opening, fields, need slot and leaf."""
-    got = dict(read_slow(model, params, template, thought, context=2048, batch=2))
+    got = dict(read_slow(student, thought, context=2048, batch=2))
     for stream in thought[:2]:
         for number, step in enumerate(stream.steps):
             fields = template.slow(step.rationale)
@@ -117,14 +123,14 @@ def test_the_slow_branch_is_packed_as_in_training(template, thought):
     assert row.tokens[: len(first)].tolist() == first
 
 
-def test_fields_and_responses_do_not_depend_on_the_batch(model, params, template, streams, thought):
-    alone = Writer(model, params, template.tokenizer, batch=1)
+def test_fields_and_responses_do_not_depend_on_the_batch(student, streams, thought):
+    alone = Writer(student, batch=1)
     for stream, expected in zip(streams, thought, strict=True):
-        assert write_fields(alone, template, [stream], context=2048, limit=LIMIT) == [expected]
+        assert write_fields(alone, [stream], context=2048, limit=LIMIT) == [expected]
 
 
-def test_responses_are_json_of_the_schema(writer, template, streams):
-    written = write_responses(writer, template, streams, context=2048, limit=LIMIT)
+def test_responses_are_json_of_the_schema(writer, streams):
+    written = write_responses(writer, streams, context=2048, limit=LIMIT)
     assert len(written) == sum(len(step.candidates) for stream in streams for step in stream.steps)
     for text in written.values():
         response = json.loads(text)
@@ -133,18 +139,18 @@ def test_responses_are_json_of_the_schema(writer, template, streams):
     assert len(set(written.values())) > 5
 
 
-def score(model, params, template, streams, able):
-    rows = score_passes(model, params, template, streams, able, split="test", fold=0, context=2048, batch=2)
+def score(student, streams, able):
+    rows = score_passes(student, streams, able, split="test", fold=0, context=2048, batch=2)
     return Scores.from_rows(rows)
 
 
-def test_the_table_has_what_the_student_can_do(model, params, template, streams, thought):
-    fast = score(model, params, template, streams, Passes())
+def test_the_table_has_what_the_student_can_do(student, streams, thought):
+    fast = score(student, streams, Passes())
     assert fast.p_need_slow is None and fast.tokens_response is None
     writing = WritingConfig(field_tokens=LIMIT, response_tokens=LIMIT)
-    whole = score(model, params, template, streams, Passes(slow=True, responses=True, writing=writing))
+    whole = score(student, streams, Passes(slow=True, responses=True, writing=writing))
     np.testing.assert_allclose(whole.p_accept_fast, fast.p_accept_fast, atol=1e-6)
-    read = dict(read_slow(model, params, template, thought, context=2048, batch=2))
+    read = dict(read_slow(student, thought, context=2048, batch=2))
     for row, key in enumerate(zip(whole.stream, whole.step.tolist(), whole.candidate.tolist(), strict=True)):
         np.testing.assert_allclose(whole.p_need_slow[row], read[key].p_need, atol=2e-5)
         np.testing.assert_allclose(whole.p_accept_slow[row], read[key].p_accept, atol=2e-5)
@@ -157,23 +163,23 @@ def test_the_table_has_what_the_student_can_do(model, params, template, streams,
             assert set(found) == {np.mean(right)}
 
 
-def test_fields_are_right_only_in_every_word(model, params, template, streams, monkeypatch):
+def test_fields_are_right_only_in_every_word(student, streams, monkeypatch):
     """The student's own texts are wrong here, so a step is given what it should write, but for one field."""
 
-    def almost(writer, template, streams, **_):
+    def almost(writer, streams, **_):
         def change(step):
             return dataclasses.replace(step, rationale={**step.rationale, "risk": "none at all"})
 
         return [map_steps(stream, change) for stream in streams]
 
     monkeypatch.setattr(passes, "write_fields", almost)
-    found = score(model, params, template, streams, Passes(slow=True))
+    found = score(student, streams, Passes(slow=True))
     assert set(found.fields_correct) == {0.75}
     bare = [map_steps(stream, lambda step: dataclasses.replace(step, rationale=None)) for stream in streams]
-    monkeypatch.setattr(passes, "write_fields", lambda *_, **__: almost(None, None, streams))
-    assert score(model, params, template, bare, Passes(slow=True)).fields_correct is None
+    monkeypatch.setattr(passes, "write_fields", lambda *_, **__: almost(None, streams))
+    assert score(student, bare, Passes(slow=True)).fields_correct is None
 
 
-def test_a_context_without_room_for_the_fields_is_an_error_that_names_the_stream(writer, template, streams):
+def test_a_context_without_room_for_the_fields_is_an_error_that_names_the_stream(writer, streams):
     with pytest.raises(ValueError, match=f"stream '{streams[0].id}'"):
-        write_fields(writer, template, streams, context=60, limit=30)
+        write_fields(writer, streams, context=60, limit=30)

@@ -15,9 +15,9 @@ from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 CONFIG = RunConfig(

@@ -28,12 +28,11 @@ from prism_jax import Gate
 from prism_jax.acceptance.columns import LogColumns
 from prism_jax.acceptance.logs import read_log
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.erasing import remove_person
 from prism_jax.agent.lines import Lines, parse_line
 from prism_jax.agent.population import read_answers as read_people_answers
 from prism_jax.agent.rating import read_scenarios
 from prism_jax.agent.records import encode
-from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record
+from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, remove_person
 from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.steps import Observation
 from prism_jax.audit.reading import read_table
@@ -57,7 +56,7 @@ from prism_jax.student.weights import load_gguf, load_hf, save_hf
 from prism_jax.teacher.recorded import read_recorded
 from prism_jax.teacher.sharegpt import read_sharegpt
 from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap, read_text_calibrator
-from prism_jax.training.config import RunConfig
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.scoring.fast import score_streams
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.slow
@@ -35,8 +35,9 @@ def check(student, streams, injections, measured):
     cut = [module.up_to_the_last_step(stream) for stream in streams]
 
     def read(changed):
-        given = (student.model, student.params, student.template, changed)
-        rows = score_streams(*given, split="test", fold=0, context=student.context, batch=len(changed))
+        rows = score_streams(
+            student.student, changed, split="test", fold=0, context=student.context, batch=len(changed)
+        )
         return np.array([(row["p_need_fast"], row["p_accept_fast"]) for row in rows])
 
     raw = dataclasses.replace(student, calibration=None)

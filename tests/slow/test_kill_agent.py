@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from exported_folder import write
-from test_service import COMMAND, encoded, lines_of, run, told, with_people
+from test_input_loop import COMMAND, encoded, lines_of, run, told, with_people
 
 from prism_jax.people.store import PeopleStore
 

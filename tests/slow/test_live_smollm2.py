@@ -9,6 +9,7 @@ from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.reader import Asked
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS, PromptConfig, Template, WritingConfig
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
 from prism_jax.student.weights import load
 
@@ -28,9 +29,7 @@ def test_live_streams_of_a_real_model(smollm2_gguf):
     template = Template(Tokenizer.load(smollm2_gguf), PromptConfig(system="Watch the user."))
     config = LiveConfig(context=512, memory=1 << 28, batches=(2,))
     reader = Live(
-        student.model,
-        student.params,
-        template,
+        Student(student.model, student.params, template),
         has_slow_pass=True,
         writing=WritingConfig(field_tokens=8, response_tokens=12),
         config=config,

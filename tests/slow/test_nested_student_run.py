@@ -17,8 +17,8 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.weights import read_config, save_hf
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]

@@ -13,7 +13,7 @@ from prism_jax.experiments import proactivebench_results as results
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import read_scores
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import RunConfig
+from prism_jax.training.run_config import RunConfig
 
 pytestmark = pytest.mark.slow
 

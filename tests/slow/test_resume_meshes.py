@@ -15,7 +15,7 @@ MESHES = {"8-1-1": (8, 1, 1), "2-2-2": (2, 2, 2), "1-1-1": (1, 1, 1)}
 PROGRAM = """
 import dataclasses, json, pathlib, shutil, sys
 import driven, jax, numpy as np
-from prism_jax.training.config import MeshConfig
+from prism_jax.training.run_config import MeshConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run
 from prism_jax.training.workdir import Workdir

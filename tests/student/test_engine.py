@@ -15,7 +15,7 @@ from prism_jax.student import Qwen3, StudentConfig, dispatch, flash, kv_cache, s
 from prism_jax.student.attention import no_branches
 from prism_jax.student.branches import Branch, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton
-from prism_jax.student.engine import Engine, Reading
+from prism_jax.student.engine import Engine, ReadRequest
 from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.live_programs import read_rows
 from prism_jax.student.pages import PAGE, make_pool, page_bytes, table_of
@@ -95,7 +95,7 @@ def test_every_reading_equals_a_cold_start(pages, changes):
     parked = False
     for turn in range(14):
         chosen = rng.sample(names, rng.randint(1, 6))
-        readings = [Reading(name, ids_of(rng, rng.choice([3, 30, 150])), branches_of(rng)) for name in chosen]
+        readings = [ReadRequest(name, ids_of(rng, rng.choice([3, 30, 150])), branches_of(rng)) for name in chosen]
         for reading, logits in zip(readings, engine.read(readings), strict=True):
             events = [*expected[reading.stream], list(reading.event)]
             if sum(map(len, events)) > 700:
@@ -113,13 +113,13 @@ def test_every_reading_equals_a_cold_start(pages, changes):
 def test_branches_leave_no_trace_and_need_no_event(model, params):
     engine, rng = make(model, params), random.Random(0)
     engine.open("a", SYSTEM)
-    engine.read([Reading("a", ids_of(rng, 20), ())])
+    engine.read([ReadRequest("a", ids_of(rng, 20), ())])
     branches = branches_of(rng)
-    first = engine.read([Reading("a", (), branches)])
-    engine.read([Reading("a", (), branches_of(rng))])
-    again = engine.read([Reading("a", (), branches)])
+    first = engine.read([ReadRequest("a", (), branches)])
+    engine.read([ReadRequest("a", (), branches_of(rng))])
+    again = engine.read([ReadRequest("a", (), branches)])
     np.testing.assert_array_equal(first[0][0], again[0][0])
-    check(model, params, engine, Reading("a", (), branches), again[0])
+    check(model, params, engine, ReadRequest("a", (), branches), again[0])
 
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
@@ -134,7 +134,7 @@ def test_text_is_written_after_each_streams_own_trunk(model, params, platform, m
     names = [f"s{i}" for i in range(6)]
     for name in names:
         engine.open(name, SYSTEM)
-        engine.read([Reading(name, ids_of(rng, rng.choice([10, 200])), ())])
+        engine.read([ReadRequest(name, ids_of(rng, rng.choice([10, 200])), ())])
     free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
     spans, before = [Span((7, 8), 3), Span((6,), 2)], {name: engine.tokens(name) for name in names}
     rows = [(name, ids_of(rng, 5)) for name in [*names, names[0]]]
@@ -158,14 +158,14 @@ def test_a_parked_stream_that_is_written_twice_is_read_once(model, params):
     free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
     for name in ("a", "b"):
         engine.open(name, SYSTEM)
-    engine.read([Reading("a", ids_of(rng, 200), ())])
+    engine.read([ReadRequest("a", ids_of(rng, 200), ())])
     rows = [("a", ids_of(rng, 5)), ("a", ids_of(rng, 4))]
     before = engine.write(rows, [Span((7,), 4)], free)
-    engine.read([Reading("b", ids_of(rng, 650), ())])
+    engine.read([ReadRequest("b", ids_of(rng, 650), ())])
     assert engine.resident == 1, "the first stream should be parked"
     assert engine.write(rows, [Span((7,), 4)], free) == before
     branches = branches_of(rng)
-    check(model, params, engine, Reading("a", (), branches), engine.read([Reading("a", (), branches)])[0])
+    check(model, params, engine, ReadRequest("a", (), branches), engine.read([ReadRequest("a", (), branches)])[0])
 
 
 @pytest.mark.parametrize("loaded", [False, True])
@@ -186,7 +186,7 @@ def test_nothing_compiles_after_the_warm_up(model, params, all_compilations, loa
         for name in names:
             if name not in engine:
                 engine.open(name, SYSTEM)
-        engine.read([Reading(name, ids_of(rng, rng.choice([3, 40, 120])), branches_of(rng)) for name in names])
+        engine.read([ReadRequest(name, ids_of(rng, rng.choice([3, 40, 120])), branches_of(rng)) for name in names])
         engine.write([(name, ids_of(rng, 3 + turn)) for name in names], spans, free)
     assert len(all_compilations) == before
 
@@ -260,7 +260,7 @@ def test_a_closed_stream_frees_its_pages(model, params):
     engine = make(model, params, 8)
     for turn in range(5):
         engine.open(f"s{turn}", SYSTEM)
-        engine.read([Reading(f"s{turn}", [4] * 600, ())])
+        engine.read([ReadRequest(f"s{turn}", [4] * 600, ())])
         engine.close(f"s{turn}")
     assert len(engine) == engine.resident == 0
     with pytest.raises(ValueError, match="stream: found 's0', expected one of the 0 open streams"):
@@ -271,20 +271,20 @@ def test_keep_of_one_drops_only_what_must_go(model, params):
     engine = make(model, params, keep=1.0, budget=100)
     engine.open("a", SYSTEM)
     for token in range(10):
-        engine.read([Reading("a", [token] * 20, ())], reserve=15)
+        engine.read([ReadRequest("a", [token] * 20, ())], reserve=15)
     assert engine.tokens("a") == SYSTEM + [token for token in (6, 7, 8, 9) for _ in range(20)]
 
 
 @pytest.mark.parametrize(
     ("readings", "message"),
     [
-        ([Reading("a", [1], ()), Reading("a", [2], ())], "readings: found stream 'a' twice"),
-        ([Reading("b", [1], ())], "stream: found 'b', expected one of the 1 open"),
-        ([Reading("a", [], ())], r"readings\[0\]: found neither event nor branch"),
-        ([Reading("a", [99], ())], r"readings\[0\].event: found token id 99"),
-        ([Reading("a", [1], [Branch((-1,))])], r"readings\[0\].branches\[0\]: found token id -1"),
+        ([ReadRequest("a", [1], ()), ReadRequest("a", [2], ())], "readings: found stream 'a' twice"),
+        ([ReadRequest("b", [1], ())], "stream: found 'b', expected one of the 1 open"),
+        ([ReadRequest("a", [], ())], r"readings\[0\]: found neither event nor branch"),
+        ([ReadRequest("a", [99], ())], r"readings\[0\].event: found token id 99"),
+        ([ReadRequest("a", [1], [Branch((-1,))])], r"readings\[0\].branches\[0\]: found token id -1"),
         (
-            [Reading("a", [1] * 699, ())],
+            [ReadRequest("a", [1] * 699, ())],
             r"readings\[0\].event: found 699 tokens after a system part",
         ),
     ],
@@ -292,7 +292,7 @@ def test_keep_of_one_drops_only_what_must_go(model, params):
 def test_bad_readings_change_nothing(model, params, readings, message):
     engine = make(model, params)
     engine.open("a", SYSTEM)
-    engine.read([Reading("a", [7], ())])
+    engine.read([ReadRequest("a", [7], ())])
     with pytest.raises(ValueError, match=message):
         engine.read(readings)
     assert engine.tokens("a") == [*SYSTEM, 7]

@@ -100,9 +100,9 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     from prism_jax.decision.operating_point import OperatingPoint
     from prism_jax.prompting.packing import Packed
     from prism_jax.scoring.slots import Slots
-    from prism_jax.training.config import TrainingConfig
     from prism_jax.training.loss_config import LossConfig
     from prism_jax.training.optimization.step import abstract_state, make_step
+    from prism_jax.training.run_config import TrainingConfig
 
     rows, trunk, branches, responses, vocabulary, chunk = 4, 24, 32, 48, 331, 16
     model = Qwen3(dataclasses.replace(CONFIG, vocab_size=vocabulary))

@@ -12,7 +12,7 @@ from prism_jax.scoring.slots import Slots
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.simulator import simulate
 from prism_jax.student import Qwen3
-from prism_jax.training.input.data import pack_split
+from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 

@@ -10,9 +10,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.scores import Scores, read_scores, write_scores
-from prism_jax.training.config import RunConfig
-from prism_jax.training.logs.lines import Lines
-from prism_jax.training.logs.progress import Board
+from prism_jax.training.logs.progress import Board, StepLog
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 
@@ -65,7 +64,7 @@ def test_tensorboard_events_are_copied_on_flush_and_their_temporary_file_is_remo
 def test_logs_are_written_as_whole_objects_and_truncated_on_resume(workdir):
     Workdir(workdir).claim(RunConfig())
     for start, stop in ((0, 3), (2, 4)):
-        log = Lines(workdir / "metrics.jsonl", start)
+        log = StepLog(workdir / "metrics.jsonl", start)
         for step in range(start + 1, stop + 1):
             log.write({"step": step, "from": start})
         log.flush()

@@ -95,9 +95,7 @@ def test_scores_are_the_log_likelihood_of_the_fast_pass(opened, whole):
     step, params = trained_params(opened.model, opened.config, Workdir(folder))
     assert step == min((4, 8), key=lambda saved: lines[saved]["validation_nll"])
     rows = list(
-        score_streams(
-            opened.model, params, opened.template, opened.splits.validation, split="validation", fold=0, context=2048
-        )
+        score_streams(opened.student(params), opened.splits.validation, split="validation", fold=0, context=2048)
     )
 
     def cross_entropy(p, y):

@@ -10,8 +10,8 @@ from etils import epath
 
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_dict
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, score
-from prism_jax.training.config import MeshConfig, PackingConfig, RunConfig
 from prism_jax.training.old_names import RENAMED, upgrade
+from prism_jax.training.run_config import MeshConfig, PackingConfig, RunConfig
 from prism_jax.training.workdir import Workdir
 
 # Every renamed key has a value here that is not its default.

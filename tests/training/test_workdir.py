@@ -7,8 +7,8 @@ import tiny
 from etils import epath
 
 from prism_jax.runtime.dataclass_config import ConfigError
-from prism_jax.training.config import RunConfig
 from prism_jax.training.run import reopen_run
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 

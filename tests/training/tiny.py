@@ -6,7 +6,7 @@ from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 CONFIG = RunConfig(
     data=DataConfig(train_streams=12, calibration_streams=12, test_streams=12),

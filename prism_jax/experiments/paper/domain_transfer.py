@@ -29,7 +29,7 @@ from prism_jax.streams.simulator import simulate
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.simulator_text import PHRASES
 from prism_jax.streams.sources import simulated_index
-from prism_jax.training.config import RunConfig
+from prism_jax.training.run_config import RunConfig
 
 HELD_OUT = "writing"
 """The domain that the paper holds out too."""

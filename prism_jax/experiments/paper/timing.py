@@ -16,12 +16,12 @@ from etils import epath
 from jaxtyping import Float64, Int
 
 from prism_jax.agent.live import Live, LiveConfig
-from prism_jax.agent.reader import Asked
+from prism_jax.agent.reader import ThinkRequest
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.streams import Stream
 from prism_jax.student.branches import Branch
-from prism_jax.student.engine import Engine, Reading
+from prism_jax.student.engine import Engine, ReadRequest
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.run import Run
 
@@ -77,9 +77,7 @@ def _phase(rows: list[tuple[float, int]]) -> dict[str, Any]:
 def _steps(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str, Any]:
     """The fast and the slow pass of every step."""
     live = Live(
-        run.model,
-        params,
-        run.template,
+        run.student(params),
         has_slow_pass=True,
         writes_responses=False,
         writing=run.config.writing,
@@ -97,7 +95,7 @@ def _steps(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str, A
                 continue
             steps.append((stream.id, number))
             fast.append((seconds, reading[0].tokens))
-            seconds, thought = _timed(live.think, [Asked(stream.id, offers)])
+            seconds, thought = _timed(live.think, [ThinkRequest(stream.id, offers)])
             slow.append((seconds, thought[0].tokens))
         live.forget(stream.id)
     return {"steps": steps, "fast": _phase(fast), "slow": _phase(slow)}
@@ -115,12 +113,12 @@ def _prefill(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str,
         ids = [token for event, last in pairs for token in template.event(event, last)]
         leaves = tuple(tuple(template.leaf(offer)) for offer in stream.steps[-1].candidates)
         branch = Branch(tuple(template.head()), leaves)
-        seconds, _ = _timed(_read_whole, engine, template.system(), Reading(stream.id, ids, [branch]))
+        seconds, _ = _timed(_read_whole, engine, template.system(), ReadRequest(stream.id, ids, [branch]))
         rows.append((seconds, len(template.system()) + len(ids) + len(branch.ids)))
         engine.close(stream.id)
     return _phase(rows)
 
 
-def _read_whole(engine: Engine, system: list[int], reading: Reading) -> None:
+def _read_whole(engine: Engine, system: list[int], reading: ReadRequest) -> None:
     engine.open(reading.stream, system)
     engine.read([reading])

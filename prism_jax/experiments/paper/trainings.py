@@ -12,9 +12,9 @@ from prism_jax.streams import Stream
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.sources import DataConfig, load_splits
 from prism_jax.student.qwen3 import Params
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import Run
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 STUDENT = "student"
 """Name of the student of most tables; the study of thinking trains the same."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from prism_jax.student.config import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 
 # model_type of a config.json, and the class that transformers uses for it.
 ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}

@@ -23,7 +23,7 @@ from jax.typing import DTypeLike
 
 from prism_jax.runtime.gguf_file import GGUFTensor, read_gguf_header, shorten
 from prism_jax.runtime.model_files import refuse_pickle
-from prism_jax.student.config import StudentConfig, dtype_name
+from prism_jax.student.model_config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import Fields
 from prism_jax.student.weights.names import EMBEDDING, HEAD, Format
@@ -41,13 +41,8 @@ _BYTES_PER_ROW = 1 << 14
 def load_gguf(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None, blocks: int = 0) -> Pretrained:
     """Loads and dequantises a Qwen3 or Llama-shaped model from a GGUF file; needs the extra `gguf`.
 
-    Matrices are dequantised layer by layer, in the piece that a device holds; the host never holds the whole model.
-
-    Args:
-      path: Path of the file.
-      dtype: Dtype of the parameters and activations: float32, bfloat16 or float16.
-      mesh: Mesh over which parameters are sharded (`prism_jax.student.sharding`); None uses the default device.
-      blocks: Number of lowest blocks that the model keeps (`StudentConfig.lowest`); 0 keeps all of them.
+    Matrices are dequantised layer by layer, in the piece that a device holds; the host never holds the whole model. The
+    arguments are those of `load_hf`.
 
     Raises:
       OSError: when the file is missing or cannot be read.

@@ -14,11 +14,10 @@ from jax.typing import DTypeLike
 from safetensors.numpy import save_file
 
 from prism_jax.runtime.files import write_json
-from prism_jax.student.config import dtype_name
+from prism_jax.student.model_config import dtype_name
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.weights.architecture import config_to_hf
-from prism_jax.student.weights.finite import not_finite
-from prism_jax.student.weights.names import Parameter, listed, parameters
+from prism_jax.student.weights.names import Parameter, listed, not_finite, parameters
 from prism_jax.student.weights.safetensors_in import INDEX, SINGLE
 
 GIGABYTE = 10**9
@@ -37,18 +36,10 @@ def save_hf(
 ) -> None:
     """Writes config.json, generation_config.json and safetensors; several shards with an index where one is too large.
 
-    The directory is not written atomically: callers should pass a temporary one and rename it once it is complete.
-    Tensors are gathered from the devices one shard at a time.
-
-    Args:
-      directory: Directory to write to; created if needed. It may hold other files but no model.
-      model: The static half of the student.
-      params: Parameters, sharded or not.
-      dtype: Dtype of the written tensors; None keeps that of the parameters.
-      eos_token_id: Ids that end a generation.
-      pad_token_id: Id of padding.
-      bos_token_id: Id that begins a text, for tokenizers that have one.
-      max_shard_bytes: Largest size of a file, except for a single tensor that is larger.
+    The directory, which may hold other files but no model, is not written atomically: callers should pass a temporary
+    one and rename it once it is complete. Tensors are gathered from the devices one shard at a time, in the dtype of
+    the parameters unless another is given. The ids are those that end a generation, pad, and begin a text. A single
+    tensor may be larger than `max_shard_bytes`.
 
     Raises:
       FileExistsError: when the directory already holds a model.

@@ -18,8 +18,7 @@ from tqdm import tqdm
 
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sharding import partition_spec
-from prism_jax.student.weights.finite import not_finite
-from prism_jax.student.weights.names import EMBEDDING, HEAD, Format, Parameter, listed, parameters
+from prism_jax.student.weights.names import EMBEDDING, HEAD, Format, Parameter, listed, not_finite, parameters
 
 Index = tuple[slice, ...]
 # Start and stop along each axis.

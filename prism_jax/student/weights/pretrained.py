@@ -16,24 +16,16 @@ from prism_jax.student.qwen3 import Params, Qwen3
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """A model and its parameters.
+    """A model and its parameters."""
 
-    Attributes:
-      model: The static half of the student, with the checkpoint's sizes.
-      params: The parameters on their devices.
-    """
-
-    model: Qwen3
-    params: Params
+    model: Qwen3  # the static half of the student, with the checkpoint's sizes
+    params: Params  # the parameters on their devices
 
     def logits(self, token_ids: Int[np.ndarray, "B L"] | Int[Array, "B L"]) -> Float[Array, "B L V"]:
         """Computes next-token logits at every position, in float32, with each row causal from position 0.
 
         Rows of unequal length are padded on the right with any id, which no earlier position sees. All logits exist at
-        once, so this is for checks and small inputs only.
-
-        Raises:
-          ValueError: for an id outside of the vocabulary.
+        once, so this is for checks and small inputs only. ValueError for an id outside of the vocabulary.
         """
         ids, size = np.asarray(token_ids), self.model.config.vocab_size
         if ids.size and (ids.min() < 0 or ids.max() >= size):

@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 
 from prism_jax.runtime.files import open_regular
 from prism_jax.runtime.model_files import inside, model_directory, read_json, refuse_pickle
-from prism_jax.student.config import StudentConfig, dtype_name
+from prism_jax.student.model_config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import config_from_hf
 from prism_jax.student.weights.names import Format
@@ -33,18 +33,14 @@ _DTYPES = ("BF16", "F16", "F32")
 def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None, blocks: int = 0) -> Pretrained:
     """Loads a dense Qwen3 or a Llama-shaped model from a directory as published on Hugging Face.
 
-    Tensors are copied from the memory-mapped files to the devices piece by piece; the host never holds the whole model.
-
-    Args:
-      directory: Directory with config.json and safetensors of bfloat16, float16 or float32.
-      dtype: Dtype of the parameters and activations: float32, bfloat16 or float16.
-      mesh: Mesh over which parameters are sharded (`prism_jax.student.sharding`); None uses the default device.
-      blocks: Number of lowest blocks that the model keeps (`StudentConfig.lowest`); 0 keeps all of them.
+    Tensors of bfloat16, float16 or float32 are copied from the memory-mapped files to the devices piece by piece; the
+    host never holds the whole model. Parameters are sharded over the mesh, or lie on the default device. The model
+    keeps its lowest `blocks` blocks (`StudentConfig.lowest`); 0 keeps all.
 
     Raises:
-      OSError: when a file is missing or cannot be read.
-      ValueError: when a file is corrupt, a pickle, outside of the directory, or describes another model; the message
-        names the file, and all tensors that are missing, unexpected or mis-shaped.
+      OSError: when a file is missing or cannot be read. ValueError: when a file is corrupt, a pickle, outside of the
+        directory, or describes another model; the message names the file, and all tensors that are missing, unexpected
+        or mis-shaped.
     """
     whole = Qwen3(read_hf_config(directory, dtype))
     file = SafetensorsDirectory(model_directory(pathlib.Path(directory)))

@@ -5,20 +5,22 @@ No random state is saved: every draw depends only on the seed in the config and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
+from jax.experimental import multihost_utils
 
 from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.runtime.digests import NAME, read_digests
+from prism_jax.runtime.digests import NAME, changed_files, read_digests
 from prism_jax.runtime.files import JsonError, parse_json, read_bounded
-from prism_jax.training.checkpoints.digests import first_difference
-from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
 from prism_jax.training.optimization.step import TrainState
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import expect_config
 
 ITEMS = ("state", "data", "config")
@@ -73,9 +75,7 @@ def parameters_alone(abstract: TrainState) -> TrainState:
 def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
     """Reads one checkpoint, which must have been saved with this config, into the shardings of the abstract state.
 
-    Raises:
-      CheckpointError: if the checkpoint is damaged.
-      ConfigError: naming the first key that differs, if the checkpoint has another config.
+    CheckpointError if it is damaged; ConfigError, naming the first key that differs, if it has another config.
     """
     missing = [item for item in ITEMS if not _holds_something(path / item)]
     if missing:
@@ -129,17 +129,34 @@ def _restore(path: epath.Path, **items: Any) -> Any:
         raise damaged(path, f"what cannot be restored ({reason(error)})") from error
 
 
-def damaged(path: epath.Path, found: str) -> CheckpointError:
-    """The error for a damaged checkpoint; `found` describes what was found in it."""
-    return CheckpointError(f"{path}: found {found}, expected a whole checkpoint")
+def damaged(path: epath.Path, content: str) -> CheckpointError:
+    """The error for a damaged checkpoint; `content` describes what was found in it."""
+    return CheckpointError(f"{path}: found {content}, expected a whole checkpoint")
 
 
 def reason(error: BaseException) -> str:
     """An error of Orbax or a library below it, shortened to one line."""
-    said = " ".join(str(error).split(" [tensorstore_spec")[0].split())
-    shown = said if len(said) <= 300 else f"{said[:150]} ... {said[-150:]}"  # the ends say what failed and why
+    text = " ".join(str(error).split(" [tensorstore_spec")[0].split())
+    shown = text if len(text) <= 300 else f"{text[:150]} ... {text[-150:]}"  # the ends say what failed and why
     return f"{type(error).__name__}: {shown}"
 
 
 def _holds_something(folder: epath.Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
+
+
+WRITTEN_LAST = ("_CHECKPOINT_METADATA", "commit_success.txt")
+"""Files without a digest: Orbax writes them after the digests, and no value of the state comes from them."""
+
+
+def first_difference(folder: epath.Path, digests: Mapping[str, str]) -> str | None:
+    """Names the first file that is missing or does not match its digest; None if all match.
+
+    With several processes each of them reads a share of the files, and all return the same. All must call this.
+    """
+    names = sorted(digests)
+    share = names[jax.process_index() :: jax.process_count()]
+    first = np.array(min(map(names.index, changed_files(folder, digests, share)), default=len(names)))
+    if jax.process_count() > 1:
+        first = multihost_utils.process_allgather(first).min()
+    return None if first == len(names) else names[int(first)]

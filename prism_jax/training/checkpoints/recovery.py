@@ -11,8 +11,8 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, Restored, read, score, steps
-from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import TrainState
+from prism_jax.training.run_config import RunConfig
 
 Damaged = dict[int, CheckpointError]
 

@@ -15,10 +15,9 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from prism_jax.runtime.dataclass_config import to_dict
 from prism_jax.runtime.digests import write_digests
-from prism_jax.training.checkpoints.checkpoint import OLD_SCORE, SCORE, CheckpointError, reason, steps
-from prism_jax.training.checkpoints.digests import WRITTEN_LAST
-from prism_jax.training.config import RunConfig
+from prism_jax.training.checkpoints.checkpoint import OLD_SCORE, SCORE, WRITTEN_LAST, CheckpointError, reason, steps
 from prism_jax.training.optimization.step import TrainState
+from prism_jax.training.run_config import RunConfig
 
 _UNFINISHED = ocp.path.step.TMP_DIR_SUFFIX
 

@@ -1,15 +1,19 @@
 """The logs of every step: metrics.jsonl, which is byte-reproducible, timings.jsonl, TensorBoard and a progress bar.
 
-With several processes, only the first one writes, but all of them check that their values are finite.
+With several processes, only the first one writes, but all of them check that their values are finite. A resumed run
+truncates the logs of one JSON object per line to the step of its checkpoint and appends to them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
+import json
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,10 +22,9 @@ import tqdm
 from absl import logging
 from etils import epath
 
-from prism_jax.runtime.files import on_disk
+from prism_jax.runtime.files import JsonError, on_disk, parse_json, read_lines, write_bytes
 from prism_jax.student import StudentConfig
 from prism_jax.training.logs.flops import Work, flops, peak
-from prism_jax.training.logs.lines import Lines, named
 from prism_jax.training.workdir import Workdir
 
 
@@ -117,7 +120,7 @@ class Log:
         self._clock = time.monotonic()
         if not self._writes:
             return
-        self._metrics = Lines(workdir.metrics, start)
+        self._metrics = StepLog(workdir.metrics, start)
         if self._metrics.reached > start:
             # The run was killed after its newest checkpoint, or its last checkpoint was deleted.
             logging.warning(
@@ -127,16 +130,14 @@ class Log:
                 start,
                 "the newest checkpoint's" if start else "since there is no checkpoint",
             )
-        self._timings = Lines(workdir.timings, start)
+        self._timings = StepLog(workdir.timings, start)
         self._board = Board(workdir.tensorboard, start)
         self._clock = time.monotonic()
 
     def write(self, step: int, rows: np.ndarray, metrics: Mapping[str, Any], done: Work) -> None:
         """Logs one step, whose batch holds the rows with these indices; negative for padding.
 
-        Raises:
-          TrainingError: if a value is not finite.
-          OSError: naming the file or folder that cannot be written.
+        TrainingError if a value is not finite; OSError names the file or folder that cannot be written.
         """
         values = {name: float(value) for name, value in metrics.items()}
         self._check(step, rows, values)
@@ -183,3 +184,89 @@ class Log:
             except OSError:
                 if kind is None:  # otherwise the error that ended training is more informative
                     raise
+
+
+class StepLog:
+    """A log that is open for writing; every OSError names it."""
+
+    def __init__(self, path: epath.Path, step: int):
+        """Opens or creates the file, and truncates it, as `truncate_lines` does, whose result is `reached`."""
+        self.reached = truncate_lines(path, step)
+        self._path = path
+        self._file = path.open("a") if on_disk(path) else _Whole(path)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Adds a line with these values."""
+        with named(self._path):
+            self._file.write(json.dumps(values) + "\n")
+
+    def flush(self) -> None:
+        """Makes sure that everything logged so far can be read."""
+        with named(self._path):
+            self._file.flush()
+
+    def close(self) -> None:
+        """Flushes and closes the file."""
+        with named(self._path):
+            self._file.close()
+
+
+class _Whole(io.StringIO):
+    """A text that is written to its path as a whole at every flush, for buckets, which cannot append."""
+
+    def __init__(self, path: epath.Path):
+        super().__init__()
+        self._path = path
+        self.write(path.read_text() if path.exists() else "")
+
+    def flush(self) -> None:
+        self._path.write_text(self.getvalue())
+
+    def close(self) -> None:
+        self.flush()
+        super().close()
+
+
+@contextlib.contextmanager
+def named(path: epath.Path) -> Iterator[None]:
+    """Adds the path to errors that lack it, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def truncate_lines(path: epath.Path, step: int) -> int:
+    """Removes the lines of a log about steps after `step`, which a resumed run will write again.
+
+    Returns the last step in the log before truncation; `step` if the log had no later one. ValueError names the file
+    and line that is not an object with a "step".
+    """
+    if not path.exists():
+        return step
+    kept, reached = [], step
+    complete = True
+    for number, line in read_lines(path):
+        if not line.endswith(b"\n"):
+            complete = False
+            break  # incomplete after a crash, so newer than any checkpoint
+        line_step = _step(line, path, number)
+        reached = max(reached, line_step)
+        if line_step <= step:
+            kept.append(line)
+    if not complete or reached > step:
+        write_bytes(path, b"".join(kept))
+    return reached
+
+
+def _step(line: bytes, path: epath.Path, number: int) -> int:
+    """The step of a line."""
+    fix = "move the file away to continue without its lines"
+    try:
+        value = parse_json(line, f"{path}, line {number}")
+    except JsonError as error:
+        raise ValueError(f"{error}; {fix}") from error
+    step = value.get("step") if isinstance(value, dict) else None
+    if not isinstance(step, int):
+        raise ValueError(f'{path}, line {number}: found {line[:40]!r}, expected an object with a "step"; {fix}')
+    return step

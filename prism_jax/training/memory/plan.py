@@ -19,12 +19,12 @@ from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, sharding
 from prism_jax.student.dispatch import ChosenPath, attention_path, platform
 from prism_jax.student.remat import Remat
-from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import plan
 from prism_jax.training.memory.estimate import Working, estimate, fitted
 from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, device_memory, persistent
 from prism_jax.training.optimization.step import abstract_state, make_step
 from prism_jax.training.run import open_run, resolve
+from prism_jax.training.run_config import RunConfig
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -39,7 +39,7 @@ class MemoryPlan:
     # not compiled
     compiled: int | None
     compiler: str  # platform of the compiler
-    here: bool  # whether the plan is for the devices that are present
+    devices_present: bool  # whether the plan is for the devices that are present
     attention: ChosenPath  # attention path that the estimate assumes
     remat: Remat  # remat policy, chosen where the config says `auto`
     limit: int  # bytes of memory of a device; 0 if unknown
@@ -47,7 +47,7 @@ class MemoryPlan:
     @property
     def total(self) -> int:
         """Bytes to compare with the limit: the compiler's for devices that are present, otherwise the estimate."""
-        reported = self.compiled if self.here else None
+        reported = self.compiled if self.devices_present else None
         return sum(self.persistent) + (self.working.peak if reported is None else reported)
 
     def check(self) -> None:
@@ -65,7 +65,7 @@ class MemoryPlan:
         """The plan as lines for the terminal, by name."""
         held, within = self.persistent, self.working
         compiler, source = f"XLA:{self.compiler}'s compiler", "the estimate: such a device is not present"
-        if self.here:
+        if self.devices_present:
             source = "the estimate" if self.compiled is None else compiler
         return {
             "parameters": gib(held.parameters),
@@ -100,7 +100,7 @@ def plan_memory(shape: StepShape, limit: int = 0, *, compiled: bool = True) -> M
         working=estimate(shape, attention),
         compiled=compiled_bytes(shape) if compiled and present else None,
         compiler=compiler,
-        here=present,
+        devices_present=present,
         attention=attention,
         remat=shape.student.remat,
         limit=limit,

@@ -15,9 +15,9 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, Sizes
 from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig, sharding
-from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.step import abstract_state
+from prism_jax.training.run_config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +67,17 @@ def abstract_batch(shape: StepShape) -> Packed:
     """Shapes and shardings of one batch, as the step receives it."""
     where, student = NamedSharding(shape.mesh, sharding.BATCH), shape.slots.model.config
 
-    def one(column: Any, dtype: Any, *more: int) -> jax.ShapeDtypeStruct:
+    def abstract_column(column: Any, dtype: Any, *more: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((shape.training.batch, *np.shape(column), *more), dtype, sharding=where)
 
-    batch = jax.tree.map(lambda column: one(column, column.dtype), shape.row)
+    batch = jax.tree.map(lambda column: abstract_column(column, column.dtype), shape.row)
     if not shape.training.reuse_frozen:
         return batch
-    features = {name: one(getattr(shape.row, name), student.dtype, student.hidden_dim) for name in ("trunk", "tokens")}
-    return batch._replace(**features)
+    of_frozen = {
+        name: abstract_column(getattr(shape.row, name), student.dtype, student.hidden_dim)
+        for name in ("trunk", "tokens")
+    }
+    return batch._replace(**of_frozen)
 
 
 def on_device(tree: Any) -> int:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, BFloat16, Float32, Int16, PRNGKeyArray, UInt16
 
 from prism_jax.student.qwen3 import Params
-from prism_jax.training.config import Master
+from prism_jax.training.run_config import Master
 
 
 def init(params: Params, kind: Master) -> Any:

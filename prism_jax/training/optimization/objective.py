@@ -4,8 +4,7 @@
 
 The decision losses act on slot logits, and the cross-entropy acts on response tokens only. The burden takes its costs
 and the margin of the slow pass from the `OperatingPoint` that the deployed gate uses. Every term is a ratio of two
-sums, so that the sums of microbatches add up to the sums of their batch
-(`prism_jax.training.optimization.accumulation`).
+sums, so that the sums of microbatches add up to the sums of their batch (`prism_jax.training.optimization.step`).
 """
 
 from __future__ import annotations

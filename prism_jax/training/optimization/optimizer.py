@@ -13,8 +13,8 @@ from jaxtyping import Array, Int
 
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import path_of
-from prism_jax.training.config import TrainingConfig
 from prism_jax.training.optimization import masters
+from prism_jax.training.run_config import TrainingConfig
 
 
 class OptimizerState(NamedTuple):

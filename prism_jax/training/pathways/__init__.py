@@ -1,4 +1,4 @@
 """The paper's training pathways: which streams, targets and weights a run trains on, and which run it starts from.
 
-Does not belong here: losses (`optimization`), packing (`input`).
+Does not belong here: losses (`optimization`), packing (`input_pipeline`).
 """

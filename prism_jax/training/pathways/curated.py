@@ -1,4 +1,4 @@
-"""Curation: the rows of teacher-labelled streams with the highest R_DC, and how many were dropped for which reason.
+"""Curation: the rows of teacher-labelled streams with the highest R_DC, how many were dropped and why, in words too.
 
 The pathways that filter their data and `prism_jax curate` both call `curate`. The streams that it returns say so
 (`Stream.curated`), in a file too, because rows that are filtered twice are no longer a stated share of anything.
@@ -7,6 +7,7 @@ The pathways that filter their data and `prism_jax curate` both call `curate`. T
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -175,3 +176,46 @@ def _only(streams: Sequence[Stream], kept: Bool[np.ndarray, " n"], how: str) -> 
     flags = iter(kept.tolist())  # in the order in which `keep_candidates` visits the candidates
     left = [keep_candidates(stream, lambda _: next(flags)) for stream in streams]
     return tuple(dataclasses.replace(stream, curated=how) for stream in left if stream is not None)
+
+
+def facts_of(curated: Curated) -> dict[str, str]:
+    """The numbers of kept rows by stratum and domain, and a warning about labels that became more certain."""
+    kept, total = curated.total(KEPT), curated.total()
+    facts = {"kept": f"{kept:,} of {total:,} rows"}
+    domains: dict[tuple[str, str], list[int]] = {}
+    for count in curated.counts:
+        if count.outcome in (KEPT, NOT_SELECTED):
+            domains.setdefault((count.stratum, count.domain), [0, 0])[count.outcome == NOT_SELECTED] += count.rows
+    for (stratum, domain), (chosen, dropped) in domains.items():
+        shown = f"{domain} {chosen:,} of {chosen + dropped:,}"
+        facts[f"  {stratum}"] = ", ".join([*filter(None, [facts.get(f"  {stratum}")]), shown])
+    if unjudged := curated.total(UNJUDGED):
+        facts[f"  {UNJUDGED}"] = f"0 of {unjudged:,}"
+    if kept < total:
+        facts["curation"] = _what_curation_does(curated)
+    return facts
+
+
+def _what_curation_does(curated: Curated) -> str:
+    """Warns that the kept labels are more certain than those of other streams, with the teacher's error on both."""
+    return (
+        "WARNING: curation keeps labels that the teacher predicted (its Brier score on the training rows falls from "
+        f"{in_words(curated.need)} for need, from {in_words(curated.accept)} for acceptance), so raw signals will be "
+        "overconfident. The calibration streams are not curated: the calibrated signals are fitted on them, and every "
+        "table shows both"
+    )
+
+
+def in_words(error: Error) -> str:
+    """The teacher's Brier score before and after, without what is unknown."""
+    return " to ".join(f"{value:.3f}" for value in error if not math.isnan(value)) or "unknown"
+
+
+def facts_of_file(streams: Sequence[Stream]) -> dict[str, str]:
+    """Says that training streams were curated before this run, if any were, because the run does not filter them."""
+    if not (done := already_curated(streams)):
+        return {}
+    return {
+        "curated": f"{done}. This run drops no row of them. Their labels are more certain than those of other streams, "
+        "so raw signals will be overconfident; calibration and test streams are whole"
+    }

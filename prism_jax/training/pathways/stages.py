@@ -15,8 +15,8 @@ from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import restore_best
-from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import abstract_state
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 HOW_IT_RUNS = ("dtype", "param_dtype", "attention", "unroll", "remat")
@@ -38,9 +38,8 @@ def is_run(start: epath.PathLike) -> bool:
 def from_run(config: RunConfig) -> RunConfig:
     """Returns the config with the student and the tokenizer of the run that training.start names.
 
-    Raises:
-      ConfigError: if the config sets a different student or tokenizer; the message names the difference.
-      FileNotFoundError: if the run has no checkpoint.
+    ConfigError names a difference where the config sets another student or tokenizer; FileNotFoundError if the run has
+    no checkpoint.
     """
     start, own = epath.Path(config.training.start), config.student
     checkpoints = start / "checkpoints"

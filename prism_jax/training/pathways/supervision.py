@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +14,13 @@ from jaxtyping import Float
 from prism_jax.decision.losses import advantage_weights, reward_weights, slot_target, total_reward
 from prism_jax.prompting.supervised import SupervisedCandidate, SupervisedStep, supervised_candidate, supervised_step
 from prism_jax.prompting.template import Template
-from prism_jax.streams import Step, Stream
+from prism_jax.streams import Candidate, Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
-from prism_jax.training.config import RunConfig
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.pathways.curated import already_curated, curate, rows_of
-from prism_jax.training.pathways.curation_facts import facts_of, facts_of_file
+from prism_jax.training.pathways.curated import already_curated, curate, facts_of, facts_of_file, rows_of
 from prism_jax.training.pathways.logged import out_of_fold_acceptance
 from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run_config import RunConfig
 
 
 class Weights(NamedTuple):
@@ -35,10 +34,7 @@ class Weights(NamedTuple):
 def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template) -> Weights:
     """Weights the text of each candidate, in order, in proportion to exp(R_total / beta).
 
-    A row has text if it has a response or its step's branch is slow (docs/maths.md, section 6).
-
-    Raises:
-      ValueError: if no row has text.
+    A row has text if it has a response or its step's branch is slow (docs/maths.md, section 6); ValueError if none has.
     """
     rows = rows_of(streams)
     steps = [(supervised_step(step), offer) for stream in streams for step in stream.steps for offer in step.candidates]
@@ -118,6 +114,8 @@ def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) 
         no need label to curate by, would filter streams that are curated already, or has no text to weight.
     """
     pathway, loss = config.pathway, config.pathway.objective(config.loss)
+    if config.training.soft_labels:
+        streams = with_soft_labels(streams)
     if pathway.resolved.filtered:
         _check_whole(streams, pathway)
     if pathway.needs_teacher:
@@ -230,11 +228,11 @@ def _each(
 ) -> tuple[Stream, ...]:
     """Returns the streams with every step and candidate converted to its supervised form and changed."""
 
-    def one(stream: Stream, step: Step) -> Step:
+    def change_step(stream: Stream, step: Step) -> Step:
         own = supervised_step(step)
         return of_step(stream, map_candidates(own, lambda offer: of_candidate(stream, supervised_candidate(offer))))
 
-    return tuple(map_steps(stream, functools.partial(one, stream)) for stream in streams)
+    return tuple(map_steps(stream, functools.partial(change_step, stream)) for stream in streams)
 
 
 def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Stream, ...]:
@@ -257,3 +255,14 @@ def _with_factors(streams: tuple[Stream, ...], factors: list[float]) -> tuple[St
         return dataclasses.replace(step, loss_factor=sum(own) / len(own))
 
     return _each(streams, of_step, lambda _, offer: dataclasses.replace(offer, loss_factor=next(factor)))
+
+
+def with_soft_labels(streams: Iterable[Stream]) -> list[Stream]:
+    """Returns the streams with every acceptance label that has votes replaced by the mean of these votes."""
+    return [map_candidates(stream, _soften) for stream in streams]
+
+
+def _soften(candidate: Candidate) -> Candidate:
+    if candidate.y_accept is None or not candidate.votes:
+        return candidate
+    return dataclasses.replace(candidate, y_accept=sum(candidate.votes) / len(candidate.votes))

@@ -25,20 +25,14 @@ Name = Literal["joint", "sft", "rdc_sft", "schema_sft", "dft", "weighted_sft"]
 
 
 class Pathway(NamedTuple):
-    """One row of the table of pathways.
+    """One row of the table of pathways."""
 
-    Attributes:
-      filtered: Whether to train only on the data that curation keeps.
-      losses: Losses at the slots: `decision` takes them from the config's loss section, `plain` is cross-entropy
-        without propensities and burden, and `schema` has none, but trains on the teacher's answers as tokens.
-      tokens: Loss per text token, `sft` or `dft`.
-      weighted: Whether text is weighted by its reward.
-    """
-
-    filtered: bool
+    filtered: bool  # whether to train only on the data that curation keeps
+    # losses at the slots: `decision` takes them from the config's loss section, `plain` is cross-entropy without
+    # propensities and burden, and `schema` has none, but trains on the teacher's answers as tokens
     losses: Literal["plain", "decision", "schema"]
-    tokens: Literal["sft", "dft"] = "sft"
-    weighted: bool = False
+    tokens: Literal["sft", "dft"] = "sft"  # loss per text token, `sft` or `dft`
+    weighted: bool = False  # whether text is weighted by its reward
 
 
 PATHWAYS: dict[str, Pathway] = {
@@ -54,41 +48,30 @@ SECOND_STAGES = ("dft", "weighted_sft")
 
 @dataclasses.dataclass(frozen=True)
 class PathwayConfig:
-    """The pathway of a run and its settings.
+    """The pathway of a run and its settings."""
 
-    Attributes:
-      name: Name of the pathway; second stages start from the run that training.start names.
-      filter: Whether the data is curated, `on` or `off`; `as_named` leaves it to the pathway.
-      losses: Losses at the slots, `plain` or `decision`; `as_named` leaves them to the pathway.
-      keep: Share of the rows that curation keeps, those with the highest R_DC; read where count = 0.
-      count: Number of rows that curation keeps (the paper's 1,800); 0 leaves it to `keep`.
-      stratify: Whether curation selects within each pair of labels; False selects globally, as the paper does.
-      score: Form of R_DC, in curation and in the rewards of weighted_sft: `default`, or `paper` for Eq. 2 as printed.
-      alpha: Weight of the teacher in slot targets, (1 - alpha) * label + alpha * teacher's probability.
-      slow: Share of the steps with a rationale that get a slow branch instead of their fast branch. A step has only one
-        branch, so that each label counts once. The choice depends only on training.seed, the stream and the step.
-      own_fields: Share of the slow branches that read the fields which the student of training.start wrote, instead of
-        the rationale. Deployment reads such fields, so this is a second stage for the slots; their text is not trained.
-      beta: Temperature of the rewards in weighted_sft.
-      advantage: Whether weighted_sft subtracts the domain's mean from rewards, with weights of at most 20.
-      rejected_cost: Cost c_FA of a rejected offer in R_total.
-      token_cost: Cost c_tok per response token in R_total.
-    """
-
-    name: Name = "joint"
+    name: Name = "joint"  # name of the pathway; second stages start from the run that training.start names
+    # whether the data is curated, `on` or `off`; `as_named` leaves it to the pathway
     filter: Literal["as_named", "on", "off"] = "as_named"
+    # losses at the slots, `plain` or `decision`; `as_named` leaves them to the pathway
     losses: Literal["as_named", "plain", "decision"] = "as_named"
-    keep: float = 0.6
-    count: int = 0
+    keep: float = 0.6  # share of the rows that curation keeps, those with the highest R_DC; read where count = 0
+    count: int = 0  # number of rows that curation keeps (the paper's 1,800); 0 leaves it to `keep`
+    # whether curation selects within each pair of labels; False selects globally, as the paper does
     stratify: bool = True
+    # form of R_DC, in curation and in the rewards of weighted_sft: `default`, or `paper` for Eq. 2 as printed
     score: Score = "default"
-    alpha: float = 0.0
+    alpha: float = 0.0  # weight of the teacher in slot targets, (1 - alpha) * label + alpha * teacher's probability
+    # Share of the steps with a rationale that get a slow branch instead of their fast branch. A step has only one
+    # branch, so that each label counts once. The choice depends only on training.seed, the stream and the step.
     slow: float = 0.0
+    # Share of the slow branches that read the fields which the student of training.start wrote, instead of the
+    # rationale. Deployment reads such fields, so this is a second stage for the slots; their text is not trained.
     own_fields: float = 0.0
-    beta: float = 0.5
-    advantage: bool = False
-    rejected_cost: float = 1.0
-    token_cost: float = 1e-4
+    beta: float = 0.5  # temperature of the rewards in weighted_sft
+    advantage: bool = False  # whether weighted_sft subtracts the domain's mean from rewards, with weights of at most 20
+    rejected_cost: float = 1.0  # cost c_FA of a rejected offer in R_total
+    token_cost: float = 1e-4  # cost c_tok per response token in R_total
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:

@@ -21,9 +21,9 @@ from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone, steps
 from prism_jax.training.checkpoints.recovery import restore_best, restore_latest
 from prism_jax.training.checkpoints.saver import Saver
-from prism_jax.training.config import MeshConfig
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.run import open_run
+from prism_jax.training.run_config import MeshConfig
 from prism_jax.training.workdir import Workdir
 
 CONFIG = dataclasses.replace(

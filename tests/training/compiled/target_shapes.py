@@ -9,10 +9,10 @@ from prism_jax.prompting.packing import Sizes, empty_row
 from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.memory.shapes import StepShape
 from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run_config import TrainingConfig
 
 STUDENT = StudentConfig(
     vocab_size=1024,

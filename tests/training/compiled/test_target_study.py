@@ -40,7 +40,7 @@ CONFIGS = """
 import dataclasses, json, runpy, sys
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.student.sharding import pretend_devices
-from prism_jax.training.config import MeshConfig, RunConfig
+from prism_jax.training.run_config import MeshConfig, RunConfig
 from prism_jax.training.compiled.cards import card
 from prism_jax.training.compiled.plan import compile_plan
 

@@ -4,8 +4,8 @@ import re
 import pytest
 from etils import epath
 
-from prism_jax.training.logs import lines
-from prism_jax.training.logs.lines import Lines, truncate_lines
+from prism_jax.training.logs import progress
+from prism_jax.training.logs.progress import StepLog, truncate_lines
 
 
 def test_truncate_keeps_lines_up_to_the_step_and_drops_an_incomplete_line(tmp_path):
@@ -33,7 +33,7 @@ def test_a_line_that_cannot_be_read_is_named_and_kept(tmp_path, line, message):
     path.write_bytes(content)
     end = "; move the file away to continue without its lines"
     with pytest.raises(ValueError, match=f"^{re.escape(f'{path}, line 2: {message}{end}')}$"):
-        Lines(path, 1)
+        StepLog(path, 1)
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
     assert path.read_bytes() == content
 
@@ -41,7 +41,7 @@ def test_a_line_that_cannot_be_read_is_named_and_kept(tmp_path, line, message):
 def test_a_log_continues_where_it_was_truncated(tmp_path):
     path = epath.Path(tmp_path / "log.jsonl")
     for start, stop in ((0, 3), (2, 4)):
-        log = Lines(path, start)
+        log = StepLog(path, start)
         for step in range(start + 1, stop + 1):
             log.write({"step": step, "from": start})
         log.close()
@@ -50,8 +50,8 @@ def test_a_log_continues_where_it_was_truncated(tmp_path):
 
 
 def test_a_full_disk_is_named_with_the_file(monkeypatch):
-    monkeypatch.setattr(lines, "truncate_lines", lambda path, step: step)  # reading /dev/full never ends
-    log = Lines(epath.Path("/dev/full"), 0)
+    monkeypatch.setattr(progress, "truncate_lines", lambda path, step: step)  # reading /dev/full never ends
+    log = StepLog(epath.Path("/dev/full"), 0)
     log.write({"step": 1})
     with pytest.raises(OSError, match=r"No space left on device: '/dev/full'$"):
         log.flush()

@@ -14,13 +14,13 @@ from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training import loop
-from prism_jax.training.config import TrainingConfig
 from prism_jax.training.memory import estimate as estimate_module
 from prism_jax.training.memory import shapes as shapes_module
 from prism_jax.training.memory.estimate import RESERVE, estimate, fitted
 from prism_jax.training.memory.plan import plan_memory
 from prism_jax.training.memory.shapes import StepShape, persistent
 from prism_jax.training.optimization.step import abstract_state, make_step
+from prism_jax.training.run_config import TrainingConfig
 
 # Large enough for a GPU's reserve to be a small part, with policies that differ by hundreds of MiB; only shapes exist.
 WIDE = StudentConfig(

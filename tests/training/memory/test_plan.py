@@ -14,7 +14,6 @@ from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.memory.estimate import estimate
 from prism_jax.training.memory.plan import (
     MemoryPlan,
@@ -25,6 +24,7 @@ from prism_jax.training.memory.plan import (
 )
 from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, persistent
 from prism_jax.training.optimization.step import init_state
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 WIDE = StudentConfig(
     vocab_size=512,
@@ -126,10 +126,10 @@ def test_a_plan_that_does_not_fit_is_rejected_in_one_line_that_names_the_largest
 
 def test_for_a_device_that_is_not_present_the_estimate_applies():
     found = plan_memory(shape(), limit=2**30)
-    assert not found.here and found.total == sum(found.persistent) + found.working.peak
+    assert not found.devices_present and found.total == sum(found.persistent) + found.working.peak
     assert "such a device is not present" in found.lines()["total"]
     here = plan_memory(shape())
-    assert here.here and here.total == sum(here.persistent) + here.compiled
+    assert here.devices_present and here.total == sum(here.persistent) + here.compiled
 
 
 def test_the_papers_recipe_fits_one_a100_by_arithmetic(root):

@@ -13,10 +13,10 @@ import tiny
 import tiny_step
 from tiny_step import LOSS, MESH, POINT, batch_of, jit, params, slots
 
-from prism_jax.training.config import MeshConfig
-from prism_jax.training.optimization.accumulation import make_gradient, split
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.objective import denominators
+from prism_jax.training.optimization.step import make_gradient, split
+from prism_jax.training.run_config import MeshConfig
 
 SLOTS = slots()
 EVERYTHING = Partition(SLOTS.model.abstract_params(), ())

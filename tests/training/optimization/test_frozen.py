@@ -12,8 +12,8 @@ from flax import traverse_util
 
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.optimization.frozen import Partition
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 MODEL = Qwen3(
     StudentConfig(vocab_size=40, hidden_dim=16, num_layers=3, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=24)
@@ -92,8 +92,7 @@ def test_a_frozen_parameter_has_no_state_and_no_gradient(equations):
     import tiny_step
     from tiny_step import LOSS, MESH, POINT
 
-    from prism_jax.training.optimization.accumulation import make_gradient
-    from prism_jax.training.optimization.step import abstract_state
+    from prism_jax.training.optimization.step import abstract_state, make_gradient
 
     patterns = ("embedding", "layers/0/.*")
     training = tiny.with_training(frozen=patterns, steps=3).training

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.optimization import masters
 from prism_jax.training.optimization.optimizer import Optimizer, schedule
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 KINDS = ("none", "float32", "split", "stochastic")
 FLOATS = arrays.arrays(np.float32, 64, elements=st.floats(-(2.0**100), 2.0**100, width=32))

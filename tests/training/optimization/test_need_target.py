@@ -9,10 +9,10 @@ import tiny
 from pathway_streams import STREAMS, Example, each_step
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.training.config import RunConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.objective import denominators, objective, term_sums
 from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run_config import RunConfig
 
 LOSS = LossConfig(need_target="given_accept", response=0.0)
 POINT = OperatingPoint()

@@ -15,7 +15,7 @@ from prism_jax.prompting.packing import Packed, decisions, pack
 from prism_jax.scoring.slots import Slots
 from prism_jax.student.qwen3 import Tree
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.input.data import batches
+from prism_jax.training.input_pipeline import batches
 from prism_jax.training.optimization.objective import Terms, gate_width, objective, total
 from prism_jax.training.optimization.step import init_state, make_step
 

@@ -9,9 +9,9 @@ from jax.sharding import PartitionSpec as P
 
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh, partition_spec, path_of
-from prism_jax.training.config import TrainingConfig
 from prism_jax.training.optimization.optimizer import Optimizer, is_matrix, schedule, transformation
 from prism_jax.training.optimization.step import abstract_state
+from prism_jax.training.run_config import TrainingConfig
 
 PARAMS = {"embedding": jnp.full((160, 144), 0.5), "final_norm": {"weight": jnp.ones(144)}}
 

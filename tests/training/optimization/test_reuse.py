@@ -14,14 +14,13 @@ from tiny_step import LOSS, MESH, POINT
 
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.streams import Candidate, Event, Step, Stream
-from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import plan, train
-from prism_jax.training.optimization.accumulation import make_gradient
-from prism_jax.training.optimization.frozen import Partition
+from prism_jax.training.optimization.frozen import FrozenFeatures, Partition
 from prism_jax.training.optimization.objective import objective
-from prism_jax.training.optimization.reuse import FrozenFeatures
-from prism_jax.training.pathways.soft_labels import with_soft_labels
+from prism_jax.training.optimization.step import make_gradient
+from prism_jax.training.pathways.supervision import with_soft_labels
 from prism_jax.training.run import open_run
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 LOWER = ("embedding", "layers/[01]/.*")

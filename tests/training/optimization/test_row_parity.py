@@ -11,7 +11,7 @@ from tiny_step import LOSS, MESH, POINT, RUN
 
 from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Candidate
-from prism_jax.training.input.data import pack_split
+from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.optimization.step import init_state, make_step
 
 STEPS, STREAMS = 10, 4

@@ -14,8 +14,7 @@ from tiny_step import MESH, POINT, RUN
 
 from prism_jax.training.loop import describe, plan, train
 from prism_jax.training.optimization.objective import gate_width, objective
-from prism_jax.training.optimization.shares import make_shares
-from prism_jax.training.optimization.step import TrainState
+from prism_jax.training.optimization.step import TrainState, make_shares
 from prism_jax.training.workdir import Workdir
 
 

@@ -11,7 +11,7 @@ import tiny
 from pathway_streams import STREAMS, TEMPLATE, Example, config, each_step, supervised
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.training.input.data import pack_split
+from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.optimization.objective import objective
 from prism_jax.training.pathways.supervision import supervise
 

@@ -31,49 +31,31 @@ def dtype_name(dtype: DTypeLike) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class StudentConfig:
-    """Sizes and switches of the model; the names in brackets are those of a Hugging Face `config.json`.
+    """Sizes and switches of the model; the names in brackets are those of a Hugging Face `config.json`."""
 
-    Attributes:
-      vocab_size: Number of rows of the embedding; 0 takes the tokenizer's size.
-      hidden_dim: Width of the residual stream (hidden_size).
-      num_layers: Number of blocks (num_hidden_layers).
-      num_heads: Number of query heads (num_attention_heads).
-      num_kv_heads: Number of key and value heads, a divisor of `num_heads` (num_key_value_heads).
-      head_dim: Width of one head, even; need not be hidden_dim / num_heads.
-      mlp_dim: Inner width of the SwiGLU layer (intermediate_size).
-      rope_theta: Base of the rotary frequencies.
-      norm_epsilon: Constant added inside the root of RMSNorm (rms_norm_eps).
-      qk_norm: Whether RMSNorm is applied to each query and key head before RoPE, as in Qwen3.
-      tied: Whether the embedding is also the output head (tie_word_embeddings).
-      initializer_range: Standard deviation of fresh weights.
-      max_positions: Longest sequence that the weights are meant for (max_position_embeddings); exported with them.
-      dtype: Dtype of activations.
-      param_dtype: Dtype of parameters.
-      attention: Implementation of attention in training and reading: `cudnn` is flash attention on NVIDIA GPUs, in
-        float16 or bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run.
-      remat: What the backward pass keeps of each block instead of recomputing it (`prism_jax.student.remat`): `full`
-        keeps nothing, `none` everything; `auto` keeps as much as fits the devices.
-      unroll: Number of layers per iteration of the scan; more take longer to compile and, for small models on CPU, run
-        faster.
-    """
-
-    vocab_size: int = 0
-    hidden_dim: int = 96
-    num_layers: int = 3
-    num_heads: int = 4
-    num_kv_heads: int = 2
-    head_dim: int = 24
-    mlp_dim: int = 256
-    rope_theta: float = 10_000.0
-    norm_epsilon: float = 1e-6
-    qk_norm: bool = True
-    tied: bool = True
-    initializer_range: float = 0.02
+    vocab_size: int = 0  # number of rows of the embedding; 0 takes the tokenizer's size
+    hidden_dim: int = 96  # width of the residual stream (hidden_size)
+    num_layers: int = 3  # number of blocks (num_hidden_layers)
+    num_heads: int = 4  # number of query heads (num_attention_heads)
+    num_kv_heads: int = 2  # number of key and value heads, a divisor of `num_heads` (num_key_value_heads)
+    head_dim: int = 24  # width of one head, even; need not be hidden_dim / num_heads
+    mlp_dim: int = 256  # inner width of the SwiGLU layer (intermediate_size)
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+    norm_epsilon: float = 1e-6  # constant added inside the root of RMSNorm (rms_norm_eps)
+    qk_norm: bool = True  # whether RMSNorm is applied to each query and key head before RoPE, as in Qwen3
+    tied: bool = True  # whether the embedding is also the output head (tie_word_embeddings)
+    initializer_range: float = 0.02  # standard deviation of fresh weights
+    # longest sequence that the weights are meant for (max_position_embeddings); exported with them
     max_positions: int = 32_768
-    dtype: str = "float32"
-    param_dtype: str = "float32"
+    dtype: str = "float32"  # dtype of activations
+    param_dtype: str = "float32"  # dtype of parameters
+    # implementation of attention in training and reading: `cudnn` is flash attention on NVIDIA GPUs, in float16 or
+    # bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run
     attention: AttentionPath = "auto"
+    # what the backward pass keeps of each block instead of recomputing it (`prism_jax.student.remat`): `full` keeps
+    # nothing, `none` everything; `auto` keeps as much as fits the devices
     remat: Remat = "none"
+    # number of layers per iteration of the scan; more take longer to compile and, for small models on CPU, run faster
     unroll: int = 1
 
     def __post_init__(self) -> None:

@@ -13,8 +13,8 @@ from fake_reader import MAPS, FakeReader, exported
 
 from prism_jax.agent import loading
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.lines import LineError, Lines
-from prism_jax.agent.service import Service
+from prism_jax.agent.input_loop import InputLoop
+from prism_jax.agent.lines import InputLines, LineError
 from prism_jax.agent.serving import replay_records, serve
 from prism_jax.people.layer import Population
 from prism_jax.people.store import PeopleStore
@@ -124,7 +124,7 @@ def test_one_record_per_line_in_their_order_and_nothing_of_training_is_loaded(ro
     for part in ("mean", "P50", "P95", "P99", "seconds, read", "tokens, think", "3 programs compiled"):
         assert part in said
     loaded = set(json.loads(listing.read_text()))
-    assert "prism_jax.agent.service" in loaded
+    assert "prism_jax.agent.input_loop" in loaded
     assert not {"orbax", "grain", "optax", "flax", "transformers", "tensorflow", "pyarrow"} & loaded
     assert not [name for name in loaded if name.startswith("prism_jax.training")]
 
@@ -162,10 +162,10 @@ def service(tmp_path, content, skip_bad, batch=256):
     path.write_bytes(content)
     written, said = [], []
     sink = type("Sink", (), {"write": lambda self, line: written.append(json.loads(line))})()
-    one = Service(Agent(FakeReader(), exported()), sink, "in", skip_bad=skip_bad, report=said.append, batch=batch)
+    one = InputLoop(Agent(FakeReader(), exported()), sink, "in", skip_bad=skip_bad, report=said.append, batch=batch)
     with path.open("rb") as file:
         try:
-            one.run(Lines(file.fileno()))
+            one.answer(InputLines(file.fileno()))
         except LineError as error:
             said.append(str(error))
     assert one.skipped == (len(said) if skip_bad else 0)
@@ -211,9 +211,9 @@ def test_an_event_that_the_reader_refuses_stops_nobody_else(tmp_path):
     path, written, said = tmp_path / "in", [], []
     path.write_bytes(encoded(rows))
     sink = type("Sink", (), {"write": lambda self, line: written.append(json.loads(line))})()
-    one = Service(Agent(Limited(), exported()), sink, "in", skip_bad=True, report=said.append)
+    one = InputLoop(Agent(Limited(), exported()), sink, "in", skip_bad=True, report=said.append)
     with path.open("rb") as file:
-        one.run(Lines(file.fileno()))
+        one.answer(InputLines(file.fileno()))
     assert [record["time"] for record in written] == [0, 1, 2, 3, 7, 8, 9, 10, 11]
     assert [record["event"] for record in written if record["stream"] == "s0"] == [0, 1, 2]
     assert [message.split(": ")[1] for message in said] == ["in:5", "in:6", "in:7"]
@@ -381,7 +381,7 @@ def test_a_ringing_alarm_is_reported_by_number_once(tmp_path):
     path.write_bytes(encoded([*rows, rows[0] | {"time": 1e6}]))
     sink = type("Sink", (), {"write": lambda self, line: None})()
     with path.open("rb") as file:
-        Service(agent, sink, "in", report=said.append).run(Lines(file.fileno()))
+        InputLoop(agent, sink, "in", report=said.append).answer(InputLines(file.fileno()))
     (message,) = said
     assert message.startswith(
         "alarm: the answers of person 1 no longer agree with the probabilities stated before them"

@@ -15,8 +15,8 @@ import numpy as np
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.lines import Answer, LineError, Lines, parse_line
-from prism_jax.agent.records import Decision, encode
+from prism_jax.agent.lines import InputLines, LineError, parse_line
+from prism_jax.agent.records import Decision, OfferOutcome, encode
 from prism_jax.agent.records_file import RecordsFile
 from prism_jax.agent.steps import PHASES, Observation, waves
 from prism_jax.runtime.personal_data import without_personal_data
@@ -94,8 +94,8 @@ class Sink(Protocol):
 
 
 @dataclasses.dataclass
-class Service:
-    """Runs an agent on lines."""
+class InputLoop:
+    """Answers lines of input with records."""
 
     agent: Agent
     sink: Sink
@@ -108,7 +108,7 @@ class Service:
     statistics: Statistics = dataclasses.field(default_factory=Statistics)
     skipped: int = 0  # number of bad lines so far
 
-    def run(self, lines: Lines) -> None:
+    def answer(self, lines: InputLines) -> None:
         """Answers every line until the input ends.
 
         Raises:
@@ -138,8 +138,8 @@ class Service:
     def _decide(self, pending: list[tuple[str, Observation]]) -> None:
         """Decides on the pending events and writes their records in order, up to a line that stops the loop."""
         items, pending[:] = list(pending), []
-        said = self.agent.refusals([item for _, item in items])
-        refused = {i: message for i, message in enumerate(said) if message is not None}
+        messages = self.agent.refusals([item for _, item in items])
+        refused = {i: message for i, message in enumerate(messages) if message is not None}
         lines: dict[int, bytes] = {}
         for wave in waves([item for _, item in items]):
             self._wave([i for i in wave if i not in refused], items, refused, lines)
@@ -178,7 +178,7 @@ class Service:
                 self.statistics.add(decision)
                 lines[i] = encode(decision.record())
 
-    def _take(self, place: str, item: Answer) -> None:
+    def _take(self, place: str, item: OfferOutcome) -> None:
         """Takes an outcome; one that was taken before the restart is not written again."""
         known = None if self.answered is None else self.answered.outcomes.pop((item.stream, item.offer), None)
         try:

@@ -23,26 +23,23 @@ Unit = Literal["streams", "decisions"]
 
 @dataclasses.dataclass(frozen=True)
 class PackingConfig:
-    """How streams become rows of token ids.
+    """How streams become rows of token ids."""
 
-    Attributes:
-      context: Maximum number of tokens up to the end of one decision. Longer streams are split between steps, and each
-        part keeps the newest events that fit.
-      unit: What one row holds. `streams` reads the events of a stream once, with every decision as a branch;
-        `decisions` reads each decision separately, in a row of its own.
-      max_decisions: Maximum number of decisions per row; a stream with more gets several rows, each with its own copy
-        of the events that its decisions see, so that an epoch has more updates. 1 gives each decision its own row; 0
-        sets no limit. Each decision sees the same events at any limit.
-      row_tokens: Approximate number of tokens in a row that short streams share (first-fit decreasing); 0 gives each
-        stream its own row.
-      buckets: Maximum number of shapes that rows are padded to; each shape compiles a separate program. With several
-        buckets, all rows of a batch have the same shape.
-    """
-
+    # Maximum number of tokens up to the end of one decision. Longer streams are split between steps, and each part
+    # keeps the newest events that fit.
     context: int = 2048
+    # What one row holds. `streams` reads the events of a stream once, with every decision as a branch; `decisions`
+    # reads each decision separately, in a row of its own.
     unit: Unit = "streams"
+    # Maximum number of decisions per row; a stream with more gets several rows, each with its own copy of the events
+    # that its decisions see, so that an epoch has more updates. 1 gives each decision its own row; 0 sets no limit.
+    # Each decision sees the same events at any limit.
     max_decisions: int = 0
+    # approximate number of tokens in a row that short streams share (first-fit decreasing); 0 gives each stream its own
+    # row
     row_tokens: int = 0
+    # Maximum number of shapes that rows are padded to; each shape compiles a separate program. With several buckets,
+    # all rows of a batch have the same shape.
     buckets: int = 1
 
     def __post_init__(self) -> None:
@@ -61,16 +58,12 @@ class PackingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Number of devices along each axis of the device mesh (`prism_jax.student.sharding`).
+    """Number of devices along each axis of the device mesh (`prism_jax.student.sharding`)."""
 
-    Attributes:
-      data: Number of devices on the axis that shards the rows of a batch.
-      fsdp: Number of devices on the axis that shards the rows of a batch, the parameters and the optimizer state.
-      tensor: Number of devices on the axis that splits attention heads and the inner widths of feed-forward layers.
-    """
-
-    data: int = 1
+    data: int = 1  # number of devices on the axis that shards the rows of a batch
+    # number of devices on the axis that shards the rows of a batch, the parameters and the optimizer state
     fsdp: int = 1
+    # number of devices on the axis that splits attention heads and the inner widths of feed-forward layers
     tensor: int = 1
 
     def __post_init__(self) -> None:
@@ -84,75 +77,59 @@ class MeshConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """Settings of the steps, the optimizer and the checkpoints.
+    """Settings of the steps, the optimizer and the checkpoints."""
 
-    Attributes:
-      seed: Random seed of the initial parameters and of the data order.
-      start: Weights to start from: the workdir of another run, a Hugging Face directory or a GGUF file. They determine
-        the student's architecture and, unless prompt.tokenizer names another, its tokenizer. Empty initialises the
-        parameters randomly.
-      start_sha256: SHA-256 that the weights in `start` must have, in hexadecimal digits: of the GGUF file, or of the
-        directory's safetensors files one after another (`cat DIR/*.safetensors | sha256sum`). Empty checks nothing.
-      start_blocks: Number of lowest blocks of the weights in `start` that the student keeps. Its slots are read after
-        the last of them, and the blocks above are neither loaded nor exported. 0 keeps all.
-      steps: Number of optimizer steps; 0 if `epochs` sets it.
-      epochs: Number of passes over the training rows, which determines the number of steps; needs steps = 0.
-      batch: Number of rows per optimizer step, over all microbatches; a row holds what `packing.unit` selects.
-      accumulation: Number of microbatches per step, computed one after another; 1 needs no buffer for the sum of their
-        gradients.
-      learning_rate: Peak learning rate of the cosine schedule.
-      warmup: Share of the steps during which the learning rate warms up.
-      final_rate: Learning rate at the last step, as a share of the peak.
-      weight_decay: Coefficient of the decoupled weight decay, which applies to matrices only.
-      b1: Decay rate of AdamW's first moment.
-      b2: Decay rate of AdamW's second moment.
-      clip: Maximum global norm that gradients are clipped to.
-      first_moment: Dtype that stores AdamW's first moment.
-      second_moment: Dtype that stores AdamW's second moment, or `factored`, which stores only row and column means for
-        every large matrix, as Adafactor does.
-      master: Kind of master copy that accumulates the updates of bfloat16 parameters; `none` adds them to the
-        parameters themselves (`prism_jax.training.optimization.masters`).
-      frozen: Regular expressions for full parameter names such as `embedding` or `layers/3/mlp/up_proj/kernel`;
-        matching parameters are not trained.
-      reuse_frozen: Whether to compute the features of the embedding and the lowest blocks, which must be frozen, once
-        per row and to train the rest on them (`prism_jax.training.optimization.reuse`); supports one device only.
-      soft_labels: Whether the acceptance target is the share of annotators who accept, where votes are known.
-      share_every: Number of steps between logs of each loss term's gradient norm, which cost one backward pass per
-        term; 0 never logs them.
-      checkpoint_every: Number of steps between checkpoints; the last step is always saved.
-      keep: Number of newest checkpoints to keep. With more than one, a damaged checkpoint can be replaced by the one
-        before it.
-      keep_best: Number of checkpoints with the lowest validation loss to keep as well. Above 0, evaluation and export
-        read the best checkpoint; at 0, the newest.
-      evaluate_every: Number of steps between scores of the validation streams, in addition to the score at every
-        checkpoint; 0 adds none.
-    """
-
-    seed: int = 0
+    seed: int = 0  # random seed of the initial parameters and of the data order
+    # Weights to start from: the workdir of another run, a Hugging Face directory or a GGUF file. They determine the
+    # student's architecture and, unless prompt.tokenizer names another, its tokenizer. Empty initialises the parameters
+    # randomly.
     start: str = ""
+    # SHA-256 that the weights in `start` must have, in hexadecimal digits: of the GGUF file, or of the directory's
+    # safetensors files one after another (`cat DIR/*.safetensors | sha256sum`). Empty checks nothing.
     start_sha256: str = ""
+    # Number of lowest blocks of the weights in `start` that the student keeps. Its slots are read after the last of
+    # them, and the blocks above are neither loaded nor exported. 0 keeps all.
     start_blocks: int = 0
-    steps: int = 400
+    steps: int = 400  # number of optimizer steps; 0 if `epochs` sets it
+    # number of passes over the training rows, which determines the number of steps; needs steps = 0
     epochs: float = 0.0
-    batch: int = 16
+    batch: int = 16  # number of rows per optimizer step, over all microbatches; a row holds what `packing.unit` selects
+    # number of microbatches per step, computed one after another; 1 needs no buffer for the sum of their gradients
     accumulation: int = 1
-    learning_rate: float = 3e-3
-    warmup: float = 0.1
-    final_rate: float = 0.02
-    weight_decay: float = 0.05
-    b1: float = 0.9
-    b2: float = 0.98
-    clip: float = 1.0
-    first_moment: Literal["float32", "bfloat16"] = "float32"
+    learning_rate: float = 3e-3  # peak learning rate of the cosine schedule
+    warmup: float = 0.1  # share of the steps during which the learning rate warms up
+    final_rate: float = 0.02  # learning rate at the last step, as a share of the peak
+    weight_decay: float = 0.05  # coefficient of the decoupled weight decay, which applies to matrices only
+    b1: float = 0.9  # decay rate of AdamW's first moment
+    b2: float = 0.98  # decay rate of AdamW's second moment
+    clip: float = 1.0  # maximum global norm that gradients are clipped to
+    first_moment: Literal["float32", "bfloat16"] = "float32"  # dtype that stores AdamW's first moment
+    # dtype that stores AdamW's second moment, or `factored`, which stores only row and column means for every large
+    # matrix, as Adafactor does
     second_moment: Literal["float32", "bfloat16", "factored"] = "float32"
+    # kind of master copy that accumulates the updates of bfloat16 parameters; `none` adds them to the parameters
+    # themselves (`prism_jax.training.optimization.masters`)
     master: Master = "none"
+    # regular expressions for full parameter names such as `embedding` or `layers/3/mlp/up_proj/kernel`; matching
+    # parameters are not trained
     frozen: tuple[str, ...] = ()
+    # whether to compute the features of the embedding and the lowest blocks, which must be frozen, once per row and to
+    # train the rest on them (`prism_jax.training.optimization.frozen`); supports one device only
     reuse_frozen: bool = False
+    # whether the acceptance target is the share of annotators who accept, where votes are known
     soft_labels: bool = False
+    # number of steps between logs of each loss term's gradient norm, which cost one backward pass per term; 0 never
+    # logs them
     share_every: int = 0
-    checkpoint_every: int = 200
+    checkpoint_every: int = 200  # number of steps between checkpoints; the last step is always saved
+    # Number of newest checkpoints to keep. With more than one, a damaged checkpoint can be replaced by the one before
+    # it.
     keep: int = 2
+    # Number of checkpoints with the lowest validation loss to keep as well. Above 0, evaluation and export read the
+    # best checkpoint; at 0, the newest.
     keep_best: int = 0
+    # number of steps between scores of the validation streams, in addition to the score at every checkpoint; 0 adds
+    # none
     evaluate_every: int = 0
 
     def __post_init__(self) -> None:
@@ -193,11 +170,7 @@ class TrainingConfig:
                 raise ValueError(f"frozen: found {pattern!r}, expected a regular expression ({error})") from error
 
     def over(self, epoch: float) -> TrainingConfig:
-        """Returns these settings with `epochs` converted into steps.
-
-        Args:
-          epoch: Number of batches per epoch; may be a fraction.
-        """
+        """Returns these settings with `epochs` converted into steps, given the number of batches per epoch."""
         if self.steps:
             return self
         return dataclasses.replace(self, steps=math.ceil(self.epochs * epoch), epochs=0.0)

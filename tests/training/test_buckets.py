@@ -18,8 +18,7 @@ from tiny_step import LOSS, POINT, RUN, jit
 
 from prism_jax.prompting.packing import Packed, sizes
 from prism_jax.scoring.slots import Slots
-from prism_jax.training.input.buckets import choose_buckets
-from prism_jax.training.input.data import batches, empty_like, pack_split
+from prism_jax.training.input_pipeline import batches, choose_buckets, empty_like, pack_split
 from prism_jax.training.loop import plan, train
 from prism_jax.training.optimization.objective import objective
 from prism_jax.training.run import open_run

@@ -13,7 +13,7 @@ from tiny_step import RUN
 from prism_jax.prompting.packing import decisions, pack, pad, sizes
 from prism_jax.prompting.rows import PackedStream
 from prism_jax.streams.summary import summarise
-from prism_jax.training.input.data import pack_split
+from prism_jax.training.input_pipeline import pack_split
 
 STREAMS, TEMPLATE = RUN.splits.train, RUN.template
 LABELS = summarise(STREAMS)["all"]
