@@ -28,7 +28,7 @@ from prism_jax import Gate
 from prism_jax.acceptance.columns import LogColumns
 from prism_jax.acceptance.logs import read_log
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.lines import Lines, parse_line
+from prism_jax.agent.lines import InputLines, parse_line
 from prism_jax.agent.population import read_answers as read_people_answers
 from prism_jax.agent.rating import read_scenarios
 from prism_jax.agent.records import encode
@@ -226,7 +226,7 @@ def read_answers(path):
 
 def read_input(path):
     with path.open("rb") as file:
-        lines = Lines(file.fileno(), str(path))
+        lines = InputLines(file.fileno(), str(path))
         while batch := lines.batch(16):
             for number, line in batch:
                 parse_line(line, f"{path}:{number}")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prism_jax.agent.live import Live, LiveConfig
-from prism_jax.agent.reader import Asked
+from prism_jax.agent.reader import ThinkRequest
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS, PromptConfig, Template, WritingConfig
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.scoring.student import Student
@@ -48,7 +48,7 @@ def test_live_streams_of_a_real_model(smollm2_gguf):
         logits = np.asarray(student.logits(padded), np.float64)
         z = [logits[i, len(ids) - 1, template.yes] - logits[i, len(ids) - 1, template.no] for i, ids in enumerate(rows)]
         np.testing.assert_allclose([own.z_need, *own.z_accept], z, atol=2e-3)
-    for thought in reader.think([Asked("ada", OFFERS), Asked("bob", OFFERS[:1])]):
+    for thought in reader.think([ThinkRequest("ada", OFFERS), ThinkRequest("bob", OFFERS[:1])]):
         assert tuple(thought.fields) == tuple(SLOW_FIELDS)
         assert all(text.strip() and len(text.splitlines()) == 1 for text in thought.fields.values())
     for response in reader.respond([("ada", OFFERS[2], thought.fields), ("bob", OFFERS[0], None)]):
