@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 from llama_theirs import Inputs
-from student import Row, processor
+from student import Comparison, processor
 from student_common import NO, YES, Process, make_live_stream
 
 from prism_jax.student.weights import read_config
@@ -43,7 +43,7 @@ def inputs_of(path: str) -> Inputs:
     return Inputs(live.system, live.events, branch, [len(live.head) - 1, len(branch) - 1], [YES, NO])
 
 
-def benchmark_live(path: str, threads: int, turns: int, counts: Sequence[int]) -> Iterator[Row]:
+def benchmark_live(path: str, threads: int, turns: int, counts: Sequence[int]) -> Iterator[Comparison]:
     """One decision on each of many live streams, in the same groups on both sides."""
     for streams in counts:
         with contextlib.ExitStack() as stack:
@@ -58,7 +58,7 @@ def benchmark_live(path: str, threads: int, turns: int, counts: Sequence[int]) -
         seconds = [[pair[side][0] / streams for pair in pairs] for side in (0, 1)]
         apart = [np.abs(np.subtract(*(np.diff(logits) for _, logits in pair))) for pair in pairs]
         rate = f"ours {1 / statistics.median(seconds[0]):.1f} decisions/s, log-odds {np.mean(apart):.2f} apart"
-        yield Row(f"a decision, {streams} live streams", *seconds, "", rate)
+        yield Comparison(f"a decision, {streams} live streams", *seconds, "", rate)
 
 
 OURS = """
@@ -89,7 +89,7 @@ side.decide_many(0)
 """
 
 
-def benchmark_start(path: str, threads: int, turns: int) -> Iterator[Row]:
+def benchmark_start(path: str, threads: int, turns: int) -> Iterator[Comparison]:
     """A new process, to the end of its first decision."""
     with tempfile.TemporaryDirectory() as cache:
         values = {
@@ -112,7 +112,7 @@ def benchmark_start(path: str, threads: int, turns: int) -> Iterator[Row]:
             pairs = [(start(OURS, all_programs), start(THEIRS)) for _ in range(turns)]
             name = "start to first decision" + (", warmed up" if all_programs else "")
             note = f"ours without compiled programs {first:.1f} s"
-            yield Row(name, *map(list, zip(*pairs, strict=True)), "", note)
+            yield Comparison(name, *map(list, zip(*pairs, strict=True)), "", note)
 
 
 def parse() -> argparse.Namespace:

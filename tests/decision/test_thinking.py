@@ -22,7 +22,7 @@ costs = st.floats(1e-3, 1e3)
 numbers = st.floats(-1e6, 1e6)
 sizes = st.floats(0, 1e6)
 moments = st.builds(
-    lambda accept, need, rho: Moves(accept, need, rho * np.sqrt(accept * need)),
+    lambda accept, need, rho: Moves(accept, need, rho * np.sqrt(accept) * np.sqrt(need)),
     st.floats(0, 9),
     st.floats(0, 9),
     st.floats(-1, 1),

@@ -2007,7 +2007,7 @@ TABLES = (
         '"rounded": (self.unit / 2, self.unit / 2),',
         '"rounded": (self.unit, self.unit),',
         "The linter of tables overlooks wrong last digits.",
-        ("audit/test_cells.py", "audit/test_feasible.py", "audit/test_paper.py"),
+        ("audit/test_cells.py", "audit/test_confusions.py", "audit/test_paper.py"),
     ),
     Fault(
         "complements-only-from-above",
@@ -2031,7 +2031,7 @@ TABLES = (
         '"false alarm": ((0, 1, 0, 0), (1, 1, 0, 0)),',
         '"false alarm": ((0, 1, 0, 0), (0, 1, 0, 1)),',
         "Consistent tables are reported as impossible.",
-        ("audit/test_feasible.py", "audit/test_clean.py"),
+        ("audit/test_confusions.py", "audit/test_clean.py"),
     ),
     Fault(
         "second-signal-columns-swapped",
