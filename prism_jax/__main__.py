@@ -6,6 +6,8 @@ import difflib
 import runpy
 import sys
 
+from prism_jax import __version__
+
 COMMANDS = {
     "train": "trains a student (or resumes), calibrates it, evaluates it, and writes a report",
     "evaluate": "calibrates and evaluates a run, the scores of any agent, or a log of answers to offers",
@@ -38,6 +40,9 @@ def main(arguments: list[str]) -> int:
     """Runs the command that the first argument names, or lists all."""
     if not arguments or arguments[0] in ("help", "--help", "-h"):
         print(listing())
+        return 0
+    if arguments[0] == "--version":
+        print(__version__)
         return 0
     name = arguments[0]
     if name not in COMMANDS:

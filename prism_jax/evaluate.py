@@ -8,11 +8,11 @@
         [--c_fa=1 --c_fn=2] [--context=NAME,NAME] [--weighted] [--export_scores=FILE [--keep_names]] [--shown_only]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
-evaluation.json and report.html beside them; --base adds the student before training to the tables. The second does the
-same for the student of a config straight from its weights (`training.start`, or random ones). The third reads FILE
-(docs/scores.md), needs no model and loads no Flax; it writes the last three into DIR. The fourth reads a log of answers
-to offers with columns of any name (docs/acceptance_logs.md), CSV or Parquet, and can write it as a scores file. All
-print the tables.
+evaluation.json, gate.json (for `prism_jax.Gate.load`) and report.html beside them; --base adds the student before
+training to the tables. The second does the same for the student of a config straight from its weights
+(`training.start`, or random ones). The third reads FILE (docs/scores.md), needs no model and loads no Flax; it writes
+the last four into DIR. The fourth reads a log of answers to offers with columns of any name (docs/acceptance_logs.md),
+CSV or Parquet, and can write it as a scores file. All print the tables.
 """
 
 from __future__ import annotations

@@ -145,6 +145,14 @@ class Gate:
         return Verdict(np.asarray(speak), need, accept, np.asarray(threshold), point.policy)
 
     @classmethod
+    def at_costs(cls, *, c_fa: float, c_fn: float, policy: str = "dynamic") -> Gate:
+        """The gate at these costs, on probabilities as they are: nothing is calibrated.
+
+        Arguments and errors are those of `OperatingPoint`.
+        """
+        return cls(OperatingPoint(c_fa=c_fa, c_fn=c_fn, policy=policy))
+
+    @classmethod
     def fit(
         cls,
         scores: Scores | str | os.PathLike[str],
@@ -162,8 +170,8 @@ class Gate:
           scores: A scores table, or its file (docs/scores.md). Without a column of need, p_accept alone decides.
           c_fa: Cost C_FA > 0 of an offer that is not accepted.
           c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
-          policy: The rule that decides, one of `prism_jax.decision.policies.DEPLOYABLE`.
-          calibrator: The kind of map.
+          policy: The rule that decides, such as dynamic, the gate (`prism_jax.decision.policies.DEPLOYABLE`).
+          calibrator: The kind of map: temperature, platt, isotonic or grouped.
 
         Raises:
           ValueError: naming file, row and column, for a bad table, or labels on which no map can be fitted.

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from prism_jax import Gate
+from prism_jax import Gate, Verdict
 from prism_jax.decision import gate as formulas
 from prism_jax.decision.calibration import (
     CalibrationConfig,
@@ -218,3 +218,10 @@ print(sorted({{"jax", "jaxlib", "flax", "pyarrow", "scipy.stats"}} & set(sys.mod
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["True offer: 0.60 >= 0.38", "[]"]
+
+
+def test_at_costs_takes_probabilities_as_they_are():
+    gate = Gate.at_costs(c_fa=1.0, c_fn=2.0)
+    assert gate(p_need=0.7, p_accept=0.45) == Verdict(True, 0.7, 0.45, 1 / 2.4)
+    with pytest.raises(ValueError, match="c_fa"):
+        Gate.at_costs(c_fa=-1.0, c_fn=2.0)

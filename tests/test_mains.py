@@ -254,6 +254,8 @@ STUDIES = [
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_shows_help_and_refuses_unknown_flags(study):
     helped = run("experiments", study, "--help")
+    assert helped.returncode == 0
+    assert "--workdir:" in helped.stdout
     assert f"python -m prism_jax.experiments {study}" in helped.stdout
     refused = run("experiments", study, "--seeds=3")
     assert (refused.returncode, refused.stderr.splitlines()[-1][:6]) == (1, "error:")
@@ -310,6 +312,18 @@ def test_the_package_lists_its_commands_and_runs_them():
     assert unknown.returncode == 1
     assert "command: found 'curates', expected one of train, " in unknown.stderr
     assert "did you mean 'curate'?" in unknown.stderr
+
+
+def test_help_lists_the_flags_wherever_they_are_defined():
+    """Flags of the command's own module, of the study that it runs, and of shared modules."""
+    for command, names in {
+        ("experiments", "human_labels"): ("source", "folds", "workdir"),
+        ("agent",): ("model", "expect_digest", "compilation_cache"),
+        ("label",): ("streams", "records", "out"),
+    }.items():
+        helped = run(*command, "--help")
+        assert helped.returncode == 0
+        assert [name for name in names if not re.search(rf"^\s+--(\[no\])?{name}:", helped.stdout, re.M)] == []
 
 
 def test_experiments_are_listed_with_what_they_need():

@@ -37,7 +37,7 @@ def test_the_gates_example_decides(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     exec(compile(example, "README.md", "exec"), {})
-    assert re.fullmatch(r"True offer: 0\.\d\d >= 0\.\d\d\n", capsys.readouterr().out)
+    assert re.fullmatch(r"offer: 0\.45 >= 0\.42\nTrue offer: 0\.\d\d >= 0\.\d\d\n", capsys.readouterr().out)
 
 
 def test_it_is_short_and_names_what_is_there():

@@ -95,8 +95,11 @@ def show_list(as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    for all_of_them, title in ((True, "The paper's tables, which `all` makes"), (False, "Studies")):
+    print("usage: python -m prism_jax experiments NAME [--flags]; NAME --help lists its flags")
+    print("       python -m prism_jax experiments main --scores=FILE --workdir=DIR   # one table of your own scores")
+    for all_of_them, title in ((True, "The paper's tables, all by the name `all`"), (False, "Studies")):
         print(f"\n{title}\n")
+        print(f"  {'name':20s}{'takes':26s}{'needs':30s}shows")
         for row in rows:
             if row["all"] == all_of_them:
                 needs = " ".join(f"--{flag}" for flag in row["needs"])

@@ -159,8 +159,14 @@ def start(
             override = re.match(r"--?\w+\.([\w.]+)", argument)
             if override and override[1] in (renamed or {}):
                 sys.exit(_fail(f"flags: {override[0]}: renamed to {(renamed or {})[override[1]]}", trouble))
+        for module, defined in flags.FLAGS.flags_by_module_dict().items():
+            if module.startswith("prism_jax."):  # --help shows the flags of a command, wherever it defines them
+                for flag in defined:
+                    flags.FLAGS.register_key_flag_for_module(argv[0], flag)
         try:
             rest = flags.FLAGS(argv)
+        except SystemExit:
+            sys.exit(0)  # --help was shown, which absl ends with status 1
         except Exception as error:  # a config file is a program, which may raise anything
             if any(re.fullmatch(r"--?(verbosity=|v=?)1", argument) for argument in argv[1:]):
                 traceback.print_exception(error)

@@ -97,6 +97,8 @@ def is_known(name: str, row: int | None = None) -> bool:
     """
     if name in COLUMNS:
         return True
+    if f"{name}_fast" in COLUMNS:
+        raise ScoresError(f"unknown column {name!r}; did you mean '{name}_fast'?", None, row)
     if similar := difflib.get_close_matches(name, COLUMNS, n=1, cutoff=_SIMILAR):
         raise ScoresError(f"unknown column {name!r}; did you mean {similar[0]!r}?", None, row)
     return False
