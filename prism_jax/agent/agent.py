@@ -196,7 +196,7 @@ class Agent:
                     offer=record["offer"],
                     counts=not record["critical"],
                     thought=record["thought"],
-                    stated=record["stated"] if "stated" in record else prediction_from(record),
+                    prediction=record["stated"] if "stated" in record else prediction_from(record),
                 )
                 self._offered(steps[i], record["offer"])
 
@@ -212,9 +212,9 @@ class Agent:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
         """
         answer = OfferOutcome(stream, offer, outcome, time, needed)
-        stated = self._ledger.stated(answer)
-        if stated is not None and self.people is not None:
-            self.people.learn(offer, stated, outcome, time)
+        prediction = self._ledger.prediction(answer)
+        if prediction is not None and self.people is not None:
+            self.people.learn(offer, prediction, outcome, time)
         self._ledger.answered(answer)
         return answer
 
@@ -225,8 +225,8 @@ class Agent:
         Its name must not be used again: the ids of its offers would repeat.
         """
         if self.people is not None:
-            for offer, stated in self._ledger.unanswered(stream):
-                self.people.withdrawn(offer, stated)
+            for offer, prediction in self._ledger.unanswered(stream):
+                self.people.withdrawn(offer, prediction)
         self.reader.forget(stream)
         self._ledger.forget(stream)
 

@@ -31,7 +31,7 @@ class _OpenOffer(NamedTuple):
     """An offer that awaits its outcome."""
 
     time: float  # when it was made, on its stream's clock
-    stated: Prediction | None  # what it said of its acceptance; None where nobody is named
+    prediction: Prediction | None  # what it said of its acceptance; None where nobody is named
 
 
 class _Stream:
@@ -92,12 +92,12 @@ class Ledger:
         state.time = time
 
     def decided(
-        self, name: str, time: float, *, offer: str | None, counts: bool, thought: bool, stated: Prediction | None
+        self, name: str, time: float, *, offer: str | None, counts: bool, thought: bool, prediction: Prediction | None
     ) -> None:
         """Notes a decision; `offer` None is silence.
 
         `counts` says whether an offer counts against the interruption budget: one for a critical event does not.
-        `stated` is what the offer said of its acceptance, None where nobody is named.
+        `prediction` is what the offer said of its acceptance, None where nobody is named.
         """
         state = self._streams[name]
         if thought:
@@ -108,7 +108,7 @@ class Ledger:
             return
         if state.open is None:
             state.open = {}
-        state.open[offer] = _OpenOffer(time, stated)
+        state.open[offer] = _OpenOffer(time, prediction)
         _drop_oldest(state.open)
         if counts:
             if state.offers is None:
@@ -119,7 +119,7 @@ class Ledger:
         """Whether a stream's budget of `offers` or `thoughts` is spent at `time`."""
         return budget is not None and _spent(getattr(self._streams[name], kind), time, budget)
 
-    def stated(self, outcome: OfferOutcome) -> Prediction | None:
+    def prediction(self, outcome: OfferOutcome) -> Prediction | None:
         """What the offer of an outcome said of its acceptance, None where nobody is named; changes nothing.
 
         Raises:
@@ -135,13 +135,13 @@ class Ledger:
                 f"{place}: found no such offer in stream {outcome.stream!r}, expected one that was made, and of "
                 f"the stream's newest {MOST_OFFERS} without an outcome"
             )
-        made, stated = state.open[outcome.offer]
+        made, prediction = state.open[outcome.offer]
         if not made <= outcome.time <= MOST_SECONDS:
             raise RefusedError(f"{place}: time: found {outcome.time}, expected at least {made}, the time of the offer")
-        return stated
+        return prediction
 
     def answered(self, outcome: OfferOutcome) -> None:
-        """Notes an outcome that `stated` has checked."""
+        """Notes an outcome that `prediction` has checked."""
         state = self._streams[outcome.stream]
         assert state.open is not None, "the offer is open"
         del state.open[outcome.offer]
@@ -154,7 +154,7 @@ class Ledger:
         """The open offers of a stream to somebody named, and what they said of their acceptance."""
         state = self._streams.get(name)
         made = {} if state is None or state.open is None else state.open
-        return [(offer, opened.stated) for offer, opened in made.items() if opened.stated is not None]
+        return [(offer, opened.prediction) for offer, opened in made.items() if opened.prediction is not None]
 
     def streams_of(self, person: str) -> list[str]:
         """The streams of a person."""

@@ -10,7 +10,7 @@ from etils import epath
 
 from prism_jax.agent.people import ACCEPTED
 from prism_jax.agent.personal import Prediction, log_odds
-from prism_jax.agent.records_file import RecordsError, parse_record, stated_in
+from prism_jax.agent.records_file import RecordsError, parse_record, prediction_in
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.calibration import fit_platt
 from prism_jax.people.exports import FORMAT
@@ -21,7 +21,7 @@ from prism_jax.runtime.files import check_absent, encode_json, read_lines, write
 class _Answer(NamedTuple):
     """An answered offer."""
 
-    stated: Prediction
+    prediction: Prediction
     accepted: bool
 
 
@@ -35,7 +35,7 @@ def fit_from_records(files: Sequence[str], out: str) -> None:
     """
     check_absent(out)
     answers = [answer for file in files for answer in read_answers(file)]
-    names = sorted({answer.stated.person for answer in answers})
+    names = sorted({answer.prediction.person for answer in answers})
     kinds = len({answer.accepted for answer in answers})
     if len(names) < 2 or kinds < 2:
         raise ValueError(
@@ -59,10 +59,10 @@ def fit(answers: Sequence[_Answer]) -> Population:
     So a new person is met by the corrected p_accept, and nothing is lost at the first offer. The answers of a person
     stand in the order in which they came.
     """
-    codes = {name: code for code, name in enumerate(sorted({answer.stated.person for answer in answers}))}
-    person = np.array([codes[answer.stated.person] for answer in answers])
+    codes = {name: code for code, name in enumerate(sorted({answer.prediction.person for answer in answers}))}
+    person = np.array([codes[answer.prediction.person] for answer in answers])
     y = np.array([float(answer.accepted) for answer in answers])
-    z = log_odds([answer.stated.content for answer in answers])
+    z = log_odds([answer.prediction.content for answer in answers])
     platt = fit_platt(sigmoid(z), y)
     population = fit_population(platt.of_log_odds(z), y, person, calibrated=True)
     return population._replace(scale=population.scale * platt.scale, bias=population.scale * platt.bias)
@@ -78,8 +78,8 @@ def read_answers(path: epath.PathLike) -> list[_Answer]:
         place = f"{path}:{number}"
         record = parse_record(line, place)
         if record["kind"] == "decision":
-            if (stated := stated_in(record, place)) is not None:
-                made[record["offer"]] = stated
+            if (prediction := prediction_in(record, place)) is not None:
+                made[record["offer"]] = prediction
         elif record["offer"] in made:
             answers.append(_Answer(made.pop(record["offer"]), record["outcome"] == ACCEPTED))
     return answers

@@ -109,7 +109,7 @@ class RecordsFile:
                 f"{record['stream']!r}"
             )
         kept = {key: record[key] for key in _KEPT}
-        earlier.append({**kept, "person": record.get("person"), "stated": stated_in(record, place)})
+        earlier.append({**kept, "person": record.get("person"), "stated": prediction_in(record, place)})
 
 
 def lock(descriptor: int, path: str) -> None:
@@ -156,7 +156,7 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
     return record
 
 
-def stated_in(record: Mapping[str, Any], place: str) -> Prediction | None:
+def prediction_in(record: Mapping[str, Any], place: str) -> Prediction | None:
     """Calls `prediction_from`; raises RecordsError naming the place, for other signals than the agent writes."""
     try:
         return prediction_from(record)

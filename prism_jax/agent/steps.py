@@ -84,12 +84,12 @@ class Step:
         signals = self.fast if self.slow is None else self.slow
         return signals if self.known is None else self.known.predicted(signals)
 
-    def hoped(self, signals: Signals) -> Signals:
+    def compared(self, signals: Signals) -> Signals:
         """What the trigger and the gate compare, given the signals of a pass."""
         return signals if self.known is None else self.known.optimistic_prediction(signals, self.terms.point.cost_ratio)
 
     @property
-    def stated(self) -> Prediction | None:
+    def prediction(self) -> Prediction | None:
         """What an offer says of its acceptance; None for silence, and where nobody is named."""
         if self.person is None or not self.choice.spoke:
             return None
@@ -194,14 +194,14 @@ def ask_trigger(steps: Sequence[Step], ledger: Ledger) -> list[Step]:
 
     The decision on a critical event is known without thinking.
     """
-    for step, fired in zip(steps, fires([s.terms for s in steps], [s.hoped(s.fast) for s in steps]), strict=True):
+    for step, fired in zip(steps, fires([s.terms for s in steps], [s.compared(s.fast) for s in steps]), strict=True):
         step.fired = fired and not step.critical
     return [step for step in steps if step.fired and not _spent(step, ledger, "thoughts")]
 
 
 def settle(steps: Sequence[Step], ledger: Ledger) -> None:
     """Sets `choice` of steps whose signals are final: gate, exploration, interruption budget, allow-list."""
-    deciding = [s.hoped(s.fast if s.slow is None else s.slow) for s in steps]
+    deciding = [s.compared(s.fast if s.slow is None else s.slow) for s in steps]
     for step, gate in zip(steps, gate_decisions([s.terms for s in steps], deciding), strict=True):
         if step.known is not None:
             gate = gate._replace(
@@ -227,7 +227,7 @@ def note(step: Step, ledger: Ledger) -> None:
         offer=step.offer,
         counts=not step.critical,
         thought=step.slow is not None,
-        stated=step.stated,
+        prediction=step.prediction,
     )
 
 
