@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import runpy
+import signal
 import sys
 
 from prism_jax import __version__
@@ -39,6 +40,7 @@ def listing() -> str:
 def main(arguments: list[str]) -> int:
     """Runs the command that the first argument names, or lists all."""
     if not arguments or arguments[0] in ("help", "--help", "-h"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may end before the list
         print(listing())
         return 0
     if arguments[0] == "--version":

@@ -9,6 +9,7 @@ To add a table, write a module beside this one with a function `make` of what it
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 from collections.abc import Callable
 from typing import Any, Literal
@@ -115,7 +116,10 @@ def chosen(name: str) -> tuple[str, ...]:
     if name == "all":
         return tuple(EXPERIMENTS)
     if name not in EXPERIMENTS:
-        raise ValueError(f"experiment: found {name!r}, expected all or one of {', '.join((*EXPERIMENTS, *STUDIES))}")
+        near = difflib.get_close_matches(name, (*EXPERIMENTS, *STUDIES), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        names = ", ".join((*EXPERIMENTS, *STUDIES))
+        raise ValueError(f"experiment: found {name!r}, expected all or one of {names}{hint}")
     return (name,)
 
 
