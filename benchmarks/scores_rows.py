@@ -85,7 +85,7 @@ def main() -> None:
         print(f"{arguments.rows:,} rows: {file.stat().st_size / 2**20:.0f} MiB", flush=True)
         measured("read", arguments.rows, [sys.executable, "-c", READ, str(file)])
         named = ["all"] if arguments.command == "experiments" else []
-        program = [sys.executable, "-m", f"prism_jax.{arguments.command}", *named]
+        program = [sys.executable, "-m", "prism_jax", arguments.command, *named]
         flags = [f"--scores={file}", f"--workdir={folder}/out"]
         measured(arguments.command, arguments.rows, [*program, *flags])
 

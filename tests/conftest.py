@@ -77,7 +77,7 @@ def compile_once(shared_folder):
 @pytest.fixture(scope="module")
 def compile_quickly():
     """Compiles without optimisation, for modules whose programs run once or twice and take long to compile."""
-    before = jax.config.jax_disable_most_optimizations
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
@@ -86,7 +86,7 @@ def compile_quickly():
 @pytest.fixture(scope="module")
 def compile_well():
     """Compiles with optimisation, for modules whose programs run long or are themselves looked at."""
-    before = jax.config.jax_disable_most_optimizations
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)

@@ -169,12 +169,12 @@ def run_commands(listed: Sequence[Command], *, asks: bool) -> None:
         if step.done():
             print(f"{where}: done before", flush=True)
             continue
-        words = ("python", "-m", f"prism_jax.{step.module}", *step.flags)
+        words = ("python", "-m", "prism_jax", step.module, *step.flags)
         print(f"\n{where}\n$ {shlex.join(words)}", flush=True)
         began = time.monotonic()
         status = subprocess.run([sys.executable, *words[1:]], check=False).returncode
         if status:
-            raise RuntimeError(f"[{number}/{len(listed)}] prism_jax.{step.module}: ended with status {status}")
+            raise RuntimeError(f"[{number}/{len(listed)}] prism_jax {step.module}: ended with status {status}")
         print(f"{where}: {time.monotonic() - began:.0f} s", flush=True)
 
 

@@ -28,7 +28,7 @@ def test_the_demo_ends_in_a_report_and_repeats_nothing(tmp_path):
     first = demo(tmp_path, *SIZES)
     assert first.returncode == 0, first.stderr
     for main in ("label", "judge", "curate", "train", "export", "agent"):
-        assert f"$ python -m prism_jax.{main} " in first.stdout
+        assert f"$ python -m prism_jax {main} " in first.stdout
     report = (tmp_path / "report.csv").read_text()
     for row in ("student, fast only", "student, slow on margin", "teacher", "never", "always", "Bayes"):
         assert row in report

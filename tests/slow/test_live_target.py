@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from prism_jax.student import Qwen3, constrained, sampler
-from prism_jax.student.branches import Row
+from prism_jax.student.branches import NewTokens
 from prism_jax.student.kv_cache import Segment, unstack_layers
 from prism_jax.student.live_programs import read_rows
 from prism_jax.student.pages import PAGE, make_pool
@@ -48,7 +48,7 @@ model = Qwen3(qwen3_8b(dtype="bfloat16", param_dtype="bfloat16"))
 params = put(jax.eval_shape(unstack_layers, model.abstract_params()))
 pool = put(jax.eval_shape(lambda: make_pool(model.config, ROWS * PAGES + 1)))
 counts, table, tokens = array(ROWS), array(ROWS, PAGES), array(ROWS, NEW)
-row = Row(*[tokens] * 4, array(ROWS, 8))
+row = NewTokens(*[tokens] * 4, array(ROWS, 8))
 compile_("read", read_rows, model, params, pool, table, counts, row, array(2))
 trunk = Segment(pool, array(ROWS, PAGES * PAGE, dtype=bool), table)
 start = sampler.branch_off(model, params, trunk, tokens, counts, ROOM, functools.partial(compile_, "branch"))

@@ -71,7 +71,7 @@ def run(root):
     keys = {"DEEPSEEK_API_KEY": "sk-not-a-key", "OPENROUTER_API_KEY": "sk-not-a-key"}
 
     def run(main, *arguments):
-        command = [sys.executable, "-m", f"prism_jax.{main}", *map(str, arguments)]
+        command = [sys.executable, "-m", "prism_jax", main, *map(str, arguments)]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true", **keys}
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ SHORT = "--context=600"  # fewer programs are compiled
 
 
 def run(main, *arguments):
-    return forked.run(f"prism_jax.{main}", *arguments, cwd=ROOT, env={"JAX_PLATFORMS": "cpu"})
+    return forked.run("prism_jax", main, *arguments, cwd=ROOT, env={"JAX_PLATFORMS": "cpu"})
 
 
 @pytest.fixture(scope="module")
