@@ -73,11 +73,11 @@ def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
     keep_freed_memory()
-    distributed.start()
     if options.check:
         return check_machine(
             options.platform, options.devices or 1, options.device_memory, workdir=options.workdir, disk=options.disk
         )
+    distributed.start()
     config = from_config_dict(RunConfig, options.config, renamed=RENAMED)
     check_device_count(config, options.devices)
     if options.plan:
@@ -95,7 +95,14 @@ if __name__ == "__main__":
         ["config", "check"], lambda values: values["check"] or values["config"], "--config is required without --check"
     )
     flags.register_multi_flags_validator(
-        ["workdir", "plan"], lambda values: values["plan"] or values["workdir"], "--workdir is required without --plan"
+        ["workdir", "plan", "check"],
+        lambda values: values["plan"] or values["check"] or values["workdir"],
+        "--workdir is required without --plan or --check",
+    )
+    flags.register_multi_flags_validator(
+        ["plan", "check"],
+        lambda values: not (values["plan"] and values["check"]),
+        "--plan and --check exclude each other",
     )
     flags.register_multi_flags_validator(
         ["target", "plan_out", "plan"],

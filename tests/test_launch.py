@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import forked
 import pytest
 
 from prism_jax.runs import machine
@@ -91,6 +92,15 @@ def test_the_check_names_each_problem_in_a_line(root, tmp_path):
     assert devices.startswith("jax: found cpu devices, expected gpu; install")
     assert disk.startswith("disk: found ") and f"free at {tmp_path}, expected 1000000000GiB" in disk
     assert last == "error: check: found 3 problems, expected none"
+
+
+def test_the_check_needs_neither_config_nor_workdir_and_is_no_plan():
+    passed = forked.run("prism_jax.train", "--check", "--platform=cpu")
+    assert (passed.returncode, passed.stderr) == (0, "")
+    assert passed.stdout == "check: 1 x cpu, all checks passed\n"
+    refused = forked.run("prism_jax.train", "--check", "--plan", "--config=configs/quickstart.py")
+    assert refused.returncode == 1
+    assert "--plan and --check exclude each other" in refused.stderr
 
 
 def test_a_gpu_in_use_or_with_an_old_driver_is_named():

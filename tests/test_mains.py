@@ -314,6 +314,25 @@ def test_the_package_lists_its_commands_and_runs_them():
     assert "did you mean 'curate'?" in unknown.stderr
 
 
+def test_a_config_that_ends_the_program_is_not_taken_for_help(tmp_path):
+    (tmp_path / "ends.py").write_text("def get_config():\n    raise SystemExit(3)\n")
+    done = run("train", f"--config={tmp_path / 'ends.py'}", f"--workdir={tmp_path / 'run'}")
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--records=a", "--out=b", "--votes=c"), "--votes: found it with --records, expected it with --traces only"),
+        (("--traces=a", "--streams=c"), "--streams: found it with --traces, expected it with --records only"),
+        (("--records=a",), "--out: found none, expected the folder of the traces, with --records"),
+    ],
+)
+def test_flags_of_traces_and_of_records_do_not_mix(arguments, message):
+    done = run("official_scores", *arguments)
+    assert (done.returncode, done.stderr) == (1, f"error: {message}\n")
+
+
 def test_help_lists_the_flags_wherever_they_are_defined():
     """Flags of the command's own module, of the study that it runs, and of shared modules."""
     for command, names in {
@@ -354,7 +373,7 @@ def test_an_old_name_says_the_new_one():
 
 
 def test_an_old_module_says_what_it_is_called_now():
-    for name in ("label", "people", "report", "preflight", "streams_from_records"):
+    for name in ("label", "people", "report", "preflight", "experiments.export_traces"):
         done = subprocess.run([sys.executable, "-m", f"prism_jax.{name}"], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 1
         assert "is now python -m prism_jax" in done.stderr and len(done.stderr.splitlines()) == 1

@@ -29,6 +29,12 @@ from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench import Need
 
+OF_TRACES = (
+    *("splits", "published", "votes", "judges", "most_events", "judged_by", "labels", "need", "data_dir"),
+    "streams_out",
+)
+"""Flags that go with --traces only."""
+
 
 def define_flags() -> None:
     """Defines the command-line flags."""
@@ -56,6 +62,11 @@ def define_flags() -> None:
 def main() -> None:
     """Checks published scores and scores traces, or writes records as traces."""
     options = flags.FLAGS
+    refused = OF_TRACES if options.traces is None else ("streams",)
+    for name in refused:
+        if options[name].present:
+            other, needed = ("records", "traces") if options.traces is None else ("traces", "records")
+            raise ValueError(f"--{name}: found it with --{other}, expected it with --{needed} only")
     if options.records is None:
         print_all(score_official(options.flag_values_dict()))
         return

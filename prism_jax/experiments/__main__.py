@@ -23,6 +23,7 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import signal
 import sys
 
 from absl import flags
@@ -95,6 +96,7 @@ def show_list(as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may end before the list
     print("usage: python -m prism_jax experiments NAME [--flags]; NAME --help lists its flags")
     print("       python -m prism_jax experiments main --scores=FILE --workdir=DIR   # one table of your own scores")
     for all_of_them, title in ((True, "The paper's tables, all by the name `all`"), (False, "Studies")):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import jax
 from etils import epath
 
+from prism_jax.runtime import distributed
 from prism_jax.runtime.dataclass_config import from_config_dict, to_dict
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.student.sharding import pretend_devices
@@ -83,6 +84,7 @@ def check_machine(platform: str, devices: int, memory: str, *, workdir: str | No
     empty memory accepts any, and no workdir checks no disk.
     """
     problems = list(check_driver()) if platform == "gpu" else []
+    distributed.start()
     problems += [*check_devices(devices, platform, memory), *check_disk(workdir, disk)]
     for problem in problems:
         sys.stderr.write(problem + "\n")

@@ -165,8 +165,8 @@ def start(
                     flags.FLAGS.register_key_flag_for_module(argv[0], flag)
         try:
             rest = flags.FLAGS(argv)
-        except SystemExit:
-            sys.exit(0)  # --help was shown, which absl ends with status 1
+        except SystemExit as end:  # --help ends so, with status 1, or a config file with its own
+            sys.exit(0 if any(re.fullmatch(r"--?help\w*", argument) for argument in argv[1:]) else end.code)
         except Exception as error:  # a config file is a program, which may raise anything
             if any(re.fullmatch(r"--?(verbosity=|v=?)1", argument) for argument in argv[1:]):
                 traceback.print_exception(error)
