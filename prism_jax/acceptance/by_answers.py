@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prism_jax.acceptance.measures import Measure, weighted_means
+from prism_jax.acceptance.measures import as_json, weighted_means
 from prism_jax.acceptance.study import MEANINGS, Study
+from prism_jax.decision.uncertainty import Estimate
+from prism_jax.report.numbers import DASH, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import DASH
 
 SEEN = ((0, 0), (1, 4), (5, 19), (20, None))
 """Numbers of earlier answers of the person, from and to, that are compared."""
@@ -31,11 +32,11 @@ class Part(NamedTuple):
     answers: int
     people: int
     brier: Mapping[str, float]  # Brier score of each prediction
-    difference: Measure | None  # that of the pair, negative where the person layer gains; None for a single person
+    difference: Estimate | None  # that of the pair, negative where the person layer gains; None for a single person
 
     def as_dict(self, pair: Pair) -> dict[str, Any]:
         """JSON values."""
-        difference = self.difference and self.difference.as_dict()
+        difference = None if self.difference is None else as_json(self.difference)
         return {
             "from": self.low,
             "to": self.high,
@@ -93,6 +94,8 @@ def by_answers_table(parts: Sequence[Part], pair: Pair) -> Table:
     return Table(title, "seen before", columns, (Section("", tuple(rows)),), note)
 
 
-def _signed(difference: Measure | None) -> str:
+def _signed(difference: Estimate | None) -> str:
     """A difference and its interval, each with its sign; what rounds to 0 has none."""
-    return DASH if difference is None else Measure(*(round(end, 3) for end in difference)).in_words(sign=True)
+    return (
+        DASH if difference is None else show_estimate(Estimate(*(round(end, 3) for end in difference[:3])), sign=True)
+    )

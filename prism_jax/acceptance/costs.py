@@ -8,21 +8,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from prism_jax.acceptance.measures import Measure, weighted_means
+from prism_jax.acceptance.measures import as_json, weighted_means
 from prism_jax.acceptance.study import Study
 from prism_jax.decision.gate import intervene
+from prism_jax.decision.metrics import step_costs
+from prism_jax.decision.uncertainty import Estimate
 
 
 class Costs(NamedTuple):
     """What the gate on one prediction would have cost; intervals are over people."""
 
     speak_rate: float  # share of the offers that it would have made
-    cost: Measure  # mean realised cost per offer of the log
-    gain: Measure  # that cost minus the better constant's, paired
+    cost: Estimate  # mean realised cost per offer of the log
+    gain: Estimate  # that cost minus the better constant's, paired
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return {"speak_rate": self.speak_rate, "cost": self.cost.as_dict(), "minus_constant": self.gain.as_dict()}
+        return {"speak_rate": self.speak_rate, "cost": as_json(self.cost), "minus_constant": as_json(self.gain)}
 
 
 def gate_costs(
@@ -38,7 +40,7 @@ def gate_costs(
     for name in names:
         p_accept = studied.predictions[name]
         offers[name] = np.asarray(intervene(p_accept, p_accept, c_fa, c_fn))
-    costs = np.stack([np.where(offer, c_fa * (1 - y), c_fn * y) for offer in offers.values()])
+    costs = np.stack([step_costs(offer, y, y, c_fa, c_fn) for offer in offers.values()])
     total = costs @ weight
     better = int(np.argmin(total[:2]))
     most = np.repeat([max(c_fa, c_fn), np.inf], len(offers))

@@ -20,10 +20,11 @@ from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.costs import gate_costs
 from prism_jax.acceptance.log_scores import scores_of_log, weights
 from prism_jax.acceptance.logs import AcceptanceLog, check_propensities, read_log
-from prism_jax.acceptance.measures import RESAMPLES, Measure, Measures, measure, weighted_means
+from prism_jax.acceptance.measures import RESAMPLES, Measures, as_json, measure, weighted_means
 from prism_jax.acceptance.own_score import MAPS, SHOWN_PEOPLE, as_dicts, own_score, people_of, people_table, sentences
 from prism_jax.acceptance.study import Study, study
 from prism_jax.acceptance.tables import acceptance_rate, gate_table, missing_scores, prediction_table
+from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.table import print_all
 from prism_jax.runtime.files import check_folder_of, encode_json, write_files
 from prism_jax.scores import encode_scores
@@ -121,7 +122,7 @@ def evaluate_log(
         },
         "populations": [population._asdict() for population in studied.populations],
         "rows": {name: measures.as_dict() for name, measures in measured.items()},
-        "where_scored": None if compared is None else {name: brier.as_dict() for name, brier in compared.items()},
+        "where_scored": None if compared is None else {name: as_json(brier) for name, brier in compared.items()},
         "by_answers": [part.as_dict(pair) for part in parts],
         "gate": {"c_fa": c_fa, "c_fn": c_fn, "threshold": threshold, "score": own and own.as_dict()},
         "people": as_dicts(people),
@@ -176,7 +177,7 @@ def measure_all(
     }
 
 
-def score_and_constant(log: AcceptanceLog, studied: Study, seed: int = 0) -> dict[str, Measure]:
+def score_and_constant(log: AcceptanceLog, studied: Study, seed: int = 0) -> dict[str, Estimate]:
     """Brier scores on the offers that have a score: the score's, the constant's, and their paired difference.
 
     The score has to be a probability; LogError if no offer has one.

@@ -15,7 +15,6 @@ from jaxtyping import Float, Float64, Int
 from prism_jax.decision.calibration import brier_score, expected_calibration_error
 from prism_jax.decision.uncertainty import SHARE, Bounds, Cells, Estimate, interval, mean_interval
 from prism_jax.evaluation.intervals import known
-from prism_jax.report.numbers import show_estimate
 
 RESAMPLES = 1000
 BINS = 15
@@ -23,33 +22,22 @@ _MOST_RANKS = 512
 """Distinct ranks in the interval of auroc; the estimate itself uses every rank."""
 
 
-class Measure(NamedTuple):
-    """A number and its 95 % interval, NaN where there are too few people."""
-
-    value: float
-    low: float
-    high: float
-
-    def as_dict(self) -> dict[str, float | None]:
-        """The number and its interval as JSON values, null ends where there is none."""
-        return {"value": self.value, "low": known(self.low), "high": known(self.high)}
-
-    def in_words(self, *, sign: bool = False) -> str:
-        """The number and its interval in a table; with `sign`, a plus before what is above 0."""
-        return show_estimate(Estimate(self.value, self.low, self.high), sign=sign)
-
-
 class Measures(NamedTuple):
     """One row of the results; None where a measure is not defined for the row."""
 
-    auroc: Measure | None
-    within_person: Measure | None
-    brier: Measure | None
-    ece: Measure | None
+    auroc: Estimate | None
+    within_person: Estimate | None
+    brier: Estimate | None
+    ece: Estimate | None
 
     def as_dict(self) -> dict[str, Any]:
         """The measures as JSON values, by name."""
-        return {name: None if value is None else value.as_dict() for name, value in self._asdict().items()}
+        return {name: None if value is None else as_json(value) for name, value in self._asdict().items()}
+
+
+def as_json(estimate: Estimate) -> dict[str, float | None]:
+    """A number and its 95 % interval as JSON values, null ends where there are too few people."""
+    return {"value": float(estimate.value), "low": known(estimate.low), "high": known(estimate.high)}
 
 
 def auroc(
@@ -95,10 +83,10 @@ def measure(
     person = np.unique(person, return_inverse=True)[1]
     people = int(person.max()) + 1
 
-    def with_interval(units: np.ndarray, statistic: Any, value: float) -> Measure:
+    def with_interval(units: np.ndarray, statistic: Any, value: float) -> Estimate:
         cells = Cells(units, np.ones(people, np.int64))
         estimate = interval(cells, statistic, bounds=SHARE, resamples=RESAMPLES, seed=seed)
-        return Measure(value, float(estimate.low), float(estimate.high))
+        return Estimate(value, float(estimate.low), float(estimate.high))
 
     def ratio(sums: Any) -> Any:
         with np.errstate(invalid="ignore"):
@@ -134,15 +122,14 @@ def weighted_means(
     person: Int[np.ndarray, " rows"],
     most: Float64[np.ndarray, " values"],
     seed: int = 0,
-) -> list[Measure]:
+) -> list[Estimate]:
     """The weighted mean of each of the values.
 
     `most` is the largest value of each mean whose smallest is 0, and infinite for a difference.
     """
     bounds = Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most)
     means = mean_interval(values, person, weight, bounds=bounds, resamples=RESAMPLES, seed=seed)
-    ends = np.stack(means[:3], axis=1)
-    return [Measure(*mean) for mean in ends.tolist()]
+    return [Estimate(*ends) for ends in np.stack(means[:3], axis=1).tolist()]
 
 
 def _pairs(scores: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:

@@ -16,8 +16,8 @@ from prism_jax.acceptance.study import Study
 from prism_jax.decision.calibration import Map, Rule, rules_by_group
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Belief, Population, fit_population, predict, prequential
+from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import number, percent
 
 SHOWN_PEOPLE = 20
 """Number of people in the printed table; the files hold all."""

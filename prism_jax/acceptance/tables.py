@@ -8,15 +8,17 @@ import numpy as np
 
 from prism_jax.acceptance.costs import Costs
 from prism_jax.acceptance.logs import AcceptanceLog
-from prism_jax.acceptance.measures import Measure, Measures
+from prism_jax.acceptance.measures import Measures
 from prism_jax.acceptance.own_score import OwnScore, sentences
 from prism_jax.acceptance.study import MEANINGS, Study
+from prism_jax.decision.uncertainty import Estimate
+from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import ALONE, DASH, SHOWN_ONLY, number, over_units, percent
+from prism_jax.report.tables import ALONE, SHOWN_ONLY, over_units
 
 
 def prediction_table(
-    log: AcceptanceLog, studied: Study, measured: Mapping[str, Measures], compared: Mapping[str, Measure] | None
+    log: AcceptanceLog, studied: Study, measured: Mapping[str, Measures], compared: Mapping[str, Estimate] | None
 ) -> Table:
     """How each prediction ranks and how far it is from a probability.
 
@@ -32,7 +34,7 @@ def prediction_table(
         Row(
             name,
             tuple(
-                DASH if value is None else value.in_words()
+                DASH if value is None else show_estimate(value)
                 for value in (measures.brier, measures.ece, measures.auroc, measures.within_person)
             ),
             MEANINGS[name],
@@ -43,7 +45,7 @@ def prediction_table(
     return Table(_titled("Is the score a probability", log), "prediction", columns, (Section("", rows),), note)
 
 
-def _notes(log: AcceptanceLog, studied: Study, compared: Mapping[str, Measure] | None) -> list[str]:
+def _notes(log: AcceptanceLog, studied: Study, compared: Mapping[str, Estimate] | None) -> list[str]:
     """What the predictions were measured on, and what that says of the score."""
     people = len(np.unique(studied.person))
     notes = [
@@ -63,7 +65,7 @@ def _notes(log: AcceptanceLog, studied: Study, compared: Mapping[str, Measure] |
         notes.append(
             f"Read as a probability, where it is known, the score is {verdict} a constant: Brier "
             f"{number(compared['score'].value, 3)} against {number(compared['constant'].value, 3)}, difference "
-            f"{worse.in_words(sign=True)}."
+            f"{show_estimate(worse, sign=True)}."
         )
     elif log.score is None:
         notes.append("The log has no score.")
@@ -86,8 +88,8 @@ def gate_table(log: AcceptanceLog, costs: Mapping[str, Costs], own: OwnScore | N
             name,
             (
                 percent(row.speak_rate),
-                row.cost.in_words(),
-                row.gain.in_words(sign=True),
+                show_estimate(row.cost),
+                show_estimate(row.gain, sign=True),
                 *([] if own is None else [rules.get(name, DASH)]),
             ),
             MEANINGS.get(name, ""),

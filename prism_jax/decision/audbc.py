@@ -37,7 +37,7 @@ from prism_jax.decision.costs.curves import (
 )
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
 from prism_jax.decision.costs.sweep import best_label, check_gold, check_signals, critical_ratio, policy_signals
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
 from prism_jax.decision.uncertainty.jackknife import SHARE
 
@@ -151,7 +151,7 @@ def audbc(
         without a positive, `y_slow` at margin 0, or a `y_best` below another label of its step.
     """
     signals = check_signals(fast, slow, margin)
-    signals = Signals(*(Pass(*map(np.asarray, of)) for of in signals))
+    signals = BothPasses(*(Pass(*map(np.asarray, of)) for of in signals))
     best = _best(signals, y, y_slow, y_best, weight)
     arrays.check_lengths(p_need=fast.need, streams=streams)
     gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
@@ -177,7 +177,7 @@ def audbc(
     return _with_interval(float(curve.normalised_area()), 1 / (2 - prevalence), cells, _normalised_area, resampling)
 
 
-def _best(signals: Signals, y: Any, y_slow: Any, y_best: Any, weight: Any) -> Any:
+def _best(signals: BothPasses, y: Any, y_slow: Any, y_best: Any, weight: Any) -> Any:
     """The label of each step's best candidate, None where that is `y`; checks the labels, of which one is positive."""
     check_gold(signals, y, weight, positive=False)
     best = best_label(y, y_slow, y_best)

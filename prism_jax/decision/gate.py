@@ -22,7 +22,7 @@ import numpy as np
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Booleans, Floats, Reals
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.policies import POLICIES, Policy, acceptance_threshold
 
 Form = Literal["bayes", "odds_paper"]
@@ -279,7 +279,7 @@ def decide_with_slow(
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
-    probabilities = Signals(fast, slow).named()
+    probabilities = BothPasses(fast, slow).named()
     arrays.check_broadcast(**probabilities, c_fa=c_fa, c_fn=c_fn, margin=margin)
     for name, p in probabilities.items():
         arrays.check_probability(name, p)

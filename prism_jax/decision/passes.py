@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["Pass", "Signals"]
+__all__ = ["BothPasses", "Pass"]
 
 
 class Pass(NamedTuple):
@@ -21,7 +21,7 @@ class Pass(NamedTuple):
     accept: Any
 
 
-class Signals(NamedTuple):
+class BothPasses(NamedTuple):
     """Both passes; where no slow pass takes part, the fast one stands for it too."""
 
     fast: Pass

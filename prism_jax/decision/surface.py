@@ -29,7 +29,7 @@ from prism_jax.decision.costs.surface_counts import (
 )
 from prism_jax.decision.costs.sweep import best_label
 from prism_jax.decision.metrics import Confusion
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 
 __all__ = ["PAPER_COST_RATIOS", "PAPER_MARGINS", "Surface", "control_surface"]
 
@@ -179,7 +179,7 @@ def control_surface(
              [1, 2]])
     """
     groups, tokens = arrays.as_array(groups), arrays.as_array(tokens)
-    probabilities = Signals(fast, slow)
+    probabilities = BothPasses(fast, slow)
     for name, probability in probabilities.named().items():
         arrays.check_kind(name, probability)
     columns = {"y": y, "groups": groups, "tokens": tokens, "y_need": y_need, "y_accept": y_accept}
@@ -220,12 +220,12 @@ def control_surface(
     return _as_jax(surface) if arrays.namespace(*inputs) is jnp and not device else surface
 
 
-def _signals(xp: Any, probabilities: Signals) -> Signals:
+def _signals(xp: Any, probabilities: BothPasses) -> BothPasses:
     """The four signals in their common dtype, checked; NaN is allowed only in both slow signals of a step."""
     _, *floats = arrays.as_floats(*probabilities.arrays)
     dtype = np.result_type(*(value.dtype for value in floats))
     floats = [xp.asarray(value, np.float64 if dtype == np.float64 else np.float32) for value in floats]
-    signals = Signals(Pass(*floats[:2]), Pass(*floats[2:]))
+    signals = BothPasses(Pass(*floats[:2]), Pass(*floats[2:]))
     arrays.check_probability("p_need_fast", signals.fast.need)
     arrays.check_probability("p_accept_fast", signals.fast.accept)
     if arrays.is_traced(*signals.arrays):
@@ -243,7 +243,7 @@ def _signals(xp: Any, probabilities: Signals) -> Signals:
     return signals
 
 
-def _check_missing(signals: Signals, margins: np.ndarray, grid: CostGrid) -> None:
+def _check_missing(signals: BothPasses, margins: np.ndarray, grid: CostGrid) -> None:
     """Raises ValueError if the widest margin runs the slow pass on a step without slow signals, at any cost."""
     (missing,) = np.nonzero(np.isnan(np.asarray(signals.slow.need)))
     if len(missing) == 0:

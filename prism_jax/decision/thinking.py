@@ -21,7 +21,7 @@ import numpy as np
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Booleans, Floats, Reals, Vector
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 
 _FAR = 40.0
 """|D| / sigma from which on the saving is 0: exp(-40^2 / 2) is below every float64."""
@@ -86,7 +86,7 @@ def fit_moves(
       ValueError: for log-odds that are not finite, unequal lengths, empty input, a bad weight, or a group without a
         step of positive weight.
     """
-    log_odds = Signals(fast, slow).named("z")
+    log_odds = BothPasses(fast, slow).named("z")
     arrays.check_lengths(**log_odds, weight=weight, groups=groups)
     for name, z in log_odds.items():
         arrays.check_finite(name, z)
@@ -274,7 +274,7 @@ def decide_by_value(
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
-    probabilities = Signals(fast, slow).named()
+    probabilities = BothPasses(fast, slow).named()
     arrays.check_broadcast(**probabilities, c_fa=c_fa, c_fn=c_fn, **moves._asdict(), price=price, tokens=tokens)
     for name, p in probabilities.items():
         arrays.check_probability(name, p)

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.sweep import best_label
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.surface import Surface
 from prism_jax.decision.thinking import Moves, value_of_thinking
 
@@ -68,7 +68,7 @@ def value_surface(
       ValueError: for a value outside its range, NaN, unequal lengths, empty input, one of two labels without the other,
         or a `y_best` below another gold label of its step.
     """
-    signals = Signals(fast, slow).named()
+    signals = BothPasses(fast, slow).named()
     labels = {"y": y, "y_need": y_need, "y_accept": y_accept, "y_slow": y_slow, "y_accept_slow": y_accept_slow}
     labels |= {"y_best": y_best}
     _check(signals, labels, slow_tokens)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from prism_jax.decision import gate, thinking
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.thinking import Moves
 
 probabilities = st.floats(0, 1) | st.sampled_from([0.0, 0.25, 0.5, 1.0])
@@ -51,7 +51,7 @@ def test_the_fit_recovers_the_moments_of_moves_that_were_drawn(correlation):
 def test_weights_and_groups_select_rows():
     rng = np.random.default_rng(1)
     need, accept, *others = rng.normal(size=(4, 60))
-    passes = Signals(Pass(need, accept), Pass(*others))
+    passes = BothPasses(Pass(need, accept), Pass(*others))
     group, weight = np.arange(60) % 3, rng.random(60)
     by_group = thinking.fit_moves(*passes, weight, group)
     for k in range(3):

@@ -26,7 +26,7 @@ from prism_jax.decision.costs.sweep import (
     grid_sweep,
     slow_ratios,
 )
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 
 LOW_RATIO, HIGH_RATIO = 0.5, 4.0
 """The default range of cost ratios."""
@@ -110,7 +110,7 @@ def cost_curve(
     of_slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
     best = _best_labels(signals, y_need, y_accept, y_accept_slow, y_accept_best, y_both, weight) or labels
     sweep = grid_sweep(signals, margin, cost_ratios)
-    oracle = grid_sweep(Signals(best.as_signals, best.as_signals), 0.0, cost_ratios)
+    oracle = grid_sweep(BothPasses(best.as_signals, best.as_signals), 0.0, cost_ratios)
     xp = labels.xp
     ratios = xp.asarray(sweep.ratios)
     scale = (1 + ratios) * labels.total
@@ -213,7 +213,7 @@ class _Labels(NamedTuple):
 
 
 def _slow_labels(
-    signals: Signals, margin: Scalar, y_need: Any, y_accept_slow: Any, y_both: Any, weight: Any
+    signals: BothPasses, margin: Scalar, y_need: Any, y_accept_slow: Any, y_both: Any, weight: Any
 ) -> _Labels | None:
     """The costs of the slow pass's candidates; None where they are the fast pass's."""
     if y_accept_slow is None:
@@ -227,7 +227,7 @@ def _slow_labels(
 
 
 def _best_labels(
-    signals: Signals, y_need: Any, y_accept: Any, y_accept_slow: Any, y_accept_best: Any, y_both: Any, weight: Any
+    signals: BothPasses, y_need: Any, y_accept: Any, y_accept_slow: Any, y_accept_best: Any, y_both: Any, weight: Any
 ) -> _Labels | None:
     """The costs of each step's best candidate; None where steps have one candidate."""
     best = best_label(y_accept, y_accept_slow, y_accept_best, "y_accept")
@@ -236,7 +236,7 @@ def _best_labels(
     return None if best is None else _labels(signals, y_need, best, None, weight)
 
 
-def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> _Labels:
+def _labels(signals: BothPasses, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> _Labels:
     """Checked labels as costs, and as the (need, accept) signals on which the gate acts as the oracle."""
     y_need, y_accept, y_both, weight = (arrays.as_array(value) for value in (y_need, y_accept, y_both, weight))
     check_rows(signals, y_need=y_need, y_accept=y_accept, y_both=y_both, weight=weight)

@@ -21,7 +21,7 @@ from prism_jax.decision.costs.sweep import (
     grid_sweep,
     slow_ratios,
 )
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 
 
 class BurdenBenefitCurve(NamedTuple):
@@ -106,7 +106,7 @@ class Events(NamedTuple):
 
 
 def offers_and_switches(
-    signals: Signals, margin: Scalar, y: Vector, y_slow: Vector | None, best: Vector, weight: Vector | None
+    signals: BothPasses, margin: Scalar, y: Vector, y_slow: Vector | None, best: Vector, weight: Vector | None
 ) -> Events:
     """The events of a policy whose slow pass picks its own candidates: n offers, then n switches.
 

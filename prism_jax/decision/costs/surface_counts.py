@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike
 
 from prism_jax.decision.arrays import Array
 from prism_jax.decision.costs.cost_grid import CostGrid, decision_index, round_up, slow_range
-from prism_jax.decision.passes import Signals
+from prism_jax.decision.passes import BothPasses
 
 _CHUNK = 1 << 15
 """Largest number of steps in a block; with `_MARGINS` margins its indices take 2 MiB and fit the level-2 cache."""
@@ -53,7 +53,7 @@ class Histograms(NamedTuple):
 
 
 def count_on_device(
-    signals: Signals,
+    signals: BothPasses,
     classes: Classes,
     tokens: Int[Array, " n"] | None,
     margins: Float[Array, " M"],
@@ -87,7 +87,7 @@ def count_on_device(
 
 
 def count_on_host(
-    signals: Signals,
+    signals: BothPasses,
     classes: Classes,
     tokens: Int[Array, " n"] | None,
     margins: Float[Array, " M"],
@@ -127,14 +127,14 @@ def count_on_host(
     )
 
 
-def host_first_index(signals: Signals, margin: Any, grid: CostGrid) -> np.ndarray:
+def host_first_index(signals: BothPasses, margin: Any, grid: CostGrid) -> np.ndarray:
     """The index of the first cost at which each step intervenes, of NumPy signals at one margin."""
     return np.concatenate(
         [np.minimum(np.maximum(block.slow, block.start[0]), block.stop[0]) for block in _at(signals, margin, grid)]
     )
 
 
-def host_slow_range(signals: Signals, margin: Any, grid: CostGrid) -> tuple[np.ndarray, np.ndarray]:
+def host_slow_range(signals: BothPasses, margin: Any, grid: CostGrid) -> tuple[np.ndarray, np.ndarray]:
     """`slow_range` of NumPy signals at one margin, [n] each."""
     blocks = list(_at(signals, margin, grid))
     return np.concatenate([block.start[0] for block in blocks]), np.concatenate([block.stop[0] for block in blocks])
@@ -159,7 +159,7 @@ _decision_index = jax.jit(decision_index)
 _slow_range = jax.jit(slow_range)  # compiled separately, so that XLA computes the indices only once
 
 
-def _blocks(signals: Signals, margins: np.ndarray, grid: CostGrid) -> Iterator[_Block]:
+def _blocks(signals: BothPasses, margins: np.ndarray, grid: CostGrid) -> Iterator[_Block]:
     """Computes the indices in blocks of few different shapes, so that jit compiles few programs."""
     steps = len(signals.fast.need)
     chunk = min(_CHUNK, round_up(steps, 256))
@@ -180,7 +180,7 @@ def _blocks(signals: Signals, margins: np.ndarray, grid: CostGrid) -> Iterator[_
             yield _Block(rows, margin, slow, start, stop)
 
 
-def _at(signals: Signals, margin: Any, grid: CostGrid) -> Iterator[_Block]:
+def _at(signals: BothPasses, margin: Any, grid: CostGrid) -> Iterator[_Block]:
     """The blocks of one margin."""
     return _one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid))
 

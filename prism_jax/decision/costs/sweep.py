@@ -19,7 +19,7 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
 from prism_jax.decision.costs.surface_counts import host_first_index, host_slow_range
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.policies import POLICIES, answering_to_ratio
 
 
@@ -67,7 +67,7 @@ def policy_signals(
     return Pass(need if np.ndim(need) else xp.full_like(p_need, need), accept)
 
 
-def critical_ratio(signals: Signals, margin: Any) -> CriticalRatio:
+def critical_ratio(signals: BothPasses, margin: Any) -> CriticalRatio:
     """The critical ratio of each step; the slow pass takes part if `margin` is above 0."""
     xp = arrays.namespace(*signals.arrays)
     if margin == 0:
@@ -77,7 +77,7 @@ def critical_ratio(signals: Signals, margin: Any) -> CriticalRatio:
     return CriticalRatio(xp.clip(slow, start, stop), xp.asarray(slow > stop))
 
 
-def slow_ratios(signals: Signals, margin: Any) -> tuple[Any, Any]:
+def slow_ratios(signals: BothPasses, margin: Any) -> tuple[Any, Any]:
     """The smallest and the largest cost ratio at which the slow pass of each step runs, for a margin above 0."""
     xp = arrays.namespace(*signals.arrays)
     high, low = signals.fast.accept + margin, signals.fast.accept - margin
@@ -85,7 +85,7 @@ def slow_ratios(signals: Signals, margin: Any) -> tuple[Any, Any]:
     return start, gate.critical_ratio(signals.fast.need, xp.maximum(low, 0))
 
 
-def check_signals(fast: Pass, slow: Pass | None, margin: Scalar) -> Signals:
+def check_signals(fast: Pass, slow: Pass | None, margin: Scalar) -> BothPasses:
     """Fast and slow signals, checked and in one dtype; at margin 0 the fast ones stand for the slow ones."""
     arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
     if margin > 0 and slow is None:
@@ -99,10 +99,10 @@ def check_signals(fast: Pass, slow: Pass | None, margin: Scalar) -> Signals:
     xp, *floats = arrays.as_floats(*vectors.values())
     dtype = np.result_type(*(value.dtype for value in floats))
     floats = [xp.asarray(value, np.float64 if dtype == np.float64 else np.float32) for value in floats]
-    return Signals(Pass(*floats[:2]), Pass(*floats[-2:]))
+    return BothPasses(Pass(*floats[:2]), Pass(*floats[-2:]))
 
 
-def check_rows(signals: Signals, **named: Any) -> None:
+def check_rows(signals: BothPasses, **named: Any) -> None:
     """Raises ValueError unless every given vector has one entry per step."""
     arrays.check_lengths(p_need=signals.fast.need, **named)
 
@@ -136,7 +136,7 @@ def best_label(y: Any, y_slow: Any, y_best: Any, name: str = "y") -> Any:
     return y_best
 
 
-def check_gold(signals: Signals, y: Any, weight: Any = None, *, positive: bool) -> None:
+def check_gold(signals: BothPasses, y: Any, weight: Any = None, *, positive: bool) -> None:
     """Raises ValueError unless there is one label per step, 0 or 1.
 
     If `positive`, at least one label on a step of positive weight must be 1. Inside `jit` values are not checked.
@@ -176,7 +176,7 @@ class GridSweep(NamedTuple):
         return xp.cumsum(at_index)[self.back]
 
 
-def grid_sweep(signals: Signals, margin: Scalar, cost_ratios: Sequence[Scalar] | Array) -> GridSweep:
+def grid_sweep(signals: BothPasses, margin: Scalar, cost_ratios: Sequence[Scalar] | Array) -> GridSweep:
     """Sweeps the policy over a grid of cost ratios, using the gate's own comparison; the ratios may not be traced."""
     ratios = check_axis("cost_ratios", cost_ratios, np.dtype(signals.fast.need.dtype))
     order = np.argsort(ratios, kind="stable")
@@ -186,13 +186,13 @@ def grid_sweep(signals: Signals, margin: Scalar, cost_ratios: Sequence[Scalar] |
     return GridSweep(ratios, index, start, stop, np.argsort(order))
 
 
-def _host_indices(signals: Signals, margin: Scalar, grid: CostGrid) -> tuple[Any, Any, Any]:
+def _host_indices(signals: BothPasses, margin: Scalar, grid: CostGrid) -> tuple[Any, Any, Any]:
     """`index`, `start` and `stop` of NumPy signals."""
     index = host_first_index(signals, margin, grid)
     return index, *(host_slow_range(signals, margin, grid) if margin > 0 else (None, None))
 
 
-def _indices(signals: Signals, margin: Scalar, grid: CostGrid) -> tuple[Any, Any, Any]:
+def _indices(signals: BothPasses, margin: Scalar, grid: CostGrid) -> tuple[Any, Any, Any]:
     """`index`, `start` and `stop`, by `jax.numpy`."""
     fast = decision_index(*signals.fast, grid)
     if margin == 0:
