@@ -31,7 +31,7 @@ test-slow: .venv/installed-dev
 
 # Long runs that no change needs to pass: repetitions of studies, and configs compiled for GPUs that are not here.
 studies: .venv/installed-dev
-	$(BIN)/python -m pytest -m study
+	$(BIN)/python -m pytest --thorough -m study
 
 # Which of the seeded faults in tests/mutants/faults.py no fast test notices.
 mutants: .venv/installed-dev

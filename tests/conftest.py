@@ -38,7 +38,8 @@ def pytest_configure(config):
     """Sets the tests to be quick, or with --thorough to be thorough."""
     if config.getoption("--thorough"):
         jaxtyping.install_import_hook("prism_jax", "beartype.beartype")
-        settings.load_profile("many")
+        if not config.getoption("--hypothesis-profile"):
+            settings.load_profile("many")
     else:
         jax.config.update("jax_disable_most_optimizations", True)
     # Beartype checks a random item of each container; hypothesis attributes this use of `random` to the strategy.
@@ -79,15 +80,6 @@ def compile_quickly():
     """Compiles without optimisation, for modules whose programs run once or twice and take long to compile."""
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
-@pytest.fixture(scope="module")
-def compile_well():
-    """Compiles with optimisation, for modules whose programs run long or are themselves looked at."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
 
