@@ -19,7 +19,6 @@ from jaxtyping import Float64
 from prism_jax.agent.settings import Exploration, Terms
 from prism_jax.agent.signals import Signals
 from prism_jax.decision import gate
-from prism_jax.decision.gate import expected_costs
 from prism_jax.decision.policies import POLICIES
 from prism_jax.decision.thinking import Moves, value_unchecked
 from prism_jax.gate import comparison
@@ -110,7 +109,7 @@ def flip_loss(
     in their unit. Where p_accept * p_need = 0 it is infinite: an offer that nobody needs or takes is not worth trying.
     """
     both = p_accept * p_need
-    offer, silence = expected_costs(p_accept, both, c_fa, c_fn)
+    offer, silence = gate.expected_costs(p_accept, both, c_fa, c_fn)
     return np.where(both > 0, np.abs(offer - silence), np.inf)
 
 
@@ -144,7 +143,7 @@ def choose(
     stream: str,
     event: int,
     terms: Terms,
-    gate: GateDecision,
+    decision: GateDecision,
     signals: Signals,
     *,
     critical: bool,
@@ -157,20 +156,22 @@ def choose(
     means silence, and what is left is the gate's decision, or near the boundary chance. `slow_budget_spent` says that
     the trigger fired and the slow budget was spent.
     """
-    threshold = gate.threshold if gate.threshold < math.inf else None
+    threshold = decision.threshold if decision.threshold < math.inf else None
     if critical:
         return Choice(True, 1.0, False, threshold, "offer: critical event")
     note = "; not thought about: the slow budget is spent" if slow_budget_spent else ""
-    chance, wants = float(gate.offers), gate.offers
+    chance, wants = float(decision.offers), decision.offers
     if terms.exploration is not None:
-        chance = propensity(terms.exploration, gate.offers, gate.loss)
+        chance = propensity(terms.exploration, decision.offers, decision.loss)
         wants = draw(terms.exploration, stream, event) < chance
     if budget_spent and chance > 0:
         assert terms.offers is not None
         allowed = f"{terms.offers.most} in {terms.offers.seconds:g} s"
         return Choice(False, 0.0, False, threshold, f"silent: interruption budget, {allowed}{note}")
-    explored = wants != gate.offers
+    explored = wants != decision.offers
     if explored:
         note = f"; by chance, propensity {chance:g}{note}"
-    compared = comparison(terms.point.policy, gate.offers, signals.need, signals.accept[signals.best], gate.threshold)
+    compared = comparison(
+        terms.point.policy, decision.offers, signals.need, signals.accept[signals.best], decision.threshold
+    )
     return Choice(wants, chance, explored, threshold, f"{'offer' if wants else 'silent'}: {compared}{note}")

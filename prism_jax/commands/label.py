@@ -39,7 +39,7 @@ from prism_jax.teacher.sharegpt import read_sharegpt
 from prism_jax.teacher.text_calibrator import read_text_calibrator
 
 Layout = Literal["streams", "recorded", "sharegpt"]
-"""Layout of the answers, as the flags of the main call it."""
+"""Layout of the answers, as the flags call it."""
 _READERS = {"streams": read_streams, "recorded": read_recorded, "sharegpt": read_sharegpt}
 
 

@@ -48,7 +48,7 @@ class Command(NamedTuple):
     """One command of the demo."""
 
     title: str  # what it does, in words
-    module: str  # the main, such as `label` for `python -m prism_jax label`
+    module: str  # the command, such as `label` for `python -m prism_jax label`
     flags: tuple[str, ...]
     done: Callable[[], bool]  # says whether it was completed before
     asks: bool = False  # whether it needs the endpoint

@@ -1,4 +1,4 @@
-"""Trains, scores and evaluates a run, for mains and experiments."""
+"""Trains, scores and evaluates a run, for commands and experiments."""
 
 from __future__ import annotations
 
