@@ -314,6 +314,14 @@ def test_unseen_acceptances_are_not_read(log):
     assert burden(log, y_accept=hidden, observed=log["logged"]) == burden(log, observed=log["logged"])
 
 
+def test_an_offer_without_an_answer_costs_neither_a_false_alarm_nor_missed_help(log):
+    rows = log["logged"] > 0
+    observed = {name: column[rows] for name, column in log.items()}
+    np.testing.assert_allclose(
+        burden(log, observed=log["logged"], slow_weight=0.0), burden(observed, slow_weight=0.0), rtol=1e-6
+    )
+
+
 @pytest.mark.parametrize("c_fn", [0.5, 2.0])
 def test_burden_becomes_the_hard_gates_realised_cost(c_fn, log):
     p_need, p_accept = expit(log["z_need"].astype(np.float64)), expit(log["z_accept"].astype(np.float64))
