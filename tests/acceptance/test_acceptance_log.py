@@ -13,6 +13,7 @@ from prism_jax.acceptance.log_evaluation import evaluate_log, score_and_constant
 from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.own_score import own_score, people_of, promised, sentences
+from prism_jax.acceptance.score_maps import best_map
 from prism_jax.acceptance.study import Study, study
 from prism_jax.decision.calibration import CalibrationConfig, Rule, fit_map
 from prism_jax.scores import Scores
@@ -133,6 +134,23 @@ def test_a_log_becomes_a_scores_table_of_whole_people(log):
     bare = AcceptanceLog(log.names, log.person, log.accepted, log.time, True, log.logged)
     with pytest.raises(LogError, match="columns: found no score, expected score=COLUMN"):
         scores_of_log(bare)
+
+
+def test_a_scores_table_says_which_offers_were_made_and_how_likely(log):
+    made = np.arange(ROWS) % 5 > 0
+    accepted, propensity = np.where(made, log.accepted, np.nan), np.linspace(0.1, 0.9, ROWS)
+    scores = scores_of_log(
+        dataclasses.replace(log, logged=made, accepted=accepted, propensity=propensity), keep_names=True
+    )
+    np.testing.assert_array_equal(scores.logged, made[log.order])
+    np.testing.assert_array_equal(scores.propensity, propensity[log.order])
+
+
+def test_the_best_map_is_chosen_by_the_weights_of_the_log():
+    accepted, known = np.array([1.0, 1.0, 0.0]), np.ones(3, bool)
+    predictions = {"score": np.array([0.9, 0.9, 0.9]), "score, Platt": np.array([0.4, 0.4, 0.4])}
+    chosen = [best_map(predictions, accepted, np.array([1.0, 1.0, last]), known, True) for last in (1.0, 9.0)]
+    assert chosen == ["score", "score, Platt"]
 
 
 def test_people_are_numbered_as_the_log_first_mentions_them_unless_names_are_kept(log):

@@ -9,6 +9,7 @@ from synthetic_scores import POINT, evaluate, make_columns, sigmoid
 from prism_jax.decision import gate
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.second_signal import most_accepted
+from prism_jax.report.numbers import number
 from prism_jax.report.tables import second_signal_table, signal_table
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import read
@@ -74,6 +75,11 @@ def test_the_gate_and_p_accept_alone_are_compared_at_the_same_speak_rate():
         assert row.difference == pytest.approx(costs[0] - costs[1]) and row.low <= row.difference <= row.high
         assert row.speak_rate == ours.mean()
     shown = second_signal_table(evaluation)
+    headings = [column.label for column in shown.columns]
+    for row, cells in zip(evaluation.second_signal, shown.sections[0].rows, strict=True):
+        of = dict(zip(headings, cells.cells, strict=True))
+        assert (of["gate"], of["p_accept alone"]) == (number(row.gate), number(row.accept_alone))
+    assert any(round(row.gate, 4) != round(row.accept_alone, 4) for row in evaluation.second_signal)
     assert [row.name for row in shown.sections[0].rows] == ["0.5", "1", "2", "4"]
     assert signal_table(evaluation).sections[0].title == "p_need, given that the offer is accepted"
 
