@@ -7,15 +7,15 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from prism_jax.decision import audbc, gate, surface
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 
 
 def steps(seed, n=60, levels=8):
-    """Signals on a coarse grid, so that ties occur, and hard labels of both passes' candidates."""
+    """BothPasses on a coarse grid, so that ties occur, and hard labels of both passes' candidates."""
     rng = np.random.default_rng(seed)
     need, accept, *slow = rng.integers(0, levels + 1, (4, n)) / levels
     y_need, y_accept, y_accept_slow = rng.integers(0, 2, (3, n))
-    return Signals(Pass(need, accept), Pass(*slow)), y_need, y_accept, y_accept_slow, rng
+    return BothPasses(Pass(need, accept), Pass(*slow)), y_need, y_accept, y_accept_slow, rng
 
 
 def decided(signals, costs, margin, fast, slow):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prism_jax.decision import metrics, thinking
-from prism_jax.decision.passes import Pass, Signals
+from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.thinking import Moves
 from prism_jax.decision.value_surface import value_surface
 
@@ -21,7 +21,7 @@ def steps(seed, n=80):
     rng = np.random.default_rng(seed)
     need_fast, accept_fast, *slow = rng.random((4, n)).round(1)  # with ties, and certain probabilities
     need, accept, thought = (rng.random((3, n)) < 0.5).astype(int)
-    signals = Signals(Pass(need_fast, accept_fast), Pass(*slow))
+    signals = BothPasses(Pass(need_fast, accept_fast), Pass(*slow))
     return signals, need, accept, thought, rng.integers(0, 300, n)
 
 
