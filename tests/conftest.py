@@ -8,9 +8,6 @@ import subprocess
 import sys
 import zipfile
 
-# Programs of the tests are small: cut into parts for several threads, they take a tenth longer to compile.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
-
 import filelock
 import jax
 import jax.numpy as jnp
@@ -36,12 +33,18 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Sets the tests to be quick, or with --thorough to be thorough."""
+    # Programs of the tests are small: cut into parts for several threads, they take a tenth longer to compile.
+    flags = ["--xla_cpu_parallel_codegen_split_count=1"]
     if config.getoption("--thorough"):
         jaxtyping.install_import_hook("prism_jax", "beartype.beartype")
         if not config.getoption("--hypothesis-profile"):
             settings.load_profile("many")
     else:
         jax.config.update("jax_disable_most_optimizations", True)
+        flags.append(
+            "--xla_cpu_use_fusion_emitters=false"
+        )  # XLA's older code generator compiles in a quarter of the time
+    os.environ.setdefault("XLA_FLAGS", " ".join(flags))  # which XLA reads when it starts, as do the mains of the tests
     # Beartype checks a random item of each container; hypothesis attributes this use of `random` to the strategy.
     config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
 
