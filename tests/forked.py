@@ -19,7 +19,15 @@ import tempfile
 from collections.abc import Mapping
 
 PARENT = """
-import json, os, runpy, sys
+import atexit, json, os, runpy, sys
+status = 0
+
+def leave():
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+atexit.register(leave)  # runs last, because it is the first; to free all modules would take a second
 sys.path[0] = ""
 import prism_jax.runs.pipeline, prism_jax.runs.export, prism_jax.agent.serving, prism_jax.runs.scores_files
 import prism_jax.acceptance.log_evaluation, prism_jax.runs.counterfactual, prism_jax.report.tables
@@ -43,11 +51,18 @@ else:
 os.chdir(request["cwd"])
 os.environ |= request["late"]
 program, sys.argv = request["program"], [request["program"], *request["arguments"]]
-if program.endswith(".py"):
-    sys.path[0] = os.path.dirname(program)
-    runpy.run_path(program, run_name="__main__")
-else:
-    runpy.run_module(program, run_name="__main__", alter_sys=True)
+try:
+    if program.endswith(".py"):
+        sys.path[0] = os.path.dirname(program)
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+except SystemExit as error:
+    status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    raise
+except BaseException:
+    status = 1
+    raise
 """
 
 
