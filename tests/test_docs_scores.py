@@ -4,9 +4,8 @@ import doctest
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 
+import forked
 import pytest
 
 from prism_jax.scores import read_scores
@@ -43,9 +42,9 @@ def test_the_python_prints_what_the_page_says(folder):
 
 def test_the_command_evaluates_the_example(folder):
     (command,) = blocks("sh")
-    python, *arguments = shlex.split(command)
-    assert python == "python"
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    python, flag, *arguments = shlex.split(command)
+    assert (python, flag) == ("python", "-m")
+    done = forked.run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "4 test steps of 2 streams, 3 judged and 1 masked" in done.stdout
     assert {path.name for path in (folder / "out").iterdir()} == {

@@ -76,16 +76,10 @@ def test_every_flag_of_xla_has_its_comment(root):
             assert any(above.startswith("#") for above in lines[max(0, number - 2) : number]), line
 
 
-def test_the_check_names_each_problem_in_a_line(root, tmp_path):
+def test_the_check_names_each_problem_in_a_line(tmp_path):
     """The test runs on a machine without GPUs, and requests eight and more disk space than exists."""
     flags = ("--devices=8", "--disk=1000000000GiB", f"--workdir={tmp_path}", "--config=configs/quickstart.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "prism_jax.train", "--check", *flags],
-        cwd=root,
-        env=os.environ | {"JAX_PLATFORMS": "cpu", "PATH": ""},
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run("prism_jax.train", "--check", *flags, late={"PATH": ""})
     assert done.returncode == 1
     driver, devices, disk, last = done.stderr.splitlines()[-4:]
     assert driver.startswith("driver: nvidia-smi could not run") and "expected NVIDIA's driver" in driver

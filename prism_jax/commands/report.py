@@ -15,7 +15,7 @@ from typing import Any
 from absl import flags
 from etils import epath
 
-from prism_jax.evaluation.policies import ALL_POLICIES
+from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.templates import load_template

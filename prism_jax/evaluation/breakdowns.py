@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int64, Shaped
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision import metrics
-from prism_jax.evaluation.policies import EvaluationData, least_acceptance
+from prism_jax.evaluation.policy_rows import EvaluationData, least_acceptance
 from prism_jax.evaluation.results import Trace
 from prism_jax.evaluation.rows import GroupRow
 from prism_jax.scores.labels import acceptance_weight

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, Temperature
-from prism_jax.evaluation import policies, protocol
+from prism_jax.evaluation import policy_rows, protocol
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import paired_costs
 from prism_jax.evaluation.results import Evaluation
@@ -51,13 +51,13 @@ def other_maps(scores: Scores, calibration: Calibration, evaluation: Evaluation)
     if not less:
         return ""
     return (
-        f"One temperature loses on these steps: {policies.ALL_POLICIES[evaluation.deployed.policy].label} costs "
+        f"One temperature loses on these steps: {policy_rows.ALL_POLICIES[evaluation.deployed.policy].label} costs "
         f"{cost[0]:.4f} with it, and {'; '.join(less)}. A temperature cannot mend signals that are too high or too low "
         "everywhere. A map that is chosen by this comparison should be measured on other steps."
     )
 
 
-def _costs(data: policies.EvaluationData, form: Form) -> Float64[np.ndarray, "units"]:
+def _costs(data: policy_rows.EvaluationData, form: Form) -> Float64[np.ndarray, "units"]:
     """The weighted sum of the deployed policy's costs in each unit."""
     cost = data.costs(data.decide(data.deployed(), form))[data.judged]
     return np.bincount(data.judged_units, cost * acceptance_weight(data.steps)[data.judged])

@@ -16,7 +16,7 @@ import numpy as np
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import breakdowns, policies, ratios, second_signal, signals, surfaces, triggers
+from prism_jax.evaluation import breakdowns, policy_rows, ratios, second_signal, signals, surfaces, triggers
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import check_need, with_need
 from prism_jax.evaluation.results import Counts, Evaluation
@@ -118,7 +118,7 @@ def check_labels(scores: Scores, config: CalibrationConfig | None = None) -> Non
             )
     table = scores if scores.has_need else scores.with_certain_need()
     steps = rows_of(table, TEST).steps()
-    if not policies.judged(steps).any():
+    if not policy_rows.judged(steps).any():
         raise ScoresError(_no_judged_step(steps, scores.has_need))
 
 
@@ -148,7 +148,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
     return Evaluation(
         point=data.point,
         counts=_count(rows, data),
-        policies=policies.compare(data),
+        policies=policy_rows.compare(data),
         ratios=across,
         signals=_signals(rows, calibration),
         groups=breakdowns.by_group(data),
@@ -184,7 +184,7 @@ def explore(scores: Scores, calibration: Calibration, point: OperatingPoint) -> 
 
 def prepare(
     scores: Scores, calibration: Calibration, point: OperatingPoint
-) -> tuple[policies.EvaluationData, dict[str, str]]:
+) -> tuple[policy_rows.EvaluationData, dict[str, str]]:
     """The steps with everything that policies need, and the results that are switched off, each with its reason.
 
     Args:
@@ -212,7 +212,7 @@ def prepare(
     point = point.triggered(has_value)
     if point.trigger == "value" and not has_value:
         off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
-    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need, rows)
+    data = policy_rows.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need, rows)
     if not data.judged.any():
         raise ScoresError(_no_judged_step(steps, has_need))
     return data, off
@@ -265,7 +265,7 @@ def _dependence(scores: Scores, calibration: Calibration, point: OperatingPoint)
         rows = rows_of(scores, CALIBRATION)
     else:
         return None
-    return second_signal.dependence(policies.EvaluationData(rows.steps(), calibration, point, None, False))
+    return second_signal.dependence(policy_rows.EvaluationData(rows.steps(), calibration, point, None, False))
 
 
 def rows_of(scores: Scores, split: str) -> Scores:
@@ -298,7 +298,7 @@ def _signals(rows: Scores, calibration: Calibration) -> tuple[SignalRow, ...]:
 
 def _incomparable(steps: Scores, thought: Scores) -> str | None:
     """Why policies with a slow pass cannot be compared with the others on the same steps; None if they can."""
-    if policies.judged(steps).any() and not policies.judged(steps, thought).any():
+    if policy_rows.judged(steps).any() and not policy_rows.judged(steps, thought).any():
         return "slow pass: no test step has labels of both passes' candidates"
     by_chance = np.zeros(len(steps), bool)
     for table in (steps, thought):
@@ -344,7 +344,7 @@ def _missing(rows: Scores, steps: Scores, calibration: Calibration, has_need: bo
     return off
 
 
-def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
+def _count(rows: Scores, data: policy_rows.EvaluationData) -> Counts:
     judged = data.judged
     weight = acceptance_weight(data.steps)[judged]
     return Counts(

@@ -27,7 +27,7 @@ from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves, decide_by_value
 from prism_jax.decision.uncertainty import SHARE, Cells, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
-from prism_jax.evaluation.policies import FORMS, EvaluationData
+from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.results import Ratios
 from prism_jax.evaluation.rows import Form, RatioRow
 from prism_jax.scores.labels import acceptance_weight

@@ -14,7 +14,7 @@ from jaxtyping import Float64
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, paired_costs
-from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Dependence, SecondSignalRow
 from prism_jax.scores.labels import acceptance_weight
 

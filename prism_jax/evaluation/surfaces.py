@@ -1,7 +1,7 @@
 """The dynamic gate at every cost ratio and every setting of its slow trigger: exact counts, and the steps behind them.
 
 Everything is on calibrated signals. Costs and rates of error are counted on judged steps, offers and slow passes on all
-steps, as in `policies.compare`. Counting needs labels that are 0 or 1 and weights of 1.
+steps, as in `policy_rows.compare`. Counting needs labels that are 0 or 1 and weights of 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prism_jax.decision.passes import Pass
 from prism_jax.decision.surface import Surface, control_surface
 from prism_jax.decision.thinking import value_of_thinking
 from prism_jax.decision.value_surface import prices_reached, value_surface
-from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.scores.labels import Thinking, acceptance_weight
 from prism_jax.scores.texts import ordered
 

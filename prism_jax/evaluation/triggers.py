@@ -18,7 +18,7 @@ from prism_jax.decision import budgets
 from prism_jax.decision.uncertainty import Bounds, Cells, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
-from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.results import Triggers
 from prism_jax.evaluation.rows import TriggerRow
 from prism_jax.scores import Scores

@@ -42,7 +42,7 @@ from prism_jax.training.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class TrainingChoice:
     """The settings that are compared."""
 
     learning_rate: float = 1e-4  # peak of the cosine schedule
@@ -63,11 +63,15 @@ class Choice:
         return dataclasses.replace(config, training=training)
 
 
-CANDIDATES = {"base": Choice(), "hard labels": Choice(soft_labels=False), "high rate": Choice(learning_rate=3e-4)}
+CANDIDATES = {
+    "base": TrainingChoice(),
+    "hard labels": TrainingChoice(soft_labels=False),
+    "high rate": TrainingChoice(learning_rate=3e-4),
+}
 """Fixed before any result was known; the best mean of four AUROCs (both signals, pooled and within) is chosen."""
 
 
-def select(config: RunConfig, candidates: Mapping[str, Choice], workdir: epath.Path) -> dict[str, Any]:
+def select(config: RunConfig, candidates: Mapping[str, TrainingChoice], workdir: epath.Path) -> dict[str, Any]:
     """Trains every candidate on one inner split; finished candidates are not trained again.
 
     The result is also written as selection.json: the name of the best candidate, and the settings and measures of each.

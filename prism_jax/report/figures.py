@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from prism_jax.evaluation.policies import ALL_POLICIES
+from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import SignalRow
 from prism_jax.report.numbers import number, percent

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit
-from prism_jax.evaluation.policies import ALL_POLICIES
+from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.report import controls, figures, tables
 from prism_jax.report.templates import load_template

@@ -13,7 +13,7 @@ import rich.console
 import rich.text
 
 from prism_jax.decision.uncertainty import LEAST_UNITS
-from prism_jax.evaluation.policies import ALL_POLICIES
+from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import GroupRow, PolicyRow, RatioRow, SignalRow, TriggerRow
 from prism_jax.report.numbers import DASH, number, percent

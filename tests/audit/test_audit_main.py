@@ -1,15 +1,10 @@
 """`python -m prism_jax audit` as a user runs it: what it prints and writes, and its exit status."""
 
-import pathlib
-import subprocess
-import sys
-
-ROOT = pathlib.Path(__file__).parents[2]
+import forked
 
 
 def run(*arguments):
-    command = [sys.executable, "-m", "prism_jax", "audit", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return forked.run("prism_jax", "audit", *arguments)
 
 
 def test_findings_are_printed_and_written_and_end_with_status_1(tmp_path):

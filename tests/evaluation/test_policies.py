@@ -11,7 +11,7 @@ from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import policies, protocol
+from prism_jax.evaluation import policy_rows, protocol
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.scores import Scores
 
@@ -190,18 +190,18 @@ def test_one_row_is_the_deployed_one(policy, slow):
 
 
 def test_the_oracle_is_silent_where_need_and_acceptance_never_meet():
-    data = policies.EvaluationData(protocol.rows_of(make_scores(), "test").steps(), CALIBRATION, POINT, None, False)
-    offer = data.oracle(policies.Truth(np.array([1.0, 1.0, 0.0]), np.array([0.0, 1.0, 0.0]))).offer
+    data = policy_rows.EvaluationData(protocol.rows_of(make_scores(), "test").steps(), CALIBRATION, POINT, None, False)
+    offer = data.oracle(policy_rows.Truth(np.array([1.0, 1.0, 0.0]), np.array([0.0, 1.0, 0.0]))).offer
     assert offer.tolist() == [False, True, False]
 
 
 def test_every_policy_of_an_evaluation_has_a_label_and_a_meaning():
     evaluation = evaluate(make_scores())
     for row in evaluation.policies:
-        policy = policies.ALL_POLICIES[row.policy]
+        policy = policy_rows.ALL_POLICIES[row.policy]
         assert policy.label and policy.meaning.endswith(".")
     with pytest.raises(ValueError, match="policy: found 'need_only', expected one with a threshold"):
-        policies.least_acceptance("need_only", np.array([0.5]), POINT)
+        policy_rows.least_acceptance("need_only", np.array([0.5]), POINT)
 
 
 unit = st.floats(0, 1)
@@ -217,7 +217,7 @@ unit = st.floats(0, 1)
 def test_the_traces_threshold_is_where_the_gate_opens(pairs, policy, c_fn, fixed):
     p_need, p_accept = np.array(pairs).T
     point = OperatingPoint(c_fn=c_fn, policy=policy, fixed_threshold=fixed)
-    least = policies.least_acceptance(policy, p_need, point)
+    least = policy_rows.least_acceptance(policy, p_need, point)
     assert (least >= 0).all()
     decision = gate.decide(p_need, p_accept, point.c_fa, point.c_fn, policy, fixed_threshold=fixed)
     clear = (np.abs(p_accept - least) > 1e-9) & (p_accept * p_need > 1e-9)

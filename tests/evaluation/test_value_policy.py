@@ -11,7 +11,7 @@ from prism_jax.decision import gate, thinking
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.scores import Scores
 
 VALUE = OperatingPoint(trigger="value", price=3e-4)

@@ -63,7 +63,7 @@ def test_every_stream_is_scored_once_by_a_fold_that_never_trained_on_it(tmp_path
 
 def test_selection_never_sees_fold_zeros_test_streams(tmp_path, trainings):
     config, _ = tiny_study.configs(tmp_path)
-    candidates = {"base": module.Choice(), "hard labels": module.Choice(soft_labels=False)}
+    candidates = {"base": module.TrainingChoice(), "hard labels": module.TrainingChoice(soft_labels=False)}
     workdir = epath.Path(tmp_path / "study")
     selection = module.select(config, candidates, workdir)
     inner = {stream.id for stream in read_streams(workdir / "inner.jsonl")}

@@ -14,6 +14,7 @@ PACKAGES = {  # beginnings of paths inside prism_jax, today's and then's; the fi
     "agent/": "policy/",
     "audit/": "published/",
     "commands/person.py": "recipes/people_store.py",
+    "evaluation/policy_rows.py": "evaluation/policies.py",
     "evaluation/ratios.py": "evaluation/value_ratios.py",
     "proactivebench/": "evaluation/",
     "runs/": "recipes/",

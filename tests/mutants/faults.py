@@ -730,7 +730,7 @@ EVALUATION = (
     ),
     Fault(
         "evaluation-swaps-costs",
-        "evaluation/policies.py",
+        "evaluation/policy_rows.py",
         "step_costs(offer, counted.accept, counted.gold, self.point.c_fa, self.point.c_fn)",
         "step_costs(offer, counted.accept, counted.gold, self.point.c_fn, self.point.c_fa)",
         "Intervals of the realised cost belong to other costs than the estimate.",
@@ -739,7 +739,7 @@ EVALUATION = (
     ),
     Fault(
         "silence-by-the-chosen-candidate",
-        "evaluation/policies.py",
+        "evaluation/policy_rows.py",
         'np.where(decided.offer, self.label("accept", decided), self.best_accept)',
         'self.label("accept", decided)',
         "Silence costs nothing where another candidate would have been accepted.",
@@ -748,7 +748,7 @@ EVALUATION = (
     ),
     Fault(
         "gap-to-the-worse-constant",
-        "evaluation/policies.py",
+        "evaluation/policy_rows.py",
         'constant = min(references["always"], references["never"])',
         'constant = max(references["always"], references["never"])',
         "Every policy seems to close more of the gap.",

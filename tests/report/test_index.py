@@ -1,14 +1,12 @@
 """The index of several runs: its numbers are those of their evaluations, and its links lead to their reports."""
 
 import html
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 import urllib.parse
 
+import forked
 import pytest
 from synthetic_scores import POINT, make_scores
 
@@ -77,11 +75,9 @@ def test_a_folder_that_is_no_run_is_refused_and_leaves_no_page(runs, tmp_path):
 
 def test_the_command_prints_the_table_and_names_what_is_missing(runs, tmp_path):
     folder, evaluation = runs
-    command = [sys.executable, "-m", "prism_jax", "report", f"--out={tmp_path / 'index.html'}"]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
 
     def run(flag):
-        return subprocess.run([*command, flag], capture_output=True, text=True, env=environment, cwd=tmp_path)
+        return forked.run("prism_jax", "report", f"--out={tmp_path / 'index.html'}", flag, cwd=tmp_path)
 
     done = run(f"--runs={folder / 'first'}")
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from report_pages import Page, evaluated, stream, written
 from synthetic_scores import make_columns, make_scores
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation.policies import ALL_POLICIES
+from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.report import figures, page, tables, templates
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores import Scores

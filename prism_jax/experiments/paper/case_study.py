@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from prism_jax.evaluation.policies import EvaluationData, least_acceptance
+from prism_jax.evaluation.policy_rows import EvaluationData, least_acceptance
 from prism_jax.experiments.paper.drawing import legend_outside
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study

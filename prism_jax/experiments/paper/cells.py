@@ -12,7 +12,7 @@ from prism_jax.decision import metrics
 from prism_jax.decision.audbc import audbc, policy_signals
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Estimate, mean_interval, rate_intervals
-from prism_jax.evaluation.policies import SLOW_POLICIES, Decided, EvaluationData
+from prism_jax.evaluation.policy_rows import SLOW_POLICIES, Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper.sheet import Measure, Number
 from prism_jax.experiments.paper.study import IntervalSettings

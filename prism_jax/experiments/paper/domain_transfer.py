@@ -14,7 +14,7 @@ from etils import epath
 
 from prism_jax.evaluation import protocol, signals
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars

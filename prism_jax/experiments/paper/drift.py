@@ -7,7 +7,7 @@ import numpy as np
 from prism_jax.decision import calibration, drift
 from prism_jax.decision.audbc import audbc
 from prism_jax.decision.passes import Pass
-from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import heatmaps
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, pools, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.surface import PAPER_MARGINS
-from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.cost_margin_grid import COSTS
 from prism_jax.experiments.paper.drawing import bars

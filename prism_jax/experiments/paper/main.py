@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars

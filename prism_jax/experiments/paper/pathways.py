@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.policies import FORMS
+from prism_jax.evaluation.policy_rows import FORMS
 from prism_jax.experiments import training_pathways
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prism_jax.decision.uncertainty import LEAST_UNITS, mcnemar, paired_p_values, paired_rates, tost
-from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars

@@ -10,7 +10,7 @@ from typing import Any
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.experiments.paper.sheet import Sheet
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
