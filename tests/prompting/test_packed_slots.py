@@ -100,7 +100,7 @@ def read_plainly(model, params):
     return run
 
 
-@settings(max_examples=30)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(batch=st.lists(streams(), min_size=1, max_size=ROWS))
 def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, params, read, read_plainly):
     """Each decision has the same logits packed with all others, packed alone, and as a plain causal sequence."""
@@ -134,7 +134,7 @@ def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, 
         np.testing.assert_allclose(np.concatenate(packed_hidden), plain[tuple(zip(*sources, strict=True))], atol=1e-4)
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(batch=st.lists(supervised_streams(), min_size=1, max_size=ROWS))
 def test_slow_branches_beside_fast_ones_equal_plain_causal(batch, template, model, params, read, read_plainly):
     """Both slots, and the hidden states that predict the tokens of the fields and of the responses."""

@@ -43,14 +43,15 @@ def read(model, params, template):
     compiled = jax.jit(slots, static_argnums=(1, 2))
 
     def run(rows, size=SIZE):
-        filled = [pad(row, size, 0) for row in [*rows, *rows[:1] * (ROWS - len(rows))]]
+        count = ROWS if len(rows) > 1 else 1
+        filled = [pad(row, size, 0) for row in [*rows, *rows[:1] * (count - len(rows))]]
         batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *filled)
         return [np.asarray(part)[: len(rows)] for part in compiled(batch, size.window, size.visible)]
 
     return run
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(batch=st.lists(streams(), min_size=2, max_size=ROWS))
 def test_a_shared_row_has_the_logits_of_separate_rows(batch, template, read):
     rows = [pack(stream, template, CONTEXT) for stream in batch]

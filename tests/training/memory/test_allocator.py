@@ -1,17 +1,19 @@
 """Page faults are counted in separate processes, because the settings of glibc apply until a process ends."""
 
 import platform
+import subprocess
+import sys
 
-import forked
 import pytest
 
 from prism_jax import train
 
 STEPS = """
 import resource, sys, threading
-from prism_jax.train import keep_freed_memory
 
 if sys.argv[1] == "kept":
+    from prism_jax.train import keep_freed_memory
+
     assert keep_freed_memory()
 
 import numpy as np
@@ -33,11 +35,9 @@ print(max(faults[1:]))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_a_thread_reuses_the_memory_that_it_freed(tmp_path):
-    (tmp_path / "steps.py").write_text(STEPS)
-
+def test_a_thread_reuses_the_memory_that_it_freed():
     def faults(how):
-        done = forked.run(f"{tmp_path / 'steps.py'}", how)
+        done = subprocess.run([sys.executable, "-c", STEPS, how], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return int(done.stdout)
 
