@@ -28,7 +28,9 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")  # as in tests/conftest.py
+os.environ.setdefault(  # as in tests/conftest.py
+    "XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false"
+)
 
 import hypothesis.extra.numpy  # noqa: F401
 import jax.numpy  # noqa: F401
