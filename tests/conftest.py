@@ -50,8 +50,8 @@ def pytest_configure(config):
 
 
 LONGEST = (
-    *("test_quickstart.py", "test_thinking_study.py"),
-    *("test_configs.py", "test_fuzz.py"),
+    *("test_quickstart.py", "test_configs.py", "test_kills.py", "test_benchmarks.py"),
+    *("test_distill_demo_end_to_end.py", "test_notebooks_run.py", "test_trained_tables.py", "test_meshes.py"),
 )
 
 

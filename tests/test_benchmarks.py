@@ -9,6 +9,8 @@ import pytest
 
 from prism_jax.student import StudentConfig
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 

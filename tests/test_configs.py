@@ -56,10 +56,13 @@ def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
     if config.data.name == "proactivebench" and not (config.data.source and pathlib.Path(config.data.source).is_dir()):
         pytest.skip(f"no ProactiveBench data: data.source = {config.data.source!r} is missing")
     start = str(request.getfixturevalue("smollm2_gguf")) if config.training.start else ""
+    settings = dict(steps=1, epochs=0.0, batch=2, checkpoint_every=1, start=start)
+    if start and not config.training.frozen:  # where the patterns of frozen parameters name no block, a few are enough
+        settings["start_blocks"] = 4
     small = dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, train_streams=8, calibration_streams=8, test_streams=8),
-        training=dataclasses.replace(config.training, steps=1, epochs=0.0, batch=2, checkpoint_every=1, start=start),
+        training=dataclasses.replace(config.training, **settings),
     )
     train_and_evaluate(small, Workdir(tmp_path / "run"), report=False)
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1

@@ -38,6 +38,8 @@ from prism_jax.training.run import resolve, trained_params
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "export.md"
 CONFIG = RunConfig(
     data=DataConfig(train_streams=12, calibration_streams=12, test_streams=6),
@@ -354,6 +356,7 @@ def without_cache(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("exported", [True], ids=["qwen3"], indirect=True)
 def test_an_agent_that_python_loads_compiles_once_for_all_starts(exported, without_cache):
     """The second start takes all programs from the cache of the command, which the caller may name or switch off."""
     counts = collections.Counter()

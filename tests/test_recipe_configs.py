@@ -16,6 +16,8 @@ from prism_jax.training.run import open_run
 from prism_jax.training.run_config import MeshConfig, RunConfig
 from prism_jax.training.workdir import Workdir
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 UPDATES = {"qwen3_8b_a100": 1350, "qwen3_0_6b": 1350, "qwen3_8b_a100x8": 675}
 COUNT = 24
 

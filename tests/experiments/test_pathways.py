@@ -20,6 +20,8 @@ from prism_jax.runs.store import Store
 from prism_jax.training.pathways.table import SECOND_STAGES
 from prism_jax.training.workdir import Workdir
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 
 def test_the_tables_average_over_seeds_and_pair_by_seed():
     rng = np.random.default_rng(0)

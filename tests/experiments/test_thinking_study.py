@@ -87,7 +87,7 @@ def test_field_accuracy_counts_fields_and_whole_steps(simulated):
         field_accuracy(written[:2], bare)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_both_stages_train_on_the_studys_config(tmp_path):
     """With a small part of the budget. That a second call resumes is what tests/training/test_loop.py shows."""
     small = dataclasses.replace(

@@ -15,7 +15,7 @@ from prism_jax.scores import read_scores
 from prism_jax.student import StudentConfig
 from prism_jax.training.run_config import RunConfig
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 
 
 def small(config, source, **training):

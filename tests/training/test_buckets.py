@@ -24,6 +24,8 @@ from prism_jax.training.optimization.objective import objective
 from prism_jax.training.run import open_run
 from prism_jax.training.workdir import Workdir
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 STREAMS, TEMPLATE = RUN.splits.train, RUN.template
 
 

@@ -20,6 +20,8 @@ from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run, trained_params
 from prism_jax.training.workdir import Workdir
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 
 class StoppedError(Exception):
     pass

@@ -18,6 +18,8 @@ from prism_jax.training.optimization.objective import denominators
 from prism_jax.training.optimization.step import make_gradient, split
 from prism_jax.training.run_config import MeshConfig
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 SLOTS = slots()
 EVERYTHING = Partition(SLOTS.model.abstract_params(), ())
 

@@ -15,6 +15,8 @@ from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 MODEL = Qwen3(
     StudentConfig(vocab_size=40, hidden_dim=16, num_layers=3, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=24)
 )

@@ -14,6 +14,8 @@ from prism_jax.streams import Candidate
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.optimization.step import init_state, make_step
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 STEPS, STREAMS = 10, 4
 
 

@@ -17,6 +17,8 @@ from prism_jax.training.optimization.objective import gate_width, objective
 from prism_jax.training.optimization.step import TrainState, make_shares
 from prism_jax.training.workdir import Workdir
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 
 @pytest.mark.parametrize("response", [0.3, 0.0])
 def test_norms_are_those_of_the_gradients_of_the_weighted_terms(response):

@@ -17,6 +17,8 @@ from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.objective import objective, term_sums
 from prism_jax.training.pathways.supervision import supervise
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 FOUND = supervised(slow=0.5)
 EXAMPLE = Example.of(FOUND.streams)
 
