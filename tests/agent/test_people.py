@@ -375,3 +375,14 @@ def test_deleting_a_person_deletes_their_records(tmp_path):
     with pytest.raises(ValueError, match="found another agent writing to it"):
         remove_person(records, "bob")
     file.close()
+
+
+def test_forgetting_a_person_ends_their_streams_and_nobody_elses():
+    agent = agent_with(policy="always")
+    ann, bob = (agent.observe(f"stream of {name}", event(0), TWO, person=name) for name in ("ann", "bob"))
+    agent.forget_person("ann")
+    assert list(agent.reader.trunks) == ["stream of bob"]
+    with pytest.raises(RefusedError, match="found no such offer"):
+        agent.outcome(ann.stream, ann.offer, "accepted", 1.0)
+    agent.outcome(bob.stream, bob.offer, "accepted", 1.0)
+    assert [one.name for one in agent.people.store] == ["bob"]

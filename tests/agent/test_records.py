@@ -2,16 +2,18 @@
 
 import itertools
 import json
+import os
 import re
 
 import pytest
+from etils import epath
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.input_loop import Statistics
 from prism_jax.agent.reader import Response, Thought
 from prism_jax.agent.records import encode
-from prism_jax.agent.records_file import RecordsError, RecordsFile
+from prism_jax.agent.records_file import RecordsError, RecordsFile, remove_person
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
@@ -167,3 +169,18 @@ def test_statistics_count_phases_where_they_ran():
     assert int(rows["tokens, respond"][0]) == statistics.offers
     assert float(rows["tokens, respond"][1]) == 11
     assert list(Statistics().lines()) == ["no events"]
+
+
+def test_records_are_on_the_disk_when_the_file_is_closed_and_when_a_person_is_removed(tmp_path, monkeypatch):
+    synced, sync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(os.fstat(descriptor).st_size), sync(descriptor)))
+    lines = [
+        encode(decision._replace(person=name).record()) for decision, name in zip(decisions(3), "aba", strict=True)
+    ]
+    file = RecordsFile(epath.Path(tmp_path / "records.jsonl"))
+    for line in lines:
+        file.write(line)
+    file.close()
+    assert synced == [sum(map(len, lines))]
+    assert remove_person(epath.Path(tmp_path / "records.jsonl"), "a") == 2
+    assert synced[1] == len(lines[1]) and len(synced) == 3  # the shorter file, and the folder after the rename

@@ -378,3 +378,12 @@ def test_all_resamples_of_a_small_sample_are_possible():
         if sum(counts) == 3:
             chance = math.factorial(3) / math.prod(map(math.factorial, counts)) / 27
             assert np.mean((draws == counts).all(axis=1)) == pytest.approx(chance, abs=0.01)
+
+
+def test_a_difference_that_is_as_often_above_0_as_below_has_a_p_value_near_1():
+    y = np.tile([0, 1, 0, 1], 30)
+    first, second = np.tile([0, 0, 0, 1], 30), np.tile([0, 0, 1, 1], 30)  # each is right where the other is not
+    second[0::4], first[0::4] = 0, 1
+    streams = np.arange(len(y))
+    p_value = paired_p_values(first, second, y, streams=streams, names=["accuracy"], resamples=2000)["accuracy"]
+    assert 0.9 < p_value <= 1

@@ -136,3 +136,9 @@ def test_a_text_cannot_end_the_fence_of_a_question():
     assert silence.count("\n\n") == proposal.count("\n\n") == 2
     assert proposal.endswith("Would this user accept this proposal now?")
     assert "stays silent.\n" not in proposal
+
+
+def test_an_even_panel_needs_more_than_half():
+    rows = np.array([[1.0, 1.0, 0.0, np.nan], [1.0, 1.0, 1.0, np.nan], [0.0, 0.0, np.nan, np.nan]])
+    labels = panel_labels(rows, PanelConfig(ties="accepted"))
+    np.testing.assert_array_equal(labels, [np.nan, 1.0, np.nan])

@@ -13,7 +13,7 @@ from tiny_step import RUN
 from prism_jax.prompting.packing import decisions, pack, pad, sizes
 from prism_jax.prompting.rows import PackedStream
 from prism_jax.streams.summary import summarise
-from prism_jax.training.input_pipeline import pack_split
+from prism_jax.training.input_pipeline import batches, pack_split
 
 STREAMS, TEMPLATE = RUN.splits.train, RUN.template
 LABELS = summarise(STREAMS)["all"]
@@ -90,3 +90,14 @@ def test_streams_without_labels_are_an_error(unit):
     message = "data: found 2 streams without any need or acceptance label, expected some"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         pack_split(bare, TEMPLATE, 512, unit=unit)
+
+
+def test_every_seed_has_its_own_order():
+    split = pack_split(STREAMS, TEMPLATE, 512)
+
+    def order(seed):
+        rows = batches(split, 2, seed)
+        return [next(rows).row.tolist() for _ in range(len(STREAMS))]
+
+    assert order(0) == order(0)
+    assert order(0) != order(1)

@@ -1,5 +1,6 @@
 """A workdir whose config.json is not a valid config."""
 
+import dataclasses
 import re
 
 import pytest
@@ -42,3 +43,12 @@ def test_a_trained_run_without_its_tokenizer_is_not_reopened_with_another(tmp_pa
     workdir.claim(tiny.CONFIG)
     with pytest.raises(FileNotFoundError, match=r"/tokenizer\.json: no such file, expected the tokenizer that the run"):
         reopen_run(workdir)
+
+
+@pytest.mark.parametrize(("key", "other"), [("seed", 1), ("learning_rate", 1e-3), ("steps", 5)])
+def test_a_run_is_continued_with_what_it_began_with(tmp_path, key, other):
+    workdir = Workdir(tmp_path)
+    workdir.claim(tiny.CONFIG)
+    changed = dataclasses.replace(tiny.CONFIG, training=dataclasses.replace(tiny.CONFIG.training, **{key: other}))
+    with pytest.raises(ConfigError, match=rf"training\.{key}: found "):
+        workdir.claim(changed)

@@ -137,3 +137,20 @@ def test_a_schedule_may_consist_of_its_warm_up(steps, warmup):
     config = TrainingConfig(steps=steps, warmup=warmup, learning_rate=0.5)
     rates = [float(schedule(config)(step)) for step in range(steps + 1)]
     np.testing.assert_allclose(rates, np.linspace(0, 0.5, steps + 1), rtol=1e-6)
+
+
+def test_the_rate_rises_to_its_peak_and_falls_to_its_end_at_the_last_step():
+    config = TrainingConfig(steps=40, warmup=0.1, learning_rate=0.5, final_rate=0.02)
+    rates = [float(schedule(config)(step)) for step in range(41)]
+    assert rates[0] == 0 and rates[4] == max(rates) == pytest.approx(0.5)
+    assert rates[40] == min(rates[4:]) == pytest.approx(0.01)
+
+
+def test_weights_of_norms_do_not_decay():
+    sizes = dict(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32)
+    decays = jax.tree_util.tree_leaves_with_path(
+        is_matrix(Qwen3(StudentConfig(vocab_size=32, **sizes)).abstract_params())
+    )
+    names = {decay: {path_of(path) for path, flag in decays if flag == decay} for decay in (True, False)}
+    assert {name.rpartition("/")[2] for name in names[True]} == {"embedding", "kernel"}
+    assert {name.rpartition("/")[2] for name in names[False]} == {"weight"}
