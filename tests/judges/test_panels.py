@@ -12,7 +12,7 @@ from prism_jax.judges.agreements import compare_judges
 from prism_jax.judges.ballots import Ballots, Item, human_ballots
 from prism_jax.judges.panels import PanelConfig, panel_labels
 from prism_jax.judges.prompts import questions
-from prism_jax.judges.robustness import compare_systems
+from prism_jax.judges.robustness import compare_systems, correct
 from prism_jax.streams import Candidate, Event, Step, Stream
 
 POLICIES = list(
@@ -142,3 +142,19 @@ def test_an_even_panel_needs_more_than_half():
     rows = np.array([[1.0, 1.0, 0.0, np.nan], [1.0, 1.0, 1.0, np.nan], [0.0, 0.0, np.nan, np.nan]])
     labels = panel_labels(rows, PanelConfig(ties="accepted"))
     np.testing.assert_array_equal(labels, [np.nan, 1.0, np.nan])
+
+
+def test_the_truth_of_a_silence_is_the_opposite_of_the_verdict_on_it():
+    """Two silences that a panel accepts are no missed offers; of two proposals it accepts one."""
+    streams = [stream(f"s{index}", {2, 3}) for index in range(6)]
+    items = [
+        Item(one.id, event, silence=event < 2, text=None if event < 2 else "Fix it")
+        for one in streams
+        for event in range(4)
+    ]
+    rater = Ballots(tuple(items), ("majority",), np.array([[float(item.event < 3)] for item in items]))
+    rows = correct(streams, {"panel": rater}, rater, resamples=50)
+    [row] = [row for row in rows if row.method == "judge_only"]
+    assert row.steps == 24 and not row.problem
+    assert row.numbers["prevalence"].value == pytest.approx(0.25)
+    assert row.numbers["cost"].value == pytest.approx(0.25)

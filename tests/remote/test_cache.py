@@ -237,9 +237,9 @@ def test_a_killed_process_leaves_its_reservation(tmp_path):
 
 
 @settings(max_examples=30)
-@given(st.lists(st.tuples(st.sampled_from("cslf"), st.integers(0, 5), st.floats(0.01, 0.4)), max_size=40))
+@given(st.lists(st.tuples(st.sampled_from("cslfb"), st.integers(0, 5), st.floats(0.01, 0.4)), max_size=40))
 def test_spending_and_reservations_never_pass_the_budget(tmp_path_factory, steps):
-    """Any order of claims, answers of at most the worst case, lost attempts and failures."""
+    """Any order of claims, answers of at most the worst case, lost attempts, and failures, billed and not."""
     folder = tmp_path_factory.mktemp("budget")
     worst, spent = {}, 0.0
     with Cache(folder / "c.sqlite", budget=1.0) as cache:
@@ -250,11 +250,11 @@ def test_spending_and_reservations_never_pass_the_budget(tmp_path_factory, steps
                     worst[name] = [share, 0]
                 elif kind == "l" and name and cache.lose(name):
                     worst[name][1] += 1
-                elif kind in "sf" and name:
+                elif kind in "sfb" and name:
                     price, lost = worst.pop(name)
                     cost = price * min(share, 1.0)
-                    cache.settle(name, answer_of(name, cost) if kind == "s" else None, billed=False)
-                    spent += price * lost + (cost if kind == "s" else 0)
+                    cache.settle(name, answer_of(name, cost) if kind == "s" else None, billed=kind == "b")
+                    spent += price * (lost + (kind == "b")) + (cost if kind == "s" else 0)
             except BudgetSpent:
                 pass
             assert cache.spent == pytest.approx(spent)

@@ -59,9 +59,12 @@ def test_whatever_is_sent_is_part_of_the_key(remote, change):
 
 
 def test_the_answer_of_one_server_is_not_taken_for_that_of_another(remote):
-    with FakeEndpoint(lambda body: "x") as fake, FakeEndpoint(lambda body: "y") as second:
-        with open_clients(remote, {"one": endpoint_of(fake), "other": endpoint_of(second)}) as clients:
-            assert [ask(clients.by_name[name], "hello")[0].text for name in ("one", "other")] == ["x", "y"]
+    with (
+        FakeEndpoint(lambda body: "x") as first,
+        FakeEndpoint(lambda body: "y") as second,
+        open_clients(remote, {"one": endpoint_of(first), "other": endpoint_of(second)}) as clients,
+    ):
+        assert [ask(clients.by_name[name], "hello")[0].text for name in ("one", "other")] == ["x", "y"]
 
 
 def test_what_is_not_sent_is_no_part_of_the_key(remote):

@@ -109,3 +109,11 @@ def test_a_file_whose_size_is_not_known_is_read_to_its_bound(tmp_path):
 def test_an_integer_beyond_doubles_is_infinite_as_any_other_number(text, value):
     found = parse_json(text.encode(), "it")
     assert found == value and type(found) is type(value)
+
+
+def test_several_files_change_together_or_not_at_all(tmp_path):
+    paths = [tmp_path / name for name in "ab"]
+    files.write_files(dict.fromkeys(paths, b"old"))
+    with pytest.raises(TypeError):
+        files.write_files({paths[0]: b"new", paths[1]: 3})  # which cannot be written
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old", "b": b"old"}

@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import pytest
 import tensorflow_datasets as tfds
 from json_edit import edited
 
-from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams import Candidate, Event, Step, Stream, proactivebench
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.proactivebench import ARCHIVE, COMMIT, SPLIT, ProactiveBench, load
 from prism_jax.streams.proactivebench_source import digest, read_source
@@ -174,6 +175,12 @@ def test_the_constant_offer_is_accepted_where_any_listed_one_is_valid(source, tm
     assert [step.candidates for step in code.steps] == [(yes,), (no,), (no,)]
     assert [step.candidates for step in daily.steps] == [(Candidate(),), (yes,)]
     assert [step.candidates for step in writing.steps] == [(yes,)]
+
+
+@pytest.mark.parametrize("labels", itertools.product((None, 0.0, 1.0), repeat=2))
+def test_it_does_not_matter_which_of_the_listed_offers_is_valid(labels):
+    (offer,) = proactivebench._candidates([Candidate(text="x", y_accept=label) for label in labels], "constant")
+    assert offer.y_accept == float(1.0 in labels)
 
 
 def test_times_that_run_back_are_raised_with_a_warning(source, tmp_path, caplog):
