@@ -381,9 +381,7 @@ def test_all_resamples_of_a_small_sample_are_possible():
 
 
 def test_a_difference_that_is_as_often_above_0_as_below_has_a_p_value_near_1():
-    y = np.tile([0, 1, 0, 1], 30)
-    first, second = np.tile([0, 0, 0, 1], 30), np.tile([0, 0, 1, 1], 30)  # each is right where the other is not
-    second[0::4], first[0::4] = 0, 1
-    streams = np.arange(len(y))
+    y, first, second = (np.tile(pattern, 300) for pattern in ([0, 1, 0, 1], [1, 0, 0, 1], [0, 0, 1, 1]))
+    streams = np.arange(len(y))  # more units than the jackknife takes
     p_value = paired_p_values(first, second, y, streams=streams, names=["accuracy"], resamples=2000)["accuracy"]
     assert 0.9 < p_value <= 1

@@ -1458,7 +1458,7 @@ AGENT = (
         "len(times) >= budget.most and times[-budget.most] > now - budget.seconds",
         "len(times) > budget.most and times[-budget.most - 1] > now - budget.seconds",
         "The agent interrupts once more often than the budget allows.",
-        ("agent/test_agent.py", "agent/test_replay.py", "agent/test_bounds.py"),
+        ("agent/test_agent_settings.py", "agent/test_replay.py", "agent/test_bounds.py"),
     ),
     Fault(
         "explores-most-of-the-time",
@@ -1482,7 +1482,7 @@ AGENT = (
         'Choice(False, 0.0, False, threshold, f"silent: interruption budget',
         'Choice(False, chance, False, threshold, f"silent: interruption budget',
         "Records say that an offer was possible where the budget forbade it.",
-        ("agent/test_exploration.py", "agent/test_agent.py"),
+        ("agent/test_exploration.py", "agent/test_agent_settings.py"),
     ),
     Fault(
         "later-of-equal-candidates",
@@ -1547,7 +1547,7 @@ AGENT = (
         "out.flush()\n            os.fsync(out.fileno())",
         "out.flush()",
         "After a power cut the records may be empty.",
-        ("agent/test_people.py", "commands/test_person_command.py"),
+        ("agent/test_records.py", "commands/test_person_command.py"),
     ),
     Fault(
         "records-not-synced",
