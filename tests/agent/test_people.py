@@ -185,7 +185,7 @@ def test_the_alarm_of_a_person_rings_when_answers_contradict_what_was_stated():
     stubborn = PeopleStore(None, Population(1.0, 0.0, 0.05, 0.0))
     people, rang_at = People(stubborn, PeopleSettings(alarm=0.1)), None
     for n in range(60):
-        answer(people, f"s/{n}", Prediction("ann", 0.7, 0.7, 0.4), "dismissed")
+        answer(people, f"s/{n}", Prediction("ann", 0.6, 0.7, 0.4), "dismissed")  # the alarm watches the second
         if people.rang and rang_at is None:
             rang_at = n
             assert people.rang == [stubborn.person("ann")]

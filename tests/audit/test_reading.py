@@ -2,6 +2,7 @@
 
 import pytest
 
+from prism_jax.audit.paired import check_paired
 from prism_jax.audit.reading import TableError, read_table
 
 
@@ -78,3 +79,9 @@ def test_a_bad_table_is_one_line(tmp_path, text):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises((OSError, ValueError), match=r"none\.csv"):
         read_table(str(tmp_path / "none.csv"))
+
+
+@pytest.mark.parametrize(("printed", "count"), [("0.8", 0), ("-0.8", 1), ("1.8", 1)])
+def test_a_difference_has_the_sign_and_the_size_of_what_it_compares(tmp_path, printed, count):
+    found = check_paired(read(tmp_path, f"metric,Baseline,Ours,Diff\nrecall,98.1,98.9,{printed}\n"), None)
+    assert len(found) == count

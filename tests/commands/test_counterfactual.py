@@ -77,6 +77,15 @@ def designed(e, *, people=200, target=None, accepted=0.5, seed=0):
     return counterfactual.Decisions(target, logged, person, np.zeros((len(e), 1)), ())
 
 
+def test_the_model_of_a_persons_answers_has_not_seen_them(monkeypatch):
+    decisions, folds = designed(np.full(400, 0.5), people=37), []
+    monkeypatch.setattr(off_policy, "cross_fitted", lambda *arguments: folds.append(arguments[-1]))
+    counterfactual._model(decisions, decisions.logged.accepted)
+    (fold,) = folds
+    assert len(set(fold)) > 1
+    assert all(len(set(fold[decisions.person == person])) == 1 for person in range(37))
+
+
 def interval(table, row=0):
     text = table.sections[0].rows[row].cells[0]
     return tuple(float(end) for end in text.replace("−", "-").replace("+", "").split("[")[1].rstrip("]").split(","))

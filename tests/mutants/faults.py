@@ -2023,7 +2023,7 @@ TABLES = (
         "<= unit and printed.value * points >= 0:",
         "<= unit:",
         "A printed difference with the wrong sign passes.",
-        ("audit/test_paper.py", "audit/test_clean.py"),
+        ("audit/test_reading.py", "audit/test_clean.py"),
     ),
     Fault(
         "linted-false-alarm-of-negatives",

@@ -1,6 +1,7 @@
 """Recorded answers become candidates of whole streams; what is no answer is left out, what is no layout refused."""
 
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import pytest
 
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
+from prism_jax.teacher.answers import candidates_of
 from prism_jax.teacher.recorded import read_recorded, read_recordings
 
 TRACES = pathlib.Path(__file__).parent / "traces"
@@ -134,3 +136,10 @@ def test_every_real_answer_is_read(tmp_path):
     assert len(answers) == sum(expected.values())
     write_streams(tmp_path / "recorded.jsonl", streams)
     assert read_streams(tmp_path / "recorded.jsonl") == streams
+
+
+def test_the_order_of_offers_tells_nothing_about_who_made_them():
+    answers = [{RESPONSE_KEYS[2]: f"Offer {name}"} for name in "abcd"]
+    orders = {candidates_of("s", 3, order) for order in itertools.permutations(answers)}
+    assert len(orders) == 1
+    assert len({tuple(one.text for one in candidates_of("s", event, answers)) for event in range(20)}) > 5
