@@ -149,6 +149,20 @@ def test_outcomes_stay_with_the_offers_that_are_made_again():
     assert 0 < len(kept) < len(logged)
 
 
+def test_the_answer_to_one_offer_is_not_taken_for_that_to_another():
+    """The log thought about every event, the replay about none, so that they choose different candidates."""
+    lines = log(point=OperatingPoint(margin=1.0, trigger="margin"))
+    again = plain(replay(lines, Changes(point={"margin": 0.0})))
+    was, now = (
+        {r["offer"]: r["chosen"] for r in records if r["kind"] == "decision" and r["spoke"]}
+        for records in ([r for _, r in lines], again)
+    )
+    answered = {r["offer"] for _, r in lines if r["kind"] == "outcome"} & was.keys() & now.keys()
+    same = {offer for offer in answered if was[offer] == now[offer]}
+    assert {r["offer"] for r in again if r["kind"] == "outcome"} == same
+    assert 0 < len(same) < len(answered)
+
+
 def test_a_log_with_a_gap_or_another_trigger_is_refused():
     lines = [line for line in log(thinking=None) if line[1]["kind"] == "decision"]
     with pytest.raises(RecordsError, match=r"log:\d+: event: found 1, expected 0, the next of its stream"):

@@ -141,6 +141,8 @@ def test_drift_flips_what_the_library_flips(study, sheets):
         assert line.cells["f1"].value == pytest.approx(float(rates.f1))
         flips = drift.flip_rate(*signals, 1.0, 2.0, temperature, epsilon)
         assert line.cells["flip_rate"].value == pytest.approx(float(flips))
+    areas = {key: line.cells["audbc"].value for key, line in zip(drift.PAPER_GRID, sheets["drift"].lines, strict=True)}
+    assert len({area for (temperature, _), area in areas.items() if temperature == 1}) > 2, areas
 
 
 def test_significance_is_the_librarys_paired_difference(study, sheets):
