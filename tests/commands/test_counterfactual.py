@@ -13,7 +13,7 @@ from fake_reader import FakeReader, exported
 
 from prism_jax.acceptance.columns import LogError
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.settings import AgentSettings, Exploration, Terms
+from prism_jax.agent.settings import AgentSettings, Budget, Exploration, Terms
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged, OverlapError
 from prism_jax.decision.operating_point import OperatingPoint
@@ -253,18 +253,33 @@ def test_a_scores_table_answers_for_the_gate(tmp_path, table):
         counterfactual.of_scores(str(tmp_path / "scores.parquet"), settings, target="timid")
 
 
-def test_records_of_the_agent_answer_where_it_explored(tmp_path):
-    terms = Terms(OperatingPoint(margin=0.0), exploration=Exploration(0.3, loss=1e9))
+def write_records(path, **terms):
+    """Records of an agent that explores at 600 events of 30 streams; gives their propensities."""
+    terms = Terms(OperatingPoint(margin=0.0), exploration=Exploration(0.3, loss=1e9), **terms)
     agent = Agent(FakeReader(), exported(), AgentSettings(terms))
-    rng, records = np.random.default_rng(0), []
+    rng, records, propensities = np.random.default_rng(0), [], []
     for i in range(600):
         decision = agent.observe(f"s{i % 30}", Event(time=float(i), text=f"{i}"))
         records.append(decision.record())
+        propensities.append(decision.propensity)
         if decision.spoke:
             outcome = "accepted" if rng.random() < decision.p_accept else "dismissed"
             records.append(agent.outcome(decision.stream, decision.offer, outcome, float(i), needed=True).record())
-    path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return propensities
+
+
+def test_no_offer_was_possible_where_the_budget_was_spent(tmp_path):
+    expected = write_records(tmp_path / "records.jsonl", offers=Budget(3, 1e9))
+    settings = counterfactual.EstimateSettings()
+    decisions = counterfactual.of_scores(str(tmp_path / "records.jsonl"), settings, records=True)
+    assert sorted(decisions.logged.propensity) == sorted(expected)
+    assert 0 < expected.count(0.0) < len(expected)
+
+
+def test_records_of_the_agent_answer_where_it_explored(tmp_path):
+    path = tmp_path / "records.jsonl"
+    write_records(path)
     settings = counterfactual.EstimateSettings(c_fn=8.0)
     decisions = counterfactual.of_scores(str(path), settings, records=True)
     assert len(decisions.target) == 600 and (decisions.logged.propensity > 0).all()
