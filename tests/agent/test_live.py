@@ -104,6 +104,10 @@ def test_a_forgotten_stream_begins_again(model, params, template):
     reader.forget("a")
     [again] = reader.observe([("a", event, (Candidate(),))])
     assert again == first and reader.history("a") == history
+    reader.forget("a")
+    for name in ("a", "b"):  # neither of which has an event before this one
+        reader.observe([(name, Event(time=7200.0, text="Opens the file."), (Candidate(),))])
+    assert reader.history("a") == reader.history("b")
 
 
 def test_the_time_since_the_event_before_is_read(model, params, template):

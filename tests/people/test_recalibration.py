@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.experiments import recalibration as experiment
 from prism_jax.people import recalibration
 from prism_jax.people.layer import Belief, Population, believe, predict, update
@@ -95,3 +96,18 @@ def test_a_forecast_does_not_depend_on_later_answers():
     for name in one:
         np.testing.assert_array_equal(one[name][:half], two[name][:half])
     assert (one[experiment.BOTH][half + 1 :] != two[experiment.BOTH][half + 1 :]).any()
+
+
+def test_the_second_half_of_a_log_fits_nothing():
+    rng, rows = np.random.default_rng(0), 400
+    person, score = rng.integers(0, 20, rows).astype(np.int32), rng.random(rows)
+    accepted = (rng.random(rows) < score).astype(float)
+    other = np.where(np.arange(rows) < rows // 2, accepted, 1 - accepted)
+    logs = [
+        AcceptanceLog(tuple(map(str, range(20))), person, y, np.arange(rows) * 1.0, True, np.ones(rows, bool), score)
+        for y in (accepted, other)
+    ]
+    (first, population), (second, same) = (experiment.log_sections(log)["the log as it is"] for log in logs)
+    assert population == same
+    np.testing.assert_array_equal(first.log_odds, second.log_odds)
+    assert (first.accepted != second.accepted).any()
