@@ -62,6 +62,7 @@ def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
     small = dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, train_streams=8, calibration_streams=8, test_streams=8),
+        simulator=dataclasses.replace(config.simulator, min_events=4, max_events=4),
         training=dataclasses.replace(config.training, **settings),
     )
     train_and_evaluate(small, Workdir(tmp_path / "run"), report=False)

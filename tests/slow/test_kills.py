@@ -1,4 +1,4 @@
-"""kill -9 at twenty moments, some during saves: every file stays readable and no saved step is lost."""
+"""kill -9 at many moments, some during saves: every file stays readable and no saved step is lost."""
 
 import pathlib
 import signal
@@ -81,11 +81,14 @@ def disk(tmp_path):
     subprocess.run(["umount", place], capture_output=True)
 
 
-def test_a_run_killed_twenty_times_loses_no_saved_step_and_ends_bit_identical(tmp_path, whole, cache, abstract):
+@pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.study)])
+def test_a_run_killed_again_and_again_loses_no_saved_step_and_ends_bit_identical(
+    tmp_path, whole, cache, abstract, kills
+):
     rng = np.random.default_rng(0)
     killed, checkpoints = epath.Path(tmp_path / "killed"), epath.Path(tmp_path / "killed" / "checkpoints")
     newest, in_saves = 0, 0
-    for number in range(20):
+    for number in range(kills):
         seen = tmp_path / f"seen-{number}"
         process = driven.start(killed, CONFIG, cache, seen=seen, pause=0.02, saving=0.1)
         target = newest + int(rng.integers(1, 3 * EVERY))
@@ -108,7 +111,7 @@ def test_a_run_killed_twenty_times_loses_no_saved_step_and_ends_bit_identical(tm
             expected = read(whole / "checkpoints" / str(newest), abstract, CONFIG)
             chex.assert_trees_all_equal(restored.state, expected.state)
             assert restored.data == expected.data
-    assert in_saves >= 5
+    assert in_saves >= kills // 4
     assert 0 < newest < STEPS
     process = driven.start(killed, CONFIG, cache)
     process.join()
