@@ -33,7 +33,7 @@ test-slow: .venv/installed-dev
 studies: .venv/installed-dev
 	$(BIN)/python -m pytest --thorough -m study
 
-# Which of the seeded faults in tests/mutants/faults.py no fast test notices.
+# Which of the seeded faults in tests/mutants/faults no fast test notices.
 mutants: .venv/installed-dev
 	mkdir -p build
 	$(BIN)/python tests/mutants/run.py --all --out=build/mutants.jsonl

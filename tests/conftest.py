@@ -41,10 +41,10 @@ def pytest_configure(config):
             settings.load_profile("many")
     else:
         jax.config.update("jax_disable_most_optimizations", True)
-        flags.append(
-            "--xla_cpu_use_fusion_emitters=false"
-        )  # XLA's older code generator compiles in a quarter of the time
-    os.environ.setdefault("XLA_FLAGS", " ".join(flags))  # which XLA reads when it starts, as do the mains of the tests
+        # XLA's older code generator compiles them in a quarter of the time.
+        flags.append("--xla_cpu_use_fusion_emitters=false")
+    # XLA reads this when it compiles for the first time, here and in the commands that tests start.
+    os.environ.setdefault("XLA_FLAGS", " ".join(flags))
     # Beartype checks a random item of each container; hypothesis attributes this use of `random` to the strategy.
     config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
 

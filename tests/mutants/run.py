@@ -1,10 +1,10 @@
 """Runs fast tests against the package with one seeded fault at a time, and names the faults that no test notices.
 
-    python tests/mutants/run.py [NAME ...] [--vital] [--jobs=2] [--all] [--out=FILE.jsonl] [--root=DIR [--before]]
+    python tests/mutants/run.py [NAME ...] [--vital] [--jobs=2] [--all] [--out=FILE.jsonl]
 
-Each fault of `faults.py` is applied to a copy of the checkout, in which pytest runs the tests that the fault names:
-first without the checkout's `addopts`, as checks of shapes take time; if these pass, with them; with --all, then every
-fast test. The exit status is 1 if a vital fault escapes, and 2 if a fault is stale or its tests cannot run.
+Each fault of `faults/` is applied to a copy of the checkout, in which pytest runs the tests that the fault names; if
+these pass, with --all, then every fast test. The exit status is 1 if a vital fault escapes, and 2 if a fault is stale
+or its tests cannot run.
 `--baseline` runs the same tests without a fault; they must pass, or what they catch is no fault.
 
 Every run of pytest is a fork of this process, which has imported the libraries already, but not the package.
@@ -28,10 +28,6 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 
-os.environ.setdefault(  # as in tests/conftest.py
-    "XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false"
-)
-
 import hypothesis.extra.numpy  # noqa: F401
 import jax.numpy  # noqa: F401
 import jaxtyping  # noqa: F401
@@ -40,13 +36,12 @@ import pytest
 import scipy.ndimage
 import scipy.optimize
 import scipy.stats  # noqa: F401
-from before import FAULTS_BEFORE
 from faults import FAULTS, Fault
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_SECONDS = 3600  # of one run of pytest; a fault may make a loop endless
 UNTESTED = "pytest ended with"
 EVERYTHING = ("tests", "--ignore=tests/mutants")  # a test there fails with every fault, as it looks for its code
-UNCHECKED = ("-o", "addopts=")  # which may ask for the import hook that checks types and shapes
 
 
 @dataclasses.dataclass
@@ -68,25 +63,25 @@ class Trial:
         return self.place.parent / "output"
 
 
-def problem(root: pathlib.Path, fault: Fault) -> str | None:
+def problem(fault: Fault) -> str | None:
     """Why a fault cannot be tried: its code must occur once in its file, and its tests must exist."""
-    path = root / "prism_jax" / fault.path
+    path = ROOT / "prism_jax" / fault.path
     if (count := path.read_text(encoding="utf-8").count(fault.old) if path.is_file() else 0) != 1:
         return f"{fault.name}: found its code {count} times in prism_jax/{fault.path}, expected it once"
-    missing = [name for name in fault.tests if not (root / "tests" / name).exists()]
+    missing = [name for name in fault.tests if not (ROOT / "tests" / name).exists()]
     return f"{fault.name}: found no tests/{missing[0]}" if missing else None
 
 
-def copy_checkout(root: pathlib.Path, place: pathlib.Path) -> None:
+def copy_checkout(place: pathlib.Path) -> None:
     """Copies what git does not ignore, and links the data beside the checkout, which some tests read."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
-        if (root / name).is_file():
+        if (ROOT / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, place / name)
-    if (root.parent / "shared").is_dir():
-        (place.parent / "shared").symlink_to((root.parent / "shared").resolve())
+            shutil.copy2(ROOT / name, place / name)
+    if (ROOT.parent / "shared").is_dir():
+        (place.parent / "shared").symlink_to((ROOT.parent / "shared").resolve())
 
 
 def write_code(place: pathlib.Path, fault: Fault, text: str) -> None:
@@ -155,13 +150,13 @@ def try_all(
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         free = [pathlib.Path(folder) / str(job) / "checkout" for job in range(min(given.jobs, len(waiting)))]
         for place in free:
-            copy_checkout(given.root, place)
+            copy_checkout(place)
         try:
             while waiting or running:
                 while waiting and free:
                     fault, place = waiting.pop(0), free.pop()
                     own = list(tests) if fault is None else [f"tests/{name}" for name in fault.tests]
-                    stages = [[*UNCHECKED, *own], own, *([[*EVERYTHING]] if given.all else [])]
+                    stages = [own, *([[*EVERYTHING]] if given.all else [])]
                     trial = Trial(fault, place, stages)
                     if fault is not None:
                         original[place] = (place / "prism_jax" / fault.path).read_text(encoding="utf-8")
@@ -190,17 +185,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="Number of faults that are tried at once.")
     parser.add_argument("--all", action="store_true", help="Run all fast tests where a fault's own tests pass.")
     parser.add_argument("--out", type=pathlib.Path, help="File to append results to; faults in it are not run again.")
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).parents[2], help="The checkout.")
-    parser.add_argument("--before", action="store_true", help="Try the faults in the words of before.py's commit.")
     parser.add_argument("--list", action="store_true", help="Print the faults without running a test.")
     parser.add_argument("--baseline", action="store_true", help="Run the tests of the faults once, without any fault.")
     given = parser.parse_args()
-    given.root, faults = given.root.resolve(), FAULTS_BEFORE if given.before else FAULTS
-    if unknown := set(given.names) - {fault.name for fault in faults}:
+    if unknown := set(given.names) - {fault.name for fault in FAULTS}:
         parser.error(f"found no fault {', '.join(sorted(unknown))}, expected names that --list prints")
-    chosen = [fault for fault in faults if fault.name in given.names or not given.names]
+    chosen = [fault for fault in FAULTS if fault.name in given.names or not given.names]
     chosen = [fault for fault in chosen if fault.vital or not given.vital]
-    wrong = {fault.name: words for fault in chosen if (words := problem(given.root, fault))}
+    wrong = {fault.name: words for fault in chosen if (words := problem(fault))}
     if given.list:
         print(*(f"{'vital' * one.vital:5} {wrong.get(one.name, one.name)}: {one.why}" for one in chosen), sep="\n")
         return 2 if wrong else 0

@@ -43,7 +43,7 @@ def read(model, params, template):
     compiled = jax.jit(slots, static_argnums=(1, 2))
 
     def run(rows, size=SIZE):
-        count = ROWS if len(rows) > 1 else 1
+        count = ROWS if len(rows) > 1 else 1  # two shapes are compiled
         filled = [pad(row, size, 0) for row in [*rows, *rows[:1] * (count - len(rows))]]
         batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *filled)
         return [np.asarray(part)[: len(rows)] for part in compiled(batch, size.window, size.visible)]

@@ -117,3 +117,14 @@ def test_several_files_change_together_or_not_at_all(tmp_path):
     with pytest.raises(TypeError):
         files.write_files({paths[0]: b"new", paths[1]: 3})  # which cannot be written
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old", "b": b"old"}
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n"])
+def test_a_line_of_the_greatest_length_is_read_and_a_byte_more_refused(tmp_path, monkeypatch, ending):
+    monkeypatch.setattr(files, "MOST_LINE_BYTES", 8)
+    longest = (b"x" * 8)[: 8 - len(ending)] + ending
+    (tmp_path / "lines").write_bytes(b"first\n" + longest)
+    assert list(read_lines(tmp_path / "lines")) == [(1, b"first\n"), (2, longest)]
+    (tmp_path / "lines").write_bytes(b"first\nx" + longest)
+    with pytest.raises(JsonError, match=r"lines:2: found a line of more than 8 bytes"):
+        list(read_lines(tmp_path / "lines"))
