@@ -11,7 +11,7 @@ from prism_jax.decision.passes import BothPasses, Pass
 
 
 def steps(seed, n=60, levels=8):
-    """BothPasses on a coarse grid, so that ties occur, and hard labels of both passes' candidates."""
+    """Signals on a coarse grid, so that ties occur, and hard labels of both passes' candidates."""
     rng = np.random.default_rng(seed)
     need, accept, *slow = rng.integers(0, levels + 1, (4, n)) / levels
     y_need, y_accept, y_accept_slow = rng.integers(0, 2, (3, n))
