@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Bytecode is written when a module is first imported; most installed modules never are.
 PIP := $(BIN)/pip install --quiet --no-compile
 
-PURE := $(addprefix tests/,decision evaluation probe people acceptance scoring prompting streams training/pathways)
+PURE := $(addprefix tests/,decision evaluation probe people acceptance streams)
 
 .PHONY: quickstart distill-demo people-demo test test-slow studies mutants lint docs clean
 .DELETE_ON_ERROR:

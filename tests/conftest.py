@@ -80,11 +80,16 @@ def compile_once(shared_folder):
 
 @pytest.fixture(scope="module")
 def compile_quickly():
-    """Compiles without optimisation, for modules whose programs run once or twice and take long to compile."""
+    """Compiles without optimisation, for modules whose programs run once or twice and take long to compile.
+
+    Commands that tests start inherit it.
+    """
     before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "True")
+        jax.config.update("jax_disable_most_optimizations", True)
+        yield
+        jax.config.update("jax_disable_most_optimizations", before)
 
 
 REPOSITORY = pathlib.Path(__file__).parents[1]

@@ -52,7 +52,7 @@ def test_both_sides_of_the_students_benchmark_train_alike(measured):
     assert apart < 1e-4
 
 
-@pytest.mark.slow  # compiles every shape of a live stream
+@pytest.mark.study  # compiles every shape of a live stream
 def test_both_sides_of_the_students_benchmark_decide_and_write_alike(measured):
     notes = measured("packed", "decode", "stream", "live")
     first, last, apart = losses(notes["the same 8 rows, row by row, ours too"])

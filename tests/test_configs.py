@@ -14,6 +14,8 @@ from prism_jax.teacher.labelling import TeacherConfig
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted((ROOT / "configs").glob("*.py"))
 KINDS = {
@@ -45,10 +47,13 @@ def test_it_round_trips_and_states_how_to_run_it(path):
         assert word in module.__doc__
 
 
+def trained(path):
+    """A config as a parameter: those that start from SmolLM2 take minutes, as other slow tests of its weights do."""
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.study] * path.stem.startswith("smollm2"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if path.stem not in {*RECIPES, *KINDS, *DEMO}], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", [trained(path) for path in FILES if path.stem not in {*RECIPES, *KINDS, *DEMO}])
 def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))

@@ -11,7 +11,7 @@ from prism_jax.scores import read_scores
 from prism_jax.streams.sources import load_splits
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
 
 def lines_of(streams):

@@ -9,7 +9,7 @@ import pytest
 
 from prism_jax.streams.jsonl import read_streams
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.study, pytest.mark.usefixtures("compile_quickly")]
 ROOT = pathlib.Path(__file__).parents[2]
 SIZES = ("--train=12", "--calibration=6", "--held_out=6", "--steps=4")
 

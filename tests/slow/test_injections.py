@@ -76,6 +76,7 @@ def test_a_trained_student(tmp_path):
     assert [len(section.rows) for section in tables(measured)[0].sections] == [30, 30]
 
 
+@pytest.mark.study
 def test_smollm2(smollm2_gguf):
     """One family of attacks on two streams."""
     student, streams = module.of_weights(smollm2_gguf, 2)

@@ -13,7 +13,7 @@ from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
 from prism_jax.student.weights import load
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 
 EVENTS = [
     "Opens parser.py.",

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
 FOLDER = pathlib.Path(__file__).parents[2] / "notebooks"
 FIGURES = {

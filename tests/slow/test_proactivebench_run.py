@@ -1,5 +1,6 @@
 """`prism_jax.train` on ProactiveBench's human judgements."""
 
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -8,29 +9,32 @@ import sys
 import pytest
 
 from prism_jax.scores import read_scores
+from prism_jax.streams.sources import load_splits
+from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
 
 def test_it_trains_and_holds_out_whole_streams(tmp_path, root):
     source = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", root.parent / "shared" / "proactivebench"))
     if not source.is_dir():
         pytest.skip(f"no ProactiveBench data: {source} is missing (PRISM_PROACTIVEBENCH names another folder)")
-    tested = []
-    for fold in (0, 1):
-        workdir = tmp_path / str(fold)
-        arguments = (f"--config.data.source={source}", f"--config.data.fold={fold}", "--config.training.steps=6")
-        result = subprocess.run(
-            [sys.executable, "-m", "prism_jax.train", "--config=configs/proactivebench_tiny.py", *arguments,
-             f"--workdir={workdir}"],
-            cwd=root, env={**os.environ, "TFDS_DATA_DIR": str(tmp_path / "tfds")}, capture_output=True, text=True,
-            check=True,
-        )  # fmt: skip
-        assert "need         strict: some offer was accepted by every annotator" in result.stdout
-        for split in ("train", "calibration", "test"):
-            assert any(line.startswith(split) and "judgements" in line for line in result.stdout.splitlines())
-        scores = read_scores(workdir / "scores.parquet")
-        test_streams = set(scores.stream[scores.split == "test"])
-        assert not test_streams & set(scores.stream[scores.split == "calibration"])
-        tested.append(test_streams)
-    assert not tested[0] & tested[1]
+    workdir = tmp_path / "run"
+    arguments = (f"--config.data.source={source}", "--config.training.steps=6", f"--workdir={workdir}")
+    result = subprocess.run(
+        [sys.executable, "-m", "prism_jax.train", "--config=configs/proactivebench_tiny.py", *arguments],
+        cwd=root,
+        env={**os.environ, "TFDS_DATA_DIR": str(tmp_path / "tfds")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "need         strict: some offer was accepted by every annotator" in result.stdout
+    for split in ("train", "calibration", "test"):
+        assert any(line.startswith(split) and "judgements" in line for line in result.stdout.splitlines())
+    scores = read_scores(workdir / "scores.parquet")
+    tested = set(scores.stream[scores.split == "test"])
+    assert not tested & set(scores.stream[scores.split == "calibration"])
+    config = Workdir(workdir).load_config()
+    next_fold = load_splits(dataclasses.replace(config.data, fold=1), config.simulator)
+    assert tested and not tested & {stream.id for stream in next_fold.test}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import trained_tables
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 KILLS = 5
 NAMES = ("main", "thresholds", "domain_transfer", "judge_robustness", "latency")
 """Experiments of every kind; those of three students, one of which reads files of streams."""
