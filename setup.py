@@ -26,6 +26,7 @@ TEST = [
     *NOTEBOOKS,
     *DOCS,
     "accelerate>=1.10",  # lets transformers read GGUF files, as a reference for tests
+    "peft~=0.21.2",  # reads and writes the adapters that are exported and imported here
     "beartype>=0.22",
     "filelock>=3.12",
     "hypothesis>=6.150",

@@ -25,6 +25,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "dtype", None, ["float32", "bfloat16", "float16"], "Dtype of the tensors; by default the parameters' own."
     )
+    flags.DEFINE_bool("adapter", False, "Write the adapters alone, as PEFT loads them, instead of merging them.")
     flags.mark_flags_as_required(["workdir", "output"])
     refuse_empty("workdir", "output")
 
@@ -33,11 +34,14 @@ def main() -> int | None:
     """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
     output = epath.Path(flags.FLAGS.output)
     if is_probe(flags.FLAGS.workdir):
-        if flags.FLAGS.dtype is not None:
-            raise ValueError("--dtype: found it with the workdir of a probe, expected it with that of a student")
+        for flag in ("dtype", "adapter"):
+            if flags.FLAGS[flag].value:
+                raise ValueError(f"--{flag}: found it with the workdir of a probe, expected it with that of a student")
         print(f"exported: {output}, {export_probe(flags.FLAGS.workdir, output)}")
         return None
-    checkpoint, is_trained = export_run(Workdir(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype)
+    checkpoint, is_trained = export_run(
+        Workdir(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype, adapter=flags.FLAGS.adapter
+    )
     print(f"exported: {output}, checkpoint: {checkpoint}")
     return None if is_trained else NOT_TRAINED
 

@@ -69,7 +69,7 @@ def ours(workdir, texts):
     config = Workdir(workdir).load_config()
     template = Template(Tokenizer.load(workdir / "tokenizer.json"), config.prompt)
     model = Qwen3(config.student)
-    _, params = trained_params(model, config, Workdir(workdir))
+    _, params = trained_params(config, Workdir(workdir))
     events = tuple(Event(time=float(i), text=text) for i, text in enumerate(texts))
     stream = Stream(id="s", events=events, steps=(Step(event=len(texts) - 1, candidates=(Candidate(),)),))
     (row,) = score_streams(Student(model, params, template), [stream], split="test", fold=0, context=2048)

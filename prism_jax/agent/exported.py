@@ -20,12 +20,13 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import NEED_TARGETS, check_prism_json
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import EXPORT as SOURCE
+from prism_jax.runtime.digests import is_sha256
 from prism_jax.runtime.files import read_object
 
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 _FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
 _REQUIRED = ("format", "slots", "probability", "calibration", "decision", "dynamic", "checkpoint")
-_OPTIONAL = ("temperatures", "writing", "responses", "need_target", "probe")
+_OPTIONAL = ("temperatures", "writing", "responses", "need_target", "probe", "base_sha256")
 THINKING = "thinking"
 """Key of the calibration that says what the slow pass does."""
 FORMAT = 1
@@ -68,6 +69,7 @@ class Exported:
     # and operating point), each 64 hexadecimal digits
     fingerprints: Mapping[str, str]
     need_target: str = MARGINAL  # what p_need estimates, one of `NEED_TARGETS`; `marginal` if the export does not say
+    base_sha256: str | None = None  # digest of the base, for adapters without it
     is_probe: bool = False  # whether the directory holds a probe (`prism_jax.probe`) instead of a student
 
     @property
@@ -113,6 +115,7 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
         writing=_section(path, tree, "writing") if "writing" in tree else None,
         writes_responses=responses,
         need_target=_need_target(path, tree),
+        base_sha256=_base(path, tree),
         is_probe=is_probe,
         fingerprints={
             "model": digest,
@@ -127,6 +130,13 @@ def _switch(path: epath.Path, tree: Mapping[str, Any], key: str, default: bool) 
     if type(value) is not bool:
         raise ExportedError(f"{path}: {key}: found {value!r:.80}, expected true or false")
     return value
+
+
+def _base(path: epath.Path, tree: Mapping[str, Any]) -> str | None:
+    digest = tree.get("base_sha256")
+    if digest is not None and not is_sha256(digest):
+        raise ExportedError(f"{path}: base_sha256: found {digest!r:.80}, expected 64 hexadecimal digits")
+    return digest
 
 
 def need_target_from(tree: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from absl import logging
 from prism_jax.agent.exported import Exported, ExportedError, check_slots
 from prism_jax.agent.reader import Reader
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
-from prism_jax.runtime.digests import check_folder
+from prism_jax.runtime.digests import check_folder, weights_sha256
 from prism_jax.runtime.distributed import keep_programs
 
 
@@ -56,6 +56,13 @@ def load_reader(
         writing = from_config_dict(WritingConfig, exported.writing or {}, "writing")
     except ConfigError as error:
         raise ExportedError(f"{folder}/prism.json: {error}") from error
+    if exported.base_sha256 is not None:
+        base = weights.base_of(folder)
+        if (found := weights_sha256(base)) != exported.base_sha256:
+            raise ExportedError(
+                f"{base}: found weights with the SHA-256 {found}, expected {exported.base_sha256}, the base of the "
+                f"adapters in {folder}"
+            )
     loaded = weights.load(folder, dtype)
     return Live(
         Student(loaded.model, loaded.params, template),

@@ -258,7 +258,7 @@ def measure(student: AttackedStudent, streams: Sequence[Stream], injections: Seq
 def of_run(workdir: Workdir) -> tuple[AttackedStudent, tuple[Stream, ...]]:
     """The student of a trained run with its calibration, and its test streams; errors as `reopen_run` raises them."""
     run = reopen_run(workdir)
-    _, params = trained_params(run.model, run.config, workdir)
+    _, params = trained_params(run.config, workdir)
     calibration = read_calibration(workdir.calibration).pooled() if workdir.calibration.exists() else None
     student = AttackedStudent(run.student(params), run.config.packing.context, calibration)
     return student, tuple(run.splits.test)

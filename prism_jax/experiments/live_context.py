@@ -161,7 +161,7 @@ def main() -> Iterable[Table]:
     """Compares the two."""
     options, workdir = flags.FLAGS, Workdir(flags.FLAGS.workdir)
     run = reopen_run(workdir)
-    _, params = trained_params(run.model, run.config, workdir)
+    _, params = trained_params(run.config, workdir)
     maps = read_calibration(workdir.calibration).pooled()
     student, streams = run.student(params), tuple(run.splits.test)[: options.streams]
     return [compare(student, streams, maps, run.config.decision, options.context)]

@@ -17,6 +17,7 @@ from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_jso
 from prism_jax.scores import read_scores
 from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
+from prism_jax.student.weights.peft import save_adapters
 from prism_jax.training import fingerprints
 from prism_jax.training.run import checkpoint_in_words, restore_trained
 from prism_jax.training.run_config import RunConfig
@@ -41,11 +42,14 @@ PROBABILITY = {
 """The calibrated probability of a signal in words, by calibrator; its numbers are under `calibration`."""
 
 
-def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None) -> tuple[str, bool]:
+def export_run(
+    workdir: Workdir, output: epath.Path, *, dtype: str | None = None, adapter: bool = False
+) -> tuple[str, bool]:
     """Writes the newest checkpoint of a run (or the best, `training.keep_best`) as a model directory.
 
     The run was trained and evaluated, and `output` does not exist yet; if the export fails, nothing is left behind.
-    Without `dtype`, tensors keep the dtype of the parameters.
+    Without `dtype`, tensors keep the dtype of the parameters. Adapters are merged into their base; with `adapter` they
+    are written alone, as PEFT loads them on that base.
 
     Returns:
       A description of the exported checkpoint with the SHA-256 of its `digests.json`, and whether it is the trained
@@ -62,20 +66,32 @@ def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None
     fingerprints.check_prompt(workdir, template)
     calibration = _calibration(workdir.calibration)
     _check_need_target(workdir.calibration, calibration, config.loss.need_target)
-    model = Qwen3(config.student)
-    trained = restore_trained(model, config, workdir)
+    lora, base = config.lora, config.training.start
+    if adapter and not lora.rank:
+        raise ValueError(f"--adapter: found {workdir}, a run with lora.rank = 0, expected one that trained adapters")
+    trained = restore_trained(config, workdir, merge=not adapter)
     with new_folder(output) as folder:
         special = template.tokenizer.special(TURN_END)
-        save_hf(folder, model, trained.params, dtype=dtype, eos_token_id=special, pad_token_id=template.tokenizer.pad)
+        if adapter:
+            save_adapters(folder, Qwen3(config.student, lora), trained.params, base=_for_peft(base), dtype=dtype)
+        else:
+            model, pad = Qwen3(config.student), template.tokenizer.pad
+            save_hf(folder, model, trained.params, dtype=dtype, eos_token_id=special, pad_token_id=pad)
         write_tokenizer(folder, template.tokenizer, config.packing.context)
-        write_json(
-            folder / "prism.json",
-            _prism(template, config, calibration, trained.step) | {"responses": _writes_responses(workdir, config)},
-        )
+        prism = _prism(template, config, calibration, trained.step)
+        prism["responses"] = _writes_responses(workdir, config)
+        if adapter:
+            prism["base_sha256"] = config.training.start_sha256
+        write_json(folder / "prism.json", prism)
         digest = write_digests(folder)
         _same_mode(folder)
     words = checkpoint_in_words(config, trained.step, trained.damaged)
     return f"{words}, SHA-256 of digests.json: {digest}", not trained.damaged
+
+
+def _for_peft(base: str) -> str:
+    """The base as PEFT looks for it: an absolute path, because it takes a relative one for a name on a hub."""
+    return str(epath.Path(base).resolve())
 
 
 def _calibration(path: epath.Path) -> Calibration:

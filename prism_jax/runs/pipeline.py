@@ -248,7 +248,7 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
       ValueError, OSError: before anything is written, for a workdir without a checkpoint or with invalid metrics.
     """
     workdir = run.files
-    step, params, damaged = restore_trained(run.model, run.config, workdir)
+    step, params, damaged = restore_trained(run.config, workdir)
     checkpoint = checkpoint_in_words(run.config, step, damaged)
     print(f"checkpoint: {checkpoint}")
     made = as_facts(provenance())

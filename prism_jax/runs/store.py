@@ -65,7 +65,7 @@ class Store:
     def trained(self, name: str, config: RunConfig) -> tuple[Run, Params]:
         """The run of a training and its parameters after the last step; errors as `finished`."""
         run = reopen_run(Workdir(self.finished(name, config)))
-        return run, trained_params(run.model, run.config, run.files)[1]
+        return run, trained_params(run.config, run.files)[1]
 
     def scores(self, name: str, config: RunConfig, signals: Signals = "all") -> Scores:
         """The raw scores of a training on the calibration and test streams; a second call reads them.
@@ -109,6 +109,8 @@ def _digest(config: RunConfig) -> str:
     for place in MAY_DIFFER:
         section, name = place.split(".")
         del tree[section][name]
+    if not config.lora.rank:
+        del tree["lora"]  # so that folders keep the names that they had before there were adapters
     tree["training"]["start"] = epath.Path(config.training.start).name
     for name, path in tree["data"].items():
         if path in config.data.paths and epath.Path(path).is_file():

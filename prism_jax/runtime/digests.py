@@ -73,6 +73,18 @@ def sha256(*paths: epath.PathLike) -> str:
     return digest.hexdigest()
 
 
+def weights_sha256(path: epath.PathLike) -> str:
+    """The SHA-256 of a GGUF file, or of a directory's safetensors: `cat DIR/*.safetensors | sha256sum`.
+
+    The files of a directory are read one after another in the order of their names. FileNotFoundError without any.
+    """
+    place = epath.Path(path)
+    files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
+    if not files or not files[0].exists():
+        raise FileNotFoundError(f"{place}: found no weights, expected a GGUF file or safetensors")
+    return sha256(*files)
+
+
 def write_digests(folder: epath.Path, but: Iterable[str] = ()) -> str:
     """Lists the digests of all files but some in a folder that is otherwise complete; returns the list's SHA-256."""
     names = sorted(set(files_in(folder)) - {NAME, *but})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from prism_jax.prompting.packing import Packed, Sizes
 from prism_jax.student import Qwen3
@@ -41,12 +41,15 @@ class Slots:
         """Computes the hidden states of a batch and returns the logits at its need slots and at its accept slots."""
         return self.logits(params, self.hidden(params, batch), batch)
 
-    def hidden(self, params: Params, batch: Packed) -> Float[Array, "B R D"]:
-        """Computes the final hidden states of the branches, from token ids or from `features`."""
+    def hidden(self, params: Params, batch: Packed, key: PRNGKeyArray | None = None) -> Float[Array, "B R D"]:
+        """Computes the final hidden states of the branches, from token ids or from `features`.
+
+        In training, a key draws the dropout of adapters.
+        """
         if self.frozen and batch.tokens.ndim == 2:
             # The frozen blocks are not differentiated, so none of their activations are kept for a backward pass.
             batch = self.features(jax.lax.stop_gradient(params), batch)
-        return self.model.branch_hidden(params, Tree.of(batch), *self.reach(batch), self.frozen)
+        return self.model.branch_hidden(params, Tree.of(batch), *self.reach(batch), self.frozen, key)
 
     def features(self, params: Params, batch: Packed) -> Packed:
         """Returns the batch with the outputs of the frozen blocks in place of the token ids of trunk and branches."""

@@ -6,15 +6,16 @@ width, N query heads, K key/value heads, H head width, h = H / 2, F inner width 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from prism_jax.student.lora import Adapter, LoraConfig
 from prism_jax.student.model_config import StudentConfig
 
 # Attention of q [B, l, N, H] over k and v [B, L, K, H], and over any cache that the function holds; gives [B, l, N, H].
@@ -51,17 +52,36 @@ class RMSNorm(nnx.Module):
 
 
 class Linear(nnx.Module):
-    """A matrix product without bias; the kernel is [in, out]."""
+    """A matrix product without bias, with a low-rank adapter or without; the kernel is [in, out]."""
 
-    def __init__(self, inner: int, outer: int, config: StudentConfig, rngs: nnx.Rngs):
+    def __init__(self, inner: int, outer: int, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None):
         init = jax.nn.initializers.normal(config.initializer_range)
         self.kernel = nnx.Param(init(rngs.params(), (inner, outer), config.param_dtype))
+        self.lora = None if lora is None else Adapter(inner, outer, lora, rngs)
 
-    def __call__(self, x: Float[Array, "*rest i"]) -> Float[Array, "*rest o"]:
-        """Computes x @ kernel in the dtype of x."""
+    def __call__(self, x: Float[Array, "*rest i"], key: PRNGKeyArray | None = None) -> Float[Array, "*rest o"]:
+        """Computes x @ kernel, plus the adapter's product, in the dtype of x; a key is for the adapter's dropout."""
         # Flattened, because the backward pass of a product with several leading axes is far slower on CPU.
-        flat = x.reshape(-1, x.shape[-1]) @ self.kernel[...].astype(x.dtype)
-        return flat.reshape(*x.shape[:-1], flat.shape[-1])
+        flat = x.reshape(-1, x.shape[-1])
+        out = flat @ self.kernel[...].astype(x.dtype)
+        if self.lora is not None:
+            out += self.lora(flat, key)
+        return out.reshape(*x.shape[:-1], out.shape[-1])
+
+
+def linears(
+    sizes: Mapping[str, tuple[int, int]], config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None
+) -> tuple[Linear, ...]:
+    """The products of a part of a block by name, with an adapter for each that `lora` targets."""
+    targets = lora.targets if lora is not None and lora.rank else ()
+    return tuple(
+        Linear(inner, outer, config, rngs, lora if name in targets else None) for name, (inner, outer) in sizes.items()
+    )
+
+
+def drawn(key: PRNGKeyArray | None, count: int) -> tuple[PRNGKeyArray | None, ...]:
+    """One key for each of `count` products, from that of a block; without one, none."""
+    return (None,) * count if key is None else tuple(jax.random.split(key, count))
 
 
 def rotary_tables(positions_BxL: Int[Array, "B L"], head_dim: int, theta: float) -> Rotary:
@@ -92,12 +112,12 @@ def rotate(x: Float[Array, "B L n H"], rotary: Rotary) -> Float[Array, "B L n H"
 class Attention(nnx.Module):
     """Grouped-query attention with rotary positions and, in Qwen3, a norm of every query and key head."""
 
-    def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None):
         c = config
-        self.q_proj = Linear(c.hidden_dim, c.num_heads * c.head_dim, c, rngs)
-        self.k_proj = Linear(c.hidden_dim, c.num_kv_heads * c.head_dim, c, rngs)
-        self.v_proj = Linear(c.hidden_dim, c.num_kv_heads * c.head_dim, c, rngs)
-        self.o_proj = Linear(c.num_heads * c.head_dim, c.hidden_dim, c, rngs)
+        width, heads, keys = c.hidden_dim, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        to_heads, to_keys = (width, heads), (width, keys)
+        sizes = {"q_proj": to_heads, "k_proj": to_keys, "v_proj": to_keys, "o_proj": (heads, width)}
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = linears(sizes, c, rngs, lora)
         self.q_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
         self.k_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
         self.num_heads, self.num_kv_heads, self.head_dim = c.num_heads, c.num_kv_heads, c.head_dim
@@ -108,37 +128,42 @@ class Attention(nnx.Module):
         rotary: Rotary,
         attend: Attend,
         keep: Keep = keep_all,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, "B l D"]:
         """Projects to rotated queries, rotated keys and values, calls `attend`, and projects back.
 
         Only the positions that `keep` selects have queries.
         """
         batch, length, _ = x_BxLxD.shape
-        q, k, v = self.q_proj(keep(x_BxLxD)), self.k_proj(x_BxLxD), self.v_proj(x_BxLxD)
+        keys = drawn(key, 4)
+        q = self.q_proj(keep(x_BxLxD), keys[0])
+        k, v = self.k_proj(x_BxLxD, keys[1]), self.v_proj(x_BxLxD, keys[2])
         q, k, v = (checkpoint_name(x, name) for x, name in ((q, "query"), (k, "key"), (v, "value")))
         q = q.reshape(batch, -1, self.num_heads, self.head_dim)
         k, v = (x.reshape(batch, length, self.num_kv_heads, self.head_dim) for x in (k, v))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         out = attend(rotate(q, Rotary(keep(rotary.cos), keep(rotary.sin))), rotate(k, rotary), v)
-        return checkpoint_name(self.o_proj(out.reshape(*out.shape[:2], self.num_heads * self.head_dim)), "output")
+        joined = out.reshape(*out.shape[:2], self.num_heads * self.head_dim)
+        return checkpoint_name(self.o_proj(joined, keys[3]), "output")
 
 
 class SwiGLU(nnx.Module):
     """The gated feed-forward layer (arXiv 2002.05202)."""
 
-    def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
-        self.gate_proj = Linear(config.hidden_dim, config.mlp_dim, config, rngs)
-        self.up_proj = Linear(config.hidden_dim, config.mlp_dim, config, rngs)
-        self.down_proj = Linear(config.mlp_dim, config.hidden_dim, config, rngs)
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None):
+        wide = (config.hidden_dim, config.mlp_dim)
+        sizes = {"gate_proj": wide, "up_proj": wide, "down_proj": wide[::-1]}
+        self.gate_proj, self.up_proj, self.down_proj = linears(sizes, config, rngs, lora)
         self.rematerialised = config.remat != "none"
 
-    def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+    def __call__(self, x: Float[Array, "B L D"], key: PRNGKeyArray | None = None) -> Float[Array, "B L D"]:
         """Computes down(silu(gate(x)) * up(x))."""
+        keys = drawn(key, 3)
         # Without rematerialisation of blocks the gate alone is recomputed: cheaper than storing the sigmoid's inputs.
         gated = _gated if self.rematerialised else jax.checkpoint(_gated)
-        gate, up = checkpoint_name(self.gate_proj(x), "gate"), checkpoint_name(self.up_proj(x), "up")
-        return self.down_proj(gated(gate, up))
+        gate, up = checkpoint_name(self.gate_proj(x, keys[0]), "gate"), checkpoint_name(self.up_proj(x, keys[1]), "up")
+        return self.down_proj(gated(gate, up), keys[2])
 
 
 def _gated(gate: Float[Array, "B L F"], up: Float[Array, "B L F"]) -> Float[Array, "B L F"]:
@@ -148,11 +173,11 @@ def _gated(gate: Float[Array, "B L F"], up: Float[Array, "B L F"]) -> Float[Arra
 class Block(nnx.Module):
     """One pre-norm transformer block."""
 
-    def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None):
         self.input_norm = RMSNorm(config.hidden_dim, config)
-        self.attention = Attention(config, rngs)
+        self.attention = Attention(config, rngs, lora)
         self.post_norm = RMSNorm(config.hidden_dim, config)
-        self.mlp = SwiGLU(config, rngs)
+        self.mlp = SwiGLU(config, rngs, lora)
 
     def __call__(
         self,
@@ -160,9 +185,14 @@ class Block(nnx.Module):
         rotary: Rotary,
         attend: Attend,
         keep: Keep = keep_all,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, "B l D"]:
-        """Adds attention, then the feed-forward layer, to the residual stream of the positions that `keep` selects."""
+        """Adds attention, then the feed-forward layer, to the residual stream of the positions that `keep` selects.
+
+        A key is for the dropout of adapters.
+        """
+        keys = drawn(key, 2)
         with jax.named_scope("attention"):
-            x = keep(x) + self.attention(self.input_norm(x), rotary, attend, keep)
+            x = keep(x) + self.attention(self.input_norm(x), rotary, attend, keep, keys[0])
         with jax.named_scope("mlp"):
-            return x + self.mlp(self.post_norm(x))
+            return x + self.mlp(self.post_norm(x), keys[1])

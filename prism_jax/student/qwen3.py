@@ -18,9 +18,11 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
+from prism_jax.student import lora
 from prism_jax.student.attention import TreeMask, Visible, tree_mask
 from prism_jax.student.dispatch import dispatch
 from prism_jax.student.layers import Block, Linear, RMSNorm, rotary_tables
+from prism_jax.student.lora import NO_ADAPTERS, LoraConfig
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.remat import keeping
 from prism_jax.student.sharding import pinned
@@ -48,16 +50,22 @@ class Tree(NamedTuple):
 
 
 class _Modules(nnx.Module):
-    """The parameters: embedding, blocks stacked along a leading axis, final norm, and the head unless it is tied."""
+    """The parameters: embedding, blocks stacked along a leading axis, final norm, and the head unless it is tied.
 
-    def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
+    Those that an adapter adds (`lora`) are among them.
+    """
+
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, adapter: LoraConfig):
         init = jax.nn.initializers.normal(config.initializer_range)
         shape = (config.vocab_size, config.hidden_dim)
-        self.embedding = nnx.Param(init(rngs.params(), shape, config.param_dtype))
-        create = nnx.vmap(lambda rngs: Block(config, rngs), in_axes=0, out_axes=0)
+        whole = dataclasses.replace(config, param_dtype="float32") if adapter.trains_head else config
+        self.embedding = nnx.Param(init(rngs.params(), shape, (whole if config.tied else config).param_dtype))
+        create = nnx.vmap(lambda rngs: Block(config, rngs, adapter), in_axes=0, out_axes=0)
         self.layers = create(rngs.fork(split=config.num_layers))
         self.final_norm = RMSNorm(config.hidden_dim, config)
-        self.head = None if config.tied else Linear(config.hidden_dim, config.vocab_size, config, rngs)
+        self.head = None if config.tied else Linear(config.hidden_dim, config.vocab_size, whole, rngs)
+        if adapter.tokens:
+            setattr(self, lora.ROWS, nnx.Param(jnp.zeros((len(adapter.tokens), config.hidden_dim))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +76,7 @@ class Qwen3:
     """
 
     config: StudentConfig
+    lora: LoraConfig = NO_ADAPTERS  # adapters beside the parameters of `config`, if its rank is above 0
 
     def __post_init__(self) -> None:
         if self.config.vocab_size < 1:
@@ -75,7 +84,26 @@ class Qwen3:
 
     def init(self, key: PRNGKeyArray) -> Params:
         """Draws fresh parameters."""
-        return nnx.to_pure_dict(nnx.state(_Modules(self.config, nnx.Rngs(params=key))))
+        return nnx.to_pure_dict(nnx.state(_Modules(self.config, nnx.Rngs(params=key), self.lora)))
+
+    def adapted(self, base: Params, key: PRNGKeyArray) -> Params:
+        """Adds the adapters that `base`, which stays as it is, lacks; fresh ones change no output without dropout."""
+        fresh = lora.own(self.init(key), self.lora, self.config.tied)
+        if self.lora.tokens:
+            fresh[lora.ROWS] = self._table(base)[jnp.array(self.lora.tokens)]
+        both = lora.joined(fresh, base)
+        return jax.tree.map(lambda leaf, kind: leaf.astype(kind.dtype), both, self.abstract_params())
+
+    def own(self, params: Params) -> Params:
+        """The parameters that train, or their shapes: with adapters a small part, else all."""
+        return lora.own(params, self.lora, self.config.tied)
+
+    def plain(self, params: Params) -> Params:
+        """The parameters of the student without adapters that computes the same, rounded to the dtype of the base."""
+        if not self.lora.rank:
+            return params
+        plain = lora.merged(params, self.lora, self.config.tied)
+        return jax.tree.map(lambda leaf: leaf.astype(self.config.param_dtype), plain)
 
     def abstract_params(self) -> Params:
         """The shapes and dtypes of the parameters, which are not allocated."""
@@ -88,8 +116,9 @@ class Qwen3:
         positions_BxL: Int[Array, "B L"],
         mask: TreeMask,
         visible: Visible = None,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, "B L D"]:
-        """Computes final hidden states, after the last norm.
+        """Computes final hidden states, after the last norm; in training, a key draws the dropout of adapters.
 
         Rotary positions of a branch continue the trunk's. For plain causal rows the mask is `attention.no_branches`.
 
@@ -97,26 +126,37 @@ class Qwen3:
           ValueError: when the config requests an attention that cannot run here.
         """
         x = self._embed(params, tokens_BxL)
-        return self._norm(params, self._blocks(params["layers"], x, positions_BxL, mask, visible))
+        return self._norm(params, self._blocks(params["layers"], x, positions_BxL, mask, visible, key))
 
     def _embed(self, params: Params, tokens_BxL: Int[Array, "B L"]) -> Float[Array, "B L D"]:
         # The table is split by width. Each device looks up its part of the width for the rows of its fsdp group; the
         # group then exchanges widths for rows.
         by_width = pinned(params["embedding"].astype(self.config.dtype)[tokens_BxL], P("data", None, "fsdp"))
+        for row, token in enumerate(self.lora.tokens if self.config.tied else ()):
+            own = params[lora.ROWS][row].astype(self.config.dtype)
+            by_width = jnp.where((tokens_BxL == token)[..., None], own, by_width)
         return pinned(by_width)
 
     def _blocks(
-        self, layers: Params, x: Float[Array, "B L D"], positions_BxL: Int[Array, "B L"], mask: TreeMask, see: Visible
+        self,
+        layers: Params,
+        x: Float[Array, "B L D"],
+        positions_BxL: Int[Array, "B L"],
+        mask: TreeMask,
+        see: Visible,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, "B L D"]:
         """Applies blocks, stacked along the leading axis of `layers`, to the residual stream."""
         config = self.config
         rotary = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
         attend = dispatch(config, mask, see)
 
-        def body(x: Array, layer: Params) -> tuple[Array, None]:
-            return nnx.merge(block(config), layer)(x, rotary, attend), None
+        def body(x: Array, part: tuple[Params, PRNGKeyArray | None]) -> tuple[Array, None]:
+            layer, key = part
+            return nnx.merge(block(config, self.lora), layer)(x, rotary, attend, key=key), None
 
-        return jax.lax.scan(keeping(config.remat)(body), x, layers, unroll=config.unroll)[0]
+        keys = None if key is None else jax.random.split(key, jax.tree.leaves(layers)[0].shape[0])
+        return jax.lax.scan(keeping(config.remat)(body), x, (layers, keys), unroll=config.unroll)[0]
 
     def _norm(self, params: Params, x: Float[Array, "*rest D"]) -> Float[Array, "*rest D"]:
         return nnx.merge(final_norm(self.config), params["final_norm"])(x)
@@ -128,17 +168,18 @@ class Qwen3:
         window: int,
         visible: Visible = None,
         done: int = 0,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, "B R D"]:
         """Computes final hidden states of branches off a trunk in one pass; see `prism_jax.student.attention`.
 
         The tree holds token ids, or the features that `branch_features` returns, which have passed the lowest `done`
-        blocks already. The window is W, which divides R and which no branch exceeds.
+        blocks already. The window is W, which divides R and which no branch exceeds. The key is that of `hidden`.
         """
         x, positions, mask = _join(tree, window)
         if not done:
-            return self.hidden(params, x, positions, mask, visible)[:, tree.trunk.shape[1] :]
+            return self.hidden(params, x, positions, mask, visible, key)[:, tree.trunk.shape[1] :]
         upper = jax.tree.map(lambda leaf: leaf[done:], params["layers"])
-        return self._norm(params, self._blocks(upper, x, positions, mask, visible)[:, tree.trunk.shape[1] :])
+        return self._norm(params, self._blocks(upper, x, positions, mask, visible, key)[:, tree.trunk.shape[1] :])
 
     def branch_features(
         self,
@@ -185,6 +226,13 @@ class Qwen3:
 
     def head(self, params: Params) -> Float[Array, "V D"]:
         """Returns the output head, one row per token of the vocabulary."""
+        table = self._table(params)
+        if not self.lora.tokens:
+            return table
+        return table.at[jnp.array(self.lora.tokens)].set(params[lora.ROWS].astype(table.dtype))
+
+    def _table(self, params: Params) -> Float[Array, "V D"]:
+        """The head without the rows that an adapter has for some tokens."""
         return params["embedding"] if self.config.tied else params["head"]["kernel"].T
 
     def logits(self, params: Params, hidden: Float[Array, "*rest D"]) -> Float[Array, "*rest V"]:
@@ -195,7 +243,10 @@ class Qwen3:
         self, params: Params, hidden_BxRxD: Float[Array, "B R D"], place_BxS: Int[Array, "B S"], yes: int, no: int
     ) -> Float[Array, "B S"]:
         """Computes z_yes - z_no, with the ids of two answer tokens, at marked places of the branches' hidden states."""
-        rows = self.head(params)[jnp.array([yes, no])].astype(jnp.float32)
+        if self.lora.tokens:
+            rows = params[lora.ROWS][jnp.array([self.lora.tokens.index(token) for token in (yes, no)])]
+        else:
+            rows = self._table(params)[jnp.array([yes, no])].astype(jnp.float32)
         return take(hidden_BxRxD, place_BxS).astype(jnp.float32) @ (rows[0] - rows[1])
 
 
@@ -218,9 +269,9 @@ def _join(tree: Tree, window: int) -> tuple[Array, Array, TreeMask]:
 
 
 @functools.cache
-def block(config: StudentConfig) -> nnx.GraphDef:
+def block(config: StudentConfig, adapter: LoraConfig | None = None) -> nnx.GraphDef:
     """The static half of one block; the scan merges it with one layer's slice of the stacked parameters."""
-    return nnx.graphdef(nnx.eval_shape(lambda: Block(config, nnx.Rngs(0))))
+    return nnx.graphdef(nnx.eval_shape(lambda: Block(config, nnx.Rngs(0), adapter)))
 
 
 @functools.cache

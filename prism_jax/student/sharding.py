@@ -21,7 +21,16 @@ MESH_AXES = ("data", "fsdp", "tensor")
 BATCH = P(("data", "fsdp"))
 
 # Logical axis to mesh axis.
-RULES = {"layer": None, "hidden": "fsdp", "vocab": "tensor", "heads": "tensor", "mlp": "tensor", "norm": None}
+RULES = {
+    "layer": None,
+    "hidden": "fsdp",
+    "vocab": "tensor",
+    "heads": "tensor",
+    "mlp": "tensor",
+    "norm": None,
+    "rank": None,
+    "token": None,
+}
 
 # Logical axes of each parameter: those of the first pattern that matches the end of the parameter's path.
 AXES = (
@@ -31,6 +40,13 @@ AXES = (
     (r"o_proj/kernel", ("layer", "heads", "hidden")),
     (r"(gate|up)_proj/kernel", ("layer", "hidden", "mlp")),
     (r"down_proj/kernel", ("layer", "mlp", "hidden")),
+    (r"([qkv]|gate|up)_proj/lora/a", ("layer", "hidden", "rank")),
+    (r"[qkv]_proj/lora/b", ("layer", "rank", "heads")),
+    (r"(gate|up)_proj/lora/b", ("layer", "rank", "mlp")),
+    (r"o_proj/lora/a", ("layer", "heads", "rank")),
+    (r"down_proj/lora/a", ("layer", "mlp", "rank")),
+    (r"(o|down)_proj/lora/b", ("layer", "rank", "hidden")),
+    (r"head_rows", ("token", "hidden")),
     (r"layers/.*norm/weight", ("layer", "norm")),
     (r"final_norm/weight", ("norm",)),
 )

@@ -10,12 +10,10 @@ import hashlib
 from collections.abc import Iterable
 
 from absl import logging
-from etils import epath
 
 from prism_jax.prompting.template import SLOW_FIELDS, Template
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import ConfigError
-from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import read_object
 from prism_jax.streams import Candidate, Event, Stream
 from prism_jax.streams.jsonl import encode_stream
@@ -94,21 +92,11 @@ def check_tokenizer(workdir: Workdir) -> None:
     check(workdir, {"tokenizer": _of_text(Tokenizer.load(workdir.tokenizer).definition)})
 
 
-def check_weights(start: str, expected: str) -> None:
-    """Compares the weights that `training.start` names with `training.start_sha256`.
-
-    The digest of a GGUF file is that of the file. The digest of a directory is that of its safetensors files, one after
-    another in the order of their names: `cat DIR/*.safetensors | sha256sum`. ConfigError if they differ,
-    FileNotFoundError if there are no such weights.
-    """
-    path = epath.Path(start)
-    files = [path] if not path.is_dir() else sorted(path.glob("*.safetensors"))
-    if not files or not files[0].exists():
-        raise FileNotFoundError(f"training.start: found no weights at {path}, expected a GGUF file or safetensors")
-    digest = sha256(*files)
+def check_start(start: str, digest: str, expected: str) -> None:
+    """Compares the digest of what `training.start` names with `training.start_sha256`; ConfigError if they differ."""
     if digest != expected.lower():
         raise ConfigError(
-            f"training.start_sha256: found {digest} for {path}, expected {expected}: these are other weights"
+            f"training.start_sha256: found {digest} for {start}, expected {expected}: these are other weights"
         )
 
 

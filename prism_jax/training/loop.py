@@ -21,6 +21,7 @@ from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Stream
 from prism_jax.student import sharding
 from prism_jax.student.dispatch import platform
+from prism_jax.student.lora import joined
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.recovery import restore_latest
@@ -35,10 +36,17 @@ from prism_jax.training.memory.estimate import fitted
 from prism_jax.training.memory.shapes import StepShape, device_memory
 from prism_jax.training.optimization.frozen import FrozenFeatures, Partition
 from prism_jax.training.optimization.objective import term_sums
-from prism_jax.training.optimization.step import TrainState, abstract_state, init_state, make_shares, make_step
+from prism_jax.training.optimization.step import (
+    TrainState,
+    abstract_state,
+    init_state,
+    make_shares,
+    make_step,
+    saved_part,
+)
 from prism_jax.training.pathways.logged import mean_a_over_e
 from prism_jax.training.pathways.supervision import supervise
-from prism_jax.training.run import Run, start_of
+from prism_jax.training.run import Run, base_params, first_params
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 LEAST_WARMUP = 3
@@ -145,7 +153,7 @@ class Job:
         """
         if not self.config.training.reuse_frozen:
             return lambda params, batch: batch
-        return FrozenFeatures(self.slots, Partition(self.slots.model.abstract_params(), self.config.training.frozen))
+        return FrozenFeatures(self.slots, Partition.of(self.slots.model, self.config.training.frozen))
 
 
 def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
@@ -159,7 +167,8 @@ def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
         message is one line.
     """
     config, template, streams = run.config, run.template, run.splits.train if streams is None else streams
-    Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
+    model = run.with_adapters
+    Partition.of(model, config.training.frozen)  # raises for a pattern that matches nothing
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     check_processes(mesh, jax.process_count())
     supervised = supervise(streams, config, template)
@@ -177,7 +186,7 @@ def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
     shapes = tuple(bucket.size for bucket in split.buckets)
     job = Job(
         run=run,
-        slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
+        slots=Slots(model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
         split=split,
         names=[", ".join(supervised.streams[number].id for number in row) for row in split.streams],
         mesh=mesh,
@@ -230,7 +239,9 @@ def train(
     features, score = job.features(), _score(job)
     shares = make_shares(job.slots, config, job.loss, job.config.decision, job.mesh) if config.share_every else None
     step_fn = make_step(job.slots, config, job.loss, job.config.decision, job.mesh)
-    rates = Rates.on(job.slots.model.config, job.mesh.devices.flatten().tolist(), config.frozen)
+    model = job.slots.model
+    whole = not config.frozen and not model.lora.rank
+    rates = Rates.on(model.config, job.mesh.devices.flatten().tolist(), whole)
     trace = Profile(workdir.profile, profile, start, config.steps)
     pending: tuple[int, np.ndarray, Mapping[str, Any], Work] | None = None
     with (
@@ -258,7 +269,7 @@ def train(
                 log.write(*pending)
                 log.flush()
                 pending = None
-                saver.save(step, state, iterator.get_state(), scores)
+                saver.save(step, saved_part(state, model), iterator.get_state(), scores)
             if after_step is not None:
                 after_step(step)
             if stopping:
@@ -270,11 +281,15 @@ def train(
 def _begin(job: Job, iterator: grain.DatasetIterator) -> tuple[int, TrainState]:
     """How many steps are done, and the state after them; moves the iterator to its position in the data."""
     model, config = job.slots.model, job.training
-    restored = restore_latest(job.run.files.checkpoints, abstract_state(model, config, job.mesh), job.config)
+    abstract = saved_part(abstract_state(model, config, job.mesh), model)
+    restored = restore_latest(job.run.files.checkpoints, abstract, job.config)
     if restored is None:
-        return 0, init_state(model, config, job.mesh, start_of(job.config, model, job.mesh))
+        return 0, init_state(model, config, job.mesh, first_params(job.config, model, job.mesh))
     iterator.set_state(restored.data)
-    return restored.step, restored.state
+    step, state, *_ = restored
+    if model.lora.rank:
+        state = state._replace(params=joined(base_params(job.config, model, job.mesh), state.params))
+    return step, state
 
 
 def _score(job: Job) -> Callable[[Params], dict[str, float]]:
@@ -294,6 +309,7 @@ def describe(job: Job) -> dict[str, Any]:
         **job.facts,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "parameters": f"{count:,} ({job.slots.model.config.param_dtype}), {job.training.start or 'random'}",
+        **({"adapters": _adapters(job)} if job.config.lora.rank else {}),
         "rows": f"{len(split.rows):,} of {split.stream_count:,} streams, {split.padding:.0%} padding; at most "
         + ", ".join(f"{bucket.size.trunk} + {bucket.size.branches} tokens" for bucket in split.buckets),
         "labels": f"{split.need:,} of need and {split.accept:,} of acceptance per epoch, {split.supervised:,} "
@@ -302,6 +318,16 @@ def describe(job: Job) -> dict[str, Any]:
         f"{split.tokens_alone:,} with one decision per row",
         "steps": updates(job.training, split.epoch),
     }
+
+
+def _adapters(job: Job) -> str:
+    """Describes what trains beside a frozen base."""
+    lora, partition = job.config.lora, Partition.of(job.slots.model, job.config.training.frozen)
+    head = {"frozen": "", "slots": ", and the answers' rows of the head", "all": ", and the head"}[lora.head]
+    return (
+        f"{partition.trained:,} values train (float32): rank {lora.rank}, alpha {lora.alpha:g}, dropout "
+        f"{lora.dropout:g} on {', '.join(lora.targets)}{head}; base {job.config.training.start_sha256[:12]}"
+    )
 
 
 Score = Callable[[Params], dict[str, float]]

@@ -14,20 +14,22 @@ from jaxtyping import PRNGKeyArray
 from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import ConfigError
-from prism_jax.runtime.digests import check_export
+from prism_jax.runtime.digests import NAME, check_export, sha256, weights_sha256
 from prism_jax.scoring.student import Student
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.summary import summarise
 from prism_jax.student import Qwen3
+from prism_jax.student.lora import joined
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, read_config
+from prism_jax.student.weights.peft import adapters_as_in, read_adapters
 from prism_jax.training import fingerprints
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
-from prism_jax.training.checkpoints.recovery import restore_best
-from prism_jax.training.optimization.step import abstract_state
-from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run, run_params
+from prism_jax.training.checkpoints.recovery import best_first, restore_best
+from prism_jax.training.optimization.step import abstract_state, saved_part
+from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
@@ -60,6 +62,11 @@ class Run:
         """The student with some parameters."""
         return Student(self.model, params, self.template)
 
+    @property
+    def with_adapters(self) -> Qwen3:
+        """The student as it trains: with the adapters of the config, if it has any."""
+        return Qwen3(self.config.student, self.config.lora)
+
     @functools.cached_property
     def fingerprints(self) -> dict[str, str]:
         """SHA-256 of the streams, the tokenizer and the prompt, as `fingerprints.json` holds them."""
@@ -90,7 +97,7 @@ def resolve(config: RunConfig) -> RunConfig:
     if not start:
         return config
     if is_run(start):
-        if config.training.start_sha256:
+        if config.training.start_sha256 and not config.lora.rank:
             raise ConfigError(
                 f"training.start_sha256: found one for {start}, expected none for a run, whose checkpoints have digests"
             )
@@ -101,18 +108,45 @@ def resolve(config: RunConfig) -> RunConfig:
             )
         resolved = from_run(config)
         fingerprints.check_tokenizer(Workdir(start))
-        return resolved
+        return _with_base(resolved)
     whole = read_config(start, own.param_dtype)
     try:
         architecture = whole.lowest(config.training.start_blocks)
     except ValueError as error:
         raise ConfigError(f"training.start_{error} ({start})") from error
-    if config.training.start_sha256:
-        fingerprints.check_weights(start, config.training.start_sha256)
+    if config.training.start_sha256 and not config.lora.rank:
+        fingerprints.check_start(start, weights_sha256(start), config.training.start_sha256)
     check_export(start)
     student = dataclasses.replace(architecture, **{name: getattr(own, name) for name in HOW_IT_RUNS})
     prompt = dataclasses.replace(config.prompt, tokenizer=config.prompt.tokenizer or start)
-    return dataclasses.replace(config, student=student, prompt=prompt)
+    return _with_base(dataclasses.replace(config, student=student, prompt=prompt))
+
+
+def _with_base(config: RunConfig) -> RunConfig:
+    """The config with the digest of the base and the settings of the adapters that training starts from, if any."""
+    lora, training = config.lora, config.training
+    if not lora.rank:
+        return config
+    if lora.start:
+        lora = adapters_as_in(lora, config.student)
+    digest = _digest_of(training.start)
+    if training.start_sha256:
+        fingerprints.check_start(training.start, digest, training.start_sha256)
+    return dataclasses.replace(config, lora=lora, training=dataclasses.replace(training, start_sha256=digest))
+
+
+def _digest_of(start: str) -> str:
+    """The digest of the base of adapters: of its weights, or of the digests of the checkpoint that a run would load."""
+    if not is_run(start):
+        return weights_sha256(start)
+    workdir = Workdir(start)
+    order, _ = best_first(workdir.checkpoints, workdir.load_config())
+    path = workdir.checkpoints / str(order[0]) / NAME
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: no such file, expected a base with digests; export that run and start from it"
+        )
+    return sha256(path)
 
 
 def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
@@ -135,9 +169,16 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
         raise ValueError(
             f"student.vocab_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 selects it)"
         )
-    student = dataclasses.replace(config.student, vocab_size=rows)
+    student, lora = dataclasses.replace(config.student, vocab_size=rows), config.lora
     template = Template(tokenizer, config.prompt)
-    run = Run(dataclasses.replace(config, student=student), splits, template, Qwen3(student), workdir)
+    if lora.head == "slots" and not lora.tokens:
+        lora = dataclasses.replace(lora, tokens=(template.yes, template.no))
+    if lora.tokens and {template.yes, template.no} != {*lora.tokens}:
+        raise ValueError(
+            f"lora.start: found {lora.start} with rows for the tokens {lora.tokens}, expected those of the answers, "
+            f"{template.yes} and {template.no}"
+        )
+    run = Run(dataclasses.replace(config, student=student, lora=lora), splits, template, Qwen3(student), workdir)
     if workdir is not None and workdir.config.exists():
         fingerprints.check(workdir, run.fingerprints)
     return run
@@ -153,24 +194,42 @@ def reopen_run(workdir: Workdir) -> Run:
     return open_run(config, workdir)
 
 
-def start_of(config: RunConfig, model: Qwen3, mesh: Mesh) -> PRNGKeyArray | Params:
-    """The parameters that `training.start` names, or the key for initialising them randomly.
+def base_params(config: RunConfig, model: Qwen3, mesh: Mesh) -> Params:
+    """The parameters that `training.start` names, which those of adapters come on top of.
 
     Raises:
       ValueError, OSError, RuntimeError: if the weights or the run cannot be read; the message is one line.
     """
     start = config.training.start
-    if not start:
+    if not is_run(start):
+        return load(start, model.config.param_dtype, mesh, config.training.start_blocks).params
+    first = Workdir(start)
+    trained = restore_trained(first.load_config(), first, mesh)
+    if config.lora.rank and trained.damaged:
+        raise ValueError(
+            f"{first}: found step {trained.damaged[0]} damaged, expected the base of the adapters as it was"
+        )
+    return jax.tree.map(lambda leaf: leaf.astype(model.config.param_dtype), trained.params)
+
+
+def first_params(config: RunConfig, model: Qwen3, mesh: Mesh) -> PRNGKeyArray | Params:
+    """The parameters before the first step, or the key for initialising them randomly; errors as in `base_params`.
+
+    Of adapters they hold those that `lora.start` names, if any.
+    """
+    if not config.training.start:
         return jax.random.key(config.training.seed)
-    if is_run(start):
-        return run_params(start, model, mesh)
-    return load(start, model.config.param_dtype, mesh, config.training.start_blocks).params
+    base = base_params(config, model, mesh)
+    return joined(base, read_adapters(config.lora.start, config.student)[1]) if config.lora.start else base
 
 
 def untrained_params(run: Run) -> Params:
-    """The parameters before the first step, on one device; errors as in `start_of`."""
-    start = start_of(run.config, run.model, make_mesh())
-    return start if isinstance(start, dict) else jax.jit(run.model.init)(start)
+    """The parameters before the first step, on one device; errors as in `base_params`."""
+    model = run.with_adapters
+    start = first_params(run.config, model, make_mesh())
+    if not isinstance(start, dict):
+        return jax.jit(run.model.init)(start)
+    return model.plain(start) if run.config.lora.start else start
 
 
 NOT_TRAINED = 3
@@ -193,14 +252,24 @@ def checkpoint_in_words(config: RunConfig, step: int, damaged: Sequence[int] = (
     return f"step {step} ({'best on validation streams' if config.training.keep_best else 'newest'})"
 
 
-def restore_trained(model: Qwen3, config: RunConfig, workdir: Workdir) -> Trained:
-    """Restores the checkpoint that evaluation and export use onto one device; errors as in `recovery.restore_best`."""
-    abstract = parameters_alone(abstract_state(model, config.training, make_mesh()))
-    restored = restore_best(workdir.checkpoints, abstract, config)
-    return Trained(restored.step, restored.state.params, restored.damaged)
+def restore_trained(config: RunConfig, workdir: Workdir, mesh: Mesh | None = None, *, merge: bool = True) -> Trained:
+    """Restores the checkpoint that evaluation and export use, onto one device without a mesh.
+
+    Adapters are merged into their base, which is loaded and compared with its digest; with `merge` False the parameters
+    are those of the adapters alone. Errors as in `recovery.restore_best` and `base_params`.
+    """
+    mesh = make_mesh() if mesh is None else mesh
+    model = Qwen3(config.student, config.lora)
+    abstract = parameters_alone(saved_part(abstract_state(model, config.training, mesh), model))
+    step, state, _, damaged = restore_best(workdir.checkpoints, abstract, config)
+    if not (config.lora.rank and merge):
+        return Trained(step, state.params, damaged)
+    start = config.training.start
+    fingerprints.check_start(start, _digest_of(start), config.training.start_sha256)
+    return Trained(step, model.plain(joined(base_params(config, model, mesh), state.params)), damaged)
 
 
-def trained_params(model: Qwen3, config: RunConfig, workdir: Workdir) -> tuple[int, Params]:
+def trained_params(config: RunConfig, workdir: Workdir) -> tuple[int, Params]:
     """The step and parameters that `restore_trained` restores; a damaged checkpoint is a warning only."""
-    step, params, _ = restore_trained(model, config, workdir)
+    step, params, _ = restore_trained(config, workdir)
     return step, params

@@ -14,6 +14,7 @@ from prism_jax.runtime.dataclass_config import check_above, check_at_least
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
+from prism_jax.student.lora import LoraConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 
@@ -205,8 +206,10 @@ class RunConfig:
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
     pathway: PathwayConfig = dataclasses.field(default_factory=PathwayConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
 
     def __post_init__(self) -> None:
+        self._check_lora()
         if self.pathway.name in SECOND_STAGES and not self.training.start:
             raise ValueError(
                 f"training.start: found none, expected the workdir of an rdc_sft run: {self.pathway.name} is a second "
@@ -235,6 +238,22 @@ class RunConfig:
                 "'marginal' or pathway.alpha = 0: a teacher's need is not conditional on acceptance"
             )
         self._check_mesh()
+
+    def _check_lora(self) -> None:
+        """Raises ValueError, naming the field, for settings that adapters do not fit."""
+        if not self.lora.rank:
+            if self.lora.start:
+                raise ValueError(
+                    f"lora.start: found {self.lora.start} with lora.rank = 0, expected the rank of these adapters"
+                )
+            return
+        if not self.training.start:
+            raise ValueError("training.start: found none with lora.rank above 0, expected the weights to adapt")
+        if self.training.master != "none":
+            raise ValueError(
+                f"training.master: found {self.training.master!r} with lora.rank above 0, expected 'none': adapters "
+                "are kept in float32"
+            )
 
     def _check_mesh(self) -> None:
         """Raises ValueError, naming the field, for settings that do not fit the device mesh."""

@@ -77,8 +77,9 @@ def expect_config(saved: RunConfig, expected: RunConfig, place: str) -> None:
     ConfigError begins with `place`, such as a file, and names the first key that differs.
     """
     flat = dict(_flatten(to_dict(saved)))
+    base = {"training.start_sha256"} if saved.lora.rank else set()  # adapters belong to one base
     for key, value in _flatten(to_dict(expected)):
-        if flat[key] != value and key not in MAY_DIFFER:
+        if flat[key] != value and key not in {*MAY_DIFFER} - base:
             raise ConfigError(
                 f"{place}: config.{key}: found {flat[key]!r}, expected {value!r}; the folder holds a run of another "
                 "config, choose another --workdir"

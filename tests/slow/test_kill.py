@@ -13,11 +13,10 @@ import jax
 import numpy as np
 import pytest
 
-from prism_jax.student import Qwen3
 from prism_jax.training.run import trained_params
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
 ARGUMENTS = (
     "--config=configs/quickstart.py",
@@ -37,7 +36,7 @@ def command(workdir):
 def final(workdir):
     workdir = Workdir(workdir)
     config = workdir.load_config()
-    return jax.device_get(trained_params(Qwen3(config.student), config, workdir))
+    return jax.device_get(trained_params(config, workdir))
 
 
 def steps_done(workdir):

@@ -1,64 +1,100 @@
 """Training on a mesh gives the losses of training on one device: eight simulated CPU devices, in several layouts."""
 
 import json
+import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
-TINY = (
-    "--config=configs/quickstart.py",
-    "--config.data.train_streams=32",
-    "--config.data.calibration_streams=12",
-    "--config.data.test_streams=12",
-    "--config.student.hidden_dim=32",
-    "--config.student.num_layers=2",
-    "--config.student.num_heads=4",
-    "--config.student.num_kv_heads=2",
-    "--config.student.head_dim=8",
-    "--config.student.mlp_dim=48",
-    "--config.student.unroll=1",
-    "--config.training.steps=5",
-    "--config.training.batch=8",
-)
+PROGRAM = """
+import dataclasses, json, sys
+from prism_jax.runs.pipeline import train_run
+from prism_jax.student import StudentConfig
+from prism_jax.student.lora import LoraConfig
+from prism_jax.training.run_config import MeshConfig
+from prism_jax.training.workdir import Workdir
+from tiny import CONFIG
 
-
-def metrics(root, environment, workdir, *mesh, flags=()):
-    sizes = [f"--config.mesh.{axis}={size}" for axis, size in zip(("data", "fsdp", "tensor"), mesh, strict=True)]
-    # Optimizing the program would take longer than five steps.
-    environment = environment | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "True"}
-    command = [sys.executable, "-m", "prism_jax.train", *TINY, *sizes, *flags, f"--workdir={workdir}"]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "8 x cpu" in done.stdout
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-
-
-def test_every_mesh_trains_as_one_device_does(root, eight_devices, tmp_path):
-    """Compares the losses of five steps; each depends on the gradients of the steps before it."""
-    one = metrics(root, eight_devices(), tmp_path / "one", 1, 1, 1)
-    assert one[-1]["loss"] != one[0]["loss"]
-    for mesh in ((8, 1, 1), (2, 2, 2), (1, 4, 2)):
-        # Microbatches are used on the mesh whose devices hold two rows each.
-        flags = ("--config.training.accumulation=2",) if mesh == (2, 2, 2) else ()
-        found = metrics(root, eight_devices(), tmp_path / "-".join(map(str, mesh)), *mesh, flags=flags)
-        for name in ("loss", "need", "accept", "burden", "response", "gradient_norm"):
-            np.testing.assert_allclose(
-                [line[name] for line in found], [line[name] for line in one], rtol=2e-5, err_msg=f"{name} on {mesh}"
-            )
-
-
-def test_parameters_in_bfloat16_train_sharded_with_masters_and_factors(root, eight_devices, tmp_path):
-    """Rounding depends on the order of sums, so losses agree to the precision of bfloat16."""
-    flags = ["--config.student.param_dtype=bfloat16", "--config.training.first_moment=bfloat16"]
-    flags += ["--config.training.second_moment=factored", "--config.training.frozen=('layers/0/.*',)"]
-    flags += ["--config.training.master=split"]
-    one, found = (
-        metrics(root, eight_devices(), tmp_path / "-".join(map(str, mesh)), *mesh, flags=flags)
-        for mesh in ((1, 1, 1), (1, 4, 2))
+cases, folder = json.loads(sys.argv[1]), sys.argv[2]
+student = StudentConfig(hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48)
+wide = dataclasses.replace(CONFIG, data=dataclasses.replace(CONFIG.data, train_streams=32))
+for name, mesh, changes in cases:
+    changes = {section: dict(values) for section, values in changes.items()}
+    training = {"steps": 5, "batch": 8} | changes.get("training", {})
+    if "start" in training:
+        training["start"] = f"{folder}/{training['start']}"
+    if "frozen" in training:
+        training["frozen"] = tuple(training["frozen"])
+    config = dataclasses.replace(
+        wide,
+        student=dataclasses.replace(student, **changes.get("student", {})),
+        mesh=MeshConfig(*mesh),
+        training=dataclasses.replace(CONFIG.training, **training),
+        lora=LoraConfig(**changes.get("lora", {})),
     )
+    train_run(config, Workdir(f"{folder}/{name}"))
+"""
+
+
+@pytest.fixture(scope="module")
+def metrics(root, eight_devices, tmp_path_factory):
+    """A function that trains on several meshes in one process, and returns each run's metrics by its name."""
+    folder = tmp_path_factory.mktemp("meshes")
+
+    def run(cases):
+        environment = eight_devices() | {"PYTHONPATH": f"{root}:{root / 'tests' / 'training'}"}
+        command = [sys.executable, "-c", PROGRAM, json.dumps(cases), str(folder)]
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("8 x cpu") == len(cases)
+        files = {name: pathlib.Path(folder, name, "metrics.jsonl").read_text() for name, _, _ in cases}
+        return {name: [json.loads(line) for line in text.splitlines()] for name, text in files.items()}
+
+    return run
+
+
+def assert_equal(found, one, names, rtol):
+    """Compares the losses of five steps; each depends on the gradients of the steps before it."""
     assert one[-1]["loss"] != one[0]["loss"]
-    np.testing.assert_allclose([line["loss"] for line in found], [line["loss"] for line in one], rtol=0.02)
+    for name in names:
+        np.testing.assert_allclose(
+            [line[name] for line in found], [line[name] for line in one], rtol=rtol, err_msg=name
+        )
+
+
+TERMS = ("loss", "need", "accept", "burden", "response", "gradient_norm")
+
+
+def test_every_mesh_trains_as_one_device_does(metrics):
+    cases = [["one", (1, 1, 1), {}], ["rows", (8, 1, 1), {}], ["fsdp", (1, 4, 2), {}]]
+    # Microbatches are used on the mesh whose devices hold two rows each.
+    cases.append(["all", (2, 2, 2), {"training": {"accumulation": 2}}])
+    found = metrics(cases)
+    for name in ("rows", "fsdp", "all"):
+        assert_equal(found[name], found["one"], TERMS, 2e-5)
+
+
+def test_parameters_in_bfloat16_train_sharded_with_masters_and_factors(metrics):
+    """Rounding depends on the order of sums, so losses agree to the precision of bfloat16."""
+    training = {"first_moment": "bfloat16", "second_moment": "factored", "frozen": ["layers/0/.*"], "master": "split"}
+    changes = {"training": training, "student": {"param_dtype": "bfloat16"}}
+    found = metrics([["half", (1, 1, 1), changes], ["sharded half", (1, 4, 2), changes]])
+    assert_equal(found["sharded half"], found["half"], ("loss",), 0.02)
+
+
+def test_adapters_train_sharded_on_a_frozen_base(metrics):
+    adapters = {"training": {"start": "base", "learning_rate": 0.05}, "lora": {"rank": 4, "head": "slots"}}
+    found = metrics(
+        [
+            ["base", (1, 1, 1), {"training": {"steps": 1}}],
+            ["adapters", (1, 1, 1), adapters],
+            ["sharded adapters", (1, 4, 2), adapters],
+            ["spread adapters", (2, 2, 2), adapters | {"training": adapters["training"] | {"accumulation": 2}}],
+        ]
+    )
+    for name in ("sharded adapters", "spread adapters"):
+        assert_equal(found[name], found["adapters"], TERMS, 2e-5)

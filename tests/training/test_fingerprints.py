@@ -13,9 +13,10 @@ from absl import logging as absl_logging
 from prism_jax.prompting import template as template_module
 from prism_jax.runs import pipeline
 from prism_jax.runtime.dataclass_config import ConfigError
+from prism_jax.runtime.digests import weights_sha256
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
-from prism_jax.training.fingerprints import check_tokenizer, check_weights, of_run
+from prism_jax.training.fingerprints import check_start, check_tokenizer, of_run
 from prism_jax.training.run import open_run, reopen_run
 from prism_jax.training.workdir import Workdir
 
@@ -123,14 +124,14 @@ def test_weights_must_have_the_digest_of_the_config(tmp_path):
     (tmp_path / "w.gguf").write_bytes(b"12")
     both = hashlib.sha256(b"12").hexdigest()
     for path in (folder, tmp_path / "w.gguf"):
-        check_weights(str(path), both)
-        check_weights(str(path), both.upper())
+        check_start(str(path), weights_sha256(path), both)
+        check_start(str(path), weights_sha256(path), both.upper())
         with pytest.raises(
             ConfigError, match=rf"^training\.start_sha256: found {both} for {path}, expected {'0' * 64}"
         ):
-            check_weights(str(path), "0" * 64)
-    with pytest.raises(FileNotFoundError, match=r"^training\.start: found no weights at "):
-        check_weights(str(tmp_path / "none.gguf"), both)
+            check_start(str(path), weights_sha256(path), "0" * 64)
+    with pytest.raises(FileNotFoundError, match=r"none\.gguf: found no weights, expected a GGUF file or safetensors"):
+        weights_sha256(tmp_path / "none.gguf")
 
 
 @pytest.mark.parametrize(

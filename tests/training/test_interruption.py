@@ -94,7 +94,7 @@ def test_scores_are_the_log_likelihood_of_the_fast_pass(opened, whole):
     """The best checkpoint's score equals the one computed in NumPy from the probabilities of the fast pass."""
     folder, _, _ = whole
     lines = {line["step"]: line for line in metrics(folder)}
-    step, params = trained_params(opened.model, opened.config, Workdir(folder))
+    step, params = trained_params(opened.config, Workdir(folder))
     assert step == min((4, 8), key=lambda saved: lines[saved]["validation_nll"])
     rows = list(
         score_streams(opened.student(params), opened.splits.validation, split="validation", fold=0, context=2048)

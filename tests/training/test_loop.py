@@ -59,7 +59,7 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, mo
     monkeypatch.setattr(
         recovery, "read", lambda path, abstract, config: requested.append(abstract) or read(path, abstract, config)
     )
-    step, restored = trained_params(run.model, run.config, Workdir(tmp_path / "whole"))
+    step, restored = trained_params(run.config, Workdir(tmp_path / "whole"))
     assert step == 8
     assert set(jax.tree.leaves(requested[0].optimizer)) == {...}  # the optimizer state is not read
     chex.assert_trees_all_equal(jax.device_get(restored), jax.device_get(expected))

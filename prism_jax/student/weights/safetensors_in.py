@@ -62,7 +62,7 @@ class SafetensorsDirectory:
         self.where = str(directory)
         self._slices: dict[str, Any] = {}
         for path, names in _shards(directory).items():
-            self._slices |= _open(path, names)
+            self._slices |= open_tensors(path, names)
         dtypes = {name: part.get_dtype() for name, part in self._slices.items()}
         self.shapes: Mapping[str, tuple[int, ...]] = {
             name: tuple(part.get_shape()) for name, part in self._slices.items()
@@ -76,7 +76,7 @@ class SafetensorsDirectory:
         return self._slices[name][index]
 
 
-def _open(path: pathlib.Path, indexed: set[str] | None) -> dict[str, Any]:
+def open_tensors(path: pathlib.Path, indexed: set[str] | None) -> dict[str, Any]:
     """Opens one file, whose tensors must be those that the index lists."""
     _check_header(path)
     try:

@@ -48,16 +48,22 @@ def restore_best(folder: epath.Path, abstract: TrainState, config: RunConfig) ->
       CheckpointError: if no checkpoint can be read.
       ConfigError: naming the first key that differs, if the checkpoint has another config.
     """
-    order, broken = steps(folder), Damaged()
-    if config.training.keep_best:
-        scores, broken = _scores(folder, order)
-        order = sorted((step for step in order if step not in broken), key=lambda step: scores.get(step, math.inf))
+    order, broken = best_first(folder, config)
     restored, more = _first(folder, order, abstract, config, broken)
     if restored is None:
         raise FileNotFoundError(f"{folder}: found no checkpoint, expected a run that trained")
     for error in (broken | more).values():
         logging.warning("%s; reading step %d instead", error, restored.step)
     return restored._replace(damaged=tuple(sorted(broken | more)))
+
+
+def best_first(folder: epath.Path, config: RunConfig) -> tuple[list[int], Damaged]:
+    """The steps of the checkpoints in the order in which `restore_best` tries them, and those with damaged scores."""
+    order, broken = steps(folder), Damaged()
+    if config.training.keep_best:
+        scores, broken = _scores(folder, order)
+        order = sorted((step for step in order if step not in broken), key=lambda step: scores.get(step, math.inf))
+    return order, broken
 
 
 def _first(

@@ -38,7 +38,7 @@ def needed_dots(shape: StepShape) -> float:
     """
     params = shape.slots.model.abstract_params()
     axes = shape.mesh.shape
-    partition = Partition(params, shape.training.frozen)
+    partition = Partition.of(shape.slots.model, shape.training.frozen)
     rows = shape.training.batch // (axes["data"] * axes["fsdp"])
     tokens = rows * (shape.size.trunk + shape.size.branches)
     trained = traverse_util.flatten_dict(jax.eval_shape(partition.split, params), sep="/")
@@ -59,7 +59,7 @@ def zero3(shape: StepShape) -> Traffic:
     """The traffic of the blocks of a step."""
     student, axes, training = shape.slots.model.config, shape.mesh.shape, shape.training
     params = shape.slots.model.abstract_params()
-    partition = Partition(params, training.frozen)
+    partition = Partition.of(shape.slots.model, training.frozen)
     blocks = sum(leaf.size for _, leaf in _matrices(params)) // axes["tensor"]
     trained = sum(leaf.size for _, leaf in _matrices(jax.eval_shape(partition.split, params))) // axes["tensor"]
     # Parameters are cast before they are gathered, and gradients after they are scattered.
@@ -77,6 +77,6 @@ def zero3(shape: StepShape) -> Traffic:
 
 
 def _matrices(params: dict) -> list[tuple[str, jax.ShapeDtypeStruct]]:
-    """The stacked matrices of the blocks, by path; the first axis counts the blocks."""
+    """The stacked matrices of the blocks and of their adapters, by path; the first axis counts the blocks."""
     flat = traverse_util.flatten_dict(params, sep="/")
-    return [(path, leaf) for path, leaf in flat.items() if re.fullmatch(r"layers/.*/kernel", path)]
+    return [(path, leaf) for path, leaf in flat.items() if re.fullmatch(r"layers/.*/(kernel|lora/[ab])", path)]

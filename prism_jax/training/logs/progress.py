@@ -88,10 +88,10 @@ class Rates:
     peak: float | None  # peak FLOP/s of all devices together; None if it or the arithmetic of a step is unknown
 
     @classmethod
-    def on(cls, student: StudentConfig, devices: Sequence[jax.Device], frozen: Sequence[str]) -> Rates:
-        """Rates on the devices of a mesh. Utilisation is known only in bfloat16 and without frozen parameters."""
+    def on(cls, student: StudentConfig, devices: Sequence[jax.Device], whole: bool) -> Rates:
+        """Rates on the devices of a mesh. Utilisation is known only in bfloat16 and where the whole student trains."""
         device_peak = peak(devices[0].device_kind)
-        known = device_peak is not None and student.dtype == "bfloat16" and not frozen
+        known = device_peak is not None and student.dtype == "bfloat16" and whole
         return cls(student, device_peak * len(devices) if device_peak is not None and known else None)
 
     def of(self, done: Work, seconds: float) -> dict[str, float]:

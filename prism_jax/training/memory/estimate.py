@@ -64,7 +64,10 @@ def estimate(shape: StepShape, attention: ChosenPath) -> Working:
     # With several devices on `tensor`, gradients of the full width wait for the sum over them.
     temporaries = 5 * (student.hidden_dim + heads + keys + inner) + 4 * student.hidden_dim * (split > 1)
     scores = rows * _scores(size, attention, -(-student.num_heads // split))
+    lora = shape.slots.model.lora
     table = student.vocab_size * student.hidden_dim * 4 // split // axes["fsdp"]
+    if lora.rank and not (lora.trains_head and student.tied):
+        table = 0
     return Working(
         gradients=_gradients(shape),
         kept=student.num_layers * (tokens * _kept(shape) * item + (scores if student.remat == "none" else 0)),
@@ -93,8 +96,11 @@ def _kept(shape: StepShape) -> int:
 
 
 def _loss(shape: StepShape) -> int:
-    """Bytes of the cross-entropy: logits with their gradient, and the head with its gradient where it is trained."""
-    student, axes = shape.student, shape.mesh.shape
+    """Bytes of the cross-entropy: logits with their gradient, and the head with its gradient where it is trained.
+
+    On one device a head that adapters leave as it is takes no more memory, unless some of its rows are replaced.
+    """
+    student, axes, lora = shape.student, shape.mesh.shape, shape.slots.model.lora
     tokens = shape.training.batch // shape.training.accumulation * shape.size.responses
     if not tokens:
         return 0
@@ -105,15 +111,18 @@ def _loss(shape: StepShape) -> int:
     own = layout.size * layout.groups // math.prod(axes[name] for name in layout.tokens)
     gathered = words * student.hidden_dim * head.dtype.itemsize
     summed = 2 * words * student.hidden_dim * 4 if layout.chunks > 1 else gathered
+    if lora.rank and not lora.trains_head:
+        return 2 * own * words * 4 + (gathered if lora.tokens or shape.mesh.size > 1 else 0)
     return 2 * own * words * 4 + (gathered + summed if shape.loss.response else 0)
 
 
 def _gradients(shape: StepShape) -> int:
     """Bytes of the gradients and, with several microbatches, of their sum in float32."""
-    params = abstract_state(shape.slots.model, shape.training, shape.mesh).params
-    partition = Partition(params, shape.training.frozen)
-    gradients = round(on_device(params) * partition.trained / (partition.trained + partition.frozen))
-    item = jnp.dtype(shape.slots.model.config.param_dtype).itemsize
+    model = shape.slots.model
+    own = model.own(abstract_state(model, shape.training, shape.mesh).params)
+    count = sum(leaf.size for leaf in jax.tree.leaves(own))
+    gradients = round(on_device(own) * Partition.of(model, shape.training.frozen).trained / count)
+    item = jnp.dtype("float32" if model.lora.rank else model.config.param_dtype).itemsize
     return gradients if shape.training.accumulation == 1 else gradients + gradients * 4 // item
 
 

@@ -131,7 +131,9 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
         raise ValueError(f"student.vocab_size: found 0, expected the tokenizer's size, since {absent} is not present")
     size = _assumed(config.packing.context)
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    slots = Slots(Qwen3(config.student), 0, 1, size.window, size.visible)
+    tokens = (0, 1) if config.lora.head == "slots" else ()
+    model = Qwen3(config.student, dataclasses.replace(config.lora, tokens=tokens))
+    slots = Slots(model, 0, 1, size.window, size.visible)
     return (
         StepShape(
             slots, size, empty_row(size), config.training, config.pathway.objective(config.loss), config.decision, mesh

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, Sizes
 from prism_jax.scoring.slots import Slots
-from prism_jax.student import Qwen3, StudentConfig, sharding
+from prism_jax.student import StudentConfig, sharding
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.run_config import TrainingConfig
@@ -39,7 +39,7 @@ class StepShape:
 
     def running(self, **changes: Any) -> StepShape:
         """The same step with other settings of the student, such as `remat`."""
-        model = Qwen3(dataclasses.replace(self.student, **changes))
+        model = dataclasses.replace(self.slots.model, config=dataclasses.replace(self.student, **changes))
         return dataclasses.replace(self, slots=dataclasses.replace(self.slots, model=model))
 
 

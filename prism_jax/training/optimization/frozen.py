@@ -21,7 +21,7 @@ from flax import traverse_util
 
 from prism_jax.prompting.packing import Packed
 from prism_jax.scoring.slots import Slots
-from prism_jax.student.qwen3 import Params, Tree
+from prism_jax.student.qwen3 import Params, Qwen3, Tree
 
 STACK = "layers"
 
@@ -57,6 +57,12 @@ class Partition:
         self.depth = 0 if len(self._kept["embedding"]) else int(min(lowest))
         if not self.trained:
             raise ValueError(f"training.frozen: found {tuple(patterns)}, which freezes all, expected a part to train")
+
+    @classmethod
+    def of(cls, model: Qwen3, patterns: Sequence[str]) -> Partition:
+        """The partition of a student's parameters; beside its adapters, if it has some, nothing trains."""
+        beside = [rf"(?!(?:{model.lora.owns(model.config.tied)})$).*"] if model.lora.rank else []
+        return cls(model.abstract_params(), (*patterns, *beside))
 
     def split(self, params: Params) -> Params:
         """The trained part: whole parameters, or the trained layers of a stack."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
@@ -54,14 +54,16 @@ def objective(
     config: LossConfig,
     point: OperatingPoint,
     width: Float[Array, ""] | float,
+    key: PRNGKeyArray | None = None,
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """The total loss, and a dictionary of the total and its parts.
 
     The parts are the unweighted terms, the diagnostics of the propensity weights and, where `config.slow` is above 0,
     burden_slow, the slow pass's part of the burden. The costs of `point` weight the burden; its margin and policy
-    trigger the slow pass. `width` is the width h of the soft gate, annealed by the caller.
+    trigger the slow pass. `width` is the width h of the soft gate, annealed by the caller; `key` draws the
+    dropout of adapters.
     """
-    return total(term_sums(params, batch, slots, config, point, width), config)
+    return total(term_sums(params, batch, slots, config, point, width, key), config)
 
 
 def total(sums: Terms, config: LossConfig) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
@@ -92,15 +94,18 @@ def term_sums(
     config: LossConfig,
     point: OperatingPoint,
     width: Float[Array, ""] | float,
+    key: PRNGKeyArray | None = None,
 ) -> Terms:
     """The sums of every term over a batch or a microbatch. The arguments are those of `objective`."""
-    hidden = slots.hidden(params, batch)
+    hidden = slots.hidden(params, batch, key)
     z_need, z_accept = slots.logits(params, hidden, batch)
     rows, head = take(hidden, batch.response_source), slots.model.head(params)
     if not config.response:
         # The term is reported but not trained on. Stopping the gradient saves computing a vocabulary-sized gradient
         # that would be multiplied by zero.
         rows, head = jax.lax.stop_gradient((rows, head))
+    elif slots.model.lora.rank and not slots.model.lora.trains_head:
+        head = jax.lax.stop_gradient(head)  # rows of single tokens train on the decision losses alone
     response, _ = token_cross_entropy(
         head,
         rows.reshape(-1, rows.shape[-1]),

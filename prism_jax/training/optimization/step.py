@@ -53,7 +53,7 @@ Step = Callable[[TrainState, Packed], tuple[TrainState, Metrics]]
 
 
 def abstract_state(model: Qwen3, config: TrainingConfig, mesh: Mesh) -> TrainState:
-    """Shapes, dtypes and shardings of the state, as a restore needs them; allocates nothing."""
+    """Shapes, dtypes and shardings of the state; allocates nothing."""
     shapes = jax.eval_shape(lambda: _fresh(model, config, jax.random.key(0)))
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=_place(path, leaf, mesh)), shapes
@@ -61,7 +61,10 @@ def abstract_state(model: Qwen3, config: TrainingConfig, mesh: Mesh) -> TrainSta
 
 
 def init_state(model: Qwen3, config: TrainingConfig, mesh: Mesh, start: PRNGKeyArray | Params) -> TrainState:
-    """A fresh state, created directly on the mesh from a random key, or from initial parameters, which are donated."""
+    """A fresh state, created directly on the mesh from a random key, or from initial parameters, which are donated.
+
+    The initial parameters of a student with adapters are those of its base, and may hold adapters, too.
+    """
     placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(model, config, mesh))
     donated = 0 if isinstance(start, dict) else ()
     return jax.jit(lambda start: _fresh(model, config, start), out_shardings=placed, donate_argnums=donated)(start)
@@ -70,8 +73,15 @@ def init_state(model: Qwen3, config: TrainingConfig, mesh: Mesh, start: PRNGKeyA
 def _fresh(model: Qwen3, config: TrainingConfig, start: PRNGKeyArray | Params) -> TrainState:
     """The state before the first step."""
     params = start if isinstance(start, dict) else model.init(start)
-    trained = Partition(params, config.frozen).split(params)
+    if model.lora.rank:
+        params = model.adapted(params, jax.random.key(config.seed))
+    trained = Partition.of(model, config.frozen).split(params)
     return TrainState(jnp.zeros((), jnp.int32), params, Optimizer(config).init(trained))
+
+
+def saved_part(state: TrainState, model: Qwen3) -> TrainState:
+    """What a checkpoint holds of a state, or of its shapes: all of it but the base of adapters."""
+    return state._replace(params=model.own(state.params))
 
 
 def _place(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> NamedSharding:
@@ -87,13 +97,13 @@ def make_step(slots: Slots, config: TrainingConfig, loss: LossConfig, point: Ope
     if slots.model.config.remat == "auto":
         raise ValueError("student.remat: found 'auto', expected a policy; memory.estimate.fitted chooses one")
     optimizer, rate = Optimizer(config), schedule(config)
-    partition = Partition(slots.model.abstract_params(), config.frozen)
+    partition = Partition.of(slots.model, config.frozen)
     gradient_of = make_gradient(slots, loss, point, config.accumulation, partition, mesh)
     placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(slots.model, config, mesh))
 
     def step(state: TrainState, batch: Packed) -> tuple[TrainState, Metrics]:
         width = gate_width(state.step, config.steps, loss)
-        gradient, metrics = gradient_of(state.params, batch, width)
+        gradient, metrics = gradient_of(state.params, batch, width, dropout_key(slots, config, state.step))
         # The norm and the moments of a bfloat16 gradient are computed in float32.
         gradient = jax.tree.map(lambda g: g.astype(jnp.float32), gradient)
         metrics |= {
@@ -121,20 +131,20 @@ def make_shares(slots: Slots, config: TrainingConfig, loss: LossConfig, point: O
     the trained parameters, before clipping, and `gradient_share_TERM`, its share of the sum of these norms. The norm of
     the total gradient is at most that sum, because terms may have opposing gradients.
     """
-    partition = Partition(slots.model.abstract_params(), config.frozen)
+    partition = Partition.of(slots.model, config.frozen)
     gradients = {
         name: make_gradient(slots, _alone(loss, name), point, config.accumulation, partition, mesh)
         for name in TERMS
         if getattr(loss, name) > 0
     }
 
-    def norm(params: Params, batch: Packed, name: str, width: Float[Array, ""]) -> Float[Array, ""]:
-        gradient, _ = gradients[name](params, batch, width)
+    def norm(state: TrainState, batch: Packed, name: str, width: Float[Array, ""]) -> Float[Array, ""]:
+        gradient, _ = gradients[name](state.params, batch, width, dropout_key(slots, config, state.step))
         return optax.global_norm(jax.tree.map(lambda g: g.astype(jnp.float32), gradient))
 
     def shares(state: TrainState, batch: Packed) -> dict[str, Float[Array, ""]]:
         width = gate_width(state.step, config.steps, loss)
-        norms = {name: norm(state.params, batch, name, width) for name in gradients}
+        norms = {name: norm(state, batch, name, width) for name in gradients}
         whole = jnp.maximum(sum(norms.values(), jnp.zeros(())), jnp.finfo(jnp.float32).tiny)
         return {f"gradient_norm_{name}": value for name, value in norms.items()} | {
             f"gradient_share_{name}": value / whole for name, value in norms.items()
@@ -149,7 +159,16 @@ def _alone(loss: LossConfig, name: str) -> LossConfig:
     return dataclasses.replace(loss, **nothing)
 
 
-Gradient = Callable[[Params, Packed, Float[Array, ""]], tuple[Params, dict[str, Float[Array, ""]]]]
+Key = PRNGKeyArray | None
+Gradient = Callable[[Params, Packed, Float[Array, ""], Key], tuple[Params, dict[str, Float[Array, ""]]]]
+
+
+def dropout_key(slots: Slots, config: TrainingConfig, step: Int[Array, ""]) -> Key:
+    """The key for the dropout of a step, which depends on the seed and the step alone; None without dropout."""
+    lora = slots.model.lora
+    if not (lora.rank and lora.dropout):
+        return None
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), step), 1)
 
 
 def make_gradient(
@@ -160,7 +179,7 @@ def make_gradient(
     partition: Partition,
     mesh: Mesh,
 ) -> Gradient:
-    """Makes a function of parameters, batch and gate width that returns the gradient and the metrics.
+    """Makes a function of parameters, batch, gate width and dropout key that returns the gradient and the metrics.
 
     `depth` is the number of microbatches, which must divide the number of rows of the batch that each device holds. The
     function differentiates with respect to the trained parameters only. At depth 1 the gradients have the dtypes of the
@@ -169,29 +188,34 @@ def make_gradient(
     """
     slots = dataclasses.replace(slots, frozen=partition.depth)
 
-    def one_batch(params: Params, batch: Packed, width: Float[Array, ""]) -> tuple[Params, dict[str, Array]]:
+    def one_batch(params: Params, batch: Packed, width: Float[Array, ""], key: Key) -> tuple[Params, dict[str, Array]]:
         def whole(trained: Params) -> tuple[Array, dict[str, Array]]:
-            return objective(partition.merge(params, trained), batch, slots, loss, point, width)
+            return objective(partition.merge(params, trained), batch, slots, loss, point, width, key)
 
         return jax.grad(whole, has_aux=True)(partition.split(params))
 
-    def microbatches(params: Params, batch: Packed, width: Float[Array, ""]) -> tuple[Params, dict[str, Array]]:
+    def microbatches(
+        params: Params, batch: Packed, width: Float[Array, ""], key: Key
+    ) -> tuple[Params, dict[str, Array]]:
         whole, trained = denominators(batch, loss, point), partition.split(params)
 
-        def share(trained: Params, part: Packed) -> tuple[Array, Terms]:
-            sums = term_sums(partition.merge(params, trained), part, slots, loss, point, width)
+        def share(trained: Params, part: Packed, key: Key) -> tuple[Array, Terms]:
+            sums = term_sums(partition.merge(params, trained), part, slots, loss, point, width, key)
             return total(sums.over(whole), loss)[0], sums
 
-        def add(so_far: Any, part: Packed) -> tuple[Any, None]:
-            return jax.tree.map(operator.add, so_far, jax.grad(share, has_aux=True)(trained, part)), None
+        def add(so_far: Any, part: tuple[Packed, Key]) -> tuple[Any, None]:
+            return jax.tree.map(operator.add, so_far, jax.grad(share, has_aux=True)(trained, *part)), None
 
         nothing = (jax.tree.map(_zeros, trained), jax.tree.map(jnp.zeros_like, whole))
-        (gradient, sums), _ = jax.lax.scan(add, nothing, split(batch, depth, mesh))
+        keys = None if key is None else jax.random.split(key, depth)
+        (gradient, sums), _ = jax.lax.scan(add, nothing, (split(batch, depth, mesh), keys))
         return gradient, total(sums, loss)[1]
 
-    def gradient(params: Params, batch: Packed, width: Float[Array, ""]) -> tuple[Params, dict[str, Array]]:
+    def gradient(
+        params: Params, batch: Packed, width: Float[Array, ""], key: Key = None
+    ) -> tuple[Params, dict[str, Array]]:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-            return (one_batch if depth == 1 else microbatches)(params, batch, width)
+            return (one_batch if depth == 1 else microbatches)(params, batch, width, key)
 
     return gradient
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 from etils import epath
-from jax.sharding import Mesh
 
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.files import parse_json, read_bounded
-from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.student.qwen3 import Params
-from prism_jax.training.checkpoints.checkpoint import parameters_alone
-from prism_jax.training.checkpoints.recovery import restore_best
-from prism_jax.training.optimization.step import abstract_state
+from prism_jax.student import StudentConfig
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
@@ -74,12 +68,3 @@ def _check_student(requested: StudentConfig, student: StudentConfig, start: epat
                 f"student.{field.name}: found {found!r}, expected {expected!r} as in {start / 'config.json'}, the run "
                 "that training.start names"
             )
-
-
-def run_params(start: epath.PathLike, model: Qwen3, mesh: Mesh) -> Params:
-    """Restores the parameters of the run in the workdir `start` (`recovery.restore_best`), in the dtype of `model`."""
-    workdir = Workdir(start)
-    config = workdir.load_config()
-    abstract = parameters_alone(abstract_state(Qwen3(config.student), config.training, mesh))
-    restored = restore_best(workdir.checkpoints, abstract, config)
-    return jax.tree.map(lambda leaf: leaf.astype(model.config.param_dtype), restored.state.params)

@@ -13,9 +13,8 @@ from tiny_step import MESH, RUN
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.optimization.step import init_state
-from prism_jax.training.pathways.stages import run_params
 from prism_jax.training.pathways.table import PathwayConfig
-from prism_jax.training.run import open_run, resolve
+from prism_jax.training.run import base_params, open_run, resolve
 from prism_jax.training.workdir import Workdir
 
 
@@ -46,14 +45,14 @@ def test_a_second_stage_takes_over_the_runs_student_tokenizer_and_parameters(fir
         run = open_run(found)
         assert run.template.tokenizer.definition == RUN.template.tokenizer.definition
         assert run.model == RUN.model
-    chex.assert_trees_all_equal(jax.device_get(run_params(workdir, run.model, MESH)), params)
+    chex.assert_trees_all_equal(jax.device_get(base_params(found, run.model, MESH)), params)
 
 
 def test_a_second_stage_sets_its_own_dtypes_and_unrolling(first):
     workdir, params = first
     found = resolve(second(workdir, student=dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16", unroll=2)))
     assert (found.student.param_dtype, found.student.unroll) == ("bfloat16", 2)
-    narrow = run_params(workdir, open_run(found).model, MESH)
+    narrow = base_params(found, open_run(found).model, MESH)
     chex.assert_trees_all_equal(
         jax.device_get(narrow), jax.device_get(jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params))
     )

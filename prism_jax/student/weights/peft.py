@@ -1,0 +1,252 @@
+"""Adapters in the format of PEFT: a directory with `adapter_config.json` and `adapter_model.safetensors`.
+
+Its tensors are those of Hugging Face's names (`prism_jax.student.weights.names`) with `lora_A` [r, in] and `lora_B`
+[out, r] in place of the weight. Rows of the head for some tokens are stored as they are, not as differences, and a
+whole head like any other weight.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+from flax import traverse_util
+from jax.typing import DTypeLike
+from safetensors.numpy import save_file
+
+from prism_jax.runtime.files import write_json
+from prism_jax.runtime.model_files import inside, model_directory, read_json
+from prism_jax.student.lora import ROWS, TARGETS, LoraConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Params, Qwen3
+from prism_jax.student.weights.names import EMBEDDING, HEAD, NAMES, listed
+from prism_jax.student.weights.safetensors_in import open_tensors
+
+CONFIG = "adapter_config.json"
+TENSORS = "adapter_model.safetensors"
+
+_PREFIX = "base_model.model."
+# Keys of the config that change nothing in what saved adapters compute; any other key that is set would.
+_HARMLESS = {
+    "auto_mapping",
+    "base_model_name_or_path",
+    "ensure_weight_tying",
+    "eva_config",
+    "exclude_modules",
+    "fan_in_fan_out",
+    "inference_mode",
+    "layers_pattern",
+    "lora_dropout",
+    "loftq_config",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+    "target_modules",
+    "task_type",
+}
+_READ = {
+    "bias",
+    "init_lora_weights",
+    "lora_alpha",
+    "modules_to_save",
+    "peft_type",
+    "r",
+    "trainable_token_indices",
+    "use_rslora",
+}
+# Ways to initialise adapters that leave the base as it is.
+_INITS = (True, False, None, "gaussian", "eva", "orthogonal")
+
+
+def is_adapter(path: epath.PathLike) -> bool:
+    """Whether a path is a directory of adapters."""
+    return (pathlib.Path(path) / CONFIG).exists()
+
+
+def base_of(directory: epath.PathLike) -> pathlib.Path:
+    """The base that adapters name, which must be a directory or a file here; FileNotFoundError otherwise."""
+    folder = pathlib.Path(directory)
+    config = read_json(model_directory(folder), CONFIG)
+    name = config.get("base_model_name_or_path") if isinstance(config, dict) else None
+    if not isinstance(name, str) or not name or not pathlib.Path(name).exists():
+        raise FileNotFoundError(
+            f"{folder / CONFIG}: base_model_name_or_path: found {name!r}, expected the path of weights on this machine"
+        )
+    return pathlib.Path(name)
+
+
+def save_adapters(
+    directory: epath.PathLike, model: Qwen3, params: Params, *, base: str, dtype: DTypeLike | None = None
+) -> None:
+    """Writes the adapters of a model, without `dtype` in float32, into a folder that has none.
+
+    `base` is the path or name of the base for PEFT.
+    """
+    folder, lora, tied = pathlib.Path(directory), model.lora, model.config.tied
+    names = {path: tensors for path, tensors, _ in _tensors(model)}
+    transposed = {path for path, _, flipped in _tensors(model) if flipped}
+    tensors: dict[str, np.ndarray] = {}
+    for path, leaf in traverse_util.flatten_dict(model.own(params), sep="/").items():
+        values = np.asarray(jax.device_get(leaf)).astype("float32" if dtype is None else dtype)
+        layers = values if path.startswith("layers/") else [values] * len(names[path])
+        for name, part in zip(names[path], layers, strict=True):
+            tensors[name] = np.ascontiguousarray(part.T if path in transposed else part)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / TENSORS, metadata={"format": "pt"})
+    tokens = list(lora.tokens)
+    config: dict[str, Any] = {
+        "base_model_name_or_path": base,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
+        "peft_type": "LORA",
+        "r": lora.rank,
+        "target_modules": sorted(lora.targets),
+        "task_type": "CAUSAL_LM",
+        "use_rslora": False,
+    }
+    if tokens:
+        config["trainable_token_indices"] = tokens if tied else {"lm_head": tokens}
+    if lora.trains_head:
+        config |= {"modules_to_save": ["embed_tokens" if tied else "lm_head"], "ensure_weight_tying": tied}
+    write_json(folder / CONFIG, config)
+
+
+def adapters_as_in(config: LoraConfig, student: StudentConfig) -> LoraConfig:
+    """The config with alpha, targets and head of the adapters in `config.start`; ValueError for another rank."""
+    lora, _ = _described(pathlib.Path(config.start), student)
+    if lora.rank != config.rank:
+        raise ValueError(f"lora.rank: found {config.rank}, expected {lora.rank} as in {config.start}")
+    return dataclasses.replace(lora, dropout=config.dropout, start=config.start)
+
+
+def read_adapters(directory: epath.PathLike, student: StudentConfig) -> tuple[LoraConfig, Params]:
+    """Reads adapters, on the host in float32, and what they are.
+
+    Raises:
+      OSError: when a file is missing. ValueError: naming the file, and the key of a variant of LoRA that is not known
+        here, or all tensors that are missing, unexpected or mis-shaped for this student.
+    """
+    folder = pathlib.Path(directory)
+    lora, slices = _described(folder, student)
+    model = Qwen3(student, lora)
+    shapes = traverse_util.flatten_dict(model.own(model.abstract_params()), sep="/")
+    leaves: dict[str, np.ndarray] = {}
+    broken: list[str] = []
+    for path, tensors, transposed in _tensors(model):
+        parts = [np.asarray(slices[name][:], np.float32) for name in tensors if name in slices]
+        broken += [name for name, part in zip(tensors, parts, strict=False) if not np.isfinite(part).all()]
+        parts = [part.T if transposed else part for part in parts]
+        leaves[path] = np.stack(parts) if path.startswith("layers/") else parts[0]
+        assert leaves[path].shape == shapes[path].shape
+    if broken:
+        raise ValueError(f"{folder / TENSORS}: {listed(broken)}: found NaN or infinity, expected finite numbers")
+    return lora, traverse_util.unflatten_dict(leaves, sep="/")
+
+
+def _tensors(model: Qwen3) -> list[tuple[str, tuple[str, ...], bool]]:
+    """Each parameter that trains: its path, its tensors (one per layer of a stack), and whether they are transposed.
+
+    Of a tied head, which is the embedding, PEFT stores a second copy as the head; it is not read.
+    """
+    paths = traverse_util.flatten_dict(model.own(model.abstract_params()), sep="/")
+    weights = {name.ours: name.hf for name in NAMES}
+    rows: list[tuple[str, tuple[str, ...], bool]] = []
+    for path, leaf in paths.items():
+        if path == ROWS:
+            module = (EMBEDDING if model.config.tied else HEAD).hf.removesuffix(".weight")
+            rows.append((path, (f"{_PREFIX}{module}.token_adapter.trainable_tokens_delta",), False))
+        elif path == EMBEDDING.ours:
+            rows.append((path, (_PREFIX + EMBEDDING.hf, _PREFIX + HEAD.hf), False))
+        elif path == HEAD.ours:
+            rows.append((path, (_PREFIX + HEAD.hf,), True))
+        else:
+            folder, factor = path.split("/lora/")
+            pattern = weights[f"{folder}/kernel"].replace(".weight", f".lora_{factor.upper()}.weight")
+            tensors = tuple(_PREFIX + pattern.format(layer) for layer in range(leaf.shape[0]))
+            rows.append((path, tensors, True))
+    return rows
+
+
+def _described(folder: pathlib.Path, student: StudentConfig) -> tuple[LoraConfig, Mapping[str, Any]]:
+    """What the adapters in a folder are, and their tensors, which are those that the student must have."""
+    directory = model_directory(folder)
+    config, place = read_json(directory, CONFIG), str(folder / CONFIG)
+    if not isinstance(config, dict):
+        raise ValueError(f"{place}: found no object, expected one")
+    slices = open_tensors(inside(directory, TENSORS), None)
+    lora = _settings(config, place, student.tied, tuple(slices))
+    model = Qwen3(student, lora)
+    wanted = {name: path for path, tensors, _ in _tensors(model) for name in tensors}
+    optional = {_PREFIX + HEAD.hf} if student.tied else set()
+    shapes = traverse_util.flatten_dict(model.own(model.abstract_params()), sep="/")
+    flipped = {path for path, _, transposed in _tensors(model) if transposed}
+    problems = []
+    if missing := [name for name in wanted if name not in slices and name not in optional]:
+        problems.append(f"missing {listed(missing)}")
+    if unexpected := [name for name in slices if name not in wanted and name not in optional]:
+        problems.append(f"unexpected {listed(unexpected)}")
+    for name in [name for name in wanted if name in slices]:
+        path = wanted[name]
+        shape = shapes[path].shape[1:] if path.startswith("layers/") else shapes[path].shape
+        expected = list(shape[::-1] if path in flipped else shape)
+        if slices[name].get_shape() != expected:
+            problems.append(f"mis-shaped {name} {slices[name].get_shape()} (expected {expected})")
+            break
+    if problems:
+        raise ValueError(f"{folder / TENSORS}: found tensors that don't fit the student: {'; '.join(problems)}")
+    return lora, slices
+
+
+def _settings(config: dict[str, Any], place: str, tied: bool, names: tuple[str, ...]) -> LoraConfig:
+    """The settings of a PEFT config, with the targets by the names of the tensors; a pattern may have chosen them."""
+
+    def refuse(key: str, expected: str) -> ValueError:
+        return ValueError(f"{place}: {key}: found {config.get(key)!r}, expected {expected}")
+
+    if config.get("peft_type") != "LORA":
+        raise refuse("peft_type", "'LORA'")
+    if config.get("bias", "none") != "none":
+        raise refuse("bias", "'none'")
+    if config.get("init_lora_weights", True) not in _INITS:
+        raise refuse("init_lora_weights", "one that leaves the base as it is")
+    for key, value in config.items():
+        if value and key not in _HARMLESS | _READ:
+            raise refuse(key, "it unset: this variant of LoRA is not known here")
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
+        raise refuse("r", "a whole number from 1")
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0 < alpha < math.inf:
+        raise refuse("lora_alpha", "a number above 0")
+    tokens = config.get("trainable_token_indices") or []
+    if isinstance(tokens, dict):
+        if set(tokens) != {"embed_tokens" if tied else "lm_head"}:
+            raise refuse("trainable_token_indices", "those of the head, on a tied head those of the embedding")
+        tokens = next(iter(tokens.values()))
+    elif tokens and not tied:
+        raise refuse("trainable_token_indices", "those of the head: {'lm_head': [...]}")
+    if not isinstance(tokens, list) or not all(isinstance(token, int) and token >= 0 for token in tokens):
+        raise refuse("trainable_token_indices", "a list of token ids")
+    saved = {str(module).rpartition(".")[2] for module in config.get("modules_to_save") or ()}
+    if saved and saved != {"embed_tokens" if tied else "lm_head"}:
+        raise refuse("modules_to_save", "the head alone ('lm_head', on a tied head 'embed_tokens')")
+    present = {match[1] for name in names if (match := re.search(r"\.(\w+)\.lora_A\.weight$", name))}
+    return LoraConfig(
+        rank=rank,
+        alpha=alpha * math.sqrt(rank) if config.get("use_rslora") else float(alpha),
+        targets=tuple(target for target in TARGETS if target in present),
+        head="all" if saved else "slots" if tokens else "frozen",
+        tokens=tuple(tokens),
+    )

@@ -1,0 +1,213 @@
+"""Adapters are those of PEFT: its own load here, ours load there, and both compute the same, merged or not."""
+
+import json
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import safetensors.numpy
+from hf_models import libraries, random_model
+
+from prism_jax.student import Qwen3, lora
+from prism_jax.student.lora import LoraConfig
+from prism_jax.student.weights import Pretrained, load, load_hf, read_config
+from prism_jax.student.weights.peft import CONFIG, TENSORS, adapters_as_in, read_adapters, save_adapters
+
+IDS = np.random.default_rng(3).integers(0, 61, (2, 11))
+TOKENS = (7, 3)
+HEADS = ("frozen", "slots", "all")
+
+
+@pytest.fixture(scope="module")
+def peft():
+    return pytest.importorskip("peft", reason="peft is the oracle of adapters")
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+def base(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    random_model(tie_word_embeddings=request.param).save_pretrained(folder)
+    return folder
+
+
+def of_transformers(folder):
+    _, transformers = libraries()
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval()
+
+
+def logits_of(model):
+    torch, _ = libraries()
+    with torch.no_grad():
+        return model(torch.tensor(IDS)).logits.numpy()
+
+
+def head_settings(head, tied):
+    if head == "slots":
+        return {"trainable_token_indices": list(TOKENS) if tied else {"lm_head": list(TOKENS)}}
+    if head == "all":
+        return {"modules_to_save": ["embed_tokens" if tied else "lm_head"], "ensure_weight_tying": tied}
+    return {}
+
+
+def trained_by_peft(peft, base, folder, tied, *, steps=3, **settings):
+    """Trains adapters with PEFT for some steps on next tokens, saves them, and returns the model."""
+    torch, _ = libraries()
+    torch.manual_seed(0)
+    config = peft.LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **{"target_modules": ["q_proj"]} | settings)
+    model = peft.get_peft_model(of_transformers(base), config)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    ids = torch.tensor(IDS)
+    for _ in range(steps):
+        model(ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target_modules": ["q_proj", "v_proj", "down_proj"]},
+        {"target_modules": "all-linear", "use_rslora": True},
+        *(pytest.param({"head": head}, id=head) for head in HEADS[1:]),
+    ],
+)
+def test_adapters_that_peft_trained_compute_the_same_here(peft, base, tmp_path, settings):
+    student = read_config(base, "float32")
+    settings = dict(settings)
+    head = settings.pop("head", "frozen")
+    oracle = trained_by_peft(peft, base, tmp_path, student.tied, **settings, **head_settings(head, student.tied))
+    expected = logits_of(oracle)
+    assert np.abs(expected - logits_of(of_transformers(base))).max() > 0.05
+    config, part = read_adapters(tmp_path, student)
+    assert (config.head, config.tokens) == (head, TOKENS if head == "slots" else ())
+    params = lora.joined(load_hf(base, "float32").params, part)
+    np.testing.assert_allclose(Pretrained(Qwen3(student, config), params).logits(IDS), expected, atol=1e-5)
+    merged = load(tmp_path, "float32")  # the base that the adapters name
+    assert merged.model == Qwen3(student)
+    np.testing.assert_allclose(merged.logits(IDS), logits_of(oracle.merge_and_unload()), atol=1e-5)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_peft_computes_the_same_from_saved_adapters(peft, base, tmp_path, head):
+    loaded = load_hf(base, "float32")
+    config = LoraConfig(rank=3, alpha=5.0, head=head, tokens=TOKENS if head == "slots" else ())
+    model = Qwen3(loaded.model.config, config)
+    part = model.own(model.adapted(loaded.params, jax.random.key(1)))
+    leaves, tree = jax.tree.flatten(part)
+    drawn = [leaf + 0.05 * jax.random.normal(jax.random.key(i), leaf.shape) for i, leaf in enumerate(leaves)]
+    part = jax.tree.unflatten(tree, drawn)
+    save_adapters(tmp_path, model, part, base=str(base))
+    ours = Pretrained(model, lora.joined(loaded.params, part))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # PEFT only warns of keys that it does not know
+        theirs = peft.PeftModel.from_pretrained(of_transformers(base), tmp_path).eval()
+    np.testing.assert_allclose(logits_of(theirs), ours.logits(IDS), atol=1e-5)
+    plain = Pretrained(loaded.model, model.plain(ours.params))
+    np.testing.assert_allclose(logits_of(theirs.merge_and_unload()), plain.logits(IDS), atol=1e-5)
+    _, again = read_adapters(tmp_path, loaded.model.config)
+    jax.tree.map(np.testing.assert_array_equal, again, jax.device_get(part))
+
+
+def test_gradients_are_those_of_peft(peft, base, tmp_path):
+    student = read_config(base, "float32")
+    targets = {"target_modules": list(lora.TARGETS)}
+    head = head_settings("slots", student.tied)
+    oracle = trained_by_peft(peft, base, tmp_path, student.tied, **targets, **head)
+    torch, _ = libraries()
+    oracle(torch.tensor(IDS), labels=torch.tensor(IDS)).loss.backward()
+    for parameter in oracle.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.grad
+    oracle.save_pretrained(tmp_path / "gradients")
+    _, expected = read_adapters(tmp_path / "gradients", student)
+    config, part = read_adapters(tmp_path, student)
+    loaded = load_hf(base, "float32")
+
+    def loss(part):
+        logits = Pretrained(Qwen3(student, config), lora.joined(loaded.params, part)).logits(IDS)[:, :-1]
+        return optax.losses.softmax_cross_entropy_with_integer_labels(logits, jnp.asarray(IDS[:, 1:])).mean()
+
+    found = jax.grad(loss)(jax.tree.map(jnp.asarray, part))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, expected)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Adapters of rank 2 on the queries of three layers, and the student that they fit."""
+    from hf_models import SIZES
+
+    from prism_jax.student import StudentConfig
+
+    student = StudentConfig(
+        vocab_size=SIZES["vocab_size"], hidden_dim=24, num_layers=3, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40
+    )
+    model = Qwen3(student, LoraConfig(rank=2, targets=("q_proj",)))
+    save_adapters(tmp_path, model, model.own(model.init(jax.random.key(0))), base="here")
+    return tmp_path, student
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"peft_type": "IA3"}, r"peft_type: found 'IA3', expected 'LORA'"),
+        ({"bias": "all"}, r"bias: found 'all', expected 'none'"),
+        ({"use_dora": True}, r"use_dora: found True, expected it unset: this variant of LoRA is not known here"),
+        ({"rank_pattern": {"q_proj": 4}}, r"rank_pattern: found .*, expected it unset"),
+        ({"a_key_of_tomorrow": 1}, r"a_key_of_tomorrow: found 1, expected it unset"),
+        ({"init_lora_weights": "pissa"}, r"init_lora_weights: found 'pissa', expected one that leaves the base as it"),
+        ({"r": 0}, r"r: found 0, expected a whole number from 1"),
+        ({"lora_alpha": "8"}, r"lora_alpha: found '8', expected a number above 0"),
+        ({"r": 3}, r"mis-shaped base_model\.model\.model\.layers\.0\.self_attn\.q_proj\.lora_A\.weight \[2, 24\]"),
+        ({"trainable_token_indices": {"lm_head": [1]}}, r"expected those of the head, on a tied head those of the"),
+        ({"trainable_token_indices": [1]}, r"missing base_model\.model\.model\.embed_tokens\.token_adapter\.trainable"),
+        ({"modules_to_save": ["norm"]}, r"modules_to_save: found \['norm'\], expected the head alone"),
+    ],
+)
+def test_other_adapters_are_refused_by_name(saved, changes, message):
+    folder, student = saved
+    edit(folder / CONFIG, **changes)
+    with pytest.raises(ValueError, match=message):
+        read_adapters(folder, student)
+
+
+def test_tensors_must_be_those_of_the_student(saved):
+    folder, student = saved
+    tensors = safetensors.numpy.load_file(folder / TENSORS)
+    name = "base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight"
+    whole = dict(tensors)
+    safetensors.numpy.save_file({k: v for k, v in whole.items() if k != name}, folder / TENSORS)
+    with pytest.raises(ValueError, match=r"adapter_model\.safetensors: found tensors .*: missing .*layers\.1\."):
+        read_adapters(folder, student)
+    safetensors.numpy.save_file(whole | {"extra": np.zeros(1, np.float32)}, folder / TENSORS)
+    with pytest.raises(ValueError, match=r"unexpected extra$"):
+        read_adapters(folder, student)
+    safetensors.numpy.save_file(whole | {name: np.full_like(whole[name], np.nan)}, folder / TENSORS)
+    with pytest.raises(
+        ValueError, match=r"layers\.1\..*lora_B\.weight: found NaN or infinity, expected finite numbers"
+    ):
+        read_adapters(folder, student)
+
+
+def test_a_start_must_have_the_rank_of_the_config_and_sets_the_rest(saved):
+    folder, student = saved
+    config = LoraConfig(rank=2, dropout=0.1, start=str(folder))
+    read = adapters_as_in(config, student)
+    assert (read.targets, read.dropout, read.start) == (("q_proj",), 0.1, str(folder))
+    with pytest.raises(ValueError, match=r"^lora\.rank: found 4, expected 2 as in "):
+        adapters_as_in(LoraConfig(rank=4, start=str(folder)), student)
+
+
+def test_a_base_that_is_not_here_is_an_error(saved):
+    folder, _ = saved
+    edit(folder / CONFIG, base_model_name_or_path="someone/else")
+    with pytest.raises(FileNotFoundError, match=r"base_model_name_or_path: found 'someone/else', expected the path of"):
+        load(folder, "float32")
