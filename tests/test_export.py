@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
 import pathlib
@@ -15,6 +16,7 @@ import safetensors.numpy
 from etils import epath
 from jax.experimental.compilation_cache import compilation_cache
 
+from prism_jax.agent import live
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_reader
@@ -357,8 +359,10 @@ def without_cache(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exported", [True], ids=["qwen3"], indirect=True)
-def test_an_agent_that_python_loads_compiles_once_for_all_starts(exported, without_cache):
+def test_an_agent_that_python_loads_compiles_once_for_all_starts(exported, without_cache, monkeypatch):
     """The second start takes all programs from the cache of the command, which the caller may name or switch off."""
+    few = functools.partial(live.LiveConfig, batches=(1,), longest=32)  # each class of sizes is a program
+    monkeypatch.setattr(live, "LiveConfig", few)
     counts = collections.Counter()
     jax.monitoring.register_event_listener(lambda event, **_: counts.update([event]))
     hit, missed = (f"/jax/compilation_cache/cache_{what}" for what in ("hits", "misses"))

@@ -11,6 +11,7 @@ from prism_jax.runs.pipeline import train_run
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
+from prism_jax.student.lora import LoraConfig
 from prism_jax.training.loop import describe, plan
 from prism_jax.training.run import open_run
 from prism_jax.training.run_config import MeshConfig, RunConfig
@@ -18,7 +19,7 @@ from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
-UPDATES = {"qwen3_8b_a100": 1350, "qwen3_0_6b": 1350, "qwen3_8b_a100x8": 675}
+UPDATES = {"qwen3_8b_a100": 1350, "qwen3_0_6b": 1350, "qwen3_8b_a100x8": 675, "qwen3_lora": 1350}
 COUNT = 24
 
 
@@ -41,7 +42,7 @@ def source(tmp_path_factory):
 
 
 def twin(config, source, **training):
-    """The config with a tiny student, few streams, one device and no weights to start from."""
+    """The config with a tiny student, few streams, one device and no weights to start from, so without adapters."""
     own = config.student
     student = dataclasses.replace(
         tiny.CONFIG.student, dtype=own.dtype, param_dtype=own.param_dtype, remat=own.remat, num_layers=1
@@ -54,6 +55,7 @@ def twin(config, source, **training):
         mesh=MeshConfig(),
         pathway=dataclasses.replace(config.pathway, count=COUNT),
         training=dataclasses.replace(config.training, start="", **training),
+        lora=LoraConfig(),
     )
 
 
@@ -82,7 +84,7 @@ def test_a_small_twin_takes_one_step(recipe, source, tmp_path):
 
 def test_without_streams_the_error_says_what_is_expected(recipe):
     _, config = recipe
-    bare = dataclasses.replace(config, training=dataclasses.replace(config.training, start=""))
+    bare = dataclasses.replace(config, training=dataclasses.replace(config.training, start=""), lora=LoraConfig())
     with pytest.raises(FileNotFoundError) as error:
         open_run(bare)
     assert str(error.value) == (

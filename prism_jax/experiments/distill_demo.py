@@ -15,13 +15,9 @@ the cache of answers, the newest checkpoint, or the agent's records.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shlex
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -30,7 +26,8 @@ from etils import epath
 
 from prism_jax.agent.exported import read_exported
 from prism_jax.experiments import distill_report
-from prism_jax.experiments.simulated_users import ANSWERS, FILES
+from prism_jax.experiments.simulated_users import ANSWERS, FILES, served
+from prism_jax.experiments.stages import Stage, main_of, run_stages
 from prism_jax.report.table import Table, print_all
 from prism_jax.runs.curation import summary_path
 from prism_jax.runtime import command
@@ -42,16 +39,6 @@ from prism_jax.streams.jsonl import read_streams
 MADE_BY = "demo.json"
 """File of the settings that the workdir was made with, and of the endpoint's address."""
 SETTINGS = ("train", "calibration", "held_out", "seed", "steps")
-
-
-class Command(NamedTuple):
-    """One command of the demo."""
-
-    title: str  # what it does, in words
-    module: str  # the command, such as `label` for `python -m prism_jax label`
-    flags: tuple[str, ...]
-    done: Callable[[], bool]  # says whether it was completed before
-    asks: bool = False  # whether it needs the endpoint
 
 
 class Files(NamedTuple):
@@ -88,24 +75,26 @@ class Files(NamedTuple):
         return self.folder / (name if stage == "unlabelled" else f"{stage}_{name}")
 
 
-def commands(files: Files, url: str, steps: int) -> list[Command]:
+def commands(files: Files, url: str, steps: int) -> list[Stage]:
     """The commands in order; `url` is the address of the endpoint, `steps` the number of optimizer steps."""
     cache = f"--config.remote.cache={files.cache}"
     listed = []
     for split in FILES:
         source, out = files.streams("unlabelled", split), files.streams("teacher", split)
         arguments = (f"--config=configs/simulated_teacher.py:{url}", cache, f"--streams={source}", f"--out={out}")
-        listed.append(Command(f"the teacher labels {source.name}", "label", arguments, out.exists, asks=True))
+        listed.append(Stage(f"the teacher labels {source.name}", main_of("label", *arguments), out.exists, asks=True))
     for split in FILES:
         source, out = files.streams("teacher", split), files.streams("judged", split)
         votes = out.with_suffix(".votes.jsonl")
         panel = (f"--config=configs/simulated_judges.py:{url}", cache, "--resamples=1000")
         paths = (f"--streams={source}", f"--votes={votes}", f"--out={out}")
-        listed.append(Command(f"three judges judge {source.name}", "judge", (*panel, *paths), out.exists, asks=True))
+        listed.append(
+            Stage(f"three judges judge {source.name}", main_of("judge", *panel, *paths), out.exists, asks=True)
+        )
     return [*listed, *_student(files, steps), *_agent(files)]
 
 
-def _student(files: Files, steps: int) -> list[Command]:
+def _student(files: Files, steps: int) -> list[Stage]:
     """Selection, training and export."""
     judged = files.streams("judged", "train"), files.streams("judged", "calibration"), files.streams("judged", "test")
     selected = (f"--streams={judged[0]}", f"--out={files.curated}")
@@ -119,24 +108,27 @@ def _student(files: Files, steps: int) -> list[Command]:
     exported = (f"--workdir={files.student}", f"--output={files.model}")
     summary, report = summary_path(files.curated), files.student / "report.html"
     return [
-        Command("rows on which teacher and judges agree are kept", "curate", selected, summary.exists),
-        Command("a student is trained and calibrated, and measured by the judges", "train", training, report.exists),
-        Command("the student is exported", "export", exported, files.model.exists),
+        Stage("rows on which teacher and judges agree are kept", main_of("curate", *selected), summary.exists),
+        Stage(
+            "a student is trained and calibrated, and measured by the judges",
+            main_of("train", *training),
+            report.exists,
+        ),
+        Stage("the student is exported", main_of("export", *exported), files.model.exists),
     ]
 
 
-def _agent(files: Files) -> list[Command]:
+def _agent(files: Files) -> list[Stage]:
     """The agent on the held-out streams, and its decisions once more without the slow pass."""
     live = (f"--model={files.model}", f"--input={files.events}", f"--records={files.records}")
     again = (f"--replay={files.records}", "--margin=0", f"--records={files.fast_only}")
     return [
-        Command(
+        Stage(
             "the agent decides on the held-out streams, slow on margin",
-            "agent",
-            live,
+            main_of("agent", *live),
             lambda: _count_lines(files.records) == _count_lines(files.events),
         ),
-        Command("the same events, fast only", "agent", again, files.fast_only.exists),
+        Stage("the same events, fast only", main_of("agent", *again), files.fast_only.exists),
     ]
 
 
@@ -156,48 +148,10 @@ def event_lines(streams: Sequence[Stream]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for _, line in sorted(rows, key=lambda row: row[0]))
 
 
-def run_commands(listed: Sequence[Command], *, asks: bool) -> None:
-    """Runs the commands that were not completed before, each in a process of its own, and prints them first.
-
-    `listed` are all commands of the demo, by which they are numbered. Those that need the endpoint run if `asks`, else
-    the others. RuntimeError for a command that fails; it has said why.
-    """
-    for number, step in enumerate(listed, start=1):
-        if step.asks != asks:
-            continue
-        where = f"[{number}/{len(listed)}] {step.title}"
-        if step.done():
-            print(f"{where}: done before", flush=True)
-            continue
-        words = ("python", "-m", "prism_jax", step.module, *step.flags)
-        print(f"\n{where}\n$ {shlex.join(words)}", flush=True)
-        began = time.monotonic()
-        status = subprocess.run([sys.executable, *words[1:]], check=False).returncode
-        if status:
-            raise RuntimeError(f"[{number}/{len(listed)}] prism_jax {step.module}: ended with status {status}")
-        print(f"{where}: {time.monotonic() - began:.0f} s", flush=True)
-
-
-@contextlib.contextmanager
-def served(files: Files, settings: dict[str, int], before: str) -> Iterator[str]:
-    """The simulated users in a process of their own; gives the address of their endpoint.
-
-    `before` is the address to serve at again; empty chooses a free port. RuntimeError if the process ends at once.
-    """
+def users_of(files: Files, settings: dict[str, int], before: str) -> tuple[str, ...]:
+    """The flags of the users' process, which serves at the address of an earlier call if there was one."""
     sizes = [f"--{name}={settings[name]}" for name in ("train", "calibration", "held_out", "seed")]
-    port = urlsplit(before).port or 0
-    words = ("-m", "prism_jax.experiments.simulated_users", f"--folder={files.folder}", *sizes, f"--port={port}")
-    print(f"simulated users behind an endpoint\n$ {shlex.join(('python', *words))} &", flush=True)
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, *words], text=True, stdin=pipe, stdout=pipe) as process:
-        assert process.stdin is not None and process.stdout is not None, "both are pipes"
-        try:
-            line = process.stdout.readline()
-            if not line:
-                raise RuntimeError("prism_jax.experiments.simulated_users: ended before it served its endpoint")
-            yield json.loads(line)["url"]
-        finally:
-            process.stdin.close()  # ends the process
+    return (f"--folder={files.folder}", *sizes, f"--port={urlsplit(before).port or 0}")
 
 
 def final_report(files: Files) -> Table:
@@ -232,16 +186,16 @@ def demo(folder: epath.Path, settings: dict[str, int]) -> Table:
     url = _address_before(folder / MADE_BY, settings)
     listed = commands(files, url, settings["steps"])
     if all(step.done() for step in listed if step.asks):
-        run_commands(listed, asks=True)  # only says so
+        run_stages(listed, asks=True)  # only says so
     else:
-        with served(files, settings, url) as url:
+        with served(*users_of(files, settings, url)) as url:
             # Answers are cached by address, so a demo that was interrupted must ask at the same one again.
             write_json(folder / MADE_BY, {"settings": settings, "url": url})
             listed = commands(files, url, settings["steps"])
-            run_commands(listed, asks=True)
+            run_stages(listed, asks=True)
     if not files.events.exists():
         write_text(files.events, event_lines(read_streams(files.streams("unlabelled", "test"))))
-    run_commands(listed, asks=False)
+    run_stages(listed, asks=False)
     table = final_report(files)
     write_bytes(folder / "report.csv", table.to_csv().encode())
     write_text(folder / "report.md", table.to_markdown())

@@ -10,9 +10,12 @@ What the users of held_out.jsonl would have answered to an offer is written to a
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from absl import flags
@@ -48,30 +51,53 @@ def population(sizes: Mapping[str, int], config: SimulatorConfig) -> dict[str, t
 def brains(
     streams: tuple[Stream, ...],
     quality: TeacherQuality,
-    judges: int,
+    teacher: str,
+    judges: Sequence[str],
     accuracy: float,
     most_events: int,
     proposals: int = 0,
 ) -> dict[str, Brain]:
     """The teacher and the judges by model name; each judge has a seed of its own, none of them the teacher's."""
-    models: dict[str, Brain] = {"teacher": SimulatedTeacher(streams, PromptSettings(proposals=proposals), quality)}
-    for number in range(judges):
-        models[f"judge-{number}"] = SimulatedJudge(
+    models: dict[str, Brain] = {teacher: SimulatedTeacher(streams, PromptSettings(proposals=proposals), quality)}
+    for number, name in enumerate(judges):
+        models[name] = SimulatedJudge(
             streams, sensitivity=accuracy, specificity=accuracy, seed=1000 + number, most_events=most_events
         )
     return models
+
+
+@contextlib.contextmanager
+def served(*flags: str) -> Iterator[str]:
+    """The simulated users in a process of their own, with the flags of this module; gives the endpoint's address.
+
+    RuntimeError if the process ends at once.
+    """
+    words = ("python", "-m", __name__, *flags)
+    print(f"simulated users behind an endpoint\n$ {shlex.join(words)} &", flush=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, *words[1:]], text=True, stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None and process.stdout is not None, "both are pipes"
+        try:
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"{words[2]}: ended before it served its endpoint")
+            yield json.loads(line)["url"]
+        finally:
+            process.stdin.close()  # ends the process
 
 
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("folder", None, "Existing folder for the streams.", required=True)
     flags.DEFINE_enum("population", "switches", get_args(Population), "Which simulated users (docs/training.md).")
+    flags.DEFINE_integer("responses", 0, "Most steps of a stream with a response, as simulator.responses.", 0)
     flags.DEFINE_integer("min_events", 8, "Fewest events of a stream.", lower_bound=2)
     flags.DEFINE_integer("max_events", 10, "Most events of a stream.", lower_bound=2)
     flags.DEFINE_integer("train", 1000, "Number of training streams.", lower_bound=1)
     flags.DEFINE_integer("calibration", 100, "Number of calibration streams.", lower_bound=1)
     flags.DEFINE_integer("held_out", 150, "Number of held-out streams.", lower_bound=1)
-    flags.DEFINE_integer("judges", 3, "Number of judges.", lower_bound=1)
+    flags.DEFINE_string("teacher", "teacher", "Model name of the teacher.")
+    flags.DEFINE_list("judges", ["judge-0", "judge-1", "judge-2"], "Model names of the judges.")
     flags.DEFINE_float("accuracy", 0.9, "Share of a judge's verdicts that are right.", 0.5, 1.0)
     flags.DEFINE_float("blur", 0.5, "Standard deviation of the teacher's errors in log-odds.", lower_bound=0.0)
     flags.DEFINE_float("field_errors", 0.02, "Share of the teacher's fields that are wrong.", 0.0, 1.0)
@@ -88,7 +114,7 @@ def main() -> None:
     options, folder = flags.FLAGS, epath.Path(flags.FLAGS.folder)
     sizes = {"train": options.train, "calibration": options.calibration, "test": options.held_out}
     settings = {name: getattr(options, name) for name in ("population", "min_events", "max_events", "seed")}
-    users = population(sizes, SimulatorConfig(responses=0, **settings))
+    users = population(sizes, SimulatorConfig(responses=options.responses, **settings))
     for split, name in FILES.items():
         write_streams(folder / name, map(without_answers, users[split]))
     write_streams(folder / ANSWERS, users["test"])
@@ -100,7 +126,9 @@ def main() -> None:
         seed=options.seed,
     )
     everyone = tuple(stream for streams in users.values() for stream in streams)
-    models = brains(everyone, quality, options.judges, options.accuracy, options.most_events, options.proposals)
+    models = brains(
+        everyone, quality, options.teacher, options.judges, options.accuracy, options.most_events, options.proposals
+    )
     with FakeEndpoint(lambda body: models[body["model"]](body), port=options.port) as endpoint:
         print(json.dumps({"url": endpoint.url}), flush=True)
         sys.stdin.read()

@@ -133,6 +133,8 @@ def train_run(
 ) -> tuple[Run, Params]:
     """Trains a run to its last step from its newest checkpoint, if any; returns it with its parameters after that step.
 
+    Adapters are merged into them.
+
     `report` prints the start-up report and a progress bar; `profile` is the step at which a trace of a few steps
     begins, written to `profile/` in the workdir; `to_evaluate` refuses before the first step what evaluation would
     refuse after it.
@@ -153,7 +155,7 @@ def train_run(
             for name, fact in facts.items():
                 print(f"{name:12} {visible(without_credentials(fact))}")
         distributed.wait("claimed")
-        return run, train(job, progress=report, profile=profile)
+        return run, run.with_adapters.plain(train(job, progress=report, profile=profile))
 
 
 def check_evaluable(run: Run) -> None:

@@ -227,9 +227,10 @@ class Qwen3:
     def head(self, params: Params) -> Float[Array, "V D"]:
         """Returns the output head, one row per token of the vocabulary."""
         table = self._table(params)
-        if not self.lora.tokens:
-            return table
-        return table.at[jnp.array(self.lora.tokens)].set(params[lora.ROWS].astype(table.dtype))
+        for row, token in enumerate(self.lora.tokens):  # one by one: a scatter would copy the table several times
+            own = params[lora.ROWS][row : row + 1].astype(table.dtype)
+            table = jax.lax.dynamic_update_slice_in_dim(table, own, token, axis=0)
+        return table
 
     def _table(self, params: Params) -> Float[Array, "V D"]:
         """The head without the rows that an adapter has for some tokens."""

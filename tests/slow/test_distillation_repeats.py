@@ -18,7 +18,7 @@ from prism_jax.student import StudentConfig
 from prism_jax.training.pathways.curated import curate
 from prism_jax.training.workdir import Workdir
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
+pytestmark = [pytest.mark.study, pytest.mark.usefixtures("compile_quickly")]
 SMALL = Sizes(train=24, calibration=12, held_out=12, steps=2, seeds=(5,), curve=("fair",))
 CONFIG = dataclasses.replace(
     DISTILLED,

@@ -18,7 +18,7 @@ from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 
 CONFIG = RunConfig(
     data=DataConfig(train_streams=3000, calibration_streams=100, test_streams=60),
@@ -76,7 +76,6 @@ def test_a_trained_student(tmp_path):
     assert [len(section.rows) for section in tables(measured)[0].sections] == [30, 30]
 
 
-@pytest.mark.study
 def test_smollm2(smollm2_gguf):
     """One family of attacks on two streams."""
     student, streams = module.of_weights(smollm2_gguf, 2)

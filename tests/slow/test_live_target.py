@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 
 ROWS, PAGES, NEW, ROOM = 16, 32, 256, 256
 

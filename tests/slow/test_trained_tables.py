@@ -57,6 +57,7 @@ def test_a_second_call_trains_nothing_and_makes_the_same_tables(whole, cache):
     assert kept(whole) == store
 
 
+@pytest.mark.study
 def test_kills_at_random_moments_lose_nothing(whole, tmp_path, cache):
     rng, killed = np.random.default_rng(0), 0
     for _ in range(KILLS):

@@ -47,8 +47,8 @@ WITHOUT, WITH = f"trained without {HELD_OUT}", "trained on every domain"
 def make(subject: Subject) -> ExperimentResult:
     """Compares a student that never saw the domain with itself elsewhere, and with one that saw it."""
     without, everywhere = (_scores(subject, domains) for domains in (SEEN, tuple(PHRASES)))
-    seen = protocol.calibrate(_only(without, SEEN))
-    own = protocol.calibrate(_only(without, (HELD_OUT,)))
+    seen = protocol.calibrate(only(without, SEEN))
+    own = protocol.calibrate(only(without, (HELD_OUT,)))
     every = protocol.calibrate(everywhere)
     in_domain, out = f"{WITHOUT}, tested on {' and '.join(SEEN)}", f"{WITHOUT}, tested on {HELD_OUT}"
     rows = (
@@ -60,7 +60,7 @@ def make(subject: Subject) -> ExperimentResult:
         _Row("raw", f"{WITH}, tested on {HELD_OUT}", everywhere, (HELD_OUT,), every, "raw"),
         _Row("calibrated", f"{WITH}, tested on {HELD_OUT}", everywhere, (HELD_OUT,), every, "calibrated"),
     )
-    tested = [protocol.prepare(_only(row.scores, row.domains), row.fits, subject.point)[0] for row in rows]
+    tested = [protocol.prepare(only(row.scores, row.domains), row.fits, subject.point)[0] for row in rows]
     lines = tuple(_line(row, data, subject) for row, data in zip(rows, tested, strict=True))
     note = subject.note(
         f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
@@ -87,7 +87,7 @@ class _Row:
 
 
 def _line(row: _Row, data: EvaluationData, subject: Subject) -> Line:
-    tested = _only(row.scores, row.domains)
+    tested = only(row.scores, row.domains)
     values = _numbers(data, row.form, subject.settings)
     for signal in ("need", "accept"):
         before, after = signals.measure(protocol.evaluated_rows(tested), signal, "fast", row.fits)
@@ -102,7 +102,7 @@ def _numbers(data: EvaluationData, form: Form, settings: IntervalSettings) -> di
     return values | {"cost": cells.cost(data, decided, settings)}
 
 
-def _only(scores: Scores, domains: Sequence[str]) -> Scores:
+def only(scores: Scores, domains: Sequence[str]) -> Scores:
     """The rows of some domains."""
     assert scores.domain is not None, "every simulated stream has a domain"
     return scores.take(np.isin(scores.domain.astype(str), list(domains)))

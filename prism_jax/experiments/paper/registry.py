@@ -69,6 +69,9 @@ class Study:
 STUDIES: dict[str, Study] = {
     "thinking": Study("What the slow pass is worth, over three seeds.", "12 minutes", ("workdir",)),
     "distillation": Study("What curation and the teacher's quality are worth.", "20 minutes", ("workdir",)),
+    "adapters": Study(
+        "Low-rank adapters beside training all parameters; --weights asks SmolLM2.", "20 minutes", ("workdir",)
+    ),
     "training_pathways": Study("Training pathways, and filter × losses, over three seeds.", "20 minutes", ("workdir",)),
     "propensities": Study("What inverse propensities gain, over six seeds.", "30 minutes"),
     "need_target": Study("Whether need given acceptance removes the regret of dependence.", "11 minutes"),
@@ -97,6 +100,9 @@ STUDIES: dict[str, Study] = {
     "few_units": Study("Coverage and rejections of the intervals with few streams.", "a minute"),
     "alarms": Study("How soon an alarm notices that people have changed; --log asks a log.", "seconds"),
     "recalibration": Study("What it helps if answers move everybody's map; --log asks a log.", "seconds"),
+    "reproduce": Study(
+        "The paper from unlabelled streams to its tables, or a rehearsal of it.", "20 minutes", ("workdir",)
+    ),
     "distill_demo": Study("From unlabelled streams to a deployed student.", "5 minutes", ("workdir",)),
     "people_demo": Study("What each person accepts, on a log whose truth is known.", "a minute"),
 }

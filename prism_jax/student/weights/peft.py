@@ -12,7 +12,7 @@ import math
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -92,14 +92,12 @@ def save_adapters(
     `base` is the path or name of the base for PEFT.
     """
     folder, lora, tied = pathlib.Path(directory), model.lora, model.config.tied
-    names = {path: tensors for path, tensors, _ in _tensors(model)}
-    transposed = {path for path, _, flipped in _tensors(model) if flipped}
+    leaves = traverse_util.flatten_dict(model.own(params), sep="/")
     tensors: dict[str, np.ndarray] = {}
-    for path, leaf in traverse_util.flatten_dict(model.own(params), sep="/").items():
-        values = np.asarray(jax.device_get(leaf)).astype("float32" if dtype is None else dtype)
-        layers = values if path.startswith("layers/") else [values] * len(names[path])
-        for name, part in zip(names[path], layers, strict=True):
-            tensors[name] = np.ascontiguousarray(part.T if path in transposed else part)
+    for part in _parts(model):
+        values = np.asarray(jax.device_get(leaves[part.path])).astype("float32" if dtype is None else dtype)
+        for name, tensor in zip(part.tensors, values if part.stacked else [values] * len(part.tensors), strict=True):
+            tensors[name] = np.ascontiguousarray(tensor.T if part.transposed else tensor)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / TENSORS, metadata={"format": "pt"})
     tokens = list(lora.tokens)
@@ -137,47 +135,50 @@ def read_adapters(directory: epath.PathLike, student: StudentConfig) -> tuple[Lo
 
     Raises:
       OSError: when a file is missing. ValueError: naming the file, and the key of a variant of LoRA that is not known
-        here, or all tensors that are missing, unexpected or mis-shaped for this student.
+        here, or all tensors that are missing, unexpected, mis-shaped for this student or not finite.
     """
     folder = pathlib.Path(directory)
     lora, slices = _described(folder, student)
-    model = Qwen3(student, lora)
-    shapes = traverse_util.flatten_dict(model.own(model.abstract_params()), sep="/")
     leaves: dict[str, np.ndarray] = {}
     broken: list[str] = []
-    for path, tensors, transposed in _tensors(model):
-        parts = [np.asarray(slices[name][:], np.float32) for name in tensors if name in slices]
-        broken += [name for name, part in zip(tensors, parts, strict=False) if not np.isfinite(part).all()]
-        parts = [part.T if transposed else part for part in parts]
-        leaves[path] = np.stack(parts) if path.startswith("layers/") else parts[0]
-        assert leaves[path].shape == shapes[path].shape
+    for part in _parts(Qwen3(student, lora)):
+        names = part.tensors if part.stacked else part.tensors[:1]
+        tensors = [np.asarray(slices[name][:], np.float32) for name in names]
+        broken += [name for name, tensor in zip(names, tensors, strict=True) if not np.isfinite(tensor).all()]
+        tensors = [tensor.T if part.transposed else tensor for tensor in tensors]
+        leaves[part.path] = np.stack(tensors) if part.stacked else tensors[0]
     if broken:
         raise ValueError(f"{folder / TENSORS}: {listed(broken)}: found NaN or infinity, expected finite numbers")
     return lora, traverse_util.unflatten_dict(leaves, sep="/")
 
 
-def _tensors(model: Qwen3) -> list[tuple[str, tuple[str, ...], bool]]:
-    """Each parameter that trains: its path, its tensors (one per layer of a stack), and whether they are transposed.
+class _Part(NamedTuple):
+    """A parameter that trains, and the tensors of a file that hold it."""
 
-    Of a tied head, which is the embedding, PEFT stores a second copy as the head; it is not read.
-    """
-    paths = traverse_util.flatten_dict(model.own(model.abstract_params()), sep="/")
+    path: str
+    tensors: tuple[str, ...]  # one per layer of a stack; of a tied head two, of which the second, a copy, is not read
+    shape: tuple[int, ...]  # of each tensor
+    stacked: bool
+    transposed: bool
+
+
+def _parts(model: Qwen3) -> list[_Part]:
     weights = {name.ours: name.hf for name in NAMES}
-    rows: list[tuple[str, tuple[str, ...], bool]] = []
-    for path, leaf in paths.items():
-        if path == ROWS:
-            module = (EMBEDDING if model.config.tied else HEAD).hf.removesuffix(".weight")
-            rows.append((path, (f"{_PREFIX}{module}.token_adapter.trainable_tokens_delta",), False))
-        elif path == EMBEDDING.ours:
-            rows.append((path, (_PREFIX + EMBEDDING.hf, _PREFIX + HEAD.hf), False))
-        elif path == HEAD.ours:
-            rows.append((path, (_PREFIX + HEAD.hf,), True))
-        else:
+    head = (EMBEDDING if model.config.tied else HEAD).hf
+    parts = []
+    for path, leaf in traverse_util.flatten_dict(model.own(model.abstract_params()), sep="/").items():
+        stacked, transposed = "/lora/" in path, path != ROWS and path != EMBEDDING.ours
+        if stacked:
             folder, factor = path.split("/lora/")
             pattern = weights[f"{folder}/kernel"].replace(".weight", f".lora_{factor.upper()}.weight")
             tensors = tuple(_PREFIX + pattern.format(layer) for layer in range(leaf.shape[0]))
-            rows.append((path, tensors, True))
-    return rows
+        elif path == ROWS:
+            tensors = (_PREFIX + head.replace(".weight", ".token_adapter.trainable_tokens_delta"),)
+        else:
+            tensors = (_PREFIX + head, *([_PREFIX + HEAD.hf] if model.config.tied else []))
+        shape = leaf.shape[1:] if stacked else leaf.shape
+        parts.append(_Part(path, tensors, shape[::-1] if transposed else shape, stacked, transposed))
+    return parts
 
 
 def _described(folder: pathlib.Path, student: StudentConfig) -> tuple[LoraConfig, Mapping[str, Any]]:
@@ -188,23 +189,18 @@ def _described(folder: pathlib.Path, student: StudentConfig) -> tuple[LoraConfig
         raise ValueError(f"{place}: found no object, expected one")
     slices = open_tensors(inside(directory, TENSORS), None)
     lora = _settings(config, place, student.tied, tuple(slices))
-    model = Qwen3(student, lora)
-    wanted = {name: path for path, tensors, _ in _tensors(model) for name in tensors}
-    optional = {_PREFIX + HEAD.hf} if student.tied else set()
-    shapes = traverse_util.flatten_dict(model.own(model.abstract_params()), sep="/")
-    flipped = {path for path, _, transposed in _tensors(model) if transposed}
+    shapes = {name: list(part.shape) for part in _parts(Qwen3(student, lora)) for name in part.tensors}
+    copies = {_PREFIX + HEAD.hf} if student.tied else set()
     problems = []
-    if missing := [name for name in wanted if name not in slices and name not in optional]:
+    if missing := [name for name in shapes if name not in slices and name not in copies]:
         problems.append(f"missing {listed(missing)}")
-    if unexpected := [name for name in slices if name not in wanted and name not in optional]:
+    if unexpected := [name for name in slices if name not in shapes and name not in copies]:
         problems.append(f"unexpected {listed(unexpected)}")
-    for name in [name for name in wanted if name in slices]:
-        path = wanted[name]
-        shape = shapes[path].shape[1:] if path.startswith("layers/") else shapes[path].shape
-        expected = list(shape[::-1] if path in flipped else shape)
-        if slices[name].get_shape() != expected:
-            problems.append(f"mis-shaped {name} {slices[name].get_shape()} (expected {expected})")
-            break
+    found = {name: slices[name].get_shape() for name in shapes if name in slices}
+    if misshaped := [
+        f"{name} {shape} (expected {shapes[name]})" for name, shape in found.items() if shape != shapes[name]
+    ]:
+        problems.append(f"mis-shaped {listed(misshaped)}")
     if problems:
         raise ValueError(f"{folder / TENSORS}: found tensors that don't fit the student: {'; '.join(problems)}")
     return lora, slices
@@ -242,6 +238,8 @@ def _settings(config: dict[str, Any], place: str, tied: bool, names: tuple[str, 
     saved = {str(module).rpartition(".")[2] for module in config.get("modules_to_save") or ()}
     if saved and saved != {"embed_tokens" if tied else "lm_head"}:
         raise refuse("modules_to_save", "the head alone ('lm_head', on a tied head 'embed_tokens')")
+    if saved and tied and not config.get("ensure_weight_tying"):
+        raise refuse("ensure_weight_tying", "true, so that the head is the saved embedding")
     present = {match[1] for name in names if (match := re.search(r"\.(\w+)\.lora_A\.weight$", name))}
     return LoraConfig(
         rank=rank,

@@ -66,13 +66,15 @@ def estimate(shape: StepShape, attention: ChosenPath) -> Working:
     scores = rows * _scores(size, attention, -(-student.num_heads // split))
     lora = shape.slots.model.lora
     table = student.vocab_size * student.hidden_dim * 4 // split // axes["fsdp"]
+    # The head with rows of the adapters' own is a copy, which the backward pass needs, too.
+    copied = table // 4 * jnp.dtype(student.param_dtype).itemsize if lora.tokens else 0
     if lora.rank and not (lora.trains_head and student.tied):
         table = 0
     return Working(
         gradients=_gradients(shape),
-        kept=student.num_layers * (tokens * _kept(shape) * item + (scores if student.remat == "none" else 0)),
+        kept=student.num_layers * (tokens * _kept(shape) * item + (scores if student.remat == "none" else 0)) + copied,
         loss=_loss(shape),
-        layer=tokens * temporaries * item + scores + _gathered(shape),
+        layer=tokens * temporaries * item + scores + _gathered(shape) + _joined(shape),
         embedding=table + 8 * tokens * student.hidden_dim,
     )
 
@@ -98,7 +100,7 @@ def _kept(shape: StepShape) -> int:
 def _loss(shape: StepShape) -> int:
     """Bytes of the cross-entropy: logits with their gradient, and the head with its gradient where it is trained.
 
-    On one device a head that adapters leave as it is takes no more memory, unless some of its rows are replaced.
+    On one device a head that adapters leave as it is takes no more memory.
     """
     student, axes, lora = shape.student, shape.mesh.shape, shape.slots.model.lora
     tokens = shape.training.batch // shape.training.accumulation * shape.size.responses
@@ -112,7 +114,7 @@ def _loss(shape: StepShape) -> int:
     gathered = words * student.hidden_dim * head.dtype.itemsize
     summed = 2 * words * student.hidden_dim * 4 if layout.chunks > 1 else gathered
     if lora.rank and not lora.trains_head:
-        return 2 * own * words * 4 + (gathered if lora.tokens or shape.mesh.size > 1 else 0)
+        return 2 * own * words * 4 + (gathered if shape.mesh.size > 1 else 0)
     return 2 * own * words * 4 + (gathered + summed if shape.loss.response else 0)
 
 
@@ -141,6 +143,13 @@ def _gathered(shape: StepShape) -> int:
     model = shape.slots.model
     stack = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(model.abstract_params()["layers"]))
     return 3 * stack // model.config.num_layers // shape.mesh.shape["tensor"]
+
+
+def _joined(shape: StepShape) -> int:
+    """Bytes of the matrices of a block that XLA joins with their adapters, forward and backward, for fewer products."""
+    model = shape.slots.model
+    stack = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(model.abstract_params()["layers"]))
+    return 2 * stack // model.config.num_layers // shape.mesh.shape["tensor"] if model.lora.rank else 0
 
 
 RESERVE = 3 * 2**29

@@ -169,6 +169,7 @@ def edit(path, **changes):
         ({"r": 3}, r"mis-shaped base_model\.model\.model\.layers\.0\.self_attn\.q_proj\.lora_A\.weight \[2, 24\]"),
         ({"trainable_token_indices": {"lm_head": [1]}}, r"expected those of the head, on a tied head those of the"),
         ({"trainable_token_indices": [1]}, r"missing base_model\.model\.model\.embed_tokens\.token_adapter\.trainable"),
+        ({"modules_to_save": ["embed_tokens"]}, r"ensure_weight_tying: found None, expected true, so that the head is"),
         ({"modules_to_save": ["norm"]}, r"modules_to_save: found \['norm'\], expected the head alone"),
     ],
 )
