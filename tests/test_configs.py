@@ -28,6 +28,8 @@ RECIPES = {"qwen3_8b_a100", "qwen3_8b_a100x8", "qwen3_0_6b", "qwen3_lora"}
 """These read a teacher's labels; tests/test_recipe_configs.py takes a step of each."""
 DEMO = {"distilled"}
 """This reads what the demo writes; tests/slow/test_distill_demo_end_to_end.py trains it."""
+VOTES = {"proactivebench_tiny"}
+"""tests/slow/test_proactivebench_run.py trains this."""
 
 
 def load(path):
@@ -53,7 +55,9 @@ def trained(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [trained(path) for path in FILES if path.stem not in {*RECIPES, *KINDS, *DEMO}])
+@pytest.mark.parametrize(
+    "path", [trained(path) for path in FILES if path.stem not in {*RECIPES, *KINDS, *DEMO, *VOTES}]
+)
 def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))

@@ -15,6 +15,8 @@ Where to change what:
   the numbers in docs/agent.md
 - the distillation demo: its commands in `distill_demo.py`, its report in `distill_report.py`; the student in
   `prism_jax/experiments/students.py`
+- the paper in one script: its stages in `reproduce.py`, what they cost in earnest in `real_costs.py`; how stages follow
+  one another: `stages.py`
 - the study of distillation: its teachers, arms and sizes: `distillation.py`; its tables in `distillation_tables.py`
 - the study of promises: `promises.py`
 - the study of alarms: `alarms.py`

@@ -38,6 +38,7 @@ from prism_jax.streams.jsonl import read_streams
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.weights import save_hf
 from prism_jax.training.lock import only_training
+from prism_jax.training.pathways.stages import HOW_IT_RUNS
 from prism_jax.training.pathways.table import PATHWAYS, SECOND_STAGES
 
 MAIN = "rdc_sft"
@@ -145,14 +146,20 @@ def _tables(folder: epath.Path) -> Iterator[Stage]:
     yield Stage("the student is exported", words, model.exists)
 
 
-def random_weights(folder: epath.Path, tokenizer: Tokenizer) -> None:
-    """Writes a small random Qwen3 with a tokenizer, as Hugging Face names them, unless it is there."""
+def random_weights(folder: epath.Path, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Writes a small random Qwen3 with a tokenizer, as Hugging Face names them, unless it is there.
+
+    Returns the flags of a training by which a second stage expects this student.
+    """
+    student = dataclasses.replace(SMALL, vocab_size=tokenizer.size)
+    model, sizes = Qwen3(student), {field.name for field in dataclasses.fields(student)} - {*HOW_IT_RUNS}
+    flags = tuple(f"--config.student.{name}={getattr(student, name)}" for name in sorted(sizes))
     if folder.exists():
-        return
-    model = Qwen3(dataclasses.replace(SMALL, vocab_size=tokenizer.size))
+        return flags
     with new_folder(folder) as partial:
         save_hf(partial, model, jax.jit(model.init)(jax.random.key(0)))
         tokenizer.save(partial / "tokenizer.json")
+    return flags
 
 
 def rehearse(folder: epath.Path, tokenizer: str) -> None:
@@ -164,7 +171,7 @@ def rehearse(folder: epath.Path, tokenizer: str) -> None:
     with served(f"--folder={users}", *USERS, *MODELS, f"--port={before}") as url:
         write_json(made, {"port": int(url.split(":")[2].split("/")[0])})  # answers are cached by address
         streams = {split: str(users / name) for split, name in FILES.items()}
-        random_weights(folder / "Qwen3-small", _tokenizer(tokenizer, streams["train"]))
+        student = random_weights(folder / "Qwen3-small", _tokenizer(tokenizer, streams["train"]))
         inputs = Inputs(
             streams,
             weights=str(folder / "Qwen3-small"),
@@ -173,7 +180,7 @@ def rehearse(folder: epath.Path, tokenizer: str) -> None:
             teacher=(f"--config.endpoint.base_url={url}", *real_costs.TEACHER_PRICES),
             judges=f"configs/judges_paper.py:{url}",
             budget=5.0,
-            training=SHORT,
+            training=(*SHORT, *student),
         )
         listed = stages(folder, inputs)
         costs = real_costs.Costs.of(folder)

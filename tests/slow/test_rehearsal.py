@@ -1,0 +1,62 @@
+"""The rehearsal of the paper: every stage runs, and one that is killed at five moments ends with the same files."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+pytestmark = pytest.mark.study
+
+# A kill -9 follows soon after each of these files appears: while a teacher labels, judges judge, the main pathway and a
+# second stage train, and the tables are made.
+MOMENTS = (
+    "answers.sqlite",
+    "votes_train.jsonl",
+    "rdc_sft/metrics.jsonl",
+    "dft/metrics.jsonl",
+    "tables",
+)
+SAME = (
+    *(f"{stage}_{split}.jsonl" for stage in ("taught", "judged") for split in ("train", "calibration", "test")),
+    "curated.jsonl",
+    *(f"{name}/metrics.jsonl" for name in ("rdc_sft", "sft", "schema_sft", "dft", "weighted_sft")),
+    *(f"{name}/scores.parquet" for name in ("rdc_sft", "dft")),
+    "tables/main.csv",
+    "model/model.safetensors",
+)
+
+
+def rehearse(folder, **options):
+    command = [ROOT / "launch" / "paper.sh", "--rehearse", f"--workdir={folder}"]
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHON": sys.executable}, text=True, **options)
+
+
+def finished(folder):
+    process = rehearse(folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed[-3000:]
+    return printed
+
+
+def test_five_kills_change_nothing(tmp_path):
+    printed = finished(tmp_path / "whole")
+    assert printed.count("in earnest") >= 15 and "The real thing, all stages together:" in printed
+    for moment in MOMENTS:
+        assert not (tmp_path / "killed" / moment).exists(), f"{moment}: made before the kill that waits for it"
+        with rehearse(tmp_path / "killed", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while not (tmp_path / "killed" / moment).exists():
+                assert process.poll() is None
+                time.sleep(0.05)
+            time.sleep(0.3)
+            os.kill(process.pid, signal.SIGKILL)
+    resumed = finished(tmp_path / "killed")
+    assert resumed.count("done before") >= 10
+    for name in SAME:
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    again = finished(tmp_path / "killed")
+    assert again.count("done before") == 15 and "\n$ python -m prism_jax " not in again
