@@ -17,7 +17,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from flax import nnx, traverse_util
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from prism_jax.runtime.dataclass_config import check_above, check_at_least
 
@@ -106,7 +106,10 @@ def joined(base: Tree, part: Tree) -> Tree:
 
 
 def merged(params: Tree, config: LoraConfig, tied: bool) -> Tree:
-    """The parameters of the plain student that computes the same, in the dtype of the base; takes over the buffers."""
+    """The parameters of the plain student that computes the same, in the dtype of the base.
+
+    Takes over the buffers of the matrices: a student and its copy need not fit into memory together.
+    """
     flat = _flat(params)
     plain = {}
     for name, leaf in flat.items():
@@ -131,13 +134,12 @@ def _nested(flat: dict[str, Any]) -> Tree:
     return traverse_util.unflatten_dict(flat, sep="/")
 
 
-@functools.partial(jax.jit, static_argnames="scale")
+@functools.partial(jax.jit, static_argnames="scale", donate_argnames="kernel")
 def _added(kernel: Float[Array, "l i o"], a: Float[Array, "l i r"], b: Float[Array, "l r o"], scale: float) -> Array:
-    """The kernels with their adapters added in float32, one layer at a time."""
+    """The kernels with their adapters added in float32, one layer at a time and in place."""
 
-    def layer(parts: tuple[Array, Array, Array]) -> Array:
-        kernel, a, b = parts
-        product = jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
-        return (kernel.astype(jnp.float32) + scale * product).astype(kernel.dtype)
+    def add(layer: Int[Array, ""], kernel: Array) -> Array:
+        product = jnp.matmul(a[layer], b[layer], precision=jax.lax.Precision.HIGHEST)
+        return kernel.at[layer].set((kernel[layer].astype(jnp.float32) + scale * product).astype(kernel.dtype))
 
-    return jax.lax.map(layer, (kernel, a, b))
+    return jax.lax.fori_loop(0, kernel.shape[0], add, kernel)

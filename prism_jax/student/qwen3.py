@@ -99,7 +99,10 @@ class Qwen3:
         return lora.own(params, self.lora, self.config.tied)
 
     def plain(self, params: Params) -> Params:
-        """The parameters of the student without adapters that computes the same, rounded to the dtype of the base."""
+        """The parameters of the student without adapters that computes the same, rounded to the dtype of the base.
+
+        With adapters, the buffers of `params` are taken over.
+        """
         if not self.lora.rank:
             return params
         plain = lora.merged(params, self.lora, self.config.tied)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from prism_jax.student.lora import joined
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, read_config
-from prism_jax.student.weights.peft import adapters_as_in, read_adapters
+from prism_jax.student.weights.peft import adapters_as_in, base_of, is_adapter, read_adapters
 from prism_jax.training import fingerprints
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import best_first, restore_best
@@ -136,7 +137,12 @@ def _with_base(config: RunConfig) -> RunConfig:
 
 
 def _digest_of(start: str) -> str:
-    """The digest of the base of adapters: of its weights, or of the digests of the checkpoint that a run would load."""
+    """The digest of the base of adapters: of its weights, or of the digests of the checkpoint that a run would load.
+
+    Where the base is a directory of adapters, it covers theirs, too.
+    """
+    if is_adapter(start):
+        return hashlib.sha256(f"{weights_sha256(start)} {_digest_of(str(base_of(start)))}".encode()).hexdigest()
     if not is_run(start):
         return weights_sha256(start)
     workdir = Workdir(start)

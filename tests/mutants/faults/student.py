@@ -291,8 +291,8 @@ STUDENT = (
     Fault(
         "merged-without-scale",
         "student/lora.py",
-        "kernel.astype(jnp.float32) + scale * product",
-        "kernel.astype(jnp.float32) + product",
+        "kernel[layer].astype(jnp.float32) + scale * product",
+        "kernel[layer].astype(jnp.float32) + product",
         "What is evaluated and exported is not what trained.",
         ("student/test_lora.py",),
     ),
