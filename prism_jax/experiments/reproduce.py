@@ -44,8 +44,6 @@ from prism_jax.training.pathways.table import PATHWAYS, SECOND_STAGES
 MAIN = "rdc_sft"
 """The pathway of the paper's main table, from which second stages start."""
 ORDER = (MAIN, *(name for name in PATHWAYS if name not in (MAIN, "joint")))
-CURATED = 1800
-"""Number of decisions that curation keeps."""
 
 SMALL = StudentConfig(
     hidden_dim=32,
@@ -232,7 +230,7 @@ def main() -> Iterable[Table]:
             {split: str(options[split].value) for split in FILES},
             weights=options.weights,
             gpus=int(options.gpus),
-            curated=CURATED,
+            curated=real_costs.CURATED,
             teacher=(),
             judges="configs/judges_paper.py",
             budget=options.budget,
