@@ -94,6 +94,7 @@ def test_evaluate_gives_the_same_numbers_without_training(finished):
     assert result.stdout.endswith(table)
 
 
+@pytest.mark.slow
 def test_the_report_leaves_out_texts_where_asked(finished, tmp_path):
     workdir, _ = finished
     copy = shutil.copytree(workdir, tmp_path / "copy")
@@ -388,6 +389,7 @@ def test_a_missing_flag_is_one_line():
     assert "--workdir" in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_evaluate_with_metrics_cut_short_says_so_and_changes_nothing(finished, tmp_path):
     workdir = tmp_path / "copy"
     shutil.copytree(finished[0], workdir)

@@ -26,22 +26,29 @@ CONFIG = dataclasses.replace(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A student evaluated without training, and then trained in the same folder."""
-    folder = epath.Path(tmp_path_factory.mktemp("runs"))
-    evaluate_untrained(CONFIG, Workdir(folder / "untrained"))
-    evaluate_untrained(CONFIG, Workdir(folder / "both"))
-    train_and_evaluate(CONFIG, Workdir(folder / "both"), report=False)
+def untrained(tmp_path_factory):
+    """A student evaluated without training."""
+    folder = epath.Path(tmp_path_factory.mktemp("runs")) / "untrained"
+    evaluate_untrained(CONFIG, Workdir(folder))
     return folder
 
 
-def test_the_tables_say_that_the_student_is_not_trained(folder):
-    tree = json.loads((folder / "untrained" / "evaluation.json").read_text())
+@pytest.fixture(scope="module")
+def folder(untrained):
+    """The folder of that student, and of one that was evaluated and then trained in the same folder."""
+    both = Workdir(untrained.parent / "both")
+    evaluate_untrained(CONFIG, both)
+    train_and_evaluate(CONFIG, both, report=False)
+    return untrained.parent
+
+
+def test_the_tables_say_that_the_student_is_not_trained(untrained):
+    tree = json.loads((untrained / "evaluation.json").read_text())
     assert tree["population"] == "student without training"
-    page = (folder / "untrained" / "report.html").read_text()
+    page = (untrained / "report.html").read_text()
     assert "How well the signals are calibrated, student without training" in page
     assert "without training: random, seed 0" in page
-    names = {path.name for path in (folder / "untrained").iterdir()}
+    names = {path.name for path in untrained.iterdir()}
     assert not names & {"checkpoints", "metrics.jsonl"}
     assert {"config.json", "tokenizer.json", "scores.parquet", "calibration.json"} <= names
 

@@ -242,7 +242,7 @@ def define_flags() -> None:
     config_flags.DEFINE_config_file("student", "configs/smollm2_proactivebench.py", "Config of the run on votes.")
     flags.DEFINE_string("weights", "", "SmolLM2's weights, for people's votes; empty leaves them out.")
     flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository.")
-    flags.DEFINE_integer("steps", 100, "Number of training steps per fold on people's votes.", lower_bound=1)
+    flags.DEFINE_integer("steps", 32, "Number of training steps per fold on people's votes.", lower_bound=1)
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
     refuse_empty("workdir")
 

@@ -5,6 +5,8 @@ This module needs the extra `remote`.
 
 from __future__ import annotations
 
+import functools
+import ssl
 import zlib
 from typing import Any
 
@@ -26,7 +28,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
     """Follows redirects within an origin only, and returns responses whose bodies were read within the bounds."""
 
     def __init__(self) -> None:
-        super().__init__(headers={"Accept-Encoding": "gzip, deflate"})
+        super().__init__(headers={"Accept-Encoding": "gzip, deflate"}, verify=_authorities())
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Sends a request and reads the response.
@@ -49,6 +51,12 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
                 )
             request = response.next_request
         raise RedirectError(f"{origin} redirects more than {REDIRECTS} times")
+
+
+@functools.cache
+def _authorities() -> ssl.SSLContext:
+    """The certificate authorities, which take longer to read than a request takes."""
+    return httpx2.create_ssl_context()
 
 
 def _origin(url: httpx2.URL) -> str:

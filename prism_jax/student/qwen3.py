@@ -110,7 +110,7 @@ class Qwen3:
 
     def abstract_params(self) -> Params:
         """The shapes and dtypes of the parameters, which are not allocated."""
-        return jax.eval_shape(self.init, jax.random.key(0))
+        return jax.tree.map(lambda leaf: leaf, _abstract_params(self))  # the cached dicts stay out of reach
 
     def hidden(
         self,
@@ -270,6 +270,11 @@ def _join(tree: Tree, window: int) -> tuple[Array, Array, TreeMask]:
         jnp.concatenate([of_trunk, tree.positions], axis=1),
         tree_mask(tree.stop, tree.branch, tree.leaf, length, window, tree.begin),
     )
+
+
+@functools.cache
+def _abstract_params(model: Qwen3) -> Params:
+    return jax.eval_shape(model.init, jax.random.key(0))
 
 
 @functools.cache

@@ -268,6 +268,7 @@ def test_jax_measures_are_numpys(name, weighted):
         np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
+@pytest.mark.slow
 def test_jax_sums_of_more_rows_than_float32_can_count_are_exact():
     """Beyond 2^24 a plain float32 sum stops growing. Here p is constant, so the error is exactly |p - mean y|."""
     rows = (1 << 24) + (1 << 22)

@@ -24,7 +24,7 @@ def best(t, ratio):
     return cost(1 - t.p_accept <= ratio * t.p_both, t, ratio), constant
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.slow), 3])
 def config(request):
     return dataclasses.replace(CONFIG, switches=request.param)
 

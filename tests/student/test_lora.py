@@ -45,7 +45,7 @@ def logits(model, params, key=None):
 
 
 @pytest.mark.parametrize(("head", "tokens"), HEADS)
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_merged_parameters_compute_the_same(head, tokens, tied):
     student = dataclasses.replace(STUDENT, tied=tied)
     model, params, base = made(LoraConfig(rank=2, head=head, tokens=tokens), student)

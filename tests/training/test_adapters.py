@@ -89,6 +89,7 @@ def test_checkpoints_hold_the_adapters_alone_and_name_their_base(base, adapted):
     chex.assert_trees_all_equal(jax.device_get(model.plain(joined(load(base, "float32").params, alone))), params)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_bit_identical(base, adapted, tmp_path):
     class StoppedError(Exception):
         pass

@@ -26,7 +26,7 @@ def peft():
     return pytest.importorskip("peft", reason="peft is the oracle of adapters")
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+@pytest.fixture(scope="module", params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["tied", "untied"])
 def base(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
     random_model(tie_word_embeddings=request.param).save_pretrained(folder)

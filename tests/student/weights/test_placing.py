@@ -73,6 +73,7 @@ print(json.dumps({"devices": jax.device_count(), "spread": float(logits.std()), 
 """
 
 
+@pytest.mark.slow
 def test_sharded_reading_equals_unsharded_and_reads_each_number_once(draw_params, eight_devices, tmp_path):
     params = draw_params(MODEL)
     save_hf(tmp_path / "model", MODEL, params)

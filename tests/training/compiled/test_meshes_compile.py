@@ -75,11 +75,13 @@ def traffic(eight_devices, meshes):
 RESIDUAL, TABLE = 2 * 256 * 128 * 4, 1024 * 128 * 4
 
 
+@pytest.mark.slow
 def test_blocks_are_gathered_no_more_than_zero3_needs(traffic):
     for mesh, step in traffic:
         assert 1 <= step["found"]["all-gather"] / step["zero3"]["gathered"] < 1.1, mesh
 
 
+@pytest.mark.slow
 def test_gradients_are_summed_no_more_than_zero3_needs(traffic):
     """The CPU's compiler uses all-reduce, and sums activations for each matrix: 7 times per block instead of 4."""
     for mesh, step in traffic:
@@ -88,6 +90,7 @@ def test_gradients_are_summed_no_more_than_zero3_needs(traffic):
         assert 1 <= step["found"]["all-reduce"] / needed < 1.15, mesh
 
 
+@pytest.mark.slow
 def test_only_embedding_and_head_are_exchanged_otherwise(traffic):
     """Widths of the residual stream for rows, at both ends of the stack, and widths of the head for words."""
     for (_, fsdp, tensor), step in traffic:

@@ -34,6 +34,7 @@ print(max(faults[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_a_thread_reuses_the_memory_that_it_freed():
     def faults(how):
