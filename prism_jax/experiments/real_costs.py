@@ -29,6 +29,8 @@ TRAINING_ROWS, TEST_ROWS = 6790, 233
 """Events of ProactiveBench's training split (Lu et al., arXiv 2410.12361), and test clips that the paper states."""
 CURATED, EPOCHS, KEPT = 1800, 3, 2
 """Decisions that curation keeps and epochs (both of the paper), and checkpoints that a run keeps."""
+SLOW = "--config.pathway.slow=0.3"
+"""The share of the steps that train the slow pass, of which the paper says nothing."""
 TEACHER_PRICES = ("--config.endpoint.input_price=0.56", "--config.endpoint.output_price=1.68")
 """For a fake host, which the table of prices does not know."""
 CONFIGS = {1: "configs/qwen3_8b_a100.py", 8: "configs/qwen3_8b_a100x8.py"}
@@ -170,7 +172,7 @@ def _plans(folder: epath.Path) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     for gpus, config in CONFIGS.items():
         path = folder / f"plan_{gpus}.json"
-        flags = (f"--config={config}", "--plan", "--target=a100-80gb", f"--devices={gpus}", f"--plan_out={path}")
+        flags = (f"--config={config}", SLOW, "--plan", "--target=a100-80gb", f"--devices={gpus}", f"--plan_out={path}")
         done = run(main_of("train", *flags), capture_output=True)
         if not path.exists():
             raise RuntimeError(f"{config}: {done.stderr.strip().splitlines()[-1]}")

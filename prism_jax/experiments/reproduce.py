@@ -124,6 +124,7 @@ def _trainings(folder: epath.Path, inputs: Inputs) -> Iterator[Stage]:
             f"--config={config}",
             f"--config.pathway.name={name}",
             "--config.pathway.filter=off",
+            real_costs.SLOW,
             "--config.data.source=",
             *(f"--config.data.{split}_source={path}" for split, path in files.items()),
             f"--config.training.start={start}",

@@ -27,6 +27,7 @@ SAME = (
     *(f"{name}/metrics.jsonl" for name in ("rdc_sft", "sft", "schema_sft", "dft", "weighted_sft")),
     *(f"{name}/scores.parquet" for name in ("rdc_sft", "dft")),
     "tables/main.csv",
+    "tables/inference.csv",
     "model/model.safetensors",
 )
 
