@@ -8,7 +8,7 @@ import forked
 import numpy as np
 import pytest
 from etils import epath
-from fake_reader import FakeReader, exported
+from fake_reader import Failing, FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
@@ -240,6 +240,20 @@ def test_a_missing_event_and_a_strange_outcome_are_named_by_line(tmp_path):
         with pytest.raises(ValueError, match=re.escape(f"{path}{message}")):
             streams_from_records(str(path), str(tmp_path / "streams.jsonl"))
     assert not (tmp_path / "streams.jsonl").exists()
+
+
+def test_an_event_without_an_answer_has_no_row_and_no_step(tmp_path):
+    items = [Observation("s", Event(time=float(i), text=f"event {i}")) for i in range(9)]
+    records = [decision.record() for decision in Agent(Failing(), exported()).observe_many(items)]
+    path = write(tmp_path / "records.jsonl", records)
+    assert read_scores(path).step.tolist() == [0, 1, 3, 4, 6, 7]
+    words = streams_from_records(str(path), str(tmp_path / "streams.jsonl"))
+    assert ": 1 streams, 9 events, " in words
+    (stream,) = read_streams(tmp_path / "streams.jsonl")
+    assert (len(stream.events), [step.event for step in stream.steps]) == (9, [0, 1, 3, 4, 6, 7])
+    del records[2]["unanswered"]
+    with pytest.raises(ValueError, match=r"records\.jsonl:3: p_need: found None, expected what the agent writes there"):
+        streams_from_records(str(write(path, records)), str(tmp_path / "other.jsonl"))
 
 
 def test_candidates_may_be_texts():

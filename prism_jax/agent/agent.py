@@ -23,7 +23,7 @@ from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
 from prism_jax.agent.people import People
 from prism_jax.agent.personal import prediction_from
-from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought
+from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought, Unanswered
 from prism_jax.agent.records import Decision, OfferOutcome
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.signals import Signals, probabilities, signals_of
@@ -186,7 +186,7 @@ class Agent:
         """
         steps = self._steps(items)
         for wave in waves(items):
-            self._read([steps[i] for i in wave])
+            self._read([steps[i] for i in wave], follow=True)
             for i in wave:
                 record = records[i]
                 self._check_history(steps[i], record)
@@ -261,15 +261,22 @@ class Agent:
         """Decides on events of distinct streams."""
         clock = Clock()
         # Fast pass.
+        answered = []
         for step, reading in zip(steps, self._read(steps), strict=True):
-            step.reading = reading
+            if isinstance(reading, Unanswered):
+                step.unanswered, step.fast = reading.reason, Signals.unknown(len(step.item.candidates))
+            else:
+                step.reading = reading
+                answered.append(step)
         clock.ends("read")
-        for step, signals in zip(steps, self._signals("fast", steps, [step.reading for step in steps]), strict=True):
+        fast = self._signals("fast", answered, [step.reading for step in answered])
+        for step, signals in zip(answered, fast, strict=True):
             step.fast = signals
+        for step in steps:
             if self.people is not None and step.person is not None:
                 step.known = self.people.known(step.person)
         # Slow pass, where the trigger fires and the stream's slow budget lasts.
-        thinking = ask_trigger(steps, self._ledger) if self.reader.has_slow_pass else []
+        thinking = ask_trigger(answered, self._ledger) if self.reader.has_slow_pass else []
         clock.ends("decide")
         if thinking:
             self._think(thinking)
@@ -281,9 +288,14 @@ class Agent:
         clock.ends("respond")
         return [self._noted(step, clock) for step in steps]
 
-    def _read(self, steps: Sequence[Step]) -> list[FastReading]:
+    def _read(self, steps: Sequence[Step], *, follow: bool = False) -> Sequence[FastReading | Unanswered]:
+        items = [(step.item.stream, step.item.event, step.item.candidates) for step in steps]
+        readings: Sequence[FastReading | Unanswered] = ()
         try:
-            readings = self.reader.observe([(s.item.stream, s.item.event, s.item.candidates) for s in steps])
+            if follow:
+                self.reader.follow(items)
+            else:
+                readings = self.reader.observe(items)
         except ValueError as error:  # no trunk has changed
             raise RefusedError(str(error)) from error
         for step in steps:

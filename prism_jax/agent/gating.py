@@ -175,3 +175,13 @@ def choose(
         terms.point.policy, decision.offers, signals.need, signals.accept[signals.best], decision.threshold
     )
     return Choice(wants, chance, explored, threshold, f"{'offer' if wants else 'silent'}: {compared}{note}")
+
+
+def without_signals(reason: str, *, critical: bool) -> Choice:
+    """Decides at an event whose signals nobody knows, for a reason in words: silence, unless it is critical.
+
+    A critical event offers its first candidate, since none ranks highest.
+    """
+    if critical:
+        return Choice(True, 1.0, False, None, f"offer: critical event; {reason}")
+    return Choice(False, 0.0, False, None, f"silent: {reason}")

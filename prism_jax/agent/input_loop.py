@@ -50,10 +50,13 @@ class _Numbers:
 
 
 class Statistics:
-    """Adds up decisions: `events` counts all, `offers` and `thoughts` those with an offer and with a slow pass."""
+    """Adds up decisions: `events` counts all, `offers` and `thoughts` those with an offer and with a slow pass.
+
+    `unanswered` counts those to which the reader gave no signals.
+    """
 
     def __init__(self) -> None:
-        self.events = self.offers = self.thoughts = 0
+        self.events = self.offers = self.thoughts = self.unanswered = 0
         self._seconds = {phase: _Numbers() for phase in (*PHASES, "all")}
         self._tokens = {phase: _Numbers() for phase in ("read", *WRITTEN)}
 
@@ -62,6 +65,7 @@ class Statistics:
         self.events += 1
         self.offers += decision.spoke
         self.thoughts += decision.thought
+        self.unanswered += decision.unanswered is not None
         ran = {"think": decision.thought, "respond": decision.spoke}
         for phase, seconds in decision.seconds.items():
             if ran.get(phase, True):
@@ -76,7 +80,8 @@ class Statistics:
         if self.events == 0:
             yield "no events"
             return
-        yield f"{self.events} events, {self.offers} offers, {self.thoughts} thought about"
+        unanswered = f", {self.unanswered} without an answer" if self.unanswered else ""
+        yield f"{self.events} events, {self.offers} offers, {self.thoughts} thought about{unanswered}"
         yield f"{'':18}{'events':>8}{'mean':>10}{'P50':>10}{'P95':>10}{'P99':>10}"
         for unit, numbers in (("seconds", self._seconds), ("tokens", self._tokens)):
             for phase, kind in numbers.items():

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from prism_jax.agent.reader import FastReading, Response, ThinkRequest, Thought
+from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought
 from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.scoring.grammar import JSON_STRING, LINE, Grammar, over_tokens
 from prism_jax.scoring.responses import response_spans, response_text
@@ -85,7 +85,7 @@ class Live:
         self._automata: dict[str, DeviceAutomaton] = {}
         self._newest: dict[str, Event] = {}
 
-    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[FastReading]:
+    def observe(self, items: Sequence[Item]) -> list[FastReading]:
         """Reads events and the slots after them; see `Reader.observe`."""
         head, readings = self._template.head(), []
         for stream, event, candidates in items:
@@ -107,6 +107,10 @@ class Live:
             z = _log_odds(rows)
             results.append(FastReading(z[0], tuple(z[1:]), len(reading.event) + len(reading.branches[0].ids)))
         return results
+
+    def follow(self, items: Sequence[Item]) -> None:
+        """Appends each event; see `Reader.follow`."""
+        self.observe(items)
 
     def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
         """Writes the fields and reads the slots after them; see `Reader.think`."""

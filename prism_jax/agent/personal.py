@@ -99,9 +99,9 @@ def known_person_from(tree: Mapping[str, Any]) -> KnownPerson | None:
 
 
 def prediction_from(record: Mapping[str, Any]) -> Prediction | None:
-    """What was predicted of an offer of a decision record; None for silence, and where no person is named."""
+    """What was predicted of an offer of a decision record; None for silence, without a person or without signals."""
     person = record.get("person")
-    if person is None or not record["spoke"]:
+    if person is None or not record["spoke"] or "unanswered" in record:
         return None
     used = record["fast"] if record["slow"] is None else record["slow"]
     threshold = 1.0 if record["threshold"] is None else min(record["threshold"], 1.0)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 from scipy import special
 
-from prism_jax.agent.reader import FastReading, Response, ThinkRequest, Thought
+from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought
 from prism_jax.probe.fitting import Probe
 from prism_jax.probe.live_words import LiveWords
 from prism_jax.streams import Candidate, Event
@@ -54,7 +54,7 @@ class ProbeReader:
         self._probe, self._live = probe, live
         self._streams: dict[str, _Stream] = {}
 
-    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[FastReading]:
+    def observe(self, items: Sequence[Item]) -> list[FastReading]:
         """Appends events and computes both signals after them; see `Reader.observe`. Words alone read no token."""
         for name, event, _ in items:
             self._check_time(name, event)
@@ -72,6 +72,10 @@ class ProbeReader:
             z_need, *z_accept = special.logit(np.clip([*p_need, *p_accept], _CERTAIN, 1 - _CERTAIN)).tolist()
             readings.append(FastReading(z_need, tuple(z_accept), 0 if new is None else new.tokens))
         return readings
+
+    def follow(self, items: Sequence[Item]) -> None:
+        """Appends each event; see `Reader.follow`."""
+        self.observe(items)
 
     def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
         """A probe has no slow pass."""

@@ -10,6 +10,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from prism_jax.streams import Candidate, Event
 
+Item = tuple[str, Event, tuple[Candidate, ...]]
+"""A stream, its next event, and the offers that could be made after it."""
+
 
 class ThinkRequest(NamedTuple):
     """A stream to think about, at its newest event."""
@@ -24,6 +27,12 @@ class FastReading(NamedTuple):
     z_need: float  # raw log-odds z_yes - z_no at the need slot
     z_accept: tuple[float, ...]  # raw log-odds at the accept slot, one per candidate
     tokens: int  # number of tokens that were read
+
+
+class Unanswered(NamedTuple):
+    """Why nobody knows the slots after an event, which has entered its stream all the same."""
+
+    reason: str  # in words, without texts of the stream
 
 
 class Thought(NamedTuple):
@@ -49,14 +58,18 @@ class Reader(Protocol):
     has_slow_pass: bool  # whether `think` may be called: not for a student that was trained without slow branches
     writes_responses: bool  # whether `respond` may be called: not for a student that was trained without responses
 
-    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[FastReading]:
+    def observe(self, items: Sequence[Item]) -> Sequence[FastReading | Unanswered]:
         """Appends each event to its stream's trunk, and reads the slots after it; one reading per item, in their order.
 
-        `items` are (stream, event, candidates) of distinct streams; a stream is opened when it first occurs.
+        `items` are of distinct streams; a stream is opened when it first occurs. A reader that asks elsewhere can be
+        left without an answer; the agent is then silent.
 
         Raises:
           ValueError: naming the stream, for an event that cannot be read; no trunk has then changed.
         """
+
+    def follow(self, items: Sequence[Item]) -> None:
+        """Appends each event as `observe` does, where nobody needs the slots: it was decided on before a restart."""
 
     def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
         """Runs the slow pass on the present trunk of distinct streams; one thought per item, in their order."""

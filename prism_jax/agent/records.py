@@ -18,6 +18,8 @@ from prism_jax.runtime.personal_data import in_json, without_personal_data
 
 FORMAT = 1
 OUTCOMES = ("accepted", "dismissed", "ignored")
+SIGNALS = ("p_need", "p_accept", "p_need_fast", "p_accept_fast", "fast")
+"""Keys of a decision record that are null where the reader gave no answer."""
 NOT_KEPT = "not recorded"
 """Stands for the text of an event whose record does not hold it."""
 
@@ -53,6 +55,7 @@ class Decision(NamedTuple):
     fingerprints: Mapping[str, str]  # SHA-256 of `model`, `calibration` and `config`
     person: str | None = None  # whose stream it is; None where nobody is named
     known: KnownPerson | None = None  # what was known of the person; None without a store of people
+    unanswered: str | None = None  # why the reader gave no signals, which are then NaN; None where it did
     redact: bool = True  # whether personal data and secrets are cut from its record's texts (`AgentSettings.redact`)
     keep_texts: bool = False  # whether its record holds the event's text (`AgentSettings.keep_texts`)
 
@@ -83,6 +86,7 @@ class Decision(NamedTuple):
         response = in_json(self.response, clean) if self.redact and self.response is not None else self.response
         fast, signals = self.fast, self.signals
         texts = [None if text is None else clean(text) for text in self.candidates]
+        unknown = {} if self.unanswered is None else {"unanswered": self.unanswered, **dict.fromkeys(SIGNALS)}
         return {
             "format": FORMAT,
             "kind": "decision",
@@ -118,6 +122,7 @@ class Decision(NamedTuple):
             "tokens": self.tokens,
             "seconds": self.seconds,
             "fingerprints": self.fingerprints,
+            **unknown,
         }
 
     def _known(self) -> dict[str, Any]:

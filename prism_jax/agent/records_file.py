@@ -17,7 +17,7 @@ from typing import Any
 from etils import epath
 
 from prism_jax.agent.personal import Prediction, prediction_from
-from prism_jax.agent.records import FORMAT
+from prism_jax.agent.records import FORMAT, SIGNALS
 from prism_jax.runtime.files import MOST_LINE_BYTES, JsonError, check_regular, parse_json, read_lines
 
 _NULL, _NUMBER = type(None), (int, float)
@@ -139,7 +139,10 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
         raise RecordsError(f"{place}: found no record, expected a line that `python -m prism_jax.agent` wrote")
     if record.get("format") != FORMAT:
         raise RecordsError(f"{place}: format: found {record.get('format')!r}, expected {FORMAT}")
-    for key, kinds in (_OUTCOME if record["kind"] == "outcome" else _DECISION).items():
+    kinds_of = _OUTCOME if record["kind"] == "outcome" else _DECISION
+    if type(record.get("unanswered")) is str:
+        kinds_of = {**kinds_of, **dict.fromkeys(SIGNALS, (_NULL,))}
+    for key, kinds in kinds_of.items():
         if key not in record or type(record[key]) not in kinds:
             raise RecordsError(f"{place}: {key}: found {record.get(key)!r:.80}, expected what the agent writes there")
     for key, (names, kind) in (_INSIDE if record["kind"] == "decision" else {}).items():

@@ -60,18 +60,12 @@ def streams_from_records(records: str, out: str) -> str:
 
 
 def _streams(log: list[dict[str, Any]], path: str) -> Iterator[Stream]:
-    steps: dict[str, list[tuple[Mapping[str, Any], list[Candidate], float | None]]] = {}
-    newest = -1
+    streams: dict[str, list[Mapping[str, Any]]] = {}
+    offers: dict[tuple[str, int], list[Candidate]] = {}
+    need: dict[tuple[str, int], float | None] = {}
     for line, row in rows_of_records(log):
         record = log[line]
-        own = steps.setdefault(record["stream"], [])
-        if line != newest:
-            newest = line
-            if record["event"] != len(own):
-                raise RecordsError(
-                    f"{path}:{line + 1}: event: found {record['event']}, expected {len(own)}, the next of its stream"
-                )
-            own.append((record, [], row["y_need"]))
+        place = record["stream"], record["event"]
         try:
             offer = Candidate(
                 text=record["candidates"][row["candidate"]],
@@ -81,16 +75,26 @@ def _streams(log: list[dict[str, Any]], path: str) -> Iterator[Stream]:
             )
         except (ValueError, IndexError) as error:
             raise RecordsError(f"{path}:{line + 1}: candidates: {error}") from error
-        own[-1][1].append(offer)
-    for name, own in steps.items():
+        offers.setdefault(place, []).append(offer)
+        need[place] = row["y_need"]
+    for line, record in enumerate(log):
+        if record["kind"] == "decision":
+            own = streams.setdefault(record["stream"], [])
+            if record["event"] != len(own):
+                raise RecordsError(
+                    f"{path}:{line + 1}: event: found {record['event']}, expected {len(own)}, the next of its stream"
+                )
+            own.append(record)
+    for name, own in streams.items():
         try:
             yield Stream(
                 id=name,
-                domain=own[0][0]["domain"],
-                events=tuple(Event(time=record["time"], text=record.get("text", NOT_KEPT)) for record, _, _ in own),
+                domain=own[0]["domain"],
+                events=tuple(Event(time=record["time"], text=record.get("text", NOT_KEPT)) for record in own),
                 steps=tuple(
-                    Step(event=number, candidates=tuple(offers), y_need=need)
-                    for number, (_, offers, need) in enumerate(own)
+                    Step(event=number, candidates=tuple(offers[name, number]), y_need=need[name, number])
+                    for number in range(len(own))
+                    if (name, number) in offers  # the others' signals are not known
                 ),
             )
         except ValueError as error:

@@ -109,7 +109,9 @@ class _Log:
             step = Step(item, record["event"], terms, record["critical"], name)
             step.known = None if person is None else known_person_from(person)
             step.reading = FastReading(0.0, (), record["tokens"]["read"])
-            step.fast = self._signals("fast", record)
+            step.unanswered = record.get("unanswered")
+            known = step.unanswered is None
+            step.fast = self._signals("fast", record) if known else Signals.unknown(len(candidates))
         except (KeyError, TypeError, ValueError) as error:
             raise RecordsError(f"{place}: {_message(error)}") from error
         return step
@@ -137,7 +139,8 @@ class _Log:
                 raise RecordsError(f"{place}: event: found {step.number}, expected {number}, the next of its stream")
             self._ledger.read(step.item.stream, step.item.event.time, step.person)
         steps = [step for step, _, _ in wave]
-        thinking = ask_trigger([step for step, _, record in wave if record["has_slow_pass"]], self._ledger)
+        read = [step for step, _, record in wave if record["has_slow_pass"] and step.unanswered is None]
+        thinking = ask_trigger(read, self._ledger)
         for step, place, record in wave:
             if any(step is chosen for chosen in thinking):
                 self._think(step, place, record)

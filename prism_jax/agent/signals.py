@@ -21,6 +21,12 @@ class Signals(NamedTuple):
     accept: tuple[float, ...]  # calibrated Pr(accept), one per candidate
     best: int  # index of the candidate of highest raw p_accept, the first of a tie, as in `Scores.steps`
 
+    @classmethod
+    def unknown(cls, candidates: int) -> Signals:
+        """The signals of an event whose reader gave no answer: NaN."""
+        unknown = (math.nan,) * candidates
+        return cls(math.nan, unknown, math.nan, unknown, 0)
+
     def record(self) -> dict[str, Any]:
         """The signals as keys of a decision record."""
         return {
@@ -39,8 +45,10 @@ def signals_of(
     """Calibrates the raw probabilities of one pass at several events; raises ValueError for one outside [0, 1].
 
     `maps` has the calibration map of each signal, such as `need_fast`; `thinking` names the pass, `fast` or `slow`.
-    Each event has at least one candidate, and the domain of its stream, which grouped maps ask for.
+    There may be no events. Each has at least one candidate, and the domain of its stream, which grouped maps ask for.
     """
+    if not p_need:
+        return []
     sizes = [len(row) for row in p_accept]
     flat = [p for row in p_accept for p in row]
     need, accept = _calibrated(maps[f"need_{thinking}"], maps[f"accept_{thinking}"], p_need, flat, sizes, domains)

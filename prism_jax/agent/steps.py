@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.gating import Choice, choose, fires, gate_decisions
+from prism_jax.agent.gating import Choice, choose, fires, gate_decisions, without_signals
 from prism_jax.agent.ledger import Ledger
 from prism_jax.agent.personal import KnownPerson, Prediction
 from prism_jax.agent.reader import FastReading, Response, Thought
@@ -72,6 +72,7 @@ class Step:
     known: KnownPerson | None = None  # what is known of the person; None without a person, or without a store of people
     reading: FastReading = _UNREAD  # slots of the fast pass
     fast: Signals = _NO_SIGNALS
+    unanswered: str | None = None  # why the reader gave no slots; None where it did
     fired: bool = False  # whether the trigger asked for the slow pass
     thought: Thought | None = None  # slots and fields of the slow pass; None where it did not run
     slow: Signals | None = None  # None where the slow pass did not run
@@ -91,7 +92,7 @@ class Step:
     @property
     def prediction(self) -> Prediction | None:
         """What an offer says of its acceptance; None for silence, and where nobody is named."""
-        if self.person is None or not self.choice.spoke:
+        if self.person is None or self.unanswered is not None or not self.choice.spoke:
             return None
         content, used = self.fast if self.slow is None else self.slow, self.used
         threshold = 1.0 if self.choice.threshold is None else min(self.choice.threshold, 1.0)
@@ -157,6 +158,7 @@ class Step:
             fingerprints=fingerprints,
             person=self.person,
             known=self.known,
+            unanswered=self.unanswered,
             redact=redact,
             keep_texts=keep_texts,
         )
@@ -201,8 +203,12 @@ def ask_trigger(steps: Sequence[Step], ledger: Ledger) -> list[Step]:
 
 def settle(steps: Sequence[Step], ledger: Ledger) -> None:
     """Sets `choice` of steps whose signals are final: gate, exploration, interruption budget, allow-list."""
-    deciding = [s.compared(s.fast if s.slow is None else s.slow) for s in steps]
-    for step, gate in zip(steps, gate_decisions([s.terms for s in steps], deciding), strict=True):
+    for step in steps:
+        if step.unanswered is not None:
+            step.choice = without_signals(step.unanswered, critical=step.critical)
+    answered = [step for step in steps if step.unanswered is None]
+    deciding = [s.compared(s.fast if s.slow is None else s.slow) for s in answered]
+    for step, gate in zip(answered, gate_decisions([s.terms for s in answered], deciding), strict=True):
         if step.known is not None:
             gate = gate._replace(
                 threshold=step.known.threshold_on_predicted(gate.threshold, step.terms.point.cost_ratio)

@@ -25,6 +25,8 @@ def is_record(value: Mapping[str, Any]) -> bool:
 def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT) -> Scores:
     """Builds a scores table from the lines of a records file, in the order of the file.
 
+    An event whose reader gave no answer has no signals, and no row.
+
     The column `person` is there if some event names a person; a stream without one then counts as a person of its name.
     `y_accept` is 1 for an offer that was accepted, 0 for one that was dismissed or ignored. An offer without an outcome
     counts as 0 if it was seen and its time is over: the stream has an event within `timeout` seconds after the offer,
@@ -86,7 +88,7 @@ def rows_of_records(
                 raise
             raise ScoresError(f"found another content than a record has ({error})", None, line) from None
     for line, record in enumerate(records):
-        if record["kind"] == "decision":
+        if record["kind"] == "decision" and "unanswered" not in record:
             try:
                 y_accept = _answer(record, outcomes.get(record["offer"]), times[record["stream"]], timeout)
                 yield from ((line, row) for row in _candidates(record, outcomes.get(record["offer"]), y_accept))

@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from prism_jax.agent.exported import Exported
-from prism_jax.agent.reader import FastReading, Response, Thought
+from prism_jax.agent.reader import FastReading, Response, Thought, Unanswered
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 
@@ -50,6 +50,9 @@ class FakeReader:
             for stream, event, candidates in items
         ]
 
+    def follow(self, items):
+        self.observe(items)
+
     def think(self, items):
         assert self.has_slow_pass
         self.calls.append(("think", [item.stream for item in items]))
@@ -85,3 +88,12 @@ class FakeReader:
             2 * number(thinking, "need", seen),
             tuple(2 * number(thinking, candidate.text, seen) for candidate in candidates),
         )
+
+
+class Failing(FakeReader):
+    """Gives no slots after every third event."""
+
+    def observe(self, items):
+        readings = super().observe(items)
+        failed = [int(event.text.split()[-1]) % 3 == 2 for _, event, _ in items]
+        return [Unanswered("the engine is away") if no else one for no, one in zip(failed, readings, strict=True)]

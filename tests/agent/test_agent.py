@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from fake_reader import MAPS, FakeReader, exported
+from fake_reader import MAPS, Failing, FakeReader, exported
 from scipy.special import expit
 
 from prism_jax.agent import ledger
@@ -15,6 +15,7 @@ from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Thinking
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought
+from prism_jax.agent.settings import AgentSettings, Critical, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import GroupedTemperature, Isotonic, apply_map
@@ -257,6 +258,31 @@ def test_a_resumed_agent_goes_on_as_the_one_before():
         ValueError, match=r"stream 's0', event 0: found the history \w{12}…, expected \w{12}… as recorded"
     ):
         Agent(FakeReader(), exported(point=point)).resume_many(other, [whole[0].record()])
+
+
+def test_an_event_without_an_answer_is_silence_and_stays_in_its_stream():
+    """The others of its batch, and later events of its stream, are decided as if there had been an answer."""
+    items, point = events(60), OperatingPoint(policy="always", margin=0.0)
+    settings = AgentSettings(Terms(point), Critical(frozenset({"event 2", "event 3"})))
+    whole = Agent(FakeReader(), exported(point=point), settings).observe_many(items)
+    agent = Agent(Failing(), exported(point=point), settings)
+    found = agent.observe_many(items)
+    for number, (decision, other) in enumerate(zip(found, whole, strict=True)):
+        if number % 3 != 2:
+            assert told(decision) == told(other)
+        elif number == 2:
+            assert (decision.offer, decision.reason) == ("s2/0", "offer: critical event; the engine is away")
+        else:
+            assert not decision.spoke and decision.propensity == 0.0
+            assert (decision.reason, decision.unanswered) == ("silent: the engine is away", "the engine is away")
+            assert np.isnan([decision.p_need, decision.p_accept]).all()
+            record = decision.record()
+            assert [record[key] for key in ("p_need", "p_accept", "p_need_fast", "fast")] == [None] * 4
+            assert decision.history == other.history
+    assert not any(stream == "s2" for kind, streams in agent.reader.calls if kind == "think" for stream in streams)
+    again = Agent(Failing(), exported(point=point), settings)
+    again.resume_many(items[:31], [decision.record() for decision in found[:31]])
+    assert [told(decision) for decision in again.observe_many(items[31:])] == [told(d) for d in found[31:]]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from fake_reader import MAPS, FakeReader, exported
+from fake_reader import MAPS, Failing, FakeReader, exported
 
 from prism_jax.agent import replay as module
 from prism_jax.agent.agent import Agent
@@ -23,13 +23,13 @@ OFFERS = (Candidate(text="Tea?"), Candidate(), Candidate(text="Coffee?"))
 THINKING = Thinking(Moves(1.0, 0.5, 0.2), 30.0)
 
 
-def log(count=200, slow=True, maps=MAPS, point=None, thinking=THINKING, **terms):
+def log(count=200, slow=True, maps=MAPS, point=None, thinking=THINKING, reader=FakeReader, **terms):
     """The lines of a log, as a file holds them: decisions, and outcomes of some of the offers."""
     settings = AgentSettings(
         Terms(point or OperatingPoint(margin=0.3, trigger="margin"), **terms),
         Critical(frozenset({"event 7", "event 8"})),
     )
-    agent = Agent(FakeReader(slow), exported(slow=slow, maps=maps, thinking=thinking), settings)
+    agent = Agent(reader(slow), exported(slow=slow, maps=maps, thinking=thinking), settings)
     items = [
         Observation(f"s{n % 5}", Event(time=n * 60.0, text=f"event {n}"), OFFERS if n % 2 else (Candidate(),))
         for n in range(count)
@@ -58,6 +58,7 @@ SETTINGS = {
     "budgets": {"offers": Budget(2, 3000.0), "thoughts": Budget(1, 3000.0)},
     "all": {"exploration": Exploration(0.3, 0.5), "offers": Budget(2, 3000.0), "thoughts": Budget(3, 3000.0)},
     "by value": {"point": OperatingPoint(trigger="value", price=3e-3)},
+    "without some answers": {"reader": Failing},
     "fixed": {"point": OperatingPoint(policy="fixed", fixed_threshold=0.7)},
 }
 

@@ -1,8 +1,10 @@
 """The rehearsal of the paper: every stage runs, and one that is killed at five moments ends with the same files."""
 
+import contextlib
 import os
 import pathlib
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -21,6 +23,8 @@ MOMENTS = (
     "dft/metrics.jsonl",
     "tables",
 )
+MOST_AT_ONCE = 3 * 8
+"""Requests under way at once: of three judges, eight each."""
 SAME = (
     *(f"{stage}_{split}.jsonl" for stage in ("taught", "judged") for split in ("train", "calibration", "test")),
     "curated.jsonl",
@@ -44,9 +48,16 @@ def finished(folder):
     return printed
 
 
+def row(folder, columns, table):
+    """What SQL's aggregate functions say of a table of the answers' cache."""
+    with contextlib.closing(sqlite3.connect(folder / "answers.sqlite")) as database:
+        return database.execute(f"SELECT {columns} FROM {table}").fetchone()
+
+
 def test_five_kills_change_nothing(tmp_path):
     printed = finished(tmp_path / "whole")
     assert printed.count("in earnest") >= 15 and "The real thing, all stages together:" in printed
+    cut = []  # number and worst cost of the requests that each kill found under way
     for moment in MOMENTS:
         assert not (tmp_path / "killed" / moment).exists(), f"{moment}: made before the kill that waits for it"
         with rehearse(tmp_path / "killed", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -55,9 +66,17 @@ def test_five_kills_change_nothing(tmp_path):
                 time.sleep(0.05)
             time.sleep(0.3)
             os.kill(process.pid, signal.SIGKILL)
+        time.sleep(0.5)  # its commands end with it
+        cut.append(row(tmp_path / "killed", "COUNT(*), TOTAL(worst)", "flights"))
     resumed = finished(tmp_path / "killed")
     assert resumed.count("done before") >= 10
     for name in SAME:
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    answers, cost = row(tmp_path / "whole", "COUNT(*), SUM(cost)", "answers")
+    assert row(tmp_path / "killed", "COUNT(*), SUM(cost)", "answers") == (answers, pytest.approx(cost))
+    assert row(tmp_path / "whole", "spent", "spending") == (pytest.approx(cost),)
+    # Beside the answers, only requests that a kill cut are counted, at the most that they can have cost.
+    assert row(tmp_path / "killed", "spent", "spending") == (pytest.approx(cost + sum(worst for _, worst in cut)),)
+    assert all(number <= MOST_AT_ONCE for number, _ in cut) and any(number for number, _ in cut)
     again = finished(tmp_path / "killed")
     assert again.count("done before") == 15 and "\n$ python -m prism_jax " not in again
