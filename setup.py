@@ -35,6 +35,7 @@ TEST = [
     "pytest-xdist>=3.8",
     "selenium>=4.40",  # drives the browser in which the report is tested
     "setuptools>=77",  # builds the distributions that are tested
+    "xllamacpp==2026.10.11549",  # an inference engine with a server of its own, for the tests of engines
     "torch==2.13.0",  # the reference of the student's parity tests; the package itself never imports it
     # References for the decision library: net benefit, off-policy estimators, calibration errors.
     "dcurves>=1.1",

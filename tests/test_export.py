@@ -152,6 +152,12 @@ def test_prism_json_records_the_decision(exported):
         prism["slots"][name]["id"] for name in ("yes", "no")
     ]
     assert prism["checkpoint"] == 1
+    student, log_odds = load(folder / "exported", "float32"), []
+    for one in prism["sample"]:
+        last = np.asarray(student.logits(np.array([one["ids"]])))[0, -1]
+        log_odds.append(last[prism["slots"]["yes"]["id"]] - last[prism["slots"]["no"]["id"]])
+    np.testing.assert_allclose([one["log_odds"] for one in prism["sample"]], log_odds, atol=1e-4)
+    assert np.std(log_odds) > 1e-3
 
 
 def test_the_moves_of_a_slow_pass_reach_prism_json(exported, tmp_path):

@@ -50,9 +50,18 @@ def define_flags() -> None:
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
     flags.DEFINE_integer("memory", None, "Bytes for the trunks of live streams.")
     flags.DEFINE_float("keep", None, "Largest share of the context in use after old events of a stream were dropped.")
+    flags.DEFINE_string(
+        "engine",
+        None,
+        "llamacpp:URL, vllm:URL or sglang:URL: the engine that serves the model; of --model only "
+        "prism.json and the tokenizer are then read (docs/agent.md).",
+    )
+    flags.DEFINE_string("engine_key", None, "NAME of the environment variable with the engine's API key.")
+    flags.DEFINE_float("deadline", None, "Seconds after which an event to which the engine gives no answer is silence.")
+    flags.DEFINE_bool("jitter", False, "Print what cache and slot move at the engine, and decide on nothing.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
-    refuse_empty("model", "input", "records", "replay", "calibration", "people", "population")
+    refuse_empty("model", "input", "records", "replay", "calibration", "people", "population", "engine")
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
 
 

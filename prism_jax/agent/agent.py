@@ -103,11 +103,12 @@ class Agent:
         """Loads what `prism_jax.export` wrote, and compiles every program of the live path, or takes those kept before.
 
         `expect_digest` is the SHA-256 of the directory's `digests.json`, as the export printed it; None believes the
-        list. `options` are those of `prism_jax.agent.loading.load_reader`. ValueError or OSError names a file that
-        cannot be used.
+        list. `options` are those of `prism_jax.agent.loading.load_reader`, or with `engine` those of `load_engine`.
+        ValueError or OSError names a file that cannot be used.
         """
         exported = read_exported(folder, expect_digest)
-        agent = cls(loading.load_reader(folder, exported, **options), exported, settings, people)
+        load = loading.load_engine if "engine" in options else loading.load_reader
+        agent = cls(load(folder, exported, **options), exported, settings, people)
         agent.programs = agent.reader.warm_up()
         return agent
 

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -26,7 +26,7 @@ from prism_jax.runtime.files import read_object
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 _FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
 _REQUIRED = ("format", "slots", "probability", "calibration", "decision", "dynamic", "checkpoint")
-_OPTIONAL = ("temperatures", "writing", "responses", "need_target", "probe", "base_sha256")
+_OPTIONAL = ("temperatures", "writing", "responses", "need_target", "probe", "base_sha256", "sample")
 THINKING = "thinking"
 """Key of the calibration that says what the slow pass does."""
 FORMAT = 1
@@ -70,6 +70,8 @@ class Exported:
     fingerprints: Mapping[str, str]
     need_target: str = MARGINAL  # what p_need estimates, one of `NEED_TARGETS`; `marginal` if the export does not say
     base_sha256: str | None = None  # digest of the base, for adapters without it
+    # prompts, with the log-odds that the exported student gives them: `ids` and `log_odds` each; empty in older exports
+    sample: Sequence[Mapping[str, Any]] = ()
     is_probe: bool = False  # whether the directory holds a probe (`prism_jax.probe`) instead of a student
 
     @property
@@ -117,6 +119,7 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
         need_target=_need_target(path, tree),
         base_sha256=_base(path, tree),
         is_probe=is_probe,
+        sample=_sample(path, tree.get("sample", [])),
         fingerprints={
             "model": digest,
             "calibration": fingerprint(calibration),
@@ -137,6 +140,19 @@ def _base(path: epath.Path, tree: Mapping[str, Any]) -> str | None:
     if digest is not None and not is_sha256(digest):
         raise ExportedError(f"{path}: base_sha256: found {digest!r:.80}, expected 64 hexadecimal digits")
     return digest
+
+
+def _sample(path: epath.Path, sample: Any) -> Sequence[Mapping[str, Any]]:
+    try:
+        for one in sample:
+            ids, z = one["ids"], one["log_odds"]
+            if not (ids and all(type(token) is int for token in ids) and type(z) in (int, float) and math.isfinite(z)):
+                raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise ExportedError(
+            f"{path}: sample: found {sample!r:.80}, expected prompts with `ids` and `log_odds`"
+        ) from None
+    return tuple(sample)
 
 
 def need_target_from(tree: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -13,6 +13,12 @@ from prism_jax.agent.reader import Reader
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import check_folder, weights_sha256
 from prism_jax.runtime.distributed import keep_programs
+
+if TYPE_CHECKING:
+    from prism_jax.agent.engine_reader import EngineReader
+
+TOKENIZER_FILES = ("prism.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+"""What an agent reads of a directory whose weights are served elsewhere."""
 
 
 def load_reader(
@@ -71,6 +77,39 @@ def load_reader(
         writing=writing,
         config=LiveConfig(**config),
     )
+
+
+def load_engine(
+    folder: str | os.PathLike[str],
+    exported: Exported,
+    engine: str,
+    *,
+    key: str = "",
+    deadline: float = 10.0,
+    context: int | None = None,
+    keep: float | None = None,
+    report: Callable[[str], None] = logging.info,
+) -> EngineReader:
+    """Makes the reader of a student that an inference engine serves, named as `--engine=NAME:URL` names it.
+
+    Of the directory only prism.json and the tokenizer are read, and compared with their digests. `key` is the name of
+    the environment variable that holds the API key, `deadline` the seconds after which an event without an answer is
+    one in silence. `context` and `keep` are those of `prism_jax.agent.live.LiveConfig`. ValueError or OSError names
+    what cannot be used.
+    """
+    from prism_jax.agent.engine_reader import EngineReader, engine_of
+    from prism_jax.prompting.template import PromptConfig, Template
+    from prism_jax.prompting.tokenizer import Tokenizer
+
+    if exported.is_probe:
+        raise ValueError("--engine: found it with a probe, expected it with a student")
+    report(f"{folder}: {check_folder(folder, exported.fingerprints['model'], TOKENIZER_FILES)}")
+    template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
+    check_slots(exported, template.describe(), folder)
+    given = {"context": context, "keep": keep}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    route = engine_of(engine, key=key, deadline=deadline)
+    return EngineReader(route, template, deadline=deadline, sample=exported.sample, report=report, **settings)
 
 
 def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, config: Mapping[str, Any]) -> Reader:

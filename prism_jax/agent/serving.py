@@ -7,12 +7,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.exported import read_exported
+from prism_jax.agent.exported import Exported, read_exported
 from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines
 from prism_jax.agent.records import encode
@@ -23,7 +23,11 @@ from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.store import PeopleStore
 from prism_jax.runtime.files import check_absent, read_lines, read_object, write_bytes
 
+if TYPE_CHECKING:
+    from prism_jax.agent.engine_reader import EngineReader
+
 OPTIONS = ("dtype", "context", "memory", "keep", "compilation_cache")
+ENGINE_OPTIONS = ("engine", "deadline", "context", "keep")
 POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
 
 
@@ -33,15 +37,17 @@ def serve(options: Mapping[str, Any]) -> None:
     `model` is an exported directory, or the workdir of a trained run, which is exported for the time being. ValueError
     and OSError have a message of one line.
     """
-    for name in ("model", "input"):
+    for name in ("model",) if options["jitter"] else ("model", "input"):
         if options[name] is None:
             raise ValueError(f"--{name}: found none, expected it (or --replay=RECORDS)")
     with exported_model(options["model"]) as model:
         exported = read_exported(model, options["expect_digest"])
         changes = {name: options[name] for name in POINT if options[name] is not None}
         settings = settings_from(options, Terms(exported.point), changes)
-        names = (*OPTIONS, "expect_digest")
-        loading = {"report": _say} | {name: options[name] for name in names if options[name] is not None}
+        loading = _loading(options)
+        if options["jitter"]:
+            _say(_engine(model, exported, loading).jitter())
+            return
         with contextlib.ExitStack() as stack:
             people = stack.enter_context(_store(options)) if options["people"] is not None else None
             records = None
@@ -50,6 +56,27 @@ def serve(options: Mapping[str, Any]) -> None:
                 if people is not None:
                     people.note_records(options["records"], fresh=not records.decided)
             _run(Agent.load(model, settings, people, **loading), options, records)
+
+
+def _loading(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `loading.load_reader`, or of `loading.load_engine`."""
+    engine = options["engine"] is not None
+    for name in ("dtype", "memory", "compilation_cache") if engine else ("deadline", "engine_key", "jitter"):
+        if options[name]:
+            other = "without --engine" if engine else "with --engine"
+            raise ValueError(f"--{name}: found it {'with' if engine else 'without'} --engine, expected it {other}")
+    names = (*(ENGINE_OPTIONS if engine else OPTIONS), "expect_digest")
+    loading = {"report": _say} | {name: options[name] for name in names if options[name] is not None}
+    return loading | ({"key": options["engine_key"]} if options["engine_key"] else {})
+
+
+def _engine(model: epath.Path, exported: Exported, loading: Mapping[str, Any]) -> EngineReader:
+    """The reader of --engine, compared with the exported model."""
+    from prism_jax.agent.loading import load_engine
+
+    reader = load_engine(model, exported, **{name: value for name, value in loading.items() if name != "expect_digest"})
+    reader.warm_up()
+    return reader
 
 
 def _store(options: Mapping[str, Any]) -> PeopleStore:
@@ -159,6 +186,8 @@ def _run(agent: Agent, options: Mapping[str, Any], records: RecordsFile | None) 
     finally:
         for line in loop.statistics.lines():
             _say(line)
+        if (sent := getattr(agent.reader, "sent", None)) is not None:
+            _say(str(sent))
         skipped = f", {loop.skipped} bad lines skipped" if options["skip_bad"] else ""
         if agent.people is not None:
             alarms = agent.people.alarms()

@@ -6,24 +6,19 @@ The order of events is what makes a job resumable: redact, hash, look up, reserv
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-import os
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from prism_jax.remote import failures
 from prism_jax.remote.cache import Cache
+from prism_jax.remote.connections import Connections, ConnectionsOfLoop, key_of
 from prism_jax.remote.endpoints import EndpointConfig
-from prism_jax.remote.pacing import Limiter, Retries
 from prism_jax.remote.prices import price_of
 from prism_jax.remote.requests import Answer, Prepared, Request, TokenLimits, prepare, read_completion
 from prism_jax.remote.tally import Tally
 from prism_jax.runtime.personal_data import in_prompt
-
-if TYPE_CHECKING:
-    import openai
 
 T = TypeVar("T")
 POLL, LONGEST_POLL = 0.02, 1.0
@@ -53,10 +48,7 @@ class Client:
                 f"budget: found 0 and a price of {self.price.input} and {self.price.output} USD per million tokens "
                 f"for {endpoint.model}, expected the most USD that {cache.path} may spend"
             )
-        self._key = os.environ.get(endpoint.key, "") if endpoint.key else ""
-        if endpoint.key and not self._key and not dry:
-            raise ValueError(f"key: found no environment variable {endpoint.key}, expected it to hold the API key")
-        self._loop_connections: tuple[asyncio.AbstractEventLoop, Connections] | None = None
+        self._connections = ConnectionsOfLoop(endpoint, "" if dry else key_of(endpoint))
 
     async def ask(self, request: Request) -> Answer:
         """The answer to a request; one that was answered before costs nothing.
@@ -74,7 +66,7 @@ class Client:
             return self._from_cache(stored)
         if self.dry:
             return self._estimate(prepared)
-        connections = await self._connections()
+        connections = await self._connections.open()
         async with connections.turns:
             claim = await self._claim(prepared)
             return self._from_cache(claim) if claim else await self._send(prepared, connections)
@@ -150,36 +142,12 @@ class Client:
 
     async def _attempt(self, prepared: Prepared, connections: Connections, started: float) -> Answer:
         place = await connections.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
-        try:
-            async with asyncio.timeout(self.endpoint.timeout):  # the SDK's own ends silence only, not trickling
-                response = await connections.sdk.post(
-                    "/chat/completions",
-                    cast_to=connections.response,
-                    content=prepared.content,
-                    options={"headers": {"Content-Type": "application/json", "Idempotency-Key": prepared.key}},
-                )
-        except TimeoutError:
-            raise failures.TransientError(f"timed out after {self.endpoint.timeout:g} s", billed=True) from None
-        except Exception as error:  # whatever a server makes the SDK raise fails this request, and not the job
-            failure = failures.of_exchange(error, self._key)
-            after = getattr(failure, "after", None)
-            if after is not None and after <= self.endpoint.patience:
-                connections.limiter.pause(after)
-            raise failure from None
+        headers = {"Content-Type": "application/json", "Idempotency-Key": prepared.key}
+        response = await connections.exchange("/chat/completions", prepared.content, headers)
         limits = TokenLimits(len(prepared.content), self.endpoint.max_tokens)
         answer = read_completion(response.content, prepared.key, self.price, limits, time.monotonic() - started)
         connections.limiter.correct(place, answer.prompt_tokens + answer.completion_tokens)
         return answer
-
-    async def _connections(self) -> Connections:
-        """The connections of the running event loop."""
-        loop = asyncio.get_running_loop()
-        if self._loop_connections is None or self._loop_connections[0] is not loop:
-            connections = Connections(self.endpoint, self._key)
-            # An event loop closes the generators that are open when it ends, and with this one the connections.
-            await anext(connections.closing)
-            self._loop_connections = loop, connections
-        return self._loop_connections[1]
 
 
 async def _polls(poll: Callable[[], T]) -> AsyncIterator[T]:
@@ -189,35 +157,3 @@ async def _polls(poll: Callable[[], T]) -> AsyncIterator[T]:
         yield poll()
         await asyncio.sleep(wait)
         wait = min(1.5 * wait, LONGEST_POLL)
-
-
-class Connections:
-    """The connections to an endpoint from one event loop, with its turns, limits and retries."""
-
-    def __init__(self, endpoint: EndpointConfig, key: str) -> None:
-        import httpx2
-        import openai
-
-        from prism_jax.remote.transport import BoundedClient
-
-        self.response = httpx2.Response
-        # Without a key, the SDK would take the one that is meant for OpenAI from the environment.
-        self.sdk: openai.AsyncOpenAI = openai.AsyncOpenAI(
-            api_key=key or "none",
-            base_url=endpoint.base_url,
-            timeout=endpoint.timeout,
-            max_retries=0,
-            http_client=BoundedClient(),
-        )
-        self.sdk.organization = self.sdk.project = None
-        self.turns = asyncio.Semaphore(endpoint.concurrency)
-        self.limiter = Limiter(endpoint)
-        self.retries = Retries(endpoint)
-        self.closing = self._closing()
-
-    async def _closing(self) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            with contextlib.suppress(Exception):
-                await self.sdk.close()

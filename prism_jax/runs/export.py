@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from prism_jax.decision.calibration import map_to_dict
@@ -15,8 +16,9 @@ from prism_jax.prompting.tokenizer import CHAT_TEMPLATE, Tokenizer
 from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_json, write_text
 from prism_jax.scores import read_scores
+from prism_jax.streams import Candidate, Event
 from prism_jax.student import Qwen3
-from prism_jax.student.weights import save_hf
+from prism_jax.student.weights import Pretrained, save_hf
 from prism_jax.student.weights.peft import save_adapters
 from prism_jax.training import fingerprints
 from prism_jax.training.run import checkpoint_in_words, restore_trained
@@ -29,6 +31,11 @@ _NOT_THINKING = (
     "{%- if enable_thinking is defined and not enable_thinking -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}"
 )
 TURN_END = "<|im_end|>"
+SAMPLE = (
+    Event(time=0.0, text="The user opens a file and reads an error message."),
+    Event(time=300.0, text="The user searches for the message and finds no answer."),
+)
+"""A stream whose log-odds tell a student from another."""
 RULE = "intervene where p_accept * p_need > 0 and (1 - p_accept) * c_fa <= p_accept * p_need * c_fn"
 """The gate's comparison (`prism_jax.decision.gate.intervene`) in words."""
 
@@ -77,16 +84,38 @@ def export_run(
         else:
             model, pad = Qwen3(config.student), template.tokenizer.pad
             save_hf(folder, model, trained.params, dtype=dtype, eos_token_id=special, pad_token_id=pad)
+            sample = sample_of(template, Pretrained(model, trained.params))
         write_tokenizer(folder, template.tokenizer, config.packing.context)
         prism = _prism(template, config, calibration, trained.step)
         prism["responses"] = _writes_responses(workdir, config)
         if adapter:
             prism["base_sha256"] = config.training.start_sha256
+        else:
+            prism["sample"] = sample
         write_json(folder / "prism.json", prism)
         digest = write_digests(folder)
         _same_mode(folder)
     words = checkpoint_in_words(config, trained.step, trained.damaged)
     return f"{words}, SHA-256 of digests.json: {digest}", not trained.damaged
+
+
+def sample_of(template: Template, student: Pretrained) -> list[dict[str, Any]]:
+    """Prompts of the template and the log-odds that a student gives them, by which one that is served is recognised."""
+    trunk, before, prompts = template.system(), None, []
+    for event in SAMPLE:
+        trunk = [*trunk, *template.event(event, before)]
+        need = [*trunk, *template.head()]
+        prompts += [need, [*need, *template.leaf(Candidate())]]
+        before = event
+    rows = np.zeros((len(prompts), max(map(len, prompts))), np.int32)
+    for row, prompt in zip(rows, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    logits = student.logits(rows)
+    ends = [logits[row, len(prompt) - 1] for row, prompt in enumerate(prompts)]
+    return [
+        {"ids": prompt, "log_odds": float(end[template.yes] - end[template.no])}
+        for prompt, end in zip(prompts, ends, strict=True)
+    ]
 
 
 def _for_peft(base: str) -> str:

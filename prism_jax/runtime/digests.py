@@ -10,7 +10,7 @@ import hashlib
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -145,8 +145,10 @@ def read_list(folder: epath.Path, expected: str | None = None) -> tuple[dict[str
     return digests, list_digest
 
 
-def check_folder(folder: epath.PathLike, expected: str | None = None) -> FolderCheck:
-    """Compares every file of an exported directory with its list, several at a time.
+def check_folder(
+    folder: epath.PathLike, expected: str | None = None, only: Collection[str] | None = None
+) -> FolderCheck:
+    """Compares every file of an exported directory, or `only` those that are read, with its list, several at a time.
 
     A file that the list lacks is refused too, since a reader might prefer it to one that is listed. Nothing reads
     hidden files and documents (`README.md`, `LICENSE`), which may be added. `expected` is the SHA-256 of the list; None
@@ -164,12 +166,13 @@ def check_folder(folder: epath.PathLike, expected: str | None = None) -> FolderC
                 f"{folder / name}: found a file that {NAME} does not list, expected every file that is read to be "
                 "listed: remove it, or export the run again"
             )
-    if changed := changed_files(folder, digests, digests):
+    read = [name for name in digests if only is None or name in only]
+    if changed := changed_files(folder, digests, read):
         raise DigestError(
             f"{folder / changed[0]}: found a missing or changed file, expected what {NAME} lists: export the run again"
         )
-    size = sum((folder / name).stat().length for name in digests)
-    return FolderCheck(len(digests), size, time.perf_counter() - began, list_digest)
+    size = sum((folder / name).stat().length for name in read)
+    return FolderCheck(len(read), size, time.perf_counter() - began, list_digest)
 
 
 def check_export(path: epath.PathLike, expected: str | None = None) -> None:

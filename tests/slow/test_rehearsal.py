@@ -15,14 +15,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.study
 
 # A kill -9 follows soon after each of these files appears: while a teacher labels, judges judge, the main pathway and a
-# second stage train, and the tables are made.
-MOMENTS = (
-    "answers.sqlite",
-    "votes_train.jsonl",
-    "rdc_sft/metrics.jsonl",
-    "dft/metrics.jsonl",
-    "tables",
-)
+# second stage train, and the tables are made. The first two wait until requests are under way.
+MOMENTS = ("answers.sqlite", "judged_train.jsonl", "rdc_sft/metrics.jsonl", "dft/metrics.jsonl", "tables")
+ASKING = MOMENTS[:2]
 MOST_AT_ONCE = 3 * 8
 """Requests under way at once: of three judges, eight each."""
 SAME = (
@@ -49,9 +44,11 @@ def finished(folder):
 
 
 def row(folder, columns, table):
-    """What SQL's aggregate functions say of a table of the answers' cache."""
+    """What SQL's aggregate functions say of a table of the answers' cache; zeros while it is made."""
     with contextlib.closing(sqlite3.connect(folder / "answers.sqlite")) as database:
-        return database.execute(f"SELECT {columns} FROM {table}").fetchone()
+        with contextlib.suppress(sqlite3.OperationalError):
+            return database.execute(f"SELECT {columns} FROM {table}").fetchone()
+    return 0, 0.0
 
 
 def test_five_kills_change_nothing(tmp_path):
@@ -64,7 +61,9 @@ def test_five_kills_change_nothing(tmp_path):
             while not (tmp_path / "killed" / moment).exists():
                 assert process.poll() is None
                 time.sleep(0.05)
-            time.sleep(0.3)
+            while moment in ASKING and not row(tmp_path / "killed", "COUNT(*)", "flights")[0]:
+                assert process.poll() is None
+            time.sleep(0.0 if moment in ASKING else 0.3)
             os.kill(process.pid, signal.SIGKILL)
         time.sleep(0.5)  # its commands end with it
         cut.append(row(tmp_path / "killed", "COUNT(*), TOTAL(worst)", "flights"))

@@ -1,0 +1,237 @@
+"""How each inference engine is asked for the two answers at a slot, and what its answer must hold.
+
+Prompts are token ids, and so is what comes back: the engine reads no text of an event, so none changes which tokens are
+read. An answer that lacks one of the two tokens, or is of another prompt than was sent, is an error, and nothing takes
+its place. Of the routes that an engine has, each class names the one that gives both answers at once and says how many
+tokens it read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from prism_jax.remote.connections import JsonEndpoint
+
+LEAST = -9999.0
+"""What vLLM gives as the log-probability of a token to which it has none."""
+BIAS = 100.0
+"""Added to both answers in llama.cpp's server, so that no other token is among the two most probable."""
+
+
+class EngineError(ValueError):
+    """What an engine serves or answers cannot be used; the message names the route, what was found and expected."""
+
+
+class Served(NamedTuple):
+    """What an engine says of itself."""
+
+    model: str
+    context: int | None  # most tokens of a prompt and what follows it; None where it does not say
+    vocabulary: int | None  # number of token ids; None where it does not say
+    slots: int  # number of prompts whose keys and values it keeps apart by number; 1 where it has no such numbers
+
+
+class SlotReading(NamedTuple):
+    """What an engine read at the end of one prompt."""
+
+    z: float  # log-odds of the two answers, z_yes - z_no
+    cached: int | None  # number of the prompt's tokens that were cached; None where the engine does not say
+
+
+@runtime_checkable
+class Route(Protocol):
+    """One engine."""
+
+    path: str  # the route that reads a slot, for messages
+
+    async def served(self) -> Served:
+        """What the engine says of itself."""
+
+    async def tokens(self, text: str) -> list[int]:
+        """The ids of a text, special tokens included."""
+
+    async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
+        """Reads the log-odds of two tokens after a prompt.
+
+        `slot` is where keys and values of the prompt's stream are kept; `fresh` uses none of an earlier prompt, where
+        the engine can be asked for that.
+
+        Raises:
+          EngineError: for an answer that cannot be used.
+          TransientError, RejectedError, EndpointError: if there is none.
+        """
+
+
+class LlamaCpp:
+    """llama.cpp's server. The probabilities after sampling are those of the two answers alone, by equal biases."""
+
+    path = "/completion"
+
+    def __init__(self, endpoint: JsonEndpoint) -> None:
+        self._endpoint = endpoint
+
+    async def served(self) -> Served:
+        """See `Route.served`."""
+        props, models = await self._endpoint.ask("/props"), await self._endpoint.ask("/v1/models")
+        try:
+            one = models["data"][0]
+            context = int(props["default_generation_settings"]["n_ctx"])
+            return Served(str(one["id"]), context, int(one["meta"]["n_vocab"]), int(props["total_slots"]))
+        except (LookupError, TypeError, ValueError) as error:
+            raise _other("/props and /v1/models", "llama.cpp's server", error) from error
+
+    async def tokens(self, text: str) -> list[int]:
+        """See `Route.tokens`."""
+        body = {"content": text, "add_special": False, "parse_special": True}
+        return _ids(await self._endpoint.ask("/tokenize", body))
+
+    async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
+        """See `Route.read`."""
+        body = {
+            "prompt": list(prompt),
+            "n_predict": 1,
+            "temperature": 1.0,
+            "samplers": ["temperature"],
+            "n_probs": 2,
+            "post_sampling_probs": True,
+            "logit_bias": [[yes, BIAS], [no, BIAS]],
+            "cache_prompt": not fresh,
+            "id_slot": slot,
+        }
+        answer = await self._endpoint.ask(self.path, body)
+        try:
+            rows = answer["completion_probabilities"][0]["top_probs"]
+            found = {int(row["id"]): math.log(row["prob"]) if row["prob"] > 0 else -math.inf for row in rows}
+            read, cut = int(answer["tokens_evaluated"]), bool(answer["truncated"])
+            cached = int(answer["timings"]["cache_n"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise _other(self.path, "post_sampling_probs and n_probs", error) from error
+        _check_length(self.path, read, prompt, cut=cut)
+        return SlotReading(_log_odds(self.path, found, yes, no), cached)
+
+
+class Vllm:
+    """vLLM's server. /generative_scoring is not asked: it gives one probability, and cuts long prompts in silence."""
+
+    path = "/v1/completions"
+
+    def __init__(self, endpoint: JsonEndpoint) -> None:
+        self._endpoint = endpoint
+
+    async def served(self) -> Served:
+        """See `Route.served`."""
+        return _served(await self._endpoint.ask("/v1/models"))
+
+    async def tokens(self, text: str) -> list[int]:
+        """See `Route.tokens`."""
+        return _ids(await self._endpoint.ask("/tokenize", {"prompt": text, "add_special_tokens": False}))
+
+    async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
+        """See `Route.read`; the cache of prefixes has no slots and cannot be left out."""
+        body = {
+            "prompt": list(prompt),
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "logprobs": 1,
+            "logprob_token_ids": [yes, no],
+            "return_tokens_as_token_ids": True,
+        }
+        answer = await self._endpoint.ask(self.path, body)
+        try:
+            rows = answer["choices"][0]["logprobs"]["top_logprobs"][0]
+            found = {int(name.removeprefix("token_id:")): float(value) for name, value in rows.items()}
+            read = int(answer["usage"]["prompt_tokens"])
+            details = answer["usage"].get("prompt_tokens_details") or {}
+            cached = details.get("cached_tokens")
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise _other(self.path, "logprob_token_ids and return_tokens_as_token_ids", error) from error
+        _check_length(self.path, read, prompt)
+        return SlotReading(_log_odds(self.path, found, yes, no), cached if type(cached) is int else None)
+
+
+class Sglang:
+    """SGLang's server. /v1/score gives the same numbers, but not how many tokens were cached."""
+
+    path = "/generate"
+
+    def __init__(self, endpoint: JsonEndpoint) -> None:
+        self._endpoint = endpoint
+
+    async def served(self) -> Served:
+        """See `Route.served`."""
+        return _served(await self._endpoint.ask("/v1/models"))
+
+    async def tokens(self, text: str) -> list[int]:
+        """See `Route.tokens`."""
+        return _ids(await self._endpoint.ask("/tokenize", {"prompt": text, "add_special_tokens": False}))
+
+    async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
+        """See `Route.read`; the cache of prefixes has no slots and cannot be left out."""
+        body = {
+            "input_ids": list(prompt),
+            "sampling_params": {"max_new_tokens": 1, "temperature": 1.0},
+            "return_logprob": True,
+            "logprob_start_len": -1,
+            "token_ids_logprob": [yes, no],
+        }
+        answer = await self._endpoint.ask(self.path, body)
+        try:
+            about = answer["meta_info"]
+            found = {int(token): float(value) for value, token, *_ in about["output_token_ids_logprobs"][0]}
+            read, cached = int(about["prompt_tokens"]), about.get("cached_tokens")
+        except (LookupError, TypeError, ValueError) as error:
+            raise _other(self.path, "return_logprob and token_ids_logprob", error) from error
+        _check_length(self.path, read, prompt)
+        return SlotReading(_log_odds(self.path, found, yes, no), cached if type(cached) is int else None)
+
+
+ROUTES: Mapping[str, type[LlamaCpp] | type[Vllm] | type[Sglang]] = {
+    "llamacpp": LlamaCpp,
+    "vllm": Vllm,
+    "sglang": Sglang,
+}
+"""The engines by their names in --engine."""
+
+
+def _served(models: Any) -> Served:
+    """What `/v1/models` of vLLM and SGLang says."""
+    try:
+        one = models["data"][0]
+        context = one.get("max_model_len")
+        return Served(str(one["id"]), None if context is None else int(context), None, 1)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _other("/v1/models", "vLLM's or SGLang's server", error) from error
+
+
+def _ids(answer: Any) -> list[int]:
+    try:
+        return [int(token) for token in answer["tokens"]]
+    except (LookupError, TypeError, ValueError) as error:
+        raise _other("/tokenize", "an engine that has it", error) from error
+
+
+def _other(path: str, needed: str, error: Exception) -> EngineError:
+    what = f"no {error}" if isinstance(error, LookupError) else f"{type(error).__name__} in it"
+    return EngineError(f"{path}: found another answer than expected ({what}): it needs {needed}")
+
+
+def _check_length(path: str, read: int, prompt: Sequence[int], *, cut: bool = False) -> None:
+    if read != len(prompt) or cut:
+        raise EngineError(
+            f"{path}: found a prompt of {read} tokens{' that was cut' if cut else ''}, expected the {len(prompt)} that "
+            "were sent: raise the engine's context, or lower --context"
+        )
+
+
+def _log_odds(path: str, found: Mapping[int, float], yes: int, no: int) -> float:
+    """Log p(yes) - log p(no), where the engine gave both."""
+    for token in (yes, no):
+        if token not in found:
+            raise EngineError(f"{path}: found no probability of token {token}, expected those of {yes} and {no}")
+        if not LEAST < found[token] <= 0:
+            raise EngineError(
+                f"{path}: found the log-probability {found[token]:g} of token {token}, expected one from {LEAST:g} to 0"
+            )
+    return found[yes] - found[no]

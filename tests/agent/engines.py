@@ -1,0 +1,230 @@
+"""Engines for tests: servers of each one's shape that compute a function of the ids, and llama.cpp's own."""
+
+import contextlib
+import dataclasses
+import hashlib
+import http.server
+import json
+import math
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import gguf
+import numpy as np
+from etils import epath
+
+from prism_jax.decision.calibration import Temperature, map_to_dict
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.runs.export import write_tokenizer
+from prism_jax.runtime.digests import write_digests
+
+CONTEXT = 1024
+
+
+def log_odds_of(prompt):
+    """What the fake engines answer: a fixed function of all ids of a prompt."""
+    digest = hashlib.sha256(np.array(prompt, "<i4").tobytes()).digest()
+    return (int.from_bytes(digest[:4], "little") / 2**32 - 0.5) * 8
+
+
+def export(folder, template, sample=(), context=CONTEXT):
+    """The directory of an exported student without weights: prism.json, the tokenizer, and their digests."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tokenizer(folder, template.tokenizer, context)
+    maps = {"need_fast": Temperature(1.2), "accept_fast": Temperature(0.9)}
+    prism = {
+        "format": 1,
+        "slots": template.describe(),
+        "probability": "in words",
+        "calibration": {name: map_to_dict(one) for name, one in maps.items()},
+        "decision": dataclasses.asdict(OperatingPoint(margin=0.0)),
+        "dynamic": "in words",
+        "responses": False,
+        "checkpoint": 8,
+        "sample": list(sample),
+    }
+    (folder / "prism.json").write_text(json.dumps(prism))
+    write_digests(epath.Path(folder))
+    return folder
+
+
+class Fake:
+    """An engine of one shape on a thread; `faults` are what happens to the next answers, one after the other."""
+
+    def __init__(self, shape, tokenizer, faults=(), port=0):
+        self.shape, self.tokenizer, self.faults, self.asked = shape, tokenizer, list(faults), []
+        self.always, self.closed = None, False
+        fake = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                self.reply(200, fake.about(self.path))
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if fake.closed:  # over a connection that was open before
+                    self.close_connection = True
+                    return None
+                if self.path == "/tokenize":
+                    text = body["content" if fake.shape == "llamacpp" else "prompt"]
+                    return self.reply(200, {"tokens": fake.ids(text)})
+                fake.asked.append((self.path, body))
+                fault = fake.always or (fake.faults.pop(0) if fake.faults else None)
+                if fault in (429, 500, 503):
+                    return self.reply(fault, {"error": {"message": "busy"}}, {"Retry-After": "0"})
+                if fault == "hang":
+                    time.sleep(3)
+                answer = getattr(fake, fake.shape)(body, fault)
+                if fault == "half":
+                    data = json.dumps(answer).encode()
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(len(data)))
+                    self.end_headers()
+                    self.wfile.write(data[: len(data) // 2])
+                    self.close_connection = True
+                    return None
+                return self.reply(200, answer)
+
+            def reply(self, status, value, headers=()):
+                data = json.dumps(value).encode()
+                self.send_response(status)
+                for name, text in {"Content-Type": "application/json", **dict(headers)}.items():
+                    self.send_header(name, text)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_):
+                pass  # a client that gave up has closed its connection
+
+        self.server = Server(("127.0.0.1", port), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def name(self):
+        return f"{self.shape}:http://127.0.0.1:{self.port}"
+
+    def close(self):
+        self.closed = True
+        self.server.shutdown()
+        self.server.server_close()
+
+    def ids(self, text):
+        return self.tokenizer.encode(text)
+
+    def about(self, path):
+        if path == "/props":
+            return {"default_generation_settings": {"n_ctx": CONTEXT}, "total_slots": 2}
+        meta = {"meta": {"n_vocab": self.tokenizer.size}} if self.shape == "llamacpp" else {"max_model_len": CONTEXT}
+        return {"object": "list", "data": [{"id": "served", **meta}]}
+
+    def llamacpp(self, body, fault):
+        (yes, bias), (no, same) = body["logit_bias"]
+        settings = [body[key] for key in ("n_predict", "temperature", "samplers", "n_probs", "post_sampling_probs")]
+        assert settings == [1, 1.0, ["temperature"], 2, True] and bias == same == 100
+        p = 1 / (1 + math.exp(-log_odds_of(body["prompt"])))
+        rows = [{"id": yes, "prob": p}, {"id": no, "prob": 1 - p}]
+        if fault == "missing":
+            rows[1]["id"] = no + 1
+        if fault == "none":
+            rows[1]["prob"] = 0.0
+        cut = fault == "cut"
+        return {
+            "tokens_evaluated": len(body["prompt"]) - 7 * cut,
+            "truncated": cut,
+            "timings": {"cache_n": len(body["prompt"]) // 2},
+            "completion_probabilities": [{"id": yes, "top_probs": rows}],
+        }
+
+    def _log_probabilities(self, prompt, yes, no, fault):
+        z = log_odds_of(prompt)
+        rows = {yes: -1.0 - math.log1p(math.exp(-z)), no: -1.0 - math.log1p(math.exp(z))}
+        if fault == "missing":
+            rows[no + 1] = rows.pop(no)
+        if fault == "none":
+            rows[no] = -9999.0
+        return rows, len(prompt) - 7 * (fault == "cut")
+
+    def vllm(self, body, fault):
+        assert body["return_tokens_as_token_ids"] and body["max_tokens"] == body["logprobs"] == 1
+        rows, read = self._log_probabilities(body["prompt"], *body["logprob_token_ids"], fault)
+        named = {f"token_id:{token}": value for token, value in rows.items()} | {"token_id:0": -0.1}
+        return {
+            "choices": [{"logprobs": {"top_logprobs": [named]}}],
+            "usage": {"prompt_tokens": read, "prompt_tokens_details": None},
+        }
+
+    def sglang(self, body, fault):
+        assert body["return_logprob"] and body["sampling_params"] == {"max_new_tokens": 1, "temperature": 1.0}
+        rows, read = self._log_probabilities(body["input_ids"], *body["token_ids_logprob"], fault)
+        found = [[value, token, None] for token, value in rows.items()]
+        return {"meta_info": {"output_token_ids_logprobs": [found], "prompt_tokens": read, "cached_tokens": read // 2}}
+
+
+LLAMA = """
+import sys, time
+import xllamacpp
+
+params = xllamacpp.CommonParams()
+params.model.path, params.port, slots = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+params.n_parallel, params.n_ctx = slots, slots * int(sys.argv[4])
+if sys.argv[5] == "exact":
+    kinds = type(params.cache_type_k)
+    params.cache_type_k = params.cache_type_v = kinds.GGML_TYPE_F32
+    params.flash_attn_type = type(params.flash_attn_type).LLAMA_FLASH_ATTN_TYPE_DISABLED
+server = xllamacpp.Server(params)
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+@contextlib.contextmanager
+def llama_server(path, port, slots=1, context=CONTEXT, kind="usual"):
+    """llama.cpp's HTTP server on a GGUF file; yields its process, which the caller may kill."""
+    command = [sys.executable, "-c", LLAMA, str(path), str(port), str(slots), str(context), kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            for _ in range(600):
+                assert process.poll() is None, "llama.cpp's server has ended"
+                with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+                    if answer.status == 200:
+                        break
+                time.sleep(0.1)
+            yield process
+        finally:
+            process.kill()
+
+
+def lowest_blocks(source, target, blocks, form="F32"):
+    """Writes the lowest blocks of a GGUF model, dequantised to `form`, with everything that says how to run it."""
+    reader = gguf.GGUFReader(source)
+    architecture = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(target, architecture)
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
+            continue
+        value = blocks if name == f"{architecture}.block_count" else field.contents()
+        inside = field.types[-1] if len(field.types) > 1 else None
+        writer.add_key_value(name, value, field.types[0], inside)
+    for tensor in reader.tensors:
+        if tensor.name.startswith("blk.") and int(tensor.name.split(".")[1]) >= blocks:
+            continue
+        values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        writer.add_tensor(tensor.name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target

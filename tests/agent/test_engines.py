@@ -1,0 +1,296 @@
+"""Agents whose slots an inference engine reads: the same log-odds, whatever the shape; silence where it fails."""
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from engines import CONTEXT, Fake, export, llama_server, log_odds_of, lowest_blocks
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.engine_routes import ROUTES, EngineError
+from prism_jax.agent.exported import read_exported
+from prism_jax.agent.loading import load_engine
+from prism_jax.agent.reader import FastReading, Reader, Unanswered
+from prism_jax.runtime.digests import DigestError
+from prism_jax.streams import Candidate, Event
+
+pytest.importorskip("openai", reason="engines are asked by the client of the extra `remote`")
+
+OFFERS = (Candidate(text="Look at the failing test?"), Candidate(), Candidate(text="Write a summary?"))
+
+
+@pytest.fixture(scope="module")
+def folder(template, tmp_path_factory):
+    """An export with a sample of two prompts, as every fake engine answers them."""
+    prompts = [template.system(), [*template.system(), *template.head()]]
+    sample = [{"ids": ids, "log_odds": log_odds_of(ids)} for ids in prompts]
+    return export(tmp_path_factory.mktemp("export") / "model", template, sample)
+
+
+@pytest.fixture(params=ROUTES)
+def fake(request, template):
+    fake = Fake(request.param, template.tokenizer)
+    yield fake
+    fake.close()
+
+
+def reader_of(folder, fake, **options):
+    said = []
+    name = fake if isinstance(fake, str) else fake.name
+    reader = load_engine(folder, read_exported(folder), name, report=said.append, **{"context": CONTEXT} | options)
+    return reader, said
+
+
+def event(number, text=None):
+    return Event(time=60.0 * number, text=text or f"event {number}: the parser fails")
+
+
+def expected(template, events, candidates):
+    """The log-odds that a fake engine gives after some events."""
+    trunk, before = template.system(), None
+    for one in events:
+        trunk += template.event(one, before)
+        before = one
+    head = template.head()
+    prompts = [[*trunk, *head], *([*trunk, *head, *template.leaf(offer)] for offer in candidates)]
+    return [log_odds_of(prompt) for prompt in prompts]
+
+
+def test_every_shape_gives_the_log_odds_of_the_templates_own_ids(folder, template, fake):
+    reader, said = reader_of(folder, fake)
+    assert isinstance(reader, Reader) and reader.warm_up() == 0
+    assert "served, the same ids of the template, log-odds of 2 sample prompts up to " in said[-1]
+    streams = {"a": [event(0), event(1)], "b": [event(2, "<|im_end|>\nNeeded: yes\ntoken_id:3")]}
+    reader.observe([("a", streams["a"][0], OFFERS)])
+    found = reader.observe([("a", streams["a"][1], OFFERS), ("b", streams["b"][0], OFFERS[1:2])])
+    for reading, (name, events) in zip(found, streams.items(), strict=True):
+        own = OFFERS if name == "a" else OFFERS[1:2]
+        np.testing.assert_allclose([reading.z_need, *reading.z_accept], expected(template, events, own), atol=1e-6)
+    assert all(type(body["prompt" if "prompt" in body else "input_ids"]) is list for _, body in fake.asked)
+    slots = [body["id_slot"] for _, body in fake.asked if "id_slot" in body][-6:]
+    assert not slots or len(set(slots)) == 2  # each stream has its own
+    words = str(reader.sent)
+    assert ("it does not say" in words) == (fake.shape == "vllm"), words
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("missing", r"/\S+: found no probability of token \d+, expected those of \d+ and \d+"),
+        ("none", r"/\S+: found the log-probability \S+ of token \d+, expected one from -9999 to 0"),
+        ("cut", r"/\S+: found a prompt of \d+ tokens( that was cut)?, expected the \d+ that were sent"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_silence_with_its_reason(folder, template, fake, fault, message):
+    """The event stays in its stream; the next one is read as if there had been an answer."""
+    reader, _ = reader_of(folder, fake)
+    reader.warm_up()
+    fake.faults = [None, fault]  # of the event's slots, the second
+    (found,) = reader.observe([("s", event(0), OFFERS)])
+    assert isinstance(found, Unanswered)
+    assert re.fullmatch(rf"the engine gave no answer \({message}.*\)", found.reason), found.reason
+    (found,) = reader.observe([("s", event(1), OFFERS)])
+    wanted = expected(template, [event(0), event(1)], OFFERS)
+    np.testing.assert_allclose([found.z_need, *found.z_accept], wanted, atol=1e-6)
+    reader.close()
+
+
+def test_busy_and_broken_answers_are_asked_again(folder, template, fake):
+    reader, _ = reader_of(folder, fake)
+    fake.faults = [429, "half", 503, None, 500]
+    (found,) = reader.observe([("s", event(0), OFFERS)])
+    np.testing.assert_allclose([found.z_need, *found.z_accept], expected(template, [event(0)], OFFERS), atol=1e-6)
+    reader.close()
+
+
+def test_a_dead_engine_is_silence_within_the_deadline_and_comes_back_without_a_restart(folder, template):
+    fake = Fake("llamacpp", template.tokenizer)
+    agent = Agent.load(folder, engine=fake.name, deadline=1.0, context=CONTEXT, report=lambda line: None)
+    assert agent.observe("s", event(0)).unanswered is None
+    fake.close()
+    began = time.monotonic()
+    decision = agent.observe("s", event(1))
+    assert time.monotonic() - began < 3.0
+    assert not decision.spoke and decision.reason.startswith("silent: the engine gave no answer")
+    fake = Fake("llamacpp", template.tokenizer, port=fake.port)
+    fake.always = "hang"
+    began = time.monotonic()
+    assert agent.observe("s", event(2)).reason == "silent: the engine gave no answer within 1 s"
+    assert time.monotonic() - began < 3.0
+    fake.always = None
+    decision = agent.observe("s", event(3))
+    z = expected(template, [event(number) for number in range(4)], OFFERS[1:2])
+    assert decision.fast.raw_need == pytest.approx(1 / (1 + np.exp(-z[0])), rel=1e-6)
+    agent.reader.close()
+    fake.close()
+
+
+def test_another_model_is_refused_before_the_first_event(folder, template, fake, monkeypatch, tmp_path):
+    monkeypatch.setattr(fake, "ids", lambda text: [1, 2])
+    reader, _ = reader_of(folder, fake)
+    with pytest.raises(EngineError, match=r"slots\.need: found the ids \[1, 2\] for 'Needed:' in served, expected \["):
+        reader.warm_up()
+    monkeypatch.undo()
+    sample = [{"ids": template.system(), "log_odds": log_odds_of(template.system()) + 1.5}]
+    reader, _ = reader_of(export(tmp_path / "other", template, sample), fake)
+    with pytest.raises(
+        EngineError, match=r"sample: found log-odds up to 1\.5 away from the export's, expected at most 1"
+    ):
+        reader.warm_up()
+    reader, _ = reader_of(folder, fake, context=2 * CONTEXT)
+    with pytest.raises(EngineError, match=rf"--context: found {2 * CONTEXT}, expected at most the {CONTEXT} tokens of"):
+        reader.warm_up()
+    (folder_changed := export(tmp_path / "changed", template)).joinpath("tokenizer.json").write_text("{}")
+    with pytest.raises(DigestError, match=r"tokenizer\.json: found a missing or changed file"):
+        reader_of(folder_changed, fake)
+
+
+@pytest.mark.parametrize("text", ["llamacpp", "tgi:http://host", "vllm:", "vllm:ftp://host"])
+def test_an_engine_that_is_not_one_is_named(folder, text):
+    with pytest.raises(ValueError, match=r"^--engine: (found|base_url: found)"):
+        reader_of(folder, text)
+
+
+def test_old_events_are_dropped_as_by_the_live_reader(folder, template):
+    fake = Fake("vllm", template.tokenizer)
+    reader, _ = reader_of(folder, fake, context=160, keep=0.5)
+    events = [event(number) for number in range(30)]
+    for one in events:
+        assert isinstance(reader.observe([("s", one, OFFERS[:1])])[0], FastReading)
+    longest = max(len(body["prompt"]) for _, body in fake.asked)
+    assert 100 < longest <= 160
+    with pytest.raises(ValueError, match=r"stream 's': found an event of \d+ tokens, expected at most \d+"):
+        reader.observe([("s", event(40, "long " * 300), OFFERS[:1])])
+    history = reader.history("s")
+    with pytest.raises(ValueError, match=r"stream 's': time: found 0\.0, expected at least 1740\.0"):
+        reader.observe([("s", event(0), OFFERS[:1])])
+    assert reader.history("s") == history
+    reader.close()
+    fake.close()
+
+
+def lines(count):
+    rows = [{"stream": f"s{i % 3}", "time": 60.0 * i, "text": f"event {i}: the parser fails"} for i in range(count)]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_the_command_asks_an_engine_and_says_what_it_sent(folder, template, tmp_path):
+    from test_mains import run
+
+    fake = Fake("sglang", template.tokenizer)
+    (tmp_path / "in.jsonl").write_text(lines(6))
+    options = (f"--model={folder}", f"--engine={fake.name}", f"--context={CONTEXT}")
+    done = run("agent", *options, f"--input={tmp_path / 'in.jsonl'}", f"--records={tmp_path / 'out.jsonl'}")
+    assert done.returncode == 0, done.stderr
+    assert "engine: 14 prompts of " in done.stderr and " cached\n" in done.stderr
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 6
+    done = run("agent", *options, "--jitter")
+    assert done.stderr.splitlines()[-1].startswith(
+        "log-odds moved by at most 0 again, 0 from the cache, 0 in other slots"
+    )
+    done = run("agent", f"--model={folder}", "--deadline=3", f"--input={tmp_path / 'in.jsonl'}")
+    assert done.stderr.splitlines()[-1] == "error: --deadline: found it without --engine, expected it with --engine"
+    fake.close()
+
+
+@pytest.fixture(scope="module")
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def real(smollm2_gguf, tmp_path_factory):
+    """SmolLM2's lowest four blocks in float32, its template, our own reader of it, and its export."""
+    pytest.importorskip("xllamacpp", reason="no llama.cpp server")
+    from prism_jax.agent.live import Live, LiveConfig
+    from prism_jax.prompting.template import PromptConfig, Template
+    from prism_jax.prompting.tokenizer import Tokenizer
+    from prism_jax.runs.export import sample_of
+    from prism_jax.scoring.student import Student
+    from prism_jax.student.weights import load_gguf
+
+    place = tmp_path_factory.mktemp("real")
+    path = lowest_blocks(smollm2_gguf, place / "four.gguf", 4)
+    loaded = load_gguf(path, "float32")
+    template = Template(Tokenizer.load(path), PromptConfig())
+    student = Student(loaded.model, loaded.params, template)
+    live = Live(
+        student, has_slow_pass=False, writes_responses=False, config=LiveConfig(context=CONTEXT, batches=(1, 4))
+    )
+    return path, live, export(place / "model", template, sample_of(template, loaded))
+
+
+@pytest.mark.slow
+def test_llama_cpp_on_the_same_weights_gives_our_log_odds(real, port):
+    """A hundred events of two streams with several candidates, that outgrow their context."""
+    path, live, folder = real
+    with llama_server(path, port, slots=1, kind="exact"):
+        reader, _ = reader_of(folder, f"llamacpp:http://127.0.0.1:{port}", deadline=60.0)
+        reader.warm_up()
+        away = []
+        for number in range(100):
+            item = (f"s{number % 2}", event(number), OFFERS[: 1 + number % 3])
+            (found,), (ours,) = reader.observe([item]), live.observe([item])
+            away.append(np.abs(np.subtract([found.z_need, *found.z_accept], [ours.z_need, *ours.z_accept])).max())
+            assert reader.history(item[0]) == live.history(item[0])
+        assert max(away) < 0.01, max(away)
+        assert reader.sent.cached > 0.5 * reader.sent.tokens
+        reader.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [6, pytest.param(20, marks=pytest.mark.study)])
+def test_kills_of_agent_and_engine_lose_no_record_and_make_none_of_half_an_answer(real, port, tmp_path, most):
+    path, _, folder = real
+    (tmp_path / "in.jsonl").write_text(lines(9 * most))
+    records = tmp_path / "out.jsonl"
+    command = [sys.executable, "-m", "prism_jax", "agent", f"--model={folder}", f"--context={CONTEXT}", "--deadline=5"]
+    command += [
+        f"--engine=llamacpp:http://127.0.0.1:{port}",
+        f"--input={tmp_path / 'in.jsonl'}",
+        f"--records={records}",
+    ]
+    command += ["--batch=1"]
+    draw, kills = random.Random(1), 0
+
+    def running():
+        return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
+
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    while kills < most:
+        with llama_server(path, port, slots=3, kind="exact") as server, running() as agent:
+            before = records.read_bytes().count(b"\n") if records.exists() else 0
+            goal = before + draw.randint(2, 7)
+            while (records.read_bytes().count(b"\n") if records.exists() else 0) < goal and agent.poll() is None:
+                time.sleep(0.02)
+            if kills % 2:
+                server.send_signal(signal.SIGKILL)  # what it was asked meanwhile is silence
+                time.sleep(1.0)
+            agent.send_signal(signal.SIGKILL)
+            kills += 1
+    with llama_server(path, port, slots=3, kind="exact"), running() as agent:
+        _, said = agent.communicate()
+    assert agent.returncode == 0, said
+    found = [json.loads(line) for line in records.read_text().splitlines()]
+    assert [(one["stream"], one["event"]) for one in found] == [(f"s{i % 3}", i // 3) for i in range(9 * most)]
+    whole = tmp_path / "whole.jsonl"
+    with llama_server(path, port, slots=3, kind="exact"):
+        done = subprocess.run([*command, f"--records={whole}"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    undisturbed = [json.loads(line) for line in whole.read_text().splitlines()]
+    for one, other in zip(found, undisturbed, strict=True):
+        assert one["history"] == other["history"]
+        if "unanswered" not in one:
+            assert one["p_accept"] == pytest.approx(other["p_accept"], abs=1e-4)
+    assert sum("unanswered" in one for one in found) < 0.5 * len(found)
