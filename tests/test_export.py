@@ -36,6 +36,7 @@ from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.weights import load
 from prism_jax.training.run import resolve, trained_params
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
