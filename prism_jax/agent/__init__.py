@@ -14,6 +14,7 @@ Where to change what:
   `prism_jax/agent/__main__.py`, read in `prism_jax/agent/serving.py`; `Changes` in `replay.py`
 - a key of the decision records: `Decision` in `records.py`, its row in docs/agent.md
 - what the agent asks of a language model: `Reader` in `reader.py`; of an engine: `engine_routes.py`, `engine_reader.py`
+- what is asked of a decision model: `decision_reader.py`, `prism_jax/remote/decisions.py`
 - when the agent thinks: `fires` in `gating.py`
 - the questions to a new person, or the fit of a population to records: `rating.py`, `population.py`
 - how records become streams to train on: `records_streams.py`

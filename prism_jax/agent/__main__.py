@@ -56,12 +56,22 @@ def define_flags() -> None:
         "llamacpp:URL, vllm:URL or sglang:URL: the engine that serves the model; of --model only "
         "prism.json and the tokenizer are then read (docs/agent.md).",
     )
-    flags.DEFINE_string("engine_key", None, "NAME of the environment variable with the engine's API key.")
-    flags.DEFINE_float("deadline", None, "Seconds after which an event to which the engine gives no answer is silence.")
+    flags.DEFINE_string("decisions", None, "Base URL of a decision model (POST URL/decisions), in place of --model.")
+    flags.DEFINE_string("decision_model", None, "With --decisions: name of the model there.")
+    flags.DEFINE_string("questions", None, "With --decisions: JSON file with the words of the questions.")
+    flags.DEFINE_integer("window", None, "With --decisions: newest events of a stream that are sent.", lower_bound=1)
+    flags.DEFINE_bool("prompt_cache", None, "With --decisions: name the stream, by a hash, for the cache of prompts.")
+    flags.DEFINE_string("answers", None, "With --decisions: SQLite file of answers and spending.")
+    flags.DEFINE_float("budget", None, "With --decisions: most USD that this file may ever record as spent.", 0.0)
+    for name in ("input", "output"):
+        flags.DEFINE_float(f"{name}_price", None, f"With --decisions: USD per million {name} tokens.", 0.0)
+    flags.DEFINE_string("gate", None, "With --engine or --decisions: gate.json with maps, costs and policy.")
+    flags.DEFINE_string("key", None, "NAME of the environment variable with the API key of engine or decision model.")
+    flags.DEFINE_float("deadline", None, "Seconds after which an event without an answer from there is silence.", 0.001)
     flags.DEFINE_bool("jitter", False, "Print what cache and slot move at the engine, and decide on nothing.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
-    refuse_empty("model", "input", "records", "replay", "calibration", "people", "population", "engine")
+    refuse_empty("model", "input", "records", "replay", "calibration", "people", "population", "engine", "decisions")
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
 
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.decision import thinking
-from prism_jax.decision.calibration import Map, map_from_dict
+from prism_jax.decision.calibration import Map, Temperature, map_from_dict
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.gate import NEED_TARGETS, check_prism_json
+from prism_jax.gate import NEED_TARGETS, Gate, check_prism_json
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import EXPORT as SOURCE
 from prism_jax.runtime.digests import is_sha256
@@ -125,6 +125,19 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
             "calibration": fingerprint(calibration),
             "config": fingerprint([slots, decision]),
         },
+    )
+
+
+def with_gate(exported: Exported, gate: Gate) -> Exported:
+    """The same model with the maps, costs and policy of a gate, as one that was calibrated where it is served."""
+    maps = {"need_fast": gate.need or Temperature(1.0), "accept_fast": gate.accept or Temperature(1.0)}
+    return dataclasses.replace(
+        exported,
+        maps=maps,
+        point=gate.point,
+        thinking=None,
+        need_target=gate.need_target,
+        fingerprints={**exported.fingerprints, "calibration": fingerprint(gate.to_dict())},
     )
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from absl import logging
 
-from prism_jax.agent.exported import Exported, ExportedError, check_slots
+from prism_jax.agent.exported import Exported, ExportedError, check_slots, fingerprint, with_gate
 from prism_jax.agent.reader import Reader
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import check_folder, weights_sha256
 from prism_jax.runtime.distributed import keep_programs
 
 if TYPE_CHECKING:
+    from prism_jax.agent.decision_reader import DecisionReader
     from prism_jax.agent.engine_reader import EngineReader
+    from prism_jax.gate import Gate
+    from prism_jax.remote.cache import Cache
 
 TOKENIZER_FILES = ("prism.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What an agent reads of a directory whose weights are served elsewhere."""
@@ -110,6 +114,70 @@ def load_engine(
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     route = engine_of(engine, key=key, deadline=deadline)
     return EngineReader(route, template, deadline=deadline, sample=exported.sample, report=report, **settings)
+
+
+def load_decisions(
+    url: str,
+    model: str,
+    gate: Gate,
+    *,
+    cache: Cache,
+    key: str = "",
+    deadline: float = 10.0,
+    questions: str | os.PathLike[str] | None = None,
+    window: int = 50,
+    prompt_cache: bool = True,
+    redact: bool = True,
+    input_price: float | None = None,
+    output_price: float | None = None,
+) -> tuple[DecisionReader, Exported]:
+    """Makes the reader of a decision model, and what an agent needs to know of it in place of a prism.json.
+
+    Args:
+      url: Base URL, to which `/decisions` is added.
+      model: Name of the model there.
+      gate: Maps, costs and policy.
+      cache: Answers and spending.
+      key: Name of the environment variable that holds the API key.
+      deadline: Seconds after which an event without an answer is one in silence.
+      questions: JSON file with the words of the questions (`decision_reader.Questions`); None takes the default.
+      window: Newest events of a stream that are sent.
+      prompt_cache: Whether requests name their stream, by a hash, for the server's cache of prompts.
+      redact: Whether personal data is cut from what is sent.
+      input_price: USD per million tokens; None takes the table's, and on a private network nothing.
+      output_price: The same of answers.
+
+    Raises:
+      ValueError, OSError: naming what cannot be used.
+    """
+    from prism_jax.agent.decision_reader import DecisionReader, Questions
+    from prism_jax.remote.client import Client
+    from prism_jax.remote.decisions import MOST
+    from prism_jax.remote.endpoints import EndpointConfig, is_private
+    from prism_jax.remote.tally import Tally
+
+    if input_price is output_price is None and is_private(urlsplit(url).hostname or ""):
+        input_price = output_price = 0.0
+    try:
+        endpoint = EndpointConfig(
+            model,
+            url,
+            key=key,
+            timeout=deadline,
+            patience=deadline / 2,
+            backoff=0.1,
+            max_tokens=MOST,  # a token for each question, as servers count them
+            input_price=input_price,
+            output_price=output_price,
+        )
+    except ValueError as error:
+        raise ValueError(f"--decisions: {error}") from error
+    words = Questions() if questions is None else Questions.read(questions)
+    client = Client(endpoint, cache, Tally(), redact=redact)
+    reader = DecisionReader(client, words, window=window, deadline=deadline, cache_key=prompt_cache)
+    fingerprints = {"model": fingerprint([url, model]), "config": fingerprint(words._asdict())}
+    bare = Exported({}, {}, gate.point, None, None, writes_responses=False, fingerprints=fingerprints)
+    return reader, with_gate(bare, gate)
 
 
 def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, config: Mapping[str, Any]) -> Reader:

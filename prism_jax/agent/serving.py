@@ -12,22 +12,32 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from prism_jax.agent.agent import Agent
-from prism_jax.agent.exported import Exported, read_exported
+from prism_jax.agent.exported import Exported, read_exported, with_gate
 from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, write_whole
 from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, PeopleSettings, Terms
+from prism_jax.gate import Gate
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.store import PeopleStore
 from prism_jax.runtime.files import check_absent, read_lines, read_object, write_bytes
 
 if TYPE_CHECKING:
+    from prism_jax.agent.decision_reader import DecisionReader
     from prism_jax.agent.engine_reader import EngineReader
+    from prism_jax.agent.reader import Reader
 
 OPTIONS = ("dtype", "context", "memory", "keep", "compilation_cache")
-ENGINE_OPTIONS = ("engine", "deadline", "context", "keep")
+ENGINE_OPTIONS = ("engine", "key", "deadline", "context", "keep")
+DECISION_OPTIONS = (
+    *("decision_model", "questions", "window", "answers", "budget", "input_price", "output_price", "prompt_cache"),
+)
+WHERE = dict.fromkeys(("deadline", "key", "gate"), "with --engine or --decisions") | {
+    "jitter": "with --engine",
+    **dict.fromkeys(DECISION_OPTIONS, "with --decisions"),
+}
 POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
 
 
@@ -37,37 +47,88 @@ def serve(options: Mapping[str, Any]) -> None:
     `model` is an exported directory, or the workdir of a trained run, which is exported for the time being. ValueError
     and OSError have a message of one line.
     """
-    for name in ("model",) if options["jitter"] else ("model", "input"):
-        if options[name] is None:
-            raise ValueError(f"--{name}: found none, expected it (or --replay=RECORDS)")
-    with exported_model(options["model"]) as model:
-        exported = read_exported(model, options["expect_digest"])
+    _check_source(options)
+    with contextlib.ExitStack() as stack:
+        reader: Reader | None = None
+        if options["decisions"] is not None:
+            reader, exported = _decision_model(options, _gate(options), stack)
+        else:
+            model = stack.enter_context(exported_model(options["model"]))
+            exported, loading = read_exported(model, options["expect_digest"]), _loading(options)
+            if options["engine"] is not None:
+                reader = engine = _engine(model, exported, loading)
+                if options["jitter"]:
+                    _say(engine.jitter())
+                    return
+            if options["gate"]:
+                exported = with_gate(exported, _gate(options))
         changes = {name: options[name] for name in POINT if options[name] is not None}
         settings = settings_from(options, Terms(exported.point), changes)
-        loading = _loading(options)
-        if options["jitter"]:
-            _say(_engine(model, exported, loading).jitter())
-            return
-        with contextlib.ExitStack() as stack:
-            people = stack.enter_context(_store(options)) if options["people"] is not None else None
-            records = None
-            if options["records"] is not None:
-                records = stack.enter_context(contextlib.closing(RecordsFile(options["records"])))
-                if people is not None:
-                    people.note_records(options["records"], fresh=not records.decided)
-            _run(Agent.load(model, settings, people, **loading), options, records)
+        people = stack.enter_context(_store(options)) if options["people"] is not None else None
+        records = None
+        if options["records"] is not None:
+            records = stack.enter_context(contextlib.closing(RecordsFile(options["records"])))
+            if people is not None:
+                people.note_records(options["records"], fresh=not records.decided)
+        if reader is None:
+            agent = Agent.load(model, settings, people, **loading)
+        else:
+            agent = Agent(reader, exported, settings, people)
+        _run(agent, options, records)
+
+
+def _check_source(options: Mapping[str, Any]) -> None:
+    """Raises ValueError, naming the flag, unless one model is named with flags that go with it."""
+    decisions, engine = options["decisions"] is not None, options["engine"] is not None
+    for name in ("decision_model",) if decisions else ("model",):
+        if options[name] is None:
+            other = "with --decisions" if decisions else "(or --replay=RECORDS)"
+            raise ValueError(f"--{name}: found none, expected it {other}")
+    if options["input"] is None and not options["jitter"]:
+        raise ValueError("--input: found none, expected it (or --replay=RECORDS)")
+    allowed = {
+        "model": not decisions,
+        "engine": not decisions,
+        **dict.fromkeys(("dtype", "memory", "compilation_cache"), not (decisions or engine)),
+        **dict.fromkeys(("context", "keep", "expect_digest"), not decisions),
+        **dict.fromkeys(("deadline", "key", "gate"), decisions or engine),
+        "jitter": engine,
+        **dict.fromkeys(DECISION_OPTIONS, decisions),
+    }
+    for name, fits in allowed.items():
+        if options[name] is not None and options[name] is not False and not fits:
+            what = "--decisions" if decisions else "--engine" if engine else "neither --engine nor --decisions"
+            raise ValueError(f"--{name}: found it with {what}, expected it {WHERE.get(name, 'without')}")
+
+
+def _gate(options: Mapping[str, Any]) -> Gate:
+    """The gate of --gate; without it, that of the costs that flags state."""
+    if options["gate"]:
+        return Gate.load(options["gate"])
+    for name in ("c_fa", "c_fn"):
+        if options[name] is None:
+            raise ValueError(f"--{name}: found no cost, expected it, or --gate with a file that has it")
+    return Gate.at_costs(c_fa=options["c_fa"], c_fn=options["c_fn"])
+
+
+def _decision_model(
+    options: Mapping[str, Any], gate: Gate, stack: contextlib.ExitStack
+) -> tuple[DecisionReader, Exported]:
+    """The reader of --decisions, and what stands for the prism.json that it lacks."""
+    from prism_jax.agent.loading import load_decisions
+    from prism_jax.remote.cache import Cache
+
+    cache = stack.enter_context(Cache(options["answers"] or "remote.sqlite", options["budget"] or 0.0))
+    names = ("key", "deadline", "questions", "window", "prompt_cache", "input_price", "output_price")
+    given = {name: options[name] for name in names if options[name] is not None}
+    url, model = options["decisions"], options["decision_model"]
+    return load_decisions(url, model, gate, cache=cache, redact=options["redact"], **given)
 
 
 def _loading(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `loading.load_reader`, or of `loading.load_engine`."""
-    engine = options["engine"] is not None
-    for name in ("dtype", "memory", "compilation_cache") if engine else ("deadline", "engine_key", "jitter"):
-        if options[name]:
-            other = "without --engine" if engine else "with --engine"
-            raise ValueError(f"--{name}: found it {'with' if engine else 'without'} --engine, expected it {other}")
-    names = (*(ENGINE_OPTIONS if engine else OPTIONS), "expect_digest")
-    loading = {"report": _say} | {name: options[name] for name in names if options[name] is not None}
-    return loading | ({"key": options["engine_key"]} if options["engine_key"] else {})
+    names = (*(OPTIONS if options["engine"] is None else ENGINE_OPTIONS), "expect_digest")
+    return {"report": _say} | {name: options[name] for name in names if options[name] is not None}
 
 
 def _engine(model: epath.Path, exported: Exported, loading: Mapping[str, Any]) -> EngineReader:

@@ -16,7 +16,7 @@ from prism_jax.remote.cache import Cache
 from prism_jax.remote.connections import Connections, ConnectionsOfLoop, key_of
 from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.remote.prices import price_of
-from prism_jax.remote.requests import Answer, Prepared, Request, TokenLimits, prepare, read_completion
+from prism_jax.remote.requests import Answer, Asked, Prepared, TokenLimits
 from prism_jax.remote.tally import Tally
 from prism_jax.runtime.personal_data import in_prompt
 
@@ -50,7 +50,7 @@ class Client:
             )
         self._connections = ConnectionsOfLoop(endpoint, "" if dry else key_of(endpoint))
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: Asked) -> Answer:
         """The answer to a request; one that was answered before costs nothing.
 
         Where the endpoint is down or limits the rate for longer than its patience, rejects the request, or the model
@@ -60,7 +60,7 @@ class Client:
           BudgetSpent: if the request could pass the budget.
           EndpointError: if the endpoint refuses every request.
         """
-        prepared = prepare(request, self.endpoint, self._clean)
+        prepared = request.prepared(self.endpoint, self._clean)
         self.tally.requests += 1
         if stored := self.cache.get(prepared.key):
             return self._from_cache(stored)
@@ -143,9 +143,9 @@ class Client:
     async def _attempt(self, prepared: Prepared, connections: Connections, started: float) -> Answer:
         place = await connections.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
         headers = {"Content-Type": "application/json", "Idempotency-Key": prepared.key}
-        response = await connections.exchange("/chat/completions", prepared.content, headers)
+        response = await connections.exchange(prepared.path, prepared.content, headers)
         limits = TokenLimits(len(prepared.content), self.endpoint.max_tokens)
-        answer = read_completion(response.content, prepared.key, self.price, limits, time.monotonic() - started)
+        answer = prepared.read(response.content, prepared.key, self.price, limits, time.monotonic() - started)
         connections.limiter.correct(place, answer.prompt_tokens + answer.completion_tokens)
         return answer
 

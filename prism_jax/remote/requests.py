@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from absl import logging
 
@@ -42,25 +42,33 @@ def read_completion(content: bytes, key: str, price: Price, limits: TokenLimits,
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise TransientError("the server's response is no chat completion", billed=True, garbled=True) from None
     if text is not None:  # no reasoning is kept, and a schema does not bind it
-        text = _storable(_REASONING.sub("", text))
-    prompt, completion, known = _usage(body.get("usage"), limits)
+        text = storable(_REASONING.sub("", text))
+    counted = charged(body.get("usage"), ("prompt_tokens", "completion_tokens"), price, limits)
     return Answer(
         text=text or None,
         error=None if text else _why_empty(message, finish),
-        model=_storable(str(body.get("model") or "")),
+        model=storable(str(body.get("model") or "")),
         key=key,
-        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        cost=price.of(*((prompt, completion) if known else limits)),
         seconds=seconds,
-        finish=_storable(finish),
+        finish=storable(finish),
+        **counted,
     )
 
 
-def _usage(usage: Any, limits: TokenLimits) -> tuple[int, int, bool]:
+def charged(usage: Any, names: tuple[str, str], price: Price, limits: TokenLimits) -> dict[str, Any]:
+    """When an answer arrived, its tokens and what it cost, as fields of `Answer`; `names` are the keys in `usage`."""
+    prompt, completion, known = _usage(usage, names, limits)
+    return {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "cost": price.of(*((prompt, completion) if known else limits)),
+    }
+
+
+def _usage(usage: Any, names: tuple[str, str], limits: TokenLimits) -> tuple[int, int, bool]:
     """Tokens of prompt and answer, each as many as possible at most, and whether the server states both."""
-    counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
+    counts = [usage.get(name) if isinstance(usage, dict) else None for name in names]
     stated = [count for count in counts if isinstance(count, int) and count >= 0]
     if len(stated) < 2:
         return 0, 0, False
@@ -81,7 +89,7 @@ def _why_empty(message: dict[str, Any], finish: str) -> str:
     return f"the model gave no text (finish_reason {finish[:40]!r})"
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """A text that UTF-8 can encode: JSON can escape one half of a surrogate pair."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -99,6 +107,17 @@ class Request(NamedTuple):
     messages: tuple[Message, ...]  # the conversation so far, the question last
     schema: Mapping[str, Any] | None = None  # JSON schema of the answer, or None for free text
     name: str = "answer"  # name of the schema: letters, digits, dashes and underscores
+
+    def prepared(self, endpoint: EndpointConfig, clean: Callable[[str], str]) -> Prepared:
+        """See `prepare`."""
+        return prepare(self, endpoint, clean)
+
+
+class Asked(Protocol):
+    """What a client can be asked: a chat completion (`Request`), or a request of another route."""
+
+    def prepared(self, endpoint: EndpointConfig, clean: Callable[[str], str]) -> Prepared:
+        """The request as it is sent; `clean` removes personal data from a text."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +142,9 @@ class Prepared(NamedTuple):
 
     content: bytes  # the JSON body, encoded; its length bounds the tokens of the prompt
     key: str  # SHA-256 of the endpoint's address and the body
+    path: str = "/chat/completions"  # the route, after the base URL
+    # the answer in the body of a response, with key, price, limits and seconds as `read_completion` takes them
+    read: Callable[[bytes, str, Price, TokenLimits, float], Answer] = read_completion
 
 
 INSTRUCTION = "Answer with one JSON object and nothing else. It must satisfy this JSON schema: "
@@ -130,7 +152,7 @@ INSTRUCTION = "Answer with one JSON object and nothing else. It must satisfy thi
 
 def prepare(request: Request, endpoint: EndpointConfig, clean: Callable[[str], str]) -> Prepared:
     """The body of a request and its key; `clean` removes personal data from the content of a message."""
-    messages = [{"role": role, "content": _sendable(clean(content))} for role, content in request.messages]
+    messages = [{"role": role, "content": sendable(clean(content))} for role, content in request.messages]
     body: dict[str, Any] = {"model": endpoint.model, "messages": messages}
     body[endpoint.max_tokens_name] = endpoint.max_tokens
     if endpoint.temperature is not None:
@@ -140,9 +162,14 @@ def prepare(request: Request, endpoint: EndpointConfig, clean: Callable[[str], s
     if request.schema is not None:
         _ask_for_schema(body, request, endpoint)
     # Key order is kept, because servers that enforce a schema write its properties in its order.
+    return Prepared(*encoded(body, endpoint))
+
+
+def encoded(body: Mapping[str, Any], endpoint: EndpointConfig) -> tuple[bytes, str]:
+    """A body's JSON, and the SHA-256 of the endpoint's address and that."""
     content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     address = endpoint.base_url.rstrip("/").encode()
-    return Prepared(content, hashlib.sha256(address + b"\0" + content).hexdigest())
+    return content, hashlib.sha256(address + b"\0" + content).hexdigest()
 
 
 def _ask_for_schema(body: dict[str, Any], request: Request, endpoint: EndpointConfig) -> None:
@@ -161,6 +188,6 @@ def _ask_for_schema(body: dict[str, Any], request: Request, endpoint: EndpointCo
         body["messages"].insert(0, {"role": "system", "content": words})
 
 
-def _sendable(text: str) -> str:
+def sendable(text: str) -> str:
     """A text that UTF-8 can encode: halves of surrogate pairs become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")

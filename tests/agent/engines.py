@@ -30,6 +30,11 @@ def log_odds_of(prompt):
     return (int.from_bytes(digest[:4], "little") / 2**32 - 0.5) * 8
 
 
+def probability_of(*texts):
+    """What the fake decision model answers: a fixed function of what it is asked."""
+    return 1 / (1 + math.exp(-log_odds_of(list("\0".join(texts).encode()))))
+
+
 def export(folder, template, sample=(), context=CONTEXT):
     """The directory of an exported student without weights: prism.json, the tokenizer, and their digests."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +119,11 @@ class Fake:
 
     @property
     def name(self):
-        return f"{self.shape}:http://127.0.0.1:{self.port}"
+        return f"{self.shape}:{self.url}"
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
 
     def close(self):
         self.closed = True
@@ -165,6 +174,21 @@ class Fake:
             "choices": [{"logprobs": {"top_logprobs": [named]}}],
             "usage": {"prompt_tokens": read, "prompt_tokens_details": None},
         }
+
+    def decisions(self, body, fault):
+        """The Decisions API; `faults` may name a refusal, or a number of answers too few."""
+        asked = json.dumps([one["content"] for one in body["input"]])
+        answers = [
+            {"type": "predicate", "name": one["name"], "probability": probability_of(asked, one["instructions"])}
+            for one in body["questions"]
+        ]
+        if fault == "refusal":
+            answers[-1] = {"type": "refusal", "name": None}
+        if fault == "few":
+            answers.pop()
+        details = {"input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}}
+        usage = {"input_tokens": len(asked) // 4, "output_tokens": len(answers), "total_tokens": 0, **details}
+        return {"model": body["model"], "answers": answers, "usage": usage}
 
     def sglang(self, body, fault):
         assert body["return_logprob"] and body["sampling_params"] == {"max_new_tokens": 1, "temperature": 1.0}

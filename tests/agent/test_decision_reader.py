@@ -1,0 +1,137 @@
+"""Agents on a decision model: both questions in one request, costs and maps from a gate, silence where it fails."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from engines import Fake, probability_of
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.decision_reader import Questions
+from prism_jax.agent.loading import load_decisions
+from prism_jax.decision.calibration import Platt, apply_map
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.gate import Gate
+from prism_jax.streams import Candidate, Event
+
+pytest.importorskip("openai", reason="decision models are asked by the client of the extra `remote`")
+
+from prism_jax.remote.cache import Cache
+
+GATE = Gate(OperatingPoint(c_fa=1.0, c_fn=2.0), accept=Platt(0.7, -0.4), need=Platt(1.3, 0.2))
+OFFERS = (Candidate(text="Look at the failing test?"), Candidate())
+
+
+@pytest.fixture
+def fake():
+    fake = Fake("decisions", None)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    with Cache(tmp_path / "answers.sqlite", 1.0) as cache:
+        yield cache
+
+
+def agent_on(fake, cache, gate=GATE, **options):
+    reader, exported = load_decisions(fake.url, "m", gate, cache=cache, **{"deadline": 2.0} | options)
+    return Agent(reader, exported)
+
+
+def asked(body):
+    texts = json.dumps([one["content"] for one in body["input"]])
+    return [probability_of(texts, one["instructions"]) for one in body["questions"]]
+
+
+def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, cache):
+    agent = agent_on(fake, cache, window=3)
+    texts = ["opens a file", "reads an error", "searches for it", "finds nothing"]
+    decisions = [agent.observe("ann", Event(time=300.0 * i, text=text), OFFERS) for i, text in enumerate(texts)]
+    paths, bodies = zip(*fake.asked, strict=True)
+    assert set(paths) == {"/decisions"} and len(bodies) == 4
+    assert [one["content"] for one in bodies[3]["input"]] == [f"{text} (+5m)" for text in texts[1:]]
+    names, words = ([one[key] for one in bodies[3]["questions"]] for key in ("name", "instructions"))
+    assert names == ["need", "accept_0", "accept_1"]
+    assert words[1].endswith("The offer: Look at the failing test?") and words[2].endswith(Questions().offer)
+    assert len({body["prompt_cache_key"] for body in bodies}) == 1 and "ann" not in bodies[0]["prompt_cache_key"]
+    for decision, body in zip(decisions, bodies, strict=True):
+        need, *accept = asked(body)
+        assert (decision.fast.raw_need, *decision.fast.raw_accept) == pytest.approx((need, *accept), rel=1e-9)
+        verdict = GATE(need, max(accept))
+        assert (decision.spoke, decision.reason) == (verdict.speak, verdict.reason)
+        np.testing.assert_allclose(decision.fast.accept, apply_map(GATE.accept, np.array(accept)), rtol=1e-9)
+    assert agent.reader.sent.startswith("decision model: 4 requests: 0 cached, 0 failed")
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("refusal", "silent: the decision model refuses the question 'accept_1'"),
+        ("few", "silent: the decision model gave no answer (gave up after"),
+        (500, "silent: the decision model gave no answer (gave up after"),
+        ("hang", "silent: the decision model gave no answer within 0.5 s"),
+    ],
+)
+def test_no_answer_is_silence_with_its_reason_within_the_deadline(fake, cache, fault, reason):
+    agent = agent_on(fake, cache, deadline=0.5)
+    fake.always, began = fault, time.monotonic()
+    decision = agent.observe("s", Event(time=0.0, text="x"), OFFERS)
+    assert not decision.spoke and decision.reason.startswith(reason), decision.reason
+    assert time.monotonic() - began < 2.5
+    fake.always = None
+    decision = agent.observe("s", Event(time=1.0, text="y"), OFFERS)
+    assert decision.unanswered is None and [one["content"] for one in fake.asked[-1][1]["input"]] == ["x", "y"]
+
+
+def test_answers_are_kept_money_is_bounded_and_personal_data_stays(fake, cache):
+    event = Event(time=0.0, text="writes to ann@example.com")
+    priced = {"input_price": 1000.0, "output_price": 1000.0}
+    first = agent_on(fake, cache, **priced)
+    assert first.observe("s", event).unanswered is None
+    assert "example" not in json.dumps(fake.asked[0][1]) and cache.spent > 0
+    again = agent_on(fake, cache, **priced)
+    assert again.observe("s", event).unanswered is None and len(fake.asked) == 1
+    reason = again.observe("s", Event(time=1.0, text="long " * 300)).reason
+    assert "budget: found" in reason and len(fake.asked) == 1
+
+
+def test_the_words_of_the_questions_are_the_users_to_change(fake, cache, tmp_path):
+    path = tmp_path / "questions.json"
+    path.write_text('{"accept": "Take it? {offer}"}')
+    agent = agent_on(fake, cache, questions=path)
+    agent.observe("s", Event(time=0.0, text="x"), OFFERS)
+    assert fake.asked[0][1]["questions"][1]["instructions"] == "Take it? Look at the failing test?"
+    assert agent.fingerprints["config"] != agent_on(fake, cache).fingerprints["config"]
+    for content, message in (
+        ('{"accept": "Take it?"}', r"accept: found no \{offer\} in it"),
+        ('{"wish": "x"}', r"wish: found 'x', expected texts of need, accept, offer"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            Questions.read(path)
+
+
+def test_the_command_needs_no_student(fake, tmp_path):
+    from test_mains import run
+
+    rows = [{"stream": f"s{i % 2}", "time": 60.0 * i, "text": f"event {i}"} for i in range(6)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = (f"--input={tmp_path / 'in.jsonl'}", f"--answers={tmp_path / 'answers.sqlite'}")
+    options = (f"--decisions={fake.url}", "--decision_model=m", *files)
+    done = run("agent", *options)
+    assert (
+        done.stderr.splitlines()[-1] == "error: --c_fa: found no cost, expected it, or --gate with a file that has it"
+    )
+    GATE.save(tmp_path / "gate.json")
+    done = run("agent", *options, f"--gate={tmp_path / 'gate.json'}", f"--records={tmp_path / 'out.jsonl'}")
+    assert done.returncode == 0, done.stderr
+    assert "decision model: 6 requests: 0 cached" in done.stderr
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    for record, (_, body) in zip(records, fake.asked, strict=True):
+        verdict = GATE(*asked(body))
+        assert (record["spoke"], record["reason"]) == (verdict.speak, verdict.reason)
+    done = run("agent", *options, "--model=x")
+    assert done.stderr.splitlines()[-1] == "error: --model: found it with --decisions, expected it without"
