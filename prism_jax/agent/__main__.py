@@ -68,7 +68,7 @@ def define_flags() -> None:
     flags.DEFINE_string("gate", None, "With --engine or --decisions: gate.json with maps, costs and policy.")
     flags.DEFINE_string("key", None, "NAME of the environment variable with the API key of engine or decision model.")
     flags.DEFINE_float("deadline", None, "Seconds after which an event without an answer from there is silence.", 0.001)
-    flags.DEFINE_bool("jitter", False, "Print what cache and slot move at the engine, and decide on nothing.")
+    flags.DEFINE_bool("jitter", None, "Print what cache and slot move at the engine, and decide on nothing.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
     refuse_empty("model", "input", "records", "replay", "calibration", "people", "population", "engine", "decisions")

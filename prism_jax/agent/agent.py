@@ -191,15 +191,16 @@ class Agent:
             for i in wave:
                 record = records[i]
                 self._check_history(steps[i], record)
+                prediction = record["stated"] if "stated" in record else prediction_from(record)
                 self._ledger.decided(
                     items[i].stream,
                     items[i].event.time,
                     offer=record["offer"],
                     counts=not record["critical"],
                     thought=record["thought"],
-                    prediction=record["stated"] if "stated" in record else prediction_from(record),
+                    prediction=prediction,
                 )
-                self._offered(steps[i], record["offer"])
+                self._offered(steps[i], None if prediction is None else record["offer"])
 
     @_alone
     def outcome(
@@ -266,6 +267,7 @@ class Agent:
         for step, reading in zip(steps, self._read(steps), strict=True):
             if isinstance(reading, Unanswered):
                 step.unanswered, step.fast = reading.reason, Signals.unknown(len(step.item.candidates))
+                step.reading = FastReading(0.0, (), reading.tokens)
             else:
                 step.reading = reading
                 answered.append(step)
@@ -337,7 +339,7 @@ class Agent:
 
     def _noted(self, step: Step, clock: Clock) -> Decision:
         note(step, self._ledger)
-        self._offered(step, step.offer)
+        self._offered(step, None if step.prediction is None else step.offer)
         history = self.reader.history(step.item.stream)
         return step.decision(
             clock,

@@ -1,31 +1,31 @@
 """A reader whose probabilities come from a decision model, by `POST /v1/decisions` (`prism_jax.remote.decisions`).
 
 Each event costs one request: the newest events of the stream, oldest first, so that the server's cache of prompts has
-all but the last, and the question of need with one of acceptance per candidate. A refusal, or no answer until the
-deadline, leaves the event `Unanswered`.
+what was sent before, and the question of need with one of acceptance per candidate. A refusal leaves the event
+`Unanswered`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import collections
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, NoReturn
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
 from scipy import special
 
-from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought, Unanswered
+from prism_jax.agent.asking import AskingReader, NoAnswerError, in_brief
+from prism_jax.agent.reader import FastReading, Item
 from prism_jax.prompting.template import event_text
 from prism_jax.remote.cache import BudgetSpent
 from prism_jax.remote.client import Client
 from prism_jax.remote.decisions import MOST, DecisionRequest, Predicate
 from prism_jax.remote.failures import EndpointError
 from prism_jax.runtime.files import read_object
-from prism_jax.streams import Candidate, Event
+from prism_jax.streams import Candidate
 
 CERTAIN = 1e-6
 """Probabilities nearer to 0 or 1 count as this near: no decision model is surer than its digits."""
@@ -58,11 +58,8 @@ class Questions(NamedTuple):
         return questions
 
 
-class DecisionReader:
+class DecisionReader(AskingReader):
     """Reads streams by a decision model; satisfies `prism_jax.agent.reader.Reader`."""
-
-    has_slow_pass = False
-    writes_responses = False
 
     def __init__(
         self,
@@ -78,45 +75,35 @@ class DecisionReader:
         Args:
           client: The endpoint, with its cache, budget and redaction.
           questions: The words of both questions; None takes the default.
-          window: Newest events of a stream that are sent, at least 1.
-          deadline: Seconds after which an event without an answer is `Unanswered`.
+          window: Newest events of a stream that are sent at most, at least 1. When it is full, the older half goes, so
+            that the beginning of the requests, and with it the server's cache of prompts, changes seldom.
+          deadline: Seconds that an event's answer may take.
           cache_key: Whether requests name their stream, by a hash, for the server's cache of prompts.
         """
         if window < 1:
             raise ValueError(f"window: found {window}, expected at least 1")
+        super().__init__(deadline)
         self._client, self._questions = client, questions or Questions()
-        self._window, self._deadline, self._names_stream = window, deadline, cache_key
-        self._texts: dict[str, collections.deque[str]] = {}
-        self._newest: dict[str, Event] = {}
+        self._window, self._names_stream = window, cache_key
+        self._texts: dict[str, list[str]] = {}
         self._digest: dict[str, bytes] = {}
-        self._runner = asyncio.Runner()
 
     @property
     def sent(self) -> str:
         """What was asked, and what it cost, in words."""
         return "decision model: " + "; ".join(self._client.tally.lines())
 
-    def observe(self, items: Sequence[Item]) -> list[FastReading | Unanswered]:
-        """Appends events and asks both questions; see `Reader.observe`."""
-        self.follow(items)
-        return self._runner.run(self._observe(items))
-
     def follow(self, items: Sequence[Item]) -> None:
         """Appends events; see `Reader.follow`. Asks nothing."""
         texts = ["".join(event_text(event, self._before(stream, event))) for stream, event, _ in items]
         for (stream, event, offers), text in zip(items, texts, strict=True):
-            self._texts.setdefault(stream, collections.deque(maxlen=self._window)).append(text)
+            kept = self._texts.setdefault(stream, [])
+            if len(kept) == self._window:
+                del kept[: (self._window + 1) // 2]
+            kept.append(text)
             self._newest[stream] = event
             seen = json.dumps([text, [offer.text for offer in offers]])
             self._digest[stream] = hashlib.sha256(self._digest.get(stream, b"") + seen.encode()).digest()
-
-    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
-        """A decision model has no slow pass."""
-        _refuse("slow pass")
-
-    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
-        """A decision model writes no responses."""
-        _refuse("responses")
 
     def forget(self, stream: str) -> None:
         """Drops a stream; see `Reader.forget`."""
@@ -131,46 +118,31 @@ class DecisionReader:
         """Compiles nothing, and asks nothing, since answers cost money."""
         return 0
 
-    async def _observe(self, items: Sequence[Item]) -> list[FastReading | Unanswered]:
-        return await asyncio.gather(*(self._answer(stream, candidates) for stream, _, candidates in items))
-
-    async def _answer(self, stream: str, candidates: Sequence[Candidate]) -> FastReading | Unanswered:
+    async def _answer(self, stream: str, candidates: Sequence[Candidate]) -> FastReading:
         words = self._questions
         asked = [Predicate("need", words.need)]
         for number, offer in enumerate(candidates):
             text = words.offer if offer.text is None else offer.text
             asked.append(Predicate(f"accept_{number}", words.accept.replace("{offer}", text)))
         texts = tuple(self._texts[stream])
-        key = hashlib.sha256(stream.encode()).hexdigest()[:32] if self._names_stream else None
+        name = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         found: list[float | None] = []
-        tokens = 0
-        try:
-            async with asyncio.timeout(self._deadline):
-                for start in range(0, len(asked), MOST):
-                    request = DecisionRequest(texts, tuple(asked[start : start + MOST]), key)
-                    answer = await self._client.ask(request)
-                    if answer.text is None:
-                        return Unanswered(f"the decision model gave no answer ({answer.error})")
-                    found += json.loads(answer.text)
-                    tokens += answer.prompt_tokens
-        except TimeoutError:
-            return Unanswered(f"the decision model gave no answer within {self._deadline:g} s")
-        except (BudgetSpent, EndpointError) as error:
-            return Unanswered(f"the decision model gave no answer ({error})")
+        tokens, ends = 0, time.monotonic() + self._deadline
+        for start in range(0, len(asked), MOST):
+            part = tuple(asked[start : start + MOST])
+            request = DecisionRequest(texts, part, name if self._names_stream else None)
+            try:
+                answer = await self._client.ask(request, deadline=ends - time.monotonic())
+            except (BudgetSpent, EndpointError) as error:
+                raise NoAnswerError(f"the decision model gave no answer ({in_brief(error)})", tokens) from None
+            tokens += answer.prompt_tokens + answer.completion_tokens
+            if answer.text is None:
+                late = time.monotonic() >= ends
+                why = f"within {self._deadline:g} s" if late else f"({in_brief(answer.error)})"
+                raise NoAnswerError(f"the decision model gave no answer {why}", tokens, late=late)
+            found += json.loads(answer.text)
         if None in found:
-            return Unanswered(f"the decision model refuses the question {asked[found.index(None)].name!r}")
+            refused = asked[found.index(None)].name
+            raise NoAnswerError(f"the decision model refuses the question {refused!r}", tokens)
         z_need, *z_accept = special.logit(np.clip(np.array(found, np.float64), CERTAIN, 1 - CERTAIN)).tolist()
         return FastReading(z_need, tuple(z_accept), tokens)
-
-    def _before(self, stream: str, event: Event) -> Event | None:
-        before = self._newest.get(stream)
-        if before is not None and not event.time >= before.time:
-            raise ValueError(
-                f"stream {stream!r}: time: found {event.time}, expected at least {before.time}: events are in time "
-                "order"
-            )
-        return before
-
-
-def _refuse(what: str) -> NoReturn:
-    raise ValueError(f"found a decision model, which has no {what}, expected a student")

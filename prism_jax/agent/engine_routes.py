@@ -20,6 +20,10 @@ BIAS = 100.0
 """Added to both answers in llama.cpp's server, so that no other token is among the two most probable."""
 
 
+_BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What reading an answer of another form than expected can raise."""
+
+
 class EngineError(ValueError):
     """What an engine serves or answers cannot be used; the message names the route, what was found and expected."""
 
@@ -30,7 +34,7 @@ class Served(NamedTuple):
     model: str
     context: int | None  # most tokens of a prompt and what follows it; None where it does not say
     vocabulary: int | None  # number of token ids; None where it does not say
-    slots: int  # number of prompts whose keys and values it keeps apart by number; 1 where it has no such numbers
+    slots: int  # number of prompts whose keys and values it keeps apart by number; 0 where it has no such numbers
 
 
 class SlotReading(NamedTuple):
@@ -45,6 +49,7 @@ class Route(Protocol):
     """One engine."""
 
     path: str  # the route that reads a slot, for messages
+    beside: int  # tokens of the engine's context that a prompt cannot take
 
     async def served(self) -> Served:
         """What the engine says of itself."""
@@ -68,6 +73,7 @@ class LlamaCpp:
     """llama.cpp's server. The probabilities after sampling are those of the two answers alone, by equal biases."""
 
     path = "/completion"
+    beside = 1
 
     def __init__(self, endpoint: JsonEndpoint) -> None:
         self._endpoint = endpoint
@@ -79,7 +85,7 @@ class LlamaCpp:
             one = models["data"][0]
             context = int(props["default_generation_settings"]["n_ctx"])
             return Served(str(one["id"]), context, int(one["meta"]["n_vocab"]), int(props["total_slots"]))
-        except (LookupError, TypeError, ValueError) as error:
+        except _BROKEN as error:
             raise _other("/props and /v1/models", "llama.cpp's server", error) from error
 
     async def tokens(self, text: str) -> list[int]:
@@ -104,11 +110,11 @@ class LlamaCpp:
         try:
             rows = answer["completion_probabilities"][0]["top_probs"]
             found = {int(row["id"]): math.log(row["prob"]) if row["prob"] > 0 else -math.inf for row in rows}
-            read, cut = int(answer["tokens_evaluated"]), bool(answer["truncated"])
+            read = int(answer["tokens_evaluated"])
             cached = int(answer["timings"]["cache_n"])
-        except (LookupError, TypeError, ValueError) as error:
+        except _BROKEN as error:
             raise _other(self.path, "post_sampling_probs and n_probs", error) from error
-        _check_length(self.path, read, prompt, cut=cut)
+        _check_length(self.path, read, prompt)
         return SlotReading(_log_odds(self.path, found, yes, no), cached)
 
 
@@ -116,6 +122,7 @@ class Vllm:
     """vLLM's server. /generative_scoring is not asked: it gives one probability, and cuts long prompts in silence."""
 
     path = "/v1/completions"
+    beside = 1
 
     def __init__(self, endpoint: JsonEndpoint) -> None:
         self._endpoint = endpoint
@@ -145,7 +152,7 @@ class Vllm:
             read = int(answer["usage"]["prompt_tokens"])
             details = answer["usage"].get("prompt_tokens_details") or {}
             cached = details.get("cached_tokens")
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except _BROKEN as error:
             raise _other(self.path, "logprob_token_ids and return_tokens_as_token_ids", error) from error
         _check_length(self.path, read, prompt)
         return SlotReading(_log_odds(self.path, found, yes, no), cached if type(cached) is int else None)
@@ -155,6 +162,7 @@ class Sglang:
     """SGLang's server. /v1/score gives the same numbers, but not how many tokens were cached."""
 
     path = "/generate"
+    beside = 7  # the next token, and six that its scheduler keeps
 
     def __init__(self, endpoint: JsonEndpoint) -> None:
         self._endpoint = endpoint
@@ -181,7 +189,7 @@ class Sglang:
             about = answer["meta_info"]
             found = {int(token): float(value) for value, token, *_ in about["output_token_ids_logprobs"][0]}
             read, cached = int(about["prompt_tokens"]), about.get("cached_tokens")
-        except (LookupError, TypeError, ValueError) as error:
+        except _BROKEN as error:
             raise _other(self.path, "return_logprob and token_ids_logprob", error) from error
         _check_length(self.path, read, prompt)
         return SlotReading(_log_odds(self.path, found, yes, no), cached if type(cached) is int else None)
@@ -200,28 +208,28 @@ def _served(models: Any) -> Served:
     try:
         one = models["data"][0]
         context = one.get("max_model_len")
-        return Served(str(one["id"]), None if context is None else int(context), None, 1)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        return Served(str(one["id"]), None if context is None else int(context), None, 0)
+    except _BROKEN as error:
         raise _other("/v1/models", "vLLM's or SGLang's server", error) from error
 
 
 def _ids(answer: Any) -> list[int]:
     try:
         return [int(token) for token in answer["tokens"]]
-    except (LookupError, TypeError, ValueError) as error:
+    except _BROKEN as error:
         raise _other("/tokenize", "an engine that has it", error) from error
 
 
 def _other(path: str, needed: str, error: Exception) -> EngineError:
-    what = f"no {error}" if isinstance(error, LookupError) else f"{type(error).__name__} in it"
+    what = f"no {error}" if isinstance(error, KeyError) else type(error).__name__
     return EngineError(f"{path}: found another answer than expected ({what}): it needs {needed}")
 
 
-def _check_length(path: str, read: int, prompt: Sequence[int], *, cut: bool = False) -> None:
-    if read != len(prompt) or cut:
+def _check_length(path: str, read: int, prompt: Sequence[int]) -> None:
+    if read != len(prompt):
         raise EngineError(
-            f"{path}: found a prompt of {read} tokens{' that was cut' if cut else ''}, expected the {len(prompt)} that "
-            "were sent: raise the engine's context, or lower --context"
+            f"{path}: found a prompt of {read} tokens, expected the {len(prompt)} that were sent: raise the engine's "
+            "context, or lower --context"
         )
 
 

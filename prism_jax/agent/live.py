@@ -62,7 +62,7 @@ class Live:
         self._fields = field_spans(template, writing.field_tokens)
         self._values = response_spans(template, writing.response_tokens)
         texts = [*([self._fields] if has_slow_pass else []), *([self._values] if writes_responses else [])]
-        self._written = sum(map(_most_tokens, texts))
+        self._written = most_written(template, writing, has_slow_pass, writes_responses)
         least = len(template.system()) + self._written
         if config.context <= least:
             raise ValueError(
@@ -90,16 +90,14 @@ class Live:
         head, readings = self._template.head(), []
         for stream, event, candidates in items:
             ids = self._template.event(event, self._newest.get(stream))
-            readings.append(engine.ReadRequest(stream, ids, [self._branch(head, candidates)]))
+            branch = self._branch(head, candidates)
+            readings.append(engine.ReadRequest(stream, ids, [branch], len(branch.ids) + self._written))
             # Before the next is tokenised: of texts that are too long, one at a time is held.
-            own = len(readings[-1].branches[0].ids)
-            check_room(self._engine, self._template, readings[-1:], own + self._written)
-        longest = max(len(branch.ids) for reading in readings for branch in reading.branches)
-        check_room(self._engine, self._template, readings, longest + self._written)
+            check_room(self._engine.budget, self._template, stream, len(ids), readings[-1].reserve)
         for reading in readings:
             if reading.stream not in self._engine:
                 self._engine.open(reading.stream, self._template.system())
-        logits = self._engine.read(readings, reserve=longest + self._written)
+        logits = self._engine.read(readings)
         for stream, event, _ in items:
             self._newest[stream] = event
         results = []
@@ -171,16 +169,21 @@ class Live:
         return self._automata[grammar.name]
 
 
-def check_room(live: engine.Engine, template: Template, readings: Sequence[engine.ReadRequest], reserve: int) -> None:
-    """Checks that each event fits into the context with the system message and `reserve` tokens for a decision."""
-    most = live.budget - len(template.system()) - reserve
-    for reading in readings:
-        if len(reading.event) > most:
-            raise ValueError(
-                f"stream {reading.stream!r}: found an event of {len(reading.event)} tokens, expected at most "
-                f"{max(most, 0)}: the context of {live.budget} also holds the system message, and {reserve} tokens of "
-                "offers and of what may be written"
-            )
+def most_written(template: Template, writing: WritingConfig, has_slow_pass: bool, writes_responses: bool) -> int:
+    """Most tokens that may be written for one decision, for which a stream's context keeps room."""
+    fields = field_spans(template, writing.field_tokens) if has_slow_pass else ()
+    values = response_spans(template, writing.response_tokens) if writes_responses else ()
+    return sum(_most_tokens(spans) for spans in (fields, values) if spans)
+
+
+def check_room(context: int, template: Template, stream: str, event: int, reserve: int) -> None:
+    """Checks that an event of so many tokens fits into the context with the system message and a decision's tokens."""
+    most = context - len(template.system()) - reserve
+    if event > most:
+        raise ValueError(
+            f"stream {stream!r}: found an event of {event} tokens, expected at most {max(most, 0)}: the context of "
+            f"{context} also holds the system message, and {reserve} tokens of offers and of what may be written"
+        )
 
 
 def _most_tokens(spans: Sequence[Span]) -> int:

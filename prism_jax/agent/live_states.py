@@ -65,14 +65,13 @@ class LiveStates:
         for stream, event, offers in items:
             ids = self._template.event(event, self._newest.get(stream))
             leaves = tuple(tuple(self._template.leaf(offer)) for offer in offers)
-            readings.append(engine.ReadRequest(stream, ids, [Branch(head, leaves, self._places(len(head), leaves))]))
-            check_room(self._engine, self._template, readings[-1:], len(readings[-1].branches[0].ids))
-        reserve = max(len(branch.ids) for reading in readings for branch in reading.branches)
-        check_room(self._engine, self._template, readings, reserve)
+            branch = Branch(head, leaves, self._places(len(head), leaves))
+            readings.append(engine.ReadRequest(stream, ids, [branch], len(branch.ids)))
+            check_room(self._engine.budget, self._template, stream, len(ids), len(branch.ids))
         for reading in readings:
             if reading.stream not in self._engine:
                 self._engine.open(reading.stream, self._template.system())
-        results = self._engine.read(readings, reserve=reserve)
+        results = self._engine.read(readings)
         self._newest |= {stream: event for stream, event, _ in items}
         return [
             OfferStates(

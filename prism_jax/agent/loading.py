@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prism_jax.agent.decision_reader import DecisionReader
     from prism_jax.agent.engine_reader import EngineReader
     from prism_jax.gate import Gate
+    from prism_jax.prompting.template import WritingConfig
     from prism_jax.remote.cache import Cache
 
 TOKENIZER_FILES = ("prism.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -55,17 +56,13 @@ def load_reader(
     if exported.is_probe:
         return _load_probe(folder, exported, dtype, config)
     from prism_jax.agent.live import Live, LiveConfig
-    from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
+    from prism_jax.prompting.template import PromptConfig, Template
     from prism_jax.prompting.tokenizer import Tokenizer
     from prism_jax.scoring.student import Student
     from prism_jax.student import weights
 
     template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
     check_slots(exported, template.describe(), folder)
-    try:
-        writing = from_config_dict(WritingConfig, exported.writing or {}, "writing")
-    except ConfigError as error:
-        raise ExportedError(f"{folder}/prism.json: {error}") from error
     if exported.base_sha256 is not None:
         base = weights.base_of(folder)
         if (found := weights_sha256(base)) != exported.base_sha256:
@@ -78,7 +75,7 @@ def load_reader(
         Student(loaded.model, loaded.params, template),
         has_slow_pass=exported.has_slow_pass,
         writes_responses=exported.writes_responses,
-        writing=writing,
+        writing=writing_of(folder, exported),
         config=LiveConfig(**config),
     )
 
@@ -102,6 +99,7 @@ def load_engine(
     what cannot be used.
     """
     from prism_jax.agent.engine_reader import EngineReader, engine_of
+    from prism_jax.agent.live import most_written
     from prism_jax.prompting.template import PromptConfig, Template
     from prism_jax.prompting.tokenizer import Tokenizer
 
@@ -112,8 +110,21 @@ def load_engine(
     check_slots(exported, template.describe(), folder)
     given = {"context": context, "keep": keep}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    writing = writing_of(folder, exported)
+    written = most_written(template, writing, exported.has_slow_pass, exported.writes_responses)
     route = engine_of(engine, key=key, deadline=deadline)
-    return EngineReader(route, template, deadline=deadline, sample=exported.sample, report=report, **settings)
+    settings |= {"written": written, "deadline": deadline, "sample": exported.sample, "report": report}
+    return EngineReader(route, template, **settings)
+
+
+def writing_of(folder: str | os.PathLike[str], exported: Exported) -> WritingConfig:
+    """The budgets of what the student may write; ExportedError for a section that is none."""
+    from prism_jax.prompting.template import WritingConfig
+
+    try:
+        return from_config_dict(WritingConfig, exported.writing or {}, "writing")
+    except ConfigError as error:
+        raise ExportedError(f"{folder}/prism.json: {error}") from error
 
 
 def load_decisions(
@@ -152,13 +163,12 @@ def load_decisions(
     """
     from prism_jax.agent.decision_reader import DecisionReader, Questions
     from prism_jax.remote.client import Client
-    from prism_jax.remote.decisions import MOST
     from prism_jax.remote.endpoints import EndpointConfig, is_private
     from prism_jax.remote.tally import Tally
 
-    if input_price is output_price is None and is_private(urlsplit(url).hostname or ""):
-        input_price = output_price = 0.0
     try:
+        if input_price is output_price is None and is_private(urlsplit(url).hostname or ""):
+            input_price = output_price = 0.0
         endpoint = EndpointConfig(
             model,
             url,
@@ -166,16 +176,15 @@ def load_decisions(
             timeout=deadline,
             patience=deadline / 2,
             backoff=0.1,
-            max_tokens=MOST,  # a token for each question, as servers count them
             input_price=input_price,
             output_price=output_price,
         )
+        client = Client(endpoint, cache, Tally(), redact=redact)
     except ValueError as error:
-        raise ValueError(f"--decisions: {error}") from error
+        raise ValueError(f"--decisions: {error} (--key, --budget, --input_price, --output_price)") from error
     words = Questions() if questions is None else Questions.read(questions)
-    client = Client(endpoint, cache, Tally(), redact=redact)
     reader = DecisionReader(client, words, window=window, deadline=deadline, cache_key=prompt_cache)
-    fingerprints = {"model": fingerprint([url, model]), "config": fingerprint(words._asdict())}
+    fingerprints = {"model": fingerprint([url, model]), "config": fingerprint({**words._asdict(), "window": window})}
     bare = Exported({}, {}, gate.point, None, None, writes_responses=False, fingerprints=fingerprints)
     return reader, with_gate(bare, gate)
 

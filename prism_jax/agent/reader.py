@@ -33,6 +33,7 @@ class Unanswered(NamedTuple):
     """Why nobody knows the slots after an event, which has entered its stream all the same."""
 
     reason: str  # in words, without texts of the stream
+    tokens: int = 0  # number of tokens that were read or paid for
 
 
 class Thought(NamedTuple):

@@ -140,8 +140,8 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
     if record.get("format") != FORMAT:
         raise RecordsError(f"{place}: format: found {record.get('format')!r}, expected {FORMAT}")
     kinds_of = _OUTCOME if record["kind"] == "outcome" else _DECISION
-    if type(record.get("unanswered")) is str:
-        kinds_of = {**kinds_of, **dict.fromkeys(SIGNALS, (_NULL,))}
+    if "unanswered" in record:
+        kinds_of = {**kinds_of, "unanswered": (str,), **dict.fromkeys(SIGNALS, (_NULL,))}
     for key, kinds in kinds_of.items():
         if key not in record or type(record[key]) not in kinds:
             raise RecordsError(f"{place}: {key}: found {record.get(key)!r:.80}, expected what the agent writes there")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from prism_jax.agent.agent import Agent
+from prism_jax.agent.asking import AskingReader
 from prism_jax.agent.exported import Exported, read_exported, with_gate
 from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines
@@ -27,12 +28,18 @@ from prism_jax.runtime.files import check_absent, read_lines, read_object, write
 if TYPE_CHECKING:
     from prism_jax.agent.decision_reader import DecisionReader
     from prism_jax.agent.engine_reader import EngineReader
-    from prism_jax.agent.reader import Reader
 
 OPTIONS = ("dtype", "context", "memory", "keep", "compilation_cache")
 ENGINE_OPTIONS = ("engine", "key", "deadline", "context", "keep")
 DECISION_OPTIONS = (
-    *("decision_model", "questions", "window", "answers", "budget", "input_price", "output_price", "prompt_cache"),
+    "decision_model",
+    "questions",
+    "window",
+    "answers",
+    "budget",
+    "input_price",
+    "output_price",
+    "prompt_cache",
 )
 WHERE = dict.fromkeys(("deadline", "key", "gate"), "with --engine or --decisions") | {
     "jitter": "with --engine",
@@ -49,7 +56,7 @@ def serve(options: Mapping[str, Any]) -> None:
     """
     _check_source(options)
     with contextlib.ExitStack() as stack:
-        reader: Reader | None = None
+        reader: AskingReader | None = None
         if options["decisions"] is not None:
             reader, exported = _decision_model(options, _gate(options), stack)
         else:
@@ -58,6 +65,7 @@ def serve(options: Mapping[str, Any]) -> None:
             if options["engine"] is not None:
                 reader = engine = _engine(model, exported, loading)
                 if options["jitter"]:
+                    engine.warm_up()
                     _say(engine.jitter())
                     return
             if options["gate"]:
@@ -73,6 +81,8 @@ def serve(options: Mapping[str, Any]) -> None:
         if reader is None:
             agent = Agent.load(model, settings, people, **loading)
         else:
+            stack.callback(reader.close)
+            reader.warm_up()
             agent = Agent(reader, exported, settings, people)
         _run(agent, options, records)
 
@@ -96,7 +106,7 @@ def _check_source(options: Mapping[str, Any]) -> None:
         **dict.fromkeys(DECISION_OPTIONS, decisions),
     }
     for name, fits in allowed.items():
-        if options[name] is not None and options[name] is not False and not fits:
+        if options[name] is not None and not fits:
             what = "--decisions" if decisions else "--engine" if engine else "neither --engine nor --decisions"
             raise ValueError(f"--{name}: found it with {what}, expected it {WHERE.get(name, 'without')}")
 
@@ -132,12 +142,10 @@ def _loading(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _engine(model: epath.Path, exported: Exported, loading: Mapping[str, Any]) -> EngineReader:
-    """The reader of --engine, compared with the exported model."""
+    """The reader of --engine."""
     from prism_jax.agent.loading import load_engine
 
-    reader = load_engine(model, exported, **{name: value for name, value in loading.items() if name != "expect_digest"})
-    reader.warm_up()
-    return reader
+    return load_engine(model, exported, **{name: value for name, value in loading.items() if name != "expect_digest"})
 
 
 def _store(options: Mapping[str, Any]) -> PeopleStore:
@@ -153,9 +161,9 @@ def _store(options: Mapping[str, Any]) -> PeopleStore:
 
 def replay_records(options: Mapping[str, Any]) -> None:
     """Decides again on the records of --replay, and writes the new ones; ValueError and OSError have one line."""
-    for name in ("people", "population", "recalibrate"):
+    for name in ("people", "population", "recalibrate", "engine", "decisions", "gate"):
         if options[name]:
-            raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes people from the records")
+            raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes all from the records")
     changes = Changes(
         point={name: options[name] for name in POINT if options[name] is not None},
         **({} if options["calibration"] is None else _maps(options["calibration"])),
@@ -247,8 +255,8 @@ def _run(agent: Agent, options: Mapping[str, Any], records: RecordsFile | None) 
     finally:
         for line in loop.statistics.lines():
             _say(line)
-        if (sent := getattr(agent.reader, "sent", None)) is not None:
-            _say(str(sent))
+        if isinstance(agent.reader, AskingReader):
+            _say(agent.reader.sent)
         skipped = f", {loop.skipped} bad lines skipped" if options["skip_bad"] else ""
         if agent.people is not None:
             alarms = agent.people.alarms()

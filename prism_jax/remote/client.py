@@ -50,11 +50,11 @@ class Client:
             )
         self._connections = ConnectionsOfLoop(endpoint, "" if dry else key_of(endpoint))
 
-    async def ask(self, request: Asked) -> Answer:
+    async def ask(self, request: Asked, *, deadline: float | None = None) -> Answer:
         """The answer to a request; one that was answered before costs nothing.
 
         Where the endpoint is down or limits the rate for longer than its patience, rejects the request, or the model
-        gives no text, the answer's `error` says so.
+        gives no text, the answer's `error` says so; and where sending takes longer than so many seconds.
 
         Raises:
           BudgetSpent: if the request could pass the budget.
@@ -69,7 +69,7 @@ class Client:
         connections = await self._connections.open()
         async with connections.turns:
             claim = await self._claim(prepared)
-            return self._from_cache(claim) if claim else await self._send(prepared, connections)
+            return self._from_cache(claim) if claim else await self._send(prepared, connections, deadline)
 
     def _from_cache(self, answer: Answer) -> Answer:
         self.tally.cached += 1
@@ -78,7 +78,10 @@ class Client:
 
     def _worst(self, prepared: Prepared) -> float:
         """The most that one attempt can cost: a token per byte of the body, and the longest answer."""
-        return self.price.of(len(prepared.content), self.endpoint.max_tokens)
+        return self.price.of(*self._most(prepared))
+
+    def _most(self, prepared: Prepared) -> TokenLimits:
+        return prepared.most or TokenLimits(len(prepared.content), self.endpoint.max_tokens)
 
     def _estimate(self, prepared: Prepared) -> Answer:
         """Counts what a request would cost, in place of sending it."""
@@ -98,7 +101,7 @@ class Client:
                 return claim.answer
         raise AssertionError("looks do not end")
 
-    async def _send(self, prepared: Prepared, connections: Connections) -> Answer:
+    async def _send(self, prepared: Prepared, connections: Connections, deadline: float | None) -> Answer:
         """Sends a request that was claimed, with retries, and stores its answer."""
         started = time.monotonic()
 
@@ -109,7 +112,11 @@ class Client:
             await self._lost(prepared, failure)
 
         try:
-            answer = await connections.retries.run(attempt, failed)
+            async with asyncio.timeout(deadline):
+                answer = await connections.retries.run(attempt, failed)
+        except TimeoutError:
+            self.cache.settle(prepared.key, None, billed=True)
+            words = f"gave up after {time.monotonic() - started:.0f} s, at the deadline"
         except failures.TransientError as failure:
             self.cache.settle(prepared.key, None, billed=failure.billed)
             words = f"gave up after {time.monotonic() - started:.0f} s: {failure.words}"
@@ -144,8 +151,8 @@ class Client:
         place = await connections.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
         headers = {"Content-Type": "application/json", "Idempotency-Key": prepared.key}
         response = await connections.exchange(prepared.path, prepared.content, headers)
-        limits = TokenLimits(len(prepared.content), self.endpoint.max_tokens)
-        answer = prepared.read(response.content, prepared.key, self.price, limits, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        answer = prepared.read(response.content, prepared.key, self.price, self._most(prepared), seconds)
         connections.limiter.correct(place, answer.prompt_tokens + answer.completion_tokens)
         return answer
 

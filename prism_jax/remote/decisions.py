@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from prism_jax.remote.endpoints import EndpointConfig
@@ -16,8 +16,10 @@ from prism_jax.remote.failures import TransientError
 from prism_jax.remote.prices import Price
 from prism_jax.remote.requests import Answer, Prepared, TokenLimits, charged, encoded, sendable, storable
 
-MOST = 400
-"""Most questions of one request."""
+MOST = 64
+"""Most questions of one request. The form allows 400, and vLLM no more than these."""
+THOUGHT = 64
+"""Tokens of an answer, hidden reasoning included, that are reserved for each question."""
 
 
 class Predicate(NamedTuple):
@@ -47,19 +49,22 @@ class DecisionRequest(NamedTuple):
         }
         if self.cache_key is not None:
             body["prompt_cache_key"] = self.cache_key
-        read = functools.partial(read_decision, count=len(self.questions))
-        return Prepared(*encoded(body, endpoint), "/decisions", read)
+        content, key = encoded(body, endpoint)
+        names = tuple(one.name for one in self.questions)
+        # Servers may count the input once for each question.
+        most = TokenLimits(len(content) * len(names), THOUGHT * len(names))
+        return Prepared(content, key, "/decisions", functools.partial(read_decision, names=names), most)
 
 
-def read_decision(content: bytes, key: str, price: Price, limits: TokenLimits, seconds: float, *, count: int) -> Answer:
-    """The answer in a response's body to a request of `count` predicates; errors as of `read_completion`."""
+def read_decision(
+    content: bytes, key: str, price: Price, limits: TokenLimits, seconds: float, *, names: Sequence[str]
+) -> Answer:
+    """The answer in a response's body to a request of predicates with these names; errors as of `read_completion`."""
     try:
         body = json.loads(content)
-        answers = [_probability(answer) for answer in body["answers"]]
-        if len(answers) != count:
-            raise ValueError
+        answers = [_probability(*pair) for pair in zip(body["answers"], names, strict=True)]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        words = f"the server's response is no decision on {count} predicates"
+        words = f"the server's response is no decision on {len(names)} predicates, in their order"
         raise TransientError(words, billed=True, garbled=True) from None
     return Answer(
         text=json.dumps(answers),
@@ -71,7 +76,10 @@ def read_decision(content: bytes, key: str, price: Price, limits: TokenLimits, s
     )
 
 
-def _probability(answer: Any) -> float | None:
+def _probability(answer: Any, name: str) -> float | None:
+    """The probability in an answer to the question of a name, which a server may leave out; None for a refusal."""
+    if answer.get("name") not in (None, name):
+        raise ValueError
     if answer["type"] == "refusal":
         return None
     p = answer["probability"]

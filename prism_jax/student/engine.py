@@ -49,6 +49,7 @@ class ReadRequest(NamedTuple):
     stream: str
     event: Sequence[int]
     branches: Sequence[Branch]
+    reserve: int = 0  # tokens of the budget that stay free beside the trunk with the event
 
 
 class Engine:
@@ -150,24 +151,24 @@ class Engine:
         """The token ids of a stream's trunk: those that a cold start would have to read."""
         return self._trunks[stream].ids
 
-    def read(self, readings: Sequence[ReadRequest], *, reserve: int = 0) -> list[list[Float[np.ndarray, "P A"]]]:
+    def read(self, readings: Sequence[ReadRequest]) -> list[list[Float[np.ndarray, "P A"]]]:
         """Reads an event on each of distinct streams, and branches after it, which leave no trace.
 
-        `reserve` tokens of the budget must stay free beside the events. Returns for every reading the logits [places,
-        answers] of each of its branches, or the states, in float32.
+        Returns for every reading the logits [places, answers] of each of its branches, or the states, in float32. What
+        a stream keeps does not depend on the others of the call.
 
         Raises:
           ValueError: for a stream that is not open or given twice, ids out of range, a reading with neither event nor
             branch, or an event that exceeds the budget with the system part; no stream is changed then.
         """
-        self._check_readings(readings, reserve)
+        self._check_readings(readings)
         answers: list[list[np.ndarray]] = []
         coming = [(reading.stream, len(reading.event)) for reading in readings]
         for group in self._trunks.groups(coming, self.batches[-1]):
             chosen = readings[len(answers) : len(answers) + len(group)]
             for reading in chosen:
                 if len(reading.event):
-                    self._trunks.append(reading.stream, reading.event, reserve)
+                    self._trunks.append(reading.stream, reading.event, reading.reserve)
             answers += self._read_group(group, [reading.branches for reading in chosen])
         return answers
 
@@ -311,7 +312,7 @@ class Engine:
     def _check(self, name: str, ids: Sequence[int]) -> None:
         check_ids(name, ids, self.model.config.vocab_size)
 
-    def _check_readings(self, readings: Sequence[ReadRequest], reserve: int) -> None:
+    def _check_readings(self, readings: Sequence[ReadRequest]) -> None:
         twice = [name for name, n in collections.Counter(r.stream for r in readings).items() if n > 1]
         if twice:
             raise ValueError(f"readings: found stream {twice[0]!r} twice, expected distinct ones")
@@ -324,7 +325,7 @@ class Engine:
                     raise ValueError(f"readings[{number}]: found neither event nor branch, expected one of them")
                 continue
             self._check(f"readings[{number}].event", reading.event)
-            used = len(trunk.events[0]) + reserve
+            used = len(trunk.events[0]) + reading.reserve
             if used + len(reading.event) > self.budget:
                 raise ValueError(
                     f"readings[{number}].event: found {len(reading.event)} tokens after a system part and a reserve of "

@@ -22,6 +22,7 @@ from prism_jax.runs.export import write_tokenizer
 from prism_jax.runtime.digests import write_digests
 
 CONTEXT = 1024
+SERVED = CONTEXT + 7
 
 
 def log_odds_of(prompt):
@@ -87,6 +88,8 @@ class Fake:
                     return self.reply(fault, {"error": {"message": "busy"}}, {"Retry-After": "0"})
                 if fault == "hang":
                     time.sleep(3)
+                if fault == "slow":
+                    time.sleep(0.1)
                 answer = getattr(fake, fake.shape)(body, fault)
                 if fault == "half":
                     data = json.dumps(answer).encode()
@@ -135,8 +138,8 @@ class Fake:
 
     def about(self, path):
         if path == "/props":
-            return {"default_generation_settings": {"n_ctx": CONTEXT}, "total_slots": 2}
-        meta = {"meta": {"n_vocab": self.tokenizer.size}} if self.shape == "llamacpp" else {"max_model_len": CONTEXT}
+            return {"default_generation_settings": {"n_ctx": SERVED}, "total_slots": 2}
+        meta = {"meta": {"n_vocab": self.tokenizer.size}} if self.shape == "llamacpp" else {"max_model_len": SERVED}
         return {"object": "list", "data": [{"id": "served", **meta}]}
 
     def llamacpp(self, body, fault):
@@ -149,10 +152,8 @@ class Fake:
             rows[1]["id"] = no + 1
         if fault == "none":
             rows[1]["prob"] = 0.0
-        cut = fault == "cut"
         return {
-            "tokens_evaluated": len(body["prompt"]) - 7 * cut,
-            "truncated": cut,
+            "tokens_evaluated": math.inf if fault == "infinite" else len(body["prompt"]) - 7 * (fault == "cut"),
             "timings": {"cache_n": len(body["prompt"]) // 2},
             "completion_probabilities": [{"id": yes, "top_probs": rows}],
         }
@@ -186,8 +187,11 @@ class Fake:
             answers[-1] = {"type": "refusal", "name": None}
         if fault == "few":
             answers.pop()
+        if fault == "another order":
+            answers.reverse()
         details = {"input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}}
-        usage = {"input_tokens": len(asked) // 4, "output_tokens": len(answers), "total_tokens": 0, **details}
+        read = len(asked) * len(answers) // 4  # once for each question, as some servers count
+        usage = {"input_tokens": read, "output_tokens": len(answers), "total_tokens": 0, **details}
         return {"model": body["model"], "answers": answers, "usage": usage}
 
     def sglang(self, body, fault):
@@ -215,7 +219,7 @@ time.sleep(3600)
 
 
 @contextlib.contextmanager
-def llama_server(path, port, slots=1, context=CONTEXT, kind="usual"):
+def llama_server(path, port, slots=1, context=SERVED, kind="usual"):
     """llama.cpp's HTTP server on a GGUF file; yields its process, which the caller may kill."""
     command = [sys.executable, "-c", LLAMA, str(path), str(port), str(slots), str(context), kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:

@@ -32,7 +32,7 @@ def fake():
 
 @pytest.fixture
 def cache(tmp_path):
-    with Cache(tmp_path / "answers.sqlite", 1.0) as cache:
+    with Cache(tmp_path / "answers.sqlite", 2.0) as cache:
         yield cache
 
 
@@ -48,11 +48,11 @@ def asked(body):
 
 def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, cache):
     agent = agent_on(fake, cache, window=3)
-    texts = ["opens a file", "reads an error", "searches for it", "finds nothing"]
+    texts = ["opens a file", "reads an error", "searches for it", "finds nothing"]  # the oldest two go
     decisions = [agent.observe("ann", Event(time=300.0 * i, text=text), OFFERS) for i, text in enumerate(texts)]
     paths, bodies = zip(*fake.asked, strict=True)
     assert set(paths) == {"/decisions"} and len(bodies) == 4
-    assert [one["content"] for one in bodies[3]["input"]] == [f"{text} (+5m)" for text in texts[1:]]
+    assert [one["content"] for one in bodies[3]["input"]] == [f"{text} (+5m)" for text in texts[2:]]
     names, words = ([one[key] for one in bodies[3]["questions"]] for key in ("name", "instructions"))
     assert names == ["need", "accept_0", "accept_1"]
     assert words[1].endswith("The offer: Look at the failing test?") and words[2].endswith(Questions().offer)
@@ -71,7 +71,8 @@ def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, ca
     [
         ("refusal", "silent: the decision model refuses the question 'accept_1'"),
         ("few", "silent: the decision model gave no answer (gave up after"),
-        (500, "silent: the decision model gave no answer (gave up after"),
+        ("another order", "silent: the decision model gave no answer (gave up after"),
+        (500, "silent: the decision model gave no answer (gave up after 0 s: HTTP 500)"),
         ("hang", "silent: the decision model gave no answer within 0.5 s"),
     ],
 )
@@ -81,6 +82,8 @@ def test_no_answer_is_silence_with_its_reason_within_the_deadline(fake, cache, f
     decision = agent.observe("s", Event(time=0.0, text="x"), OFFERS)
     assert not decision.spoke and decision.reason.startswith(reason), decision.reason
     assert time.monotonic() - began < 2.5
+    tally = agent.reader._client.tally
+    assert tally.failed == (fault != "refusal") and decision.tokens["read"] == (fault == "refusal") * 6
     fake.always = None
     decision = agent.observe("s", Event(time=1.0, text="y"), OFFERS)
     assert decision.unanswered is None and [one["content"] for one in fake.asked[-1][1]["input"]] == ["x", "y"]
@@ -96,6 +99,21 @@ def test_answers_are_kept_money_is_bounded_and_personal_data_stays(fake, cache):
     assert again.observe("s", event).unanswered is None and len(fake.asked) == 1
     reason = again.observe("s", Event(time=1.0, text="long " * 300)).reason
     assert "budget: found" in reason and len(fake.asked) == 1
+
+
+def test_an_attempt_that_was_late_counts_at_its_most(fake, cache):
+    agent = agent_on(fake, cache, deadline=0.3, input_price=1.0, output_price=1.0)
+    fake.always = "hang"
+    assert agent.observe("s", Event(time=0.0, text="x")).unanswered is not None
+    assert cache.spent > 0 and cache._database.execute("SELECT COUNT(*) FROM flights").fetchone() == (0,)
+
+
+def test_more_questions_than_one_request_takes_are_several(fake, cache):
+    offers = tuple(Candidate(text=f"offer {number}") for number in range(70))
+    decision = agent_on(fake, cache).observe("s", Event(time=0.0, text="x"), offers)
+    assert [len(body["questions"]) for _, body in fake.asked] == [64, 7]
+    wanted = [p for _, body in fake.asked for p in asked(body)]
+    assert (decision.fast.raw_need, *decision.fast.raw_accept) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_the_words_of_the_questions_are_the_users_to_change(fake, cache, tmp_path):
@@ -130,8 +148,9 @@ def test_the_command_needs_no_student(fake, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "decision model: 6 requests: 0 cached" in done.stderr
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    for record, (_, body) in zip(records, fake.asked, strict=True):
-        verdict = GATE(*asked(body))
+    bodies = {int(body["input"][-1]["content"].split()[1]): body for _, body in fake.asked}
+    for record in records:
+        verdict = GATE(*asked(bodies[record["time"] / 60]))
         assert (record["spoke"], record["reason"]) == (verdict.speak, verdict.reason)
     done = run("agent", *options, "--model=x")
     assert done.stderr.splitlines()[-1] == "error: --model: found it with --decisions, expected it without"

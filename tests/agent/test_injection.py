@@ -70,7 +70,7 @@ class Spy:
         monkeypatch.setattr(engine.Engine, "write", self.write)
         monkeypatch.setattr(Live, "_automaton", lambda *_: None)  # nothing is written by a model
 
-    def read(self, readings, *, reserve=0):
+    def read(self, readings):
         self.branches += readings
         return [[np.zeros((1 + len(b.leaves), 2), np.float32) for b in reading.branches] for reading in readings]
 

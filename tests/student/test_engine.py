@@ -271,7 +271,7 @@ def test_keep_of_one_drops_only_what_must_go(model, params):
     engine = make(model, params, keep=1.0, budget=100)
     engine.open("a", SYSTEM)
     for token in range(10):
-        engine.read([ReadRequest("a", [token] * 20, ())], reserve=15)
+        engine.read([ReadRequest("a", [token] * 20, (), 15)])
     assert engine.tokens("a") == SYSTEM + [token for token in (6, 7, 8, 9) for _ in range(20)]
 
 

@@ -1,0 +1,136 @@
+"""What readers that ask elsewhere have in common: turns, a deadline for each event, and silence where no answer comes.
+
+A stream's event enters it before anything is asked, so that the next one is read after it whether there was an answer
+or not. Requests run on a thread of their own, so that a reader can be used where another event loop runs.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import re
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought, Unanswered
+from prism_jax.streams import Candidate, Event
+
+TURNS = 8
+"""Most events that are asked about at once."""
+T = TypeVar("T")
+
+
+class NoAnswerError(Exception):
+    """Why an event has no answer, in words without texts; `late` says that its deadline passed."""
+
+    def __init__(self, words: str, tokens: int = 0, *, late: bool = False) -> None:
+        super().__init__(words)
+        self.words, self.tokens, self.late = words, tokens, late
+
+
+class AskingReader(abc.ABC):
+    """A reader that asks a server; satisfies `prism_jax.agent.reader.Reader` with `follow`, `history` and `_answer`.
+
+    An event's deadline begins with its turn. Once one has passed, the other events of the same batch that have no turn
+    yet are not asked about: a server that hangs costs a batch one deadline.
+    """
+
+    has_slow_pass = False
+    writes_responses = False
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._newest: dict[str, Event] = {}
+        self._late: str | None = None
+        self._turns = asyncio.Semaphore(TURNS)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="asking", daemon=True)
+        self._thread.start()
+
+    @property
+    @abc.abstractmethod
+    def sent(self) -> str:
+        """What was sent so far, in words."""
+
+    @abc.abstractmethod
+    def follow(self, items: Sequence[Item]) -> None:
+        """Appends events; see `Reader.follow`. Asks nothing."""
+
+    @abc.abstractmethod
+    def forget(self, stream: str) -> None:
+        """Drops a stream; see `Reader.forget`."""
+
+    @abc.abstractmethod
+    def history(self, stream: str) -> str:
+        """Hash of what was read of a stream; see `Reader.history`."""
+
+    @abc.abstractmethod
+    def warm_up(self) -> int:
+        """Prepares for the first event; see `Reader.warm_up`."""
+
+    @abc.abstractmethod
+    async def _answer(self, stream: str, candidates: Sequence[Candidate]) -> FastReading:
+        """The slots after a stream's newest event: all of them, or NoAnswerError."""
+
+    def observe(self, items: Sequence[Item]) -> list[FastReading | Unanswered]:
+        """Appends events and asks for the slots after them; see `Reader.observe`."""
+        self.follow(items)
+        try:
+            return self._run(self._observe(items))
+        except ValueError as error:  # which would say that nothing has changed
+            raise RuntimeError(str(error)) from error
+
+    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
+        """There is no slow pass here."""
+        _refuse("slow pass")
+
+    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
+        """No responses are written here."""
+        _refuse("responses")
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if self._loop.is_running():
+            self._run(self._loop.shutdown_asyncgens())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _observe(self, items: Sequence[Item]) -> list[FastReading | Unanswered]:
+        self._late = None
+        return await asyncio.gather(*(self._in_turn(stream, candidates) for stream, _, candidates in items))
+
+    async def _in_turn(self, stream: str, candidates: Sequence[Candidate]) -> FastReading | Unanswered:
+        async with self._turns:
+            if self._late is not None:
+                return Unanswered(self._late)
+            try:
+                return await self._answer(stream, candidates)
+            except NoAnswerError as error:
+                if error.late:
+                    self._late = error.words
+                return Unanswered(error.words, error.tokens)
+
+    def _before(self, stream: str, event: Event) -> Event | None:
+        """The newest event of a stream so far; ValueError if the next is earlier."""
+        before = self._newest.get(stream)
+        if before is not None and not event.time >= before.time:
+            raise ValueError(
+                f"stream {stream!r}: time: found {event.time}, expected at least {before.time}: events are in time "
+                "order"
+            )
+        return before
+
+
+def in_brief(words: object) -> str:
+    """A failure's words without what a server said, which may quote the texts that it was sent."""
+    said = re.match(r"(?s)(.*?\bHTTP \d{3})\b", str(words))
+    return said[1] if said else str(words)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ValueError(f"found a model that is served elsewhere, which has no {what} here, expected a student")
