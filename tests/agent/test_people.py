@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from fake_reader import FakeReader, exported
+from fake_reader import Failing, FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
@@ -14,7 +14,7 @@ from prism_jax.agent.personal import KnownPerson, Prediction, log_odds
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsFile, parse_record, remove_person
 from prism_jax.agent.replay import Changes, replay
-from prism_jax.agent.settings import AgentSettings, PeopleSettings, Terms
+from prism_jax.agent.settings import AgentSettings, Critical, PeopleSettings, Terms
 from prism_jax.agent.signals import Signals
 from prism_jax.agent.steps import Observation
 from prism_jax.decision import alarm
@@ -52,6 +52,29 @@ def live(agent, count, people=("ann", "bob"), accepts=lambda n: n % 3 == 0):
             outcome = "accepted" if accepts(n) else "dismissed"
             lines.append(encode(agent.outcome(found.stream, found.offer, outcome, n + 0.5).record()))
     return decisions, lines
+
+
+def test_an_offer_without_signals_says_nothing_of_a_person_and_holds_up_no_alarm(tmp_path):
+    """Event 2 is critical, so it offers without an answer of the reader; a restart finds the same."""
+    point = OperatingPoint(policy="never", margin=0.0)
+    settings = AgentSettings(Terms(point), Critical(frozenset({"event 2"})))
+
+    def agent():
+        return Agent(Failing(), exported(point=point), settings, PeopleStore(None, POPULATION))
+
+    first, items = agent(), [Observation("s", event(n), TWO, person="ann") for n in range(3)]
+    found = [first.observe_many([item])[0] for item in items]
+    assert (found[2].offer, found[2].unanswered) == ("s/2", "the engine is away")
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(b"".join(encode(decision.record()) for decision in found))
+    again, records = agent(), RecordsFile(path)
+    again.resume_many(items, list(records.decided["s"]))
+    records.close()
+    for one in (first, again):
+        assert one.people._watched == {}
+        one.outcome("s", "s/2", "accepted", 2.5)
+        assert one.people.known("ann").answers == 0
+        assert one.observe("s", event(3), TWO, person="ann").unanswered is None
 
 
 def test_decisions_follow_the_layer_of_docs_maths_section_13():
