@@ -5,7 +5,7 @@ that is missing. The list goes through the package room by room; `vital` marks f
 slots and masks.
 """
 
-from faults.agent import AGENT, PEOPLE
+from faults.agent import AGENT, PEOPLE, SERVED
 from faults.decision import GATE, LOSSES, SURFACES
 from faults.evaluation import EVALUATION, SCORES, STREAMS
 from faults.fault import Fault
@@ -19,6 +19,6 @@ __all__ = ["FAULTS", "Fault"]
 
 FAULTS = (
     *(*GATE, *SURFACES, *LOSSES, *CALIBRATION, *INTERVALS, *PROMISES, *EVALUATION, *SCORES, *STREAMS, *PROMPTING),
-    *(*STUDENT, *TRAINING, *AGENT, *PEOPLE, *PROBE, *REMOTE, *RUNTIME, *TEACHER_AND_JUDGES, *TABLES, *RUNS),
+    *(*STUDENT, *TRAINING, *AGENT, *SERVED, *PEOPLE, *PROBE, *REMOTE, *RUNTIME, *TEACHER_AND_JUDGES, *TABLES, *RUNS),
     *EXPERIMENTS,
 )

@@ -185,6 +185,93 @@ AGENT = (
     ),
 )
 
+SERVED = (
+    Fault(
+        "answer-of-a-cut-prompt",
+        "agent/engine_routes.py",
+        "if read != len(prompt):",
+        "if read > len(prompt):",
+        "An engine that cuts long prompts decides on a part of the stream.",
+        ("agent/test_engines.py",),
+        vital=True,
+    ),
+    Fault(
+        "no-probability-taken-for-one",
+        "agent/engine_routes.py",
+        "if not LEAST < found[token] <= 0:",
+        "if not LEAST <= found[token] <= 0:",
+        "What an engine writes where it knows nothing counts as log-odds.",
+        ("agent/test_engines.py",),
+        vital=True,
+    ),
+    Fault(
+        "engine-not-compared-again",
+        "agent/engine_reader.py",
+        "self._recognised = self._recognised and isinstance(error, EngineError)",
+        "self._recognised = True",
+        "Another model that comes back after an outage is believed.",
+        ("agent/test_engines.py",),
+    ),
+    Fault(
+        "slot-taken-from-the-newest",
+        "agent/engine_reader.py",
+        "idle = next(name for name, number in self._of.items() if number not in self._taken)",
+        "idle = next(name for name, number in self._of.items())",
+        "Two streams use one slot of an engine at once.",
+        ("agent/test_engines.py",),
+    ),
+    Fault(
+        "answers-by-their-place-alone",
+        "remote/decisions.py",
+        'if answer.get("name") not in (None, name):',
+        'if answer.get("name") is name is None:',
+        "A decision model that answers in another order has need and acceptance exchanged.",
+        ("agent/test_decision_reader.py",),
+        vital=True,
+    ),
+    Fault(
+        "refusal-counts-as-no",
+        "remote/decisions.py",
+        'if answer["type"] == "refusal":\n        return None',
+        'if answer["type"] == "refusal":\n        return 0.0',
+        "A question that a decision model refuses is answered with certainty.",
+        ("agent/test_decision_reader.py",),
+        vital=True,
+    ),
+    Fault(
+        "late-attempts-cost-nothing",
+        "remote/client.py",
+        "except TimeoutError:\n            self.cache.settle(prepared.key, None, billed=True)",
+        "except TimeoutError:\n            self.cache.settle(prepared.key, None, billed=False)",
+        "Requests that end at the deadline spend money beside the budget.",
+        ("agent/test_decision_reader.py", "remote/test_limits.py"),
+    ),
+    Fault(
+        "event-without-an-answer-is-lost",
+        "agent/asking.py",
+        "        self.follow(items)\n        try:",
+        "        try:",
+        "An event enters its stream only where its answer came.",
+        ("agent/test_engines.py", "agent/test_decision_reader.py"),
+    ),
+    Fault(
+        "offer-without-signals-is-watched",
+        "agent/agent.py",
+        "self._offered(step, None if step.prediction is None else step.offer)",
+        "self._offered(step, step.offer)",
+        "A critical offer without an answer of the reader holds up a person's alarm for ever.",
+        ("agent/test_people.py",),
+    ),
+    Fault(
+        "a-batch-shares-the-largest-reserve",
+        "student/engine.py",
+        "self._trunks.append(reading.stream, reading.event, reading.reserve)",
+        "self._trunks.append(reading.stream, reading.event, max(one.reserve for one in readings))",
+        "What a stream keeps depends on who shared its batch, so that a restart refuses its own records.",
+        ("agent/test_engines.py",),
+    ),
+)
+
 PEOPLE = (
     Fault(
         "alarm-on-the-content-alone",

@@ -97,8 +97,8 @@ RUNTIME = (
     Fault(
         "present-files-pass",
         "runtime/digests.py",
-        "if changed := changed_files(folder, digests, digests):",
-        "if wrong := [name for name in digests if not (folder / name).exists()]:",
+        "if changed := changed_files(folder, digests, read):",
+        "if wrong := [name for name in read if not (folder / name).exists()]:",
         "Changed files of an export are loaded.",
         ("runtime/test_digest_lists.py", "agent/test_exported.py"),
     ),
