@@ -62,7 +62,7 @@ class Fake:
 
     def __init__(self, shape, tokenizer, faults=(), port=0):
         self.shape, self.tokenizer, self.faults, self.asked = shape, tokenizer, list(faults), []
-        self.always, self.closed = None, False
+        self.always, self.closed, self.shift = None, False, 0.0
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -146,7 +146,7 @@ class Fake:
         (yes, bias), (no, same) = body["logit_bias"]
         settings = [body[key] for key in ("n_predict", "temperature", "samplers", "n_probs", "post_sampling_probs")]
         assert settings == [1, 1.0, ["temperature"], 2, True] and bias == same == 100
-        p = 1 / (1 + math.exp(-log_odds_of(body["prompt"])))
+        p = 1 / (1 + math.exp(-log_odds_of(body["prompt"]) - self.shift))
         rows = [{"id": yes, "prob": p}, {"id": no, "prob": 1 - p}]
         if fault == "missing":
             rows[1]["id"] = no + 1

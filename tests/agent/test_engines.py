@@ -131,6 +131,12 @@ def test_a_dead_engine_is_silence_within_the_deadline_and_comes_back_without_a_r
     decision = agent.observe("s", event(3))
     z = expected(template, [event(number) for number in range(4)], OFFERS[1:2])
     assert decision.fast.raw_need == pytest.approx(1 / (1 + np.exp(-z[0])), rel=1e-6)
+    fake.always, fake.shift = 503, 3.0  # away once more, and then back with other weights
+    assert agent.observe("s", event(4)).reason == "silent: the engine gave no answer (HTTP 503)"
+    fake.always = None
+    assert "sample: found log-odds up to 3 away from the export's" in agent.observe("s", event(5)).reason
+    fake.shift = 0.0
+    assert agent.observe("s", event(6)).unanswered is None
     agent.reader.close()
     fake.close()
 
@@ -213,10 +219,10 @@ def test_slots_are_kept_and_the_idlest_stream_gives_its_own():
     slots = Slots(2)
     first = {name: slots.take(name) for name in "ab"}
     assert sorted(first.values()) == [0, 1]
+    slots.give(first["b"])
+    assert slots.take("c") == first["b"]  # that of a, idle for longer, is taken
     slots.give(first["a"])
     assert slots.take("a") == first["a"]
-    slots.give(first["b"])
-    assert slots.take("c") == first["b"]  # that of a is taken
     slots.give(first["b"])
     slots.forget("c")
     assert slots.take("d") == first["b"]
