@@ -15,7 +15,7 @@ from prism_jax.agent import loading
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines, LineError
-from prism_jax.agent.serving import replay_records, serve
+from prism_jax.agent.serving import DECISION_OPTIONS, replay_records, serve
 from prism_jax.people.layer import Population
 from prism_jax.people.store import PeopleStore
 from prism_jax.streams import Event
@@ -33,10 +33,10 @@ def run(root, *arguments, options=()):
 DEFAULTS = dict(
     {name: None for name in ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")},
     **{name: None for name in ("model", "input", "records", "replay", "calibration", "explore", "dtype", "context")},
-    memory=None,
-    keep=None,
-    compilation_cache=None,
-    expect_digest=None,
+    **{
+        name: None for name in ("memory", "keep", "compilation_cache", "expect_digest", "engine", "decisions", "jitter")
+    },
+    **dict.fromkeys(("jitter", "deadline", "key", "gate", *DECISION_OPTIONS)),
     most_offers=None,
     most_thoughts=None,
     offers_window=3600.0,

@@ -70,7 +70,7 @@ STUDIES: dict[str, Study] = {
     "thinking": Study("What the slow pass is worth, over three seeds.", "12 minutes", ("workdir",)),
     "distillation": Study("What curation and the teacher's quality are worth.", "20 minutes", ("workdir",)),
     "adapters": Study(
-        "Low-rank adapters beside training all parameters; --weights asks SmolLM2.", "20 minutes", ("workdir",)
+        "Low-rank adapters beside training all parameters.", "20 minutes; with --weights an hour more", ("workdir",)
     ),
     "training_pathways": Study("Training pathways, and filter × losses, over three seeds.", "20 minutes", ("workdir",)),
     "propensities": Study("What inverse propensities gain, over six seeds.", "30 minutes"),
