@@ -118,7 +118,7 @@ class Fake:
 
         self.server = Server(("127.0.0.1", port), Handler)
         self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def name(self):

@@ -169,7 +169,7 @@ def test_an_engine_that_is_not_one_is_named(folder, text):
         reader_of(folder, text)
 
 
-@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("writes", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_trunks_are_those_of_the_live_reader_whoever_shares_the_batch(folder, template, model, draw_params, writes):
     from prism_jax.agent.live import Live, LiveConfig, most_written
     from prism_jax.prompting.template import WritingConfig

@@ -33,9 +33,7 @@ def run(root, *arguments, options=()):
 DEFAULTS = dict(
     {name: None for name in ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")},
     **{name: None for name in ("model", "input", "records", "replay", "calibration", "explore", "dtype", "context")},
-    **{
-        name: None for name in ("memory", "keep", "compilation_cache", "expect_digest", "engine", "decisions", "jitter")
-    },
+    **{name: None for name in ("memory", "keep", "compilation_cache", "expect_digest", "engine", "decisions")},
     **dict.fromkeys(("jitter", "deadline", "key", "gate", *DECISION_OPTIONS)),
     most_offers=None,
     most_thoughts=None,

@@ -45,9 +45,9 @@ def finished(folder):
 
 def row(folder, columns, table):
     """What SQL's aggregate functions say of a table of the answers' cache; zeros while it is made."""
-    with contextlib.closing(sqlite3.connect(folder / "answers.sqlite")) as database:
-        with contextlib.suppress(sqlite3.OperationalError):
-            return database.execute(f"SELECT {columns} FROM {table}").fetchone()
+    database = sqlite3.connect(folder / "answers.sqlite")
+    with contextlib.closing(database), contextlib.suppress(sqlite3.OperationalError):
+        return database.execute(f"SELECT {columns} FROM {table}").fetchone()
     return 0, 0.0
 
 
