@@ -126,21 +126,22 @@ class EngineReader(AskingReader):
     async def _answer(self, stream: str, candidates: Sequence[Candidate]) -> FastReading:
         trunk, (head, *leaves) = self._trunks[stream].ids, self._branch(candidates)
         found: list[float] = []
-        before, slot = self._tokens, self._slots.take(stream)
+        tokens, slot = 0, self._slots.take(stream)
         try:
             async with asyncio.timeout(self._deadline):
                 if not self._recognised:  # the server was away, and may be another one now
                     await self._recognise()
                 for own in (head, *([*head, *leaf] for leaf in leaves)):  # in turn, so that each finds the trunk cached
+                    tokens += len(trunk) + len(own)
                     found.append((await self._ask([*trunk, *own], slot)).z)
         except (TimeoutError, EngineError, *_NO_ANSWER) as error:
             late = isinstance(error, TimeoutError)
             self._recognised = self._recognised and isinstance(error, EngineError)
             why = f"within {self._deadline:g} s" if late else f"({in_brief(error)})"
-            raise NoAnswerError(f"the engine gave no answer {why}", self._tokens - before, late=late) from None
+            raise NoAnswerError(f"the engine gave no answer {why}", tokens, late=late) from None
         finally:
             self._slots.give(slot)
-        return FastReading(found[0], tuple(found[1:]), self._tokens - before)
+        return FastReading(found[0], tuple(found[1:]), tokens)
 
     async def _ask(self, prompt: Sequence[int], slot: int, *, fresh: bool = False) -> SlotReading:
         self._prompts += 1

@@ -118,11 +118,8 @@ class LlamaCpp:
         return SlotReading(_log_odds(self.path, found, yes, no), cached)
 
 
-class Vllm:
-    """vLLM's server. /generative_scoring is not asked: it gives one probability, and cuts long prompts in silence."""
-
-    path = "/v1/completions"
-    beside = 1
+class _AsOpenAI:
+    """What vLLM and SGLang have in common."""
 
     def __init__(self, endpoint: JsonEndpoint) -> None:
         self._endpoint = endpoint
@@ -134,6 +131,13 @@ class Vllm:
     async def tokens(self, text: str) -> list[int]:
         """See `Route.tokens`."""
         return _ids(await self._endpoint.ask("/tokenize", {"prompt": text, "add_special_tokens": False}))
+
+
+class Vllm(_AsOpenAI):
+    """vLLM's server. /generative_scoring is not asked: it gives one probability, and cuts long prompts in silence."""
+
+    path = "/v1/completions"
+    beside = 1
 
     async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
         """See `Route.read`; the cache of prefixes has no slots and cannot be left out."""
@@ -158,22 +162,11 @@ class Vllm:
         return SlotReading(_log_odds(self.path, found, yes, no), cached if type(cached) is int else None)
 
 
-class Sglang:
+class Sglang(_AsOpenAI):
     """SGLang's server. /v1/score gives the same numbers, but not how many tokens were cached."""
 
     path = "/generate"
     beside = 7  # the next token, and six that its scheduler keeps
-
-    def __init__(self, endpoint: JsonEndpoint) -> None:
-        self._endpoint = endpoint
-
-    async def served(self) -> Served:
-        """See `Route.served`."""
-        return _served(await self._endpoint.ask("/v1/models"))
-
-    async def tokens(self, text: str) -> list[int]:
-        """See `Route.tokens`."""
-        return _ids(await self._endpoint.ask("/tokenize", {"prompt": text, "add_special_tokens": False}))
 
     async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
         """See `Route.read`; the cache of prefixes has no slots and cannot be left out."""

@@ -16,6 +16,7 @@ from prism_jax.agent.asking import AskingReader
 from prism_jax.agent.exported import Exported, read_exported, with_gate
 from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines
+from prism_jax.agent.loading import load_decisions, load_engine
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, write_whole
 from prism_jax.agent.replay import Changes, replay
@@ -27,7 +28,6 @@ from prism_jax.runtime.files import check_absent, read_lines, read_object, write
 
 if TYPE_CHECKING:
     from prism_jax.agent.decision_reader import DecisionReader
-    from prism_jax.agent.engine_reader import EngineReader
 
 OPTIONS = ("dtype", "context", "memory", "keep", "compilation_cache")
 ENGINE_OPTIONS = ("engine", "key", "deadline", "context", "keep")
@@ -63,8 +63,9 @@ def serve(options: Mapping[str, Any]) -> None:
             model = stack.enter_context(exported_model(options["model"]))
             exported, loading = read_exported(model, options["expect_digest"]), _loading(options)
             if options["engine"] is not None:
-                reader = engine = _engine(model, exported, loading)
+                reader = engine = load_engine(model, exported, **loading)
                 if options["jitter"]:
+                    stack.callback(engine.close)
                     engine.warm_up()
                     _say(engine.jitter())
                     return
@@ -79,7 +80,7 @@ def serve(options: Mapping[str, Any]) -> None:
             if people is not None:
                 people.note_records(options["records"], fresh=not records.decided)
         if reader is None:
-            agent = Agent.load(model, settings, people, **loading)
+            agent = Agent.load(model, settings, people, expect_digest=options["expect_digest"], **loading)
         else:
             stack.callback(reader.close)
             reader.warm_up()
@@ -125,7 +126,6 @@ def _decision_model(
     options: Mapping[str, Any], gate: Gate, stack: contextlib.ExitStack
 ) -> tuple[DecisionReader, Exported]:
     """The reader of --decisions, and what stands for the prism.json that it lacks."""
-    from prism_jax.agent.loading import load_decisions
     from prism_jax.remote.cache import Cache
 
     cache = stack.enter_context(Cache(options["answers"] or "remote.sqlite", options["budget"] or 0.0))
@@ -137,15 +137,8 @@ def _decision_model(
 
 def _loading(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `loading.load_reader`, or of `loading.load_engine`."""
-    names = (*(OPTIONS if options["engine"] is None else ENGINE_OPTIONS), "expect_digest")
+    names = OPTIONS if options["engine"] is None else ENGINE_OPTIONS
     return {"report": _say} | {name: options[name] for name in names if options[name] is not None}
-
-
-def _engine(model: epath.Path, exported: Exported, loading: Mapping[str, Any]) -> EngineReader:
-    """The reader of --engine."""
-    from prism_jax.agent.loading import load_engine
-
-    return load_engine(model, exported, **{name: value for name, value in loading.items() if name != "expect_digest"})
 
 
 def _store(options: Mapping[str, Any]) -> PeopleStore:

@@ -75,6 +75,8 @@ def test_every_shape_gives_the_log_odds_of_the_templates_own_ids(folder, templat
     for reading, (name, events) in zip(found, streams.items(), strict=True):
         own = OFFERS if name == "a" else OFFERS[1:2]
         np.testing.assert_allclose([reading.z_need, *reading.z_accept], expected(template, events, own), atol=1e-6)
+    own = [len(body.get("prompt") or body["input_ids"]) for _, body in fake.asked[-6:]]
+    assert sum(reading.tokens for reading in found) == sum(own)  # side by side, each counts its own
     assert all(type(body["prompt" if "prompt" in body else "input_ids"]) is list for _, body in fake.asked)
     slots = [body["id_slot"] for _, body in fake.asked if "id_slot" in body][-6:]
     assert not slots or len(set(slots)) == 2  # each stream has its own
