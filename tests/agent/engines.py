@@ -67,6 +67,7 @@ class Fake:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # one packet an answer: a second one would wait for the first to be acknowledged
 
             def log_message(self, *_):
                 pass

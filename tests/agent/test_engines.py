@@ -203,7 +203,7 @@ def test_trunks_are_those_of_the_live_reader_whoever_shares_the_batch(folder, te
 
 def test_a_deadline_begins_with_an_events_turn_and_a_server_that_hangs_costs_a_batch_one(folder, template):
     fake = Fake("llamacpp", template.tokenizer)
-    reader, _ = reader_of(folder, fake, deadline=1.0)
+    reader, _ = reader_of(folder, fake, deadline=0.5)
     reader.warm_up()
     items = [(f"s{number}", event(number), OFFERS[:1]) for number in range(20)]
     fake.always = "slow"
@@ -211,7 +211,7 @@ def test_a_deadline_begins_with_an_events_turn_and_a_server_that_hangs_costs_a_b
     fake.always, began = "hang", time.monotonic()
     late = reader.observe([(name, event(30), OFFERS[:1]) for name, _, _ in items])
     assert time.monotonic() - began < 3.0
-    assert {one.reason for one in late} == {"the engine gave no answer within 1 s"}
+    assert {one.reason for one in late} == {"the engine gave no answer within 0.5 s"}
     fake.always = None
     reader.close()
     fake.close()
@@ -232,7 +232,7 @@ def test_slots_are_kept_and_the_idlest_stream_gives_its_own():
 
 def test_infinite_counts_and_what_a_server_says_are_no_reason_with_texts(folder, template):
     fake = Fake("llamacpp", template.tokenizer)
-    reader, _ = reader_of(folder, fake, deadline=1.0)
+    reader, _ = reader_of(folder, fake, deadline=0.5)
     reader.warm_up()
     fake.faults = ["infinite"]
     (found,) = reader.observe([("s", event(0), OFFERS[:1])])

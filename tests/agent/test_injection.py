@@ -117,6 +117,7 @@ def test_special_tokens_come_from_the_template_alone(any_template, monkeypatch):
     assert set(any_template.tokenizer.encode("".join(TEXTS))).isdisjoint(special)
 
 
+@pytest.mark.slow
 def test_the_oracle_of_special_tokens_can_fail(any_template):
     """A tokenizer that renders first and encodes after would read the forged markup as special tokens."""
     import tokenizers

@@ -94,6 +94,7 @@ def levels(tmp_path, seeds):
     return found
 
 
+@pytest.mark.slow
 def test_no_true_table_is_impossible_and_none_of_single_confusions_has_a_finding(tmp_path):
     assert levels(tmp_path, range(150)) == {False: set(), True: {"averages only", "last digit"}}
 

@@ -203,6 +203,7 @@ class BothWaysOfCounting(chex.TestCase, parameterized.TestCase):
         traced = self.variant(lambda arguments: control_surface(**arguments, **axes))(jax.tree.map(jnp.asarray, steps))
         chex.assert_trees_all_equal(tuple(host[2:7]), jax.tree.map(np.asarray, tuple(traced[2:7])))
 
+    @pytest.mark.slow
     def test_vmap_counts_each_batch(self):
         batches = [random_steps(seed, 50) for seed in range(3)]
         stacked = jax.tree.map(lambda *values: jnp.stack(values), *batches)

@@ -66,6 +66,7 @@ def test_labels_of_test_streams_change_no_probability():
     assert (other.y_need != scores.y_need).any()
 
 
+@pytest.mark.slow
 def test_the_order_of_offers_changes_nothing():
     rng = np.random.default_rng(0)
 

@@ -62,6 +62,7 @@ def test_the_template_and_the_special_ids(read, original):
     assert (found.eos_token_id, found.bos_token_id, found.pad_token_id) == (original.special("<|im_end|>"), None, None)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(text=st.text() | st.sampled_from(TEXTS) | st.lists(st.sampled_from(TEXTS)).map(" ".join))
 def test_ids_are_those_of_the_tokenizer_that_was_written(read, original, text):

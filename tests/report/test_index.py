@@ -73,6 +73,7 @@ def test_a_folder_that_is_no_run_is_refused_and_leaves_no_page(runs, tmp_path):
     assert not page.exists()
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_table_and_names_what_is_missing(runs, tmp_path):
     folder, evaluation = runs
 

@@ -123,6 +123,7 @@ def test_the_slow_branch_is_packed_as_in_training(template, thought):
     assert row.tokens[: len(first)].tolist() == first
 
 
+@pytest.mark.slow
 def test_fields_and_responses_do_not_depend_on_the_batch(student, streams, thought):
     alone = Writer(student, batch=1)
     for stream, expected in zip(streams, thought, strict=True):

@@ -42,6 +42,7 @@ def whole_history(streams):
     return [" ".join(e.text for e in s.events[: step.event + 1]) for s in streams for step in s.steps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("texts", "most"), [(last_event, 0.50), (whole_history, 0.65)])
 def test_counting_words_does_not_suffice(texts, most):
     train, test = draw(3000, "always"), draw(3000, "always", first=3000)

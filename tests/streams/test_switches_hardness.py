@@ -34,6 +34,7 @@ def streams(config):
     return draw(1500, "always", config, first=3000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("texts", "least", "most"), [(last_event, 0.2, 0.4), (whole_history, -0.1, 0.1)])
 def test_counting_words_does_not_suffice(config, streams, texts, least, most):
     t = table(streams)

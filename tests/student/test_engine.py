@@ -122,6 +122,7 @@ def test_branches_leave_no_trace_and_need_no_event(model, params):
     check(model, params, engine, ReadRequest("a", (), branches), again[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
 def test_text_is_written_after_each_streams_own_trunk(model, params, platform, monkeypatch):
     """Every token is the greedy one of a cold start, whatever else is in the batch, and nothing enters the engine.

@@ -70,6 +70,7 @@ def test_fresh_adapters_change_nothing(head, tokens):
     jax.tree.map(np.testing.assert_array_equal, model.plain(params), before)
 
 
+@pytest.mark.slow
 def test_what_trains_is_float32_beside_a_base_in_bfloat16():
     student = dataclasses.replace(STUDENT, param_dtype="bfloat16", dtype="bfloat16", tied=False)
     model, params, base = made(LoraConfig(rank=2, head="all"), student)
@@ -95,6 +96,7 @@ def test_only_the_targets_have_adapters():
     }
 
 
+@pytest.mark.slow
 def test_dropout_keeps_the_mean_and_differs_by_layer_and_matrix():
     from flax import nnx
 

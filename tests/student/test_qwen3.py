@@ -171,6 +171,7 @@ def test_number_of_parameters(tied, qk_norm):
     assert sum(leaf.size for leaf in jax.tree.leaves(Qwen3(c).abstract_params())) == expected
 
 
+@pytest.mark.slow
 def test_fresh_parameters():
     """Norms are 1, matrices have the configured spread, the key determines all of them, and all layers differ."""
     model = Qwen3(dataclasses.replace(TINY, tied=False, hidden_dim=48, vocab_size=301))

@@ -75,6 +75,7 @@ def gradients(draw_params):
     return functools.cache(lambda remat: jax.device_get(compute(layers, model_of(remat).config, x)))
 
 
+@pytest.mark.slow
 def test_no_policy_changes_a_gradient(gradients):
     wanted = gradients("none")
     assert all(np.abs(leaf).max() > 1e-2 for leaf in jax.tree.leaves(wanted))

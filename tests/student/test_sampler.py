@@ -51,6 +51,7 @@ def test_greedy_generation_equals_transformers(changes, draw_params):
     assert not any(row.stopped for row in got)
 
 
+@pytest.mark.slow
 def test_rows_that_continue_a_trunk_are_written_as_after_whole_prompts(tiny):
     model, params = tiny[0], unstack_layers(tiny[1])
     trunk, rows = np.array([[5, 6, 7]] * 2, np.int32), np.array([[8, 9, 10], [3, 0, 0]], np.int32)

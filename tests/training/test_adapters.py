@@ -75,6 +75,7 @@ def flat(tree):
     return traverse_util.flatten_dict(tree, sep="/")
 
 
+@pytest.mark.slow
 def test_checkpoints_hold_the_adapters_alone_and_name_their_base(base, adapted):
     folder, params = adapted
     config = Workdir(folder).load_config()

@@ -153,6 +153,7 @@ def test_hosts_that_cannot_share_a_batch_are_an_error():
         batches(split, 4, 0, 0, 3)
 
 
+@pytest.mark.slow
 def test_empty_rows_have_no_weight_and_every_bucket_uses_its_own_bounds():
     """A bucket's loss, with two empty rows added, equals the loss of the same rows padded to a single shape."""
     params = RUN.model.init(jax.random.key(0))

@@ -81,6 +81,7 @@ def test_a_second_interrupt_does_not_wait():
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_validation_streams_are_scored_on_schedule_and_never_trained_on(opened, whole):
     folder, job, _ = whole
     validation = {stream.id for stream in opened.splits.validation}

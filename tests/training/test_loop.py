@@ -93,6 +93,7 @@ def test_a_pattern_that_freezes_nothing_is_an_error_before_anything_is_written(t
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_finished_run_started_again_trains_no_further(tmp_path):
     _, this = job(tmp_path, tiny.with_training(steps=3))
     first, seen = this(progress=False), []
@@ -139,6 +140,7 @@ def test_a_value_that_is_not_finite_stops_the_run_and_the_error_names_step_term_
     assert all(step < 4 for step in kept)
 
 
+@pytest.mark.slow
 def test_metrics_contain_no_timings(tmp_path):
     _, this = job(tmp_path, tiny.with_training(steps=2))
     this(progress=False)

@@ -92,6 +92,7 @@ def test_adapters_that_peft_trained_compute_the_same_here(peft, base, tmp_path, 
     np.testing.assert_allclose(merged.logits(IDS), logits_of(oracle.merge_and_unload()), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_peft_computes_the_same_from_saved_adapters(peft, base, tmp_path, head):
     loaded = load_hf(base, "float32")
@@ -113,6 +114,7 @@ def test_peft_computes_the_same_from_saved_adapters(peft, base, tmp_path, head):
     jax.tree.map(np.testing.assert_array_equal, again, jax.device_get(part))
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_peft(peft, base, tmp_path):
     student = read_config(base, "float32")
     targets = {"target_modules": list(lora.TARGETS)}

@@ -206,6 +206,7 @@ def test_an_older_checkpoint_with_a_damaged_score_is_renamed_and_training_resume
     assert steps(copy / "checkpoints") == [8, 6, 4]
 
 
+@pytest.mark.slow
 def test_the_best_checkpoints_stay_beside_the_newest_and_are_evaluated(abstract, tmp_path):
     scores = {1: 0.9, 2: 0.5, 3: 0.7, 4: 0.6, 5: 0.8, 6: None}
     config = tiny.with_training(CONFIG, keep=2, keep_best=2)

@@ -60,6 +60,7 @@ def answers(program, environment, meshes):
     return list(zip(meshes, found, strict=True))
 
 
+@pytest.mark.slow
 def test_the_partitioner_accepts_fused_attention_on_every_mesh(eight_devices, meshes):
     """Lowered for CUDA and compiled on CPU, a step gets as far as the kernels, which are all that is missing there."""
     for mesh, error in answers(ON_CUDA, eight_devices(), meshes):

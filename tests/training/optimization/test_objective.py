@@ -107,6 +107,7 @@ def test_the_total_is_the_weighted_sum_of_the_terms():
     assert found["loss"] == total
 
 
+@pytest.mark.slow
 def test_a_response_with_weight_zero_is_reported_without_computing_its_gradient():
     trained, reported = gradient(tiny.CONFIG.loss), gradient(dataclasses.replace(tiny.CONFIG.loss, response=0.0))
     values = [program(params(), BATCH)[0][1]["response"] for program in (reported, trained)]

@@ -69,6 +69,7 @@ def test_features_give_the_losses_and_the_gradient_of_ids(params):
     chex.assert_trees_all_close(loss_and_gradient(cut, kept), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_backward_pass_does_not_visit_frozen_blocks(equations, params):
     """The gradient scans the lower blocks forward only; just the upper block is also scanned in reverse."""
 

@@ -20,6 +20,7 @@ from prism_jax.training.workdir import Workdir
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("response", [0.3, 0.0])
 def test_norms_are_those_of_the_gradients_of_the_weighted_terms(response):
     example = Example.of(STREAMS)
