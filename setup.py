@@ -18,11 +18,14 @@ NOTEBOOKS = [*FIGURES, *TEXT, "ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.
 # For building the documentation as a site.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"]
 # For asking other models, over HTTP.
-REMOTE = ["openai>=3.54", "pydantic>=2.12", "tenacity>=9.1"]
+REMOTE = ["openai>=3.57", "pydantic>=2.12", "tenacity>=9.1"]
+# For serving a model over HTTP.
+SERVE = ["fastapi>=0.160", "httptools>=0.6", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"]
 
 TEST = [
     *STUDY,
     *REMOTE,
+    *SERVE,
     *NOTEBOOKS,
     *DOCS,
     "accelerate>=1.10",  # lets transformers read GGUF files, as a reference for tests
@@ -31,6 +34,8 @@ TEST = [
     "filelock>=3.12",
     "hypothesis>=6.150",
     "import-linter>=2.5",
+    "langchain-openai>=1.7.4",  # a client of the server, as is pydantic-ai
+    "pydantic-ai-slim[openai]>=2.68",
     "pytest>=8.4",
     "pytest-xdist>=3.8",
     "selenium>=4.40",  # drives the browser in which the report is tested
@@ -81,6 +86,7 @@ setup(
     extras_require={
         "gguf": GGUF,
         "remote": REMOTE,
+        "serve": SERVE,
         "text": TEXT,
         "study": STUDY,
         "figures": FIGURES,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought
+from prism_jax.agent.reader import AskedReading, FastReading, Item, Response, ThinkRequest, Thought
 from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.scoring.grammar import JSON_STRING, LINE, Grammar, over_tokens
 from prism_jax.scoring.responses import response_spans, response_text
@@ -40,10 +40,11 @@ class LiveConfig:
     # Most new tokens of a stream in one pass that programs are compiled for in advance. Longer events are read in
     # pieces; offers that together are longer, or more than seven of them, compile a program when they first occur.
     longest: int = 256
+    offers: int = 0  # tokens of the context that stay free for the offers of every event, even if its own are shorter
 
 
 class Live:
-    """Reads and writes on live streams; satisfies `prism_jax.agent.reader.Reader`."""
+    """Reads and writes on live streams; satisfies `prism_jax.agent.reader.AsksAgain`."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Live:
         config, writing = config or LiveConfig(), writing or WritingConfig()
         self.has_slow_pass, self.writes_responses = has_slow_pass, writes_responses
         template = student.template
-        self._template, self._model = template, student.model
+        self._template, self._model, self._offers = template, student.model, config.offers
         self._fields = field_spans(template, writing.field_tokens)
         self._values = response_spans(template, writing.response_tokens)
         texts = [*([self._fields] if has_slow_pass else []), *([self._values] if writes_responses else [])]
@@ -87,16 +88,7 @@ class Live:
 
     def observe(self, items: Sequence[Item]) -> list[FastReading]:
         """Reads events and the slots after them; see `Reader.observe`."""
-        head, readings = self._template.head(), []
-        for stream, event, candidates in items:
-            ids = self._template.event(event, self._newest.get(stream))
-            branch = self._branch(head, candidates)
-            readings.append(engine.ReadRequest(stream, ids, [branch], len(branch.ids) + self._written))
-            # Before the next is tokenised: of texts that are too long, one at a time is held.
-            check_room(self._engine.budget, self._template, stream, len(ids), readings[-1].reserve)
-        for reading in readings:
-            if reading.stream not in self._engine:
-                self._engine.open(reading.stream, self._template.system())
+        readings = self._opened(items)
         logits = self._engine.read(readings)
         for stream, event, _ in items:
             self._newest[stream] = event
@@ -107,8 +99,29 @@ class Live:
         return results
 
     def follow(self, items: Sequence[Item]) -> None:
-        """Appends each event; see `Reader.follow`."""
-        self.observe(items)
+        """Appends each event, which is read with the next one that is decided on; see `Reader.follow`."""
+        self._engine.append(self._opened(items))
+        for stream, event, _ in items:
+            self._newest[stream] = event
+
+    def ask(self, items: Sequence[ThinkRequest]) -> list[AskedReading]:
+        """Reads the slots of offers after the newest events; see `AsksAgain.ask`."""
+        head, readings, before = self._template.head(), [], []
+        for item in items:
+            branch, trunk = self._branch(head, item.candidates), len(self._engine.tokens(item.stream))
+            if (room := self._engine.budget - trunk - self._written) < len(branch.ids):
+                raise ValueError(
+                    f"stream {item.stream!r}: found offers of {len(branch.ids)} tokens, expected at most {room}: the "
+                    f"context of {self._engine.budget} also holds {trunk} tokens of events and {self._written} of what "
+                    "may be written"
+                )
+            readings.append(engine.ReadRequest(item.stream, (), [branch]))
+            before.append((trunk, self._engine.read_of(item.stream)))
+        answers = []
+        for reading, [rows], (trunk, read) in zip(readings, self._engine.read(readings), before, strict=True):
+            z, new = _log_odds(rows), self._engine.read_of(reading.stream) - read
+            answers.append(AskedReading(z[0], tuple(z[1:]), trunk + len(reading.branches[0].ids), trunk - new, new))
+        return answers
 
     def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
         """Writes the fields and reads the slots after them; see `Reader.think`."""
@@ -153,6 +166,21 @@ class Live:
         needed = {LINE: self.has_slow_pass, JSON_STRING: self.writes_responses}
         automata = [self._automaton(grammar) for grammar, is_needed in needed.items() if is_needed]
         return self._engine.warm_up(automata[0] if automata else None)
+
+    def _opened(self, items: Sequence[Item]) -> list[engine.ReadRequest]:
+        """What to read of each item's stream, which is now open; ValueError for an event that does not fit."""
+        head, readings = self._template.head(), []
+        for stream, event, candidates in items:
+            ids = self._template.event(event, self._newest.get(stream))
+            branch = self._branch(head, candidates)
+            reserve = max(len(branch.ids), self._offers) + self._written
+            readings.append(engine.ReadRequest(stream, ids, [branch], reserve))
+            # Before the next is tokenised: of texts that are too long, one at a time is held.
+            check_room(self._engine.budget, self._template, stream, len(ids), reserve)
+        for reading in readings:
+            if reading.stream not in self._engine:
+                self._engine.open(reading.stream, self._template.system())
+        return readings
 
     def _branch(self, head: Sequence[int], candidates: Sequence[Candidate]) -> Branch:
         return Branch(tuple(head), tuple(tuple(self._template.leaf(offer)) for offer in candidates))

@@ -34,6 +34,7 @@ def load_reader(
     context: int | None = None,
     memory: int | None = None,
     keep: float | None = None,
+    offers: int | None = None,
     compilation_cache: str | None = None,
     report: Callable[[str], None] = logging.info,
 ) -> Reader:
@@ -43,7 +44,8 @@ def load_reader(
     Programs that this process compiles are kept for its next start in the folder `compilation_cache`: `off` keeps none,
     None is the folder that JAX has been given already, or else the default of the commands
     (`prism_jax.runtime.distributed`). A probe on states reads parameters in the `dtype` of its training alone.
-    `context`, `memory` and `keep` are those of `prism_jax.agent.live.LiveConfig`; a probe on words has no use for them.
+    `context`, `memory`, `keep` and `offers` are those of `prism_jax.agent.live.LiveConfig`; a probe on words has no use
+    for them.
 
     Raises:
       ValueError, OSError: naming the file that cannot be used, that has changed since the export, or that its list of
@@ -51,7 +53,7 @@ def load_reader(
     """
     report(f"{folder}: {check_folder(folder, exported.fingerprints['model'])}")
     keep_programs(compilation_cache, all_of_them=True)
-    settings = {"context": context, "memory": memory, "keep": keep}
+    settings = {"context": context, "memory": memory, "keep": keep, "offers": offers}
     config: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     if exported.is_probe:
         return _load_probe(folder, exported, dtype, config)

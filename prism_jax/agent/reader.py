@@ -29,6 +29,16 @@ class FastReading(NamedTuple):
     tokens: int  # number of tokens that were read
 
 
+class AskedReading(NamedTuple):
+    """The fast pass's slots for offers that were asked about after a stream's newest event."""
+
+    z_need: float  # raw log-odds z_yes - z_no at the need slot
+    z_accept: tuple[float, ...]  # raw log-odds at the accept slot, one per candidate
+    tokens: int  # number of tokens that the slots were read after: the stream's, and those of the offers
+    cached: int  # how many of them were read before and kept
+    kept: int  # how many of them are kept now and were not before
+
+
 class Unanswered(NamedTuple):
     """Why nobody knows the slots after an event, which has entered its stream all the same."""
 
@@ -89,3 +99,15 @@ class Reader(Protocol):
 
     def warm_up(self) -> int:
         """Compiles every program that the other methods run, and returns their number."""
+
+
+@runtime_checkable
+class AsksAgain(Reader, Protocol):
+    """A reader whose streams stay as they are when their slots are read."""
+
+    def ask(self, items: Sequence[ThinkRequest]) -> list[AskedReading]:
+        """Reads the slots of offers after the newest event of distinct streams; they leave no trace.
+
+        Raises:
+          ValueError: naming the stream, for offers that do not fit into the context; nothing has then changed.
+        """

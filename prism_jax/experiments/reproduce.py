@@ -10,7 +10,7 @@ resumes at the stage, and in it at the answer or the checkpoint. The files hold 
 
 A rehearsal takes the same stages and configs on simulated users, a fake endpoint that answers for the models of the
 configs, and a small random Qwen3 with the real tokenizer (`--tokenizer`), and prints beside each stage what the real
-one takes: `prism_jax.experiments.real_costs`. docs/reproduce.md explains both.
+one takes: `prism_jax.experiments.real_costs`. docs/paper.md explains both.
 """
 
 from __future__ import annotations

@@ -151,6 +151,17 @@ class Engine:
         """The token ids of a stream's trunk: those that a cold start would have to read."""
         return self._trunks[stream].ids
 
+    def read_of(self, stream: str) -> int:
+        """Number of a stream's tokens that were ever read, those that had to be read again included."""
+        return self._trunks[stream].read
+
+    def append(self, readings: Sequence[ReadRequest]) -> None:
+        """Appends the events of distinct streams, which the next `read` of their streams reads; errors as there."""
+        self._check_readings(readings)
+        for reading in readings:
+            if len(reading.event):
+                self._trunks.append(reading.stream, reading.event, reading.reserve)
+
     def read(self, readings: Sequence[ReadRequest]) -> list[list[Float[np.ndarray, "P A"]]]:
         """Reads an event on each of distinct streams, and branches after it, which leave no trace.
 
@@ -266,6 +277,7 @@ class Engine:
             self._pool = store(self._pool, fresh, table, lengths, counts)
         for trunk, piece in zip(trunks, pieces, strict=True):
             trunk.length += len(piece)
+            trunk.read += len(piece)
         if self._at:
             return np.take_along_axis(np.asarray(outputs), np.asarray(row.places)[..., None], axis=1)
         return np.asarray(outputs)

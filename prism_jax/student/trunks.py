@@ -22,6 +22,7 @@ class Trunk:
     events: list[tuple[int, ...]]  # token ids of the system part and of each event, oldest first
     pages: list[int] = dataclasses.field(default_factory=list)  # its pages of the pool; none while it is parked
     length: int = 0  # number of tokens in the pool
+    read: int = 0  # number of tokens that were ever put there
 
     @property
     def ids(self) -> list[int]:

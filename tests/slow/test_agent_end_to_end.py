@@ -1,8 +1,13 @@
 """From training to live decisions: the exported model reads a stream as evaluation scored it; its records replay."""
 
 import json
+import re
+import signal
+import subprocess
+import sys
 
 import numpy as np
+import openai
 import pytest
 from test_mains import TINY, run
 
@@ -61,3 +66,28 @@ def test_an_exported_model_decides_as_it_was_evaluated(tmp_path):
     restarted = run("agent", f"--model={model}", f"--input={tmp_path / 'in.jsonl'}", f"--records={records}")
     assert restarted.returncode == 0 and "no events" in restarted.stderr
     assert again.stdout == records.read_text()
+    check_served(model, streams[:4], decided)
+
+
+def check_served(model, streams, decided):
+    """`serve` gives a client, for the same events, the probabilities of the agent's records."""
+    command = [sys.executable, "-m", "prism_jax", "serve", f"--model={model}", "--port=0", "--name=student"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        url = next(found[1] for line in server.stderr if (found := re.search(r"serving student at (http\S+)", line)))
+        compared = 0
+        with openai.OpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            for stream in streams:
+                offers = {step.event: step.candidates for step in stream.steps}
+                parts = [{"time": event.time, "text": event.text} for event in stream.events]
+                content = [{"role": "user", "content": [{"type": "input_json", "data": data}]} for data in parts]
+                for number in offers:
+                    names = ["accept" if own.text is None else f"accept:{own.text}" for own in offers[number]]
+                    questions = [{"type": "predicate", "instructions": "?", "name": one} for one in ("need", *names)]
+                    asked = client.decisions.create(model="student", input=content[: number + 1], questions=questions)
+                    signals = decided[stream.id, number]["fast"]["calibrated"]
+                    found = [answer.probability for answer in asked.answers]
+                    np.testing.assert_allclose(found, [signals["p_need"], *signals["p_accept"]], rtol=0, atol=1e-6)
+                    compared += 1
+        assert compared > 10
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0 or server.returncode == -signal.SIGTERM, server.stderr.read()

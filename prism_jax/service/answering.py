@@ -1,0 +1,131 @@
+"""Answers to requests that each bring their whole stream, read in batches, with what can be kept of streams kept.
+
+An answer depends on the request alone. The events before the newest count as ones after which an offer without a text
+could be made, as where an agent's events come without candidates. A reader that can be asked again keeps the streams
+that were read last, by a hash of caller and events: a request that begins like one before reads what is new in it.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from prism_jax.agent.exported import Exported
+from prism_jax.agent.reader import AskedReading, AsksAgain, FastReading, Reader, ThinkRequest
+from prism_jax.agent.signals import probabilities, signals_of
+from prism_jax.agent.steps import AN_OFFER
+from prism_jax.decision.calibration import Map
+from prism_jax.service.form import Answered, Asked
+from prism_jax.streams import Event
+
+FAST = ("need_fast", "accept_fast")
+
+
+class Answering:
+    """Answers batches of requests; one thread at a time may call it."""
+
+    def __init__(self, reader: Reader, exported: Exported, *, streams: int = 1024) -> None:
+        """Makes it of a reader, which it owns, and the calibration of its model; `streams` is how many are kept."""
+        self._reader = reader
+        self._maps: dict[str, Map] = {name: exported.maps[name] for name in FAST}
+        self._most, self._names = streams, itertools.count()
+        self._kept: collections.OrderedDict[bytes, str] = collections.OrderedDict()  # idle longest first
+
+    def answer(self, items: Sequence[Asked]) -> list[Answered | ValueError]:
+        """The answer to each request, in their order; an error where its texts do not fit into the model's context."""
+        if not isinstance(self._reader, AsksAgain):
+            return [self._anew(item) for item in items]
+        found: dict[int, Answered | ValueError] = {}
+        opened: dict[int, tuple[str, bytes]] = {}
+        for number, item in enumerate(items):
+            try:
+                opened[number] = self._at_newest(self._reader, item)
+            except ValueError as error:
+                found[number] = _in_words(error)
+        asked = {number: ThinkRequest(name, items[number].candidates) for number, (name, _) in opened.items()}
+        answers = self._ask(self._reader, asked)
+        for number, (name, digest) in opened.items():
+            self._keep(digest, name)
+            answer = answers[number]
+            if isinstance(answer, ValueError):
+                found[number] = answer
+            else:
+                found[number] = self._calibrated(items[number], *answer)
+        return [found[number] for number in range(len(items))]
+
+    def _ask(self, reader: AsksAgain, asked: Mapping[int, ThinkRequest]) -> dict[int, AskedReading | ValueError]:
+        """The slots by the number of the request; an error for one whose offers do not fit."""
+        if not asked:
+            return {}
+        try:
+            return dict(zip(asked, reader.ask(list(asked.values())), strict=True))
+        except ValueError as error:
+            if len(asked) == 1:
+                return {number: _in_words(error) for number in asked}
+        return {number: answer for pair in asked.items() for number, answer in self._ask(reader, dict([pair])).items()}
+
+    def _at_newest(self, reader: AsksAgain, item: Asked) -> tuple[str, bytes]:
+        """The stream of a request, with all of its events appended, and their hash."""
+        digests = list(
+            itertools.accumulate(item.events, _follow, initial=hashlib.sha256(item.caller.encode()).digest())
+        )
+        name, known = "", 0
+        for count in range(len(item.events), 0, -1):
+            if digests[count] in self._kept:
+                name, known = self._kept.pop(digests[count]), count
+                break
+        name = name or str(next(self._names))
+        for number, event in enumerate(item.events[known:], known):
+            try:
+                reader.follow([(name, event, AN_OFFER)])
+            except ValueError as error:
+                if number:
+                    reader.forget(name)
+                raise ValueError(f"input[{number}]: {_in_words(error)}") from None
+        return name, digests[-1]
+
+    def _keep(self, digest: bytes, name: str) -> None:
+        """Keeps a stream, and lets the one that was idle longest go where there are too many."""
+        for old in [self._kept.pop(digest)] if digest in self._kept else []:  # two callers asked the same at once
+            self._reader.forget(old)
+        self._kept[digest] = name
+        while len(self._kept) > self._most:
+            self._reader.forget(self._kept.popitem(last=False)[1])
+
+    def _anew(self, item: Asked) -> Answered | ValueError:
+        """The answer of a reader that cannot be asked again: of a stream that is read and forgotten."""
+        name, tokens = str(next(self._names)), 0
+        for number, event in enumerate(item.events):
+            offers = item.candidates if number == len(item.events) - 1 else AN_OFFER
+            try:
+                (reading,) = self._reader.observe([(name, event, offers)])
+            except ValueError as error:
+                if number:
+                    self._reader.forget(name)
+                return ValueError(f"input[{number}]: {_in_words(error)}")
+            tokens += reading.tokens
+        self._reader.forget(name)
+        assert isinstance(reading, FastReading)
+        return self._calibrated(item, reading.z_need, reading.z_accept, tokens)
+
+    def _calibrated(
+        self, item: Asked, z_need: float, z_accept: Sequence[float], tokens: int, cached: int = 0, kept: int = 0
+    ) -> Answered:
+        p_need, *p_accept = probabilities([z_need, *z_accept], "of a request")
+        (signals,) = signals_of(self._maps, "fast", [p_need], [p_accept], ["unknown"])
+        accept = dict(zip(item.candidates, signals.accept, strict=True))
+        return Answered(signals.need, accept, tokens, cached, kept)
+
+
+def _follow(digest: bytes, event: Event) -> bytes:
+    """The hash of a stream after one more event."""
+    return hashlib.sha256(digest + json.dumps([event.time, event.text]).encode()).digest()
+
+
+def _in_words(error: ValueError) -> ValueError:
+    """A reader's error without the name of the stream, which the caller never gave."""
+    return ValueError(re.sub(r"^stream '\d+': ", "", str(error)))

@@ -1,0 +1,112 @@
+"""Answers to whole streams: those of an agent that watched them, whatever was asked before."""
+
+import numpy as np
+import pytest
+from fake_reader import FakeReader, exported
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.live import Live, LiveConfig
+from prism_jax.agent.reader import AsksAgain
+from prism_jax.scoring.student import Student
+from prism_jax.service.answering import Answering
+from prism_jax.service.form import Asked
+from prism_jax.streams import Candidate, Event
+
+OFFERS = (Candidate(text="Look at the failing test?"), Candidate(), Candidate(text="Write a summary?"))
+ROOM = 64
+
+
+@pytest.fixture(scope="module")
+def reader(model, draw_params, template):
+    """Makes readers of one student, whose pool holds few streams."""
+    student = Student(model, draw_params(model), template)
+
+    def make(context=300):
+        config = LiveConfig(context=context, memory=1 << 17, batches=(4,), longest=64, offers=ROOM)
+        return Live(student, has_slow_pass=False, writes_responses=False, config=config)
+
+    return make
+
+
+def events(stream, count):
+    return tuple(Event(time=40.0 * number, text=f"{stream} {number}: the parser fails") for number in range(count))
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found.p_need, wanted.p_need, rtol=0, atol=1e-6)
+    for offer, p in wanted.p_accept.items():
+        np.testing.assert_allclose(found.p_accept[offer], p, rtol=0, atol=1e-6)
+
+
+def test_probabilities_are_those_of_an_agent(reader):
+    assert isinstance(reader(), AsksAgain)
+    answering, agent = Answering(reader(), exported(slow=False)), Agent(reader(), exported(slow=False))
+    for count in range(1, 9):
+        for stream in "ab":
+            own = events(stream, count)
+            (found,) = answering.answer([Asked(own, OFFERS)])
+            other = Agent(reader(), exported(slow=False))
+            for event in own[:-1]:
+                other.observe("s", event)
+            signals = other.observe("s", own[-1], OFFERS).fast
+            assert found.p_need == pytest.approx(signals.need, abs=1e-6)
+            assert list(found.p_accept) == list(OFFERS)
+            np.testing.assert_allclose(list(found.p_accept.values()), signals.accept, atol=1e-6)
+        # one agent that watches, with the same offer at each event
+        (constant,) = answering.answer([Asked(events("a", count), (Candidate(),))])
+        assert constant.p_need == pytest.approx(agent.observe("a", events("a", count)[-1]).fast.need, abs=1e-6)
+
+
+def test_an_answer_depends_on_its_request_alone(reader):
+    """Streams that outgrow context and pool, come back shorter, come twice at once, and are let go."""
+    rng = np.random.default_rng(0)
+    busy = Answering(reader(180), exported(slow=False), streams=3)
+    for _ in range(30):
+        asked = [
+            Asked(events("abcde"[rng.integers(5)], int(rng.integers(1, 14))), OFFERS[: rng.integers(1, 4)])
+            for _ in range(rng.integers(1, 5))
+        ]
+        for item, found in zip(asked, busy.answer(asked), strict=True):
+            (wanted,) = Answering(reader(180), exported(slow=False)).answer([item])
+            close(found, wanted)
+            assert found.tokens == wanted.tokens == found.cached + found.kept + (wanted.tokens - wanted.kept)
+
+
+def test_tokens_are_those_that_were_read_and_kept(reader):
+    answering, live = Answering(reader(), exported(slow=False)), reader()
+    first, second = (Asked(events("a", count), OFFERS[:1]) for count in (3, 4))
+    (cold,), (warm,), (again,) = (answering.answer([item]) for item in (first, second, second))
+    trunks = []
+    for event in events("a", 4):
+        live.observe([("a", event, OFFERS[:1])])
+        trunks.append(len(live._engine.tokens("a")))
+    assert (cold.cached, cold.kept) == (0, trunks[2])
+    assert (warm.cached, warm.kept) == (trunks[2], trunks[3] - trunks[2])
+    assert (again.cached, again.kept) == (trunks[3], 0)
+    assert again.tokens == warm.tokens > trunks[3]
+    (other,) = answering.answer([second._replace(caller="another")])
+    assert other.cached == 0  # what one caller sent says nothing to another
+
+
+def test_texts_that_do_not_fit_are_errors_of_their_request_alone(reader):
+    answering = Answering(reader(), exported(slow=False))
+    fine = Asked(events("a", 2), OFFERS)
+    long = Asked((*events("b", 2), Event(time=99.0, text="word " * 400)), OFFERS)
+    offers = Asked(events("c", 2), (Candidate(text="word " * 400),))
+    good, event, offer, again = answering.answer([fine, long, offers, fine._replace(events=events("d", 2))])
+    assert str(event).startswith("input[2]: found an event of ") and "expected at most" in str(event)
+    assert str(offer).startswith("found offers of ") and "expected at most" in str(offer)
+    close(answering.answer([fine])[0], good)
+    assert 0 < again.p_need < 1
+
+
+def test_a_reader_that_cannot_be_asked_again_reads_anew():
+    reader = FakeReader(slow=False, responses=False)
+    answering, agent = Answering(reader, exported(slow=False)), Agent(FakeReader(slow=False), exported(slow=False))
+    own = events("a", 3)
+    found, same = answering.answer([Asked(own, OFFERS)] * 2)
+    for event in own[:-1]:
+        agent.observe("s", event)
+    signals = agent.observe("s", own[-1], OFFERS).fast
+    assert found == same and list(found.p_accept.values()) == list(signals.accept) and found.p_need == signals.need
+    assert found.tokens == sum(len(event.text.split()) for event in own) and not reader.trunks

@@ -1,0 +1,322 @@
+"""The server over HTTP: clients that know nothing of it, limits, tokens, and errors in the API's shape."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import itertools
+import json
+import math
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import openai
+import pytest
+from fake_reader import FakeReader, exported
+
+from prism_jax.agent.agent import Agent
+from prism_jax.service.answering import Answering
+from prism_jax.service.form import MOST_QUESTIONS
+from prism_jax.streams import Event
+
+uvicorn = pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
+from prism_jax.service.app import Limits, Tokens, make_app  # noqa: E402
+
+QUESTIONS = [
+    {"type": "predicate", "name": "need", "instructions": "Is help needed?"},
+    {"type": "predicate", "name": "accept", "instructions": "Would an offer be accepted?"},
+    {"type": "predicate", "name": "accept:Look at it?", "instructions": "Would this one?"},
+    {"type": "choice", "name": "which", "instructions": "Which?", "choices": [{"value": "a"}, {"value": "b"}]},
+    {"type": "predicate", "instructions": "Is it urgent?"},
+]
+
+
+class Served:
+    """A server on a thread, with a reader that needs no model; `gate` holds its answers back until it is set."""
+
+    def __init__(self, *, tokens=(), limits=None, load=None):
+        self.gate = threading.Event()
+        self.gate.set()
+        answering = Answering(FakeReader(slow=False, responses=False), exported(slow=False))
+        answer = answering.answer
+
+        def held(items):
+            assert self.gate.wait(20)
+            return answer(items)
+
+        answering.answer = held
+        self.app = make_app(load or (lambda: answering), "tiny", tokens=Tokens(tokens), limits=limits)
+        config = uvicorn.Config(self.app, port=0, log_config=None, lifespan="on")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run)
+
+    def __enter__(self):
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.005)
+        self.port = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, *_):
+        self.gate.set()
+        self.server.should_exit = True
+        self.thread.join()
+
+    def ready(self):
+        while self.ask("/readyz")[0] != 200:
+            time.sleep(0.005)
+        return self
+
+    def ask(self, path="/v1/decisions", body=None, **headers):
+        """Status, body and headers of an answer."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"content-type": "application/json", **{name.replace("_", "-"): v for name, v in headers.items()}}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, data, sent), timeout=20) as answer:
+                return answer.status, json.loads(answer.read()), answer.headers
+        except urllib.error.HTTPError as error:
+            text = error.read()
+            return error.code, json.loads(text) if text.startswith(b"{") else text, error.headers
+
+
+@pytest.fixture(scope="module")
+def served():
+    with Served() as running:
+        yield running.ready()
+
+
+def body(content="the parser fails", questions=QUESTIONS[:1], model="tiny"):
+    return {"model": model, "input": content, "questions": questions}
+
+
+def wanted(*texts, offers=("Look at it?",), times=None):
+    """Need and acceptance as an agent finds them after these events."""
+    agent = Agent(FakeReader(slow=False), exported(slow=False))
+    for number, text in enumerate(texts):
+        event = Event(time=0.0 if times is None else times[number], text=text)
+        last = number == len(texts) - 1
+        signals = agent.observe("s", event, offers if last else None).fast
+    return [signals.need, *signals.accept]
+
+
+def messages(*texts):
+    return [{"role": "user", "content": text} for text in texts]
+
+
+def probabilities(decision):
+    assert [answer.type for answer in decision.answers] == ["predicate"] * 3 + ["refusal"] * 2
+    assert [answer.name for answer in decision.answers] == [question.get("name") for question in QUESTIONS]
+    return [answer.probability for answer in decision.answers[:3]]
+
+
+def test_openais_clients_get_their_answers(served):
+    options = {"base_url": f"{served.url}/v1", "api_key": "any", "max_retries": 0}
+    texts = "first", "second"
+    expected = wanted(*texts)
+    with openai.OpenAI(**options) as client:
+        decision = client.decisions.create(model="tiny", input=messages(*texts), questions=QUESTIONS)
+        assert [model.id for model in client.models.list()] == ["tiny"]
+    found = probabilities(decision)
+    assert [found[0], found[2]] == pytest.approx(expected, abs=1e-6)
+    assert decision.usage.input_tokens == decision.usage.total_tokens == 2  # of words, to this reader
+    assert decision.usage.output_tokens == decision.usage.input_tokens_details.cached_tokens == 0
+
+    async def ask():
+        async with openai.AsyncOpenAI(**options) as client:
+            extra = {"prompt_cache_key": "k", "prompt_cache_options": {"mode": "implicit"}, "safety_identifier": "s"}
+            return await client.decisions.create(model="tiny", input="first", questions=QUESTIONS[:1], **extra)
+
+    assert asyncio.run(ask()).answers[0].probability == pytest.approx(wanted("first")[0], abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")  # it is in beta, it says
+def test_langchains_client_gets_its_answers(served):
+    decisions = pytest.importorskip("langchain_openai.decisions", reason="a client of its own")
+    model = decisions.OpenAIDecisions(model="tiny", base_url=f"{served.url}/v1", api_key="any", max_retries=0)
+    asked = {name: decisions.Predicate(instructions="?") for name in ("need", "accept:Look at it?", "urgent")}
+    found = model.invoke({"input": "first", "questions": asked})
+    p = [found.predicates[name].probability for name in ("need", "accept:Look at it?")]
+    assert p == pytest.approx(wanted("first"), abs=1e-6) and list(found.refusals) == ["urgent"]
+
+
+def test_pydantic_ais_agent_gets_its_answers(served):
+    models = pytest.importorskip("pydantic_ai.models.openai_decisions", reason="a client of its own")
+    pydantic = pytest.importorskip("pydantic")
+    from pydantic_ai import Agent as TheirAgent
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    class Output(pydantic.BaseModel):
+        need: float = pydantic.Field(ge=0, le=1, description="Is help needed?")
+        accept: float = pydantic.Field(ge=0, le=1, description="Would an offer be accepted?")
+
+    provider = OpenAIProvider(base_url=f"{served.url}/v1", api_key="any")
+    agent = TheirAgent(models.OpenAIDecisionsModel("tiny", provider=provider), output_type=Output)
+    found = agent.run_sync("first").output
+    assert [found.need, found.accept] == pytest.approx(wanted("first", offers=None), abs=1e-6)
+
+
+def test_litellms_recorded_request_gets_the_answer_that_it_reads(served):
+    """LiteLLM 1.110.2: what `litellm.decisions` sent to this server, and what it needs of an answer."""
+    questions = [
+        *({"type": "predicate", "name": name, "instructions": "?"} for name in ("need", "accept:Look at it?")),
+        {"type": "choice", "name": "which", "instructions": "?", "choices": [{"value": "a"}, {"value": "b"}]},
+    ]
+    content = [
+        {"role": "user", "type": "message", "content": "first"},
+        {"role": "user", "type": "message", "content": [{"type": "input_text", "text": "second"}]},
+    ]
+    sent = {"Authorization": "Bearer any", "User-Agent": "litellm/1.110.2", "Accept": "*/*"}
+    status, answer, _ = served.ask(body=body(content, questions), **sent)
+    assert status == 200
+    assert [one["type"] for one in answer["answers"]] == ["predicate", "predicate", "refusal"]
+    assert all("name" in one for one in answer["answers"])
+    p = [one["probability"] for one in answer["answers"][:2]]
+    assert p == pytest.approx(wanted("first", "second"), abs=1e-6)
+    assert {type(answer["usage"][name]) for name in ("input_tokens", "output_tokens", "total_tokens")} == {int}
+
+
+def test_events_have_their_times(served):
+    parts = [[{"type": "input_json", "data": {"time": t, "text": "again"}}] for t in (0, 7200.5)]
+    content = [{"role": "user", "content": part} for part in parts]
+    _, answer, _ = served.ask(body=body(content))
+    expected = wanted("again", "again", times=[0.0, 7200.5])[0]
+    assert answer["answers"][0]["probability"] == pytest.approx(expected, abs=1e-6)
+
+
+def json_part(**data):
+    return [{"role": "user", "content": [{"type": "input_json", "data": data}]}]
+
+
+@pytest.mark.parametrize(
+    ("status", "param", "changed", "words"),
+    [
+        (404, "model", {"model": "other"}, "model: found 'other', expected 'tiny'"),
+        (422, "input", {"input": []}, "input: List should have at least 1 item"),
+        (
+            422,
+            "input.0.role",
+            {"input": [{"role": "assistant", "content": "x"}]},
+            "input.0.role: Input should be 'user'",
+        ),
+        (
+            422,
+            "questions",
+            {"questions": QUESTIONS[:1] * (MOST_QUESTIONS + 1)},
+            "questions: List should have at most 400",
+        ),
+        (422, "questions.0.type", {"questions": [{"type": "box"}]}, "questions.0.type: Input should be 'predicate'"),
+        (422, "input[0].content", {"input": json_part(time="1", text="x")}, "input[0].content: found {'time': '1'"),
+        (422, "input[0].content", {"input": json_part(time=math.inf, text="x")}, "input[0].content: found {'time'"),
+        (422, "input[1].content", {"input": json_part(time=1, text="x") + json_part(time=0, text="x")}, "time order"),
+        (
+            422,
+            "questions[0].name",
+            {"questions": [{"type": "predicate", "name": "accept:"}]},
+            "questions[0].name: text",
+        ),
+    ],
+)
+def test_a_bad_request_is_named(served, status, param, changed, words):
+    found, answer, headers = served.ask(body=body() | changed)
+    assert (found, answer["error"]["param"]) == (status, param)
+    assert words in answer["error"]["message"] and answer["error"]["type"].endswith("_error")
+    assert set(answer["error"]) == {"message", "type", "param", "code"} and headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"\xff", b"[]", b"null", b'{"model": "tiny", "input": "\\ud800", "questions": []}']
+)
+def test_what_is_no_request_is_refused(served, content):
+    status, answer, _ = served.ask(body=content)
+    assert status in (400, 422) and answer["error"]["message"]
+
+
+def test_routes_that_are_none_have_the_apis_shape(served):
+    assert served.ask("/v1/nothing")[:2] == (404, {"error": served.ask("/v1/nothing")[1]["error"]})
+    assert served.ask("/v1/decisions")[0] == 405
+    assert served.ask("/healthz")[1] == {"status": "ok"}
+    schema = served.ask("/openapi.json")[1]
+    assert set(schema["paths"]) == {"/v1/decisions", "/v1/models", "/healthz", "/readyz"}
+
+
+def test_a_page_in_a_browser_cannot_ask_under_a_name_of_its_own(served):
+    assert served.ask(body=body(), Host="evil.example")[0] == 400
+    assert served.ask(body=body(), Host=f"localhost:{served.port}")[0] == 200
+    assert served.ask(body=body(), content_type="text/plain")[0] == 422  # what a page may send without being asked
+
+
+def test_a_long_body_is_refused_before_it_is_held():
+    with Served(limits=Limits(body=2000)) as served:
+        served.ready()
+        assert served.ask(body=body("x" * 1500))[0] == 200
+        status, answer, _ = served.ask(body=body("x" * 2500))
+        assert status == 413 and answer["error"]["message"].startswith("body: found more than 2000 bytes")
+
+
+def test_only_who_has_a_token_may_ask(tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text("first\n\n second \n")
+    with Served(tokens=("first", "second")) as served:
+        assert served.ask("/healthz")[0] == 200
+        served.ready()
+        for header in ({}, {"Authorization": "Bearer third"}, {"Authorization": "first"}, {"Authorization": "Bearer "}):
+            for path, content in (("/v1/decisions", body()), ("/v1/models", None)):
+                status, answer, _ = served.ask(path, content, **header)
+                assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+        for token in ("first", "second"):
+            assert served.ask(body=body(), Authorization=f"Bearer {token}", Host="any.example")[0] == 200
+    read = Tokens.read(str(file))
+    assert read.caller("Bearer first") != read.caller("bearer second")
+    for content, words in (("", "no token"), ("two words\n", "a line of several words")):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=f"tokens: found {words}, expected bearer tokens, one a line"):
+            Tokens.read(str(file))
+
+
+def test_who_comes_when_too_many_wait_is_asked_to_come_back():
+    with Served(limits=Limits(waiting=3)) as served, concurrent.futures.ThreadPoolExecutor(16) as threads:
+        served.ready()
+        served.gate.clear()
+        first = threads.submit(served.ask, body=body())
+        time.sleep(0.1)  # it is being answered
+        more = [threads.submit(served.ask, body=body(str(number))) for number in range(12)]
+        done = list(itertools.islice(concurrent.futures.as_completed(more, timeout=20), 9))
+        refused = [future.result() for future in done]
+        assert {status for status, _, _ in refused} == {429}
+        assert {headers["retry-after"] for _, _, headers in refused} == {"1"}
+        served.gate.set()
+        answers = [first.result(), *(future.result() for future in more if future not in done)]
+        assert {status for status, _, _ in answers} == {200}
+
+
+def test_a_model_that_is_not_there_yet_is_not_asked_and_one_that_fails_says_why():
+    gate, failed = threading.Event(), threading.Event()
+
+    def load():
+        assert gate.wait(20)
+        raise ValueError("no such model")
+
+    with Served(load=load) as served:
+        served.app.state.prism.on_failure = failed.set
+        for path, content in (("/readyz", None), ("/v1/decisions", body())):
+            status, answer, headers = served.ask(path, content)
+            assert (status, answer["error"]["type"], headers["retry-after"]) == (503, "service_unavailable", "1")
+        gate.set()
+        assert failed.wait(5) and str(served.app.state.prism.failure) == "no such model"
+
+
+def test_a_server_that_stops_finishes_what_it_has_begun():
+    with Served() as served, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        served.ready()
+        served.gate.clear()
+        answer = threads.submit(served.ask, body=body())
+        time.sleep(0.1)
+        served.server.should_exit = True
+        time.sleep(0.1)
+        served.gate.set()
+        assert answer.result()[0] == 200
+    with contextlib.suppress(urllib.error.URLError):
+        served.ask("/healthz")
+        raise AssertionError("it still answers")
