@@ -15,6 +15,7 @@ COMMANDS = {
     "export": "writes a run as a plain causal language model, which transformers and serving engines read",
     "agent": "decides on live streams with an exported model",
     "serve": "serves an exported model as a decision model to clients of /v1/decisions",
+    "calibrate": "fits a gate to the engine, decision model or export that serves, from labels",
     "label": "labels streams by a teacher, or imports answers or an agent's records",
     "judge": "asks a panel of models what the user would have accepted",
     "curate": "keeps the rows on which teacher and judges agree best, to train on",

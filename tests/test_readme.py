@@ -1,10 +1,12 @@
 """The README's Python examples run as printed, and its figure is the one that its command draws."""
 
+import json
 import pathlib
 import re
 import runpy
 import xml.etree.ElementTree as ElementTree
 
+import forked
 import numpy as np
 import pytest
 
@@ -64,3 +66,32 @@ def test_drawing_twice_gives_the_same_bytes(script, tmp_path):
     script["draw"](costs, tmp_path / "a.svg")
     script["draw"](costs, tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["agent", "serve"])
+def test_the_first_doors_commands_ask_an_engine_and_answer_openais_client(
+    name, template, tmp_path, monkeypatch, capsys
+):
+    """As printed, but for the engine, which is a fake one, and the ports, which are free ones."""
+    pytest.importorskip("openai", reason="the client of the extra `remote`")
+    from engines import CONTEXT, Fake, export
+    from test_app import Served
+
+    if name == "agent":
+        (line,) = re.findall(r"^python -m prism_jax agent (.*--engine=llamacpp:http://127.0.0.1:8080.*)$", README, re.M)
+        engine = Fake("llamacpp", template.tokenizer)
+        export(tmp_path / "exported", template)
+        (tmp_path / "events.jsonl").write_text('{"stream": "ada", "time": 40, "text": "parser.py crashes."}\n')
+        options = [*line.replace("8080", str(engine.port)).split(), f"--context={CONTEXT}"]
+        done = forked.run("prism_jax", "agent", *options, cwd=tmp_path)
+        assert done.returncode == 0 and json.loads(done.stdout)["kind"] == "decision", done.stderr
+        engine.close()
+        return
+    (example,) = (text for text in EXAMPLES if "decisions.create" in text)
+    with Served(name="exported") as served:
+        served.ready()
+        exec(compile(example.replace("127.0.0.1:8000", f"127.0.0.1:{served.port}"), "README.md", "exec"), {})
+    assert re.fullmatch(
+        r"\[.*name='need', probability=0\.\d+.*name='accept:Fix the test\?', probability=0\.\d+.*\]\n",
+        capsys.readouterr().out,
+    )

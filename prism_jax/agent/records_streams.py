@@ -28,18 +28,7 @@ def streams_from_records(records: str, out: str) -> str:
       ValueError, OSError: naming the line that cannot be used.
     """
     check_absent(out)
-    path = epath.Path(records)
-    if not path.exists():
-        raise FileNotFoundError(f"--records: {path}: no such file, expected the records of an agent")
-    lines = read_lines(path, RecordsError, "the records of an agent")
-    log = [parse_record(line, f"{path}:{number}") for number, line in lines]
-    try:
-        streams = list(_streams(log, records))
-    except ScoresError as error:
-        place = f"{records}, line {error.row + 1}" if error.row is not None else records
-        raise ScoresError(error.problem, error.column, place=place) from None
-    if not streams:
-        raise RecordsError(f"{records}: found no decision, expected some")
+    streams = read_records(records)
     write_streams(out, streams)
     offers = [offer for stream in streams for step in stream.steps for offer in step.candidates]
     events = [event for stream in streams for event in stream.events]
@@ -57,6 +46,23 @@ def streams_from_records(records: str, out: str) -> str:
         if without
         else ""
     )
+
+
+def read_records(records: str) -> list[Stream]:
+    """The streams of a file of decision records; errors as of `streams_from_records`."""
+    path = epath.Path(records)
+    if not path.exists():
+        raise FileNotFoundError(f"--records: {path}: no such file, expected the records of an agent")
+    lines = read_lines(path, RecordsError, "the records of an agent")
+    log = [parse_record(line, f"{path}:{number}") for number, line in lines]
+    try:
+        streams = list(_streams(log, records))
+    except ScoresError as error:
+        place = f"{records}, line {error.row + 1}" if error.row is not None else records
+        raise ScoresError(error.problem, error.column, place=place) from None
+    if not streams:
+        raise RecordsError(f"{records}: found no decision, expected some")
+    return streams
 
 
 def _streams(log: list[dict[str, Any]], path: str) -> Iterator[Stream]:

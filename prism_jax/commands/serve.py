@@ -1,8 +1,8 @@
 """Serves a student or a probe as a decision model: `python -m prism_jax serve --model=DIR [--token_file=FILE]`.
 
 Clients of `POST /v1/decisions` ask whether help is needed (the predicate `need`) and whether an offer would be accepted
-(`accept`, or `accept:TEXT`), and get calibrated probabilities (docs/decision_models.md). Without --token_file it answers on this
-machine alone.
+(`accept`, or `accept:TEXT`), and get calibrated probabilities (docs/decision_models.md). Without --token_file it
+answers on this machine alone.
 """
 
 from __future__ import annotations

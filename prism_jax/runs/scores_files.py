@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from prism_jax.report.tables import SHOWN_ONLY
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores, ScoresError, located, read_scores
 from prism_jax.scores.files import holds_records
+from prism_jax.scores.units import folds_of
 
 _FOLDS = 5
 _NEED = ("p_need_fast", "p_need_slow", "y_need", "need_target")
@@ -87,15 +87,13 @@ def _of_records(path: str, scores: Scores, calibrated: bool) -> Scores:
     if calibrated:
         return scores
     units = scores.stream if scores.person is None else scores.person
-    names = sorted(set(units.tolist()), key=lambda name: hashlib.sha256(name.encode()).digest())
-    if len(names) < 2:
+    if (count := len(set(units.tolist()))) < 2:
         raise ScoresError(
-            f"found records of {len(names)} {'stream' if scores.person is None else 'person'}, expected two or more, "
+            f"found records of {count} {'stream' if scores.person is None else 'person'}, expected two or more, "
             "each calibrated on the others, or --calibration=FILE with the calibration.json of a run",
             place=path,
         )
-    fold = {name: number % _FOLDS for number, name in enumerate(names)}
-    return dataclasses.replace(scores, fold=np.array([fold[name] for name in units.tolist()], np.int64))
+    return dataclasses.replace(scores, fold=folds_of(scores.stream, scores.person, _FOLDS))
 
 
 def shown_offers(path: str, scores: Scores) -> Scores:

@@ -5,6 +5,7 @@ Answers of one person depend on each other. So intervals resample whole units, a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Literal
 
@@ -48,6 +49,16 @@ def independent_unit(stream: Shaped[np.ndarray, "rows"], person: Shaped[np.ndarr
     if person is None or len(numbered(person)[0]) == len(numbered(stream)[0]):
         return "streams"
     return "people"
+
+
+def folds_of(
+    stream: Shaped[np.ndarray, "rows"], person: Shaped[np.ndarray, "rows"] | None, folds: int
+) -> Int64[np.ndarray, "rows"]:
+    """Deals people (streams, where nobody is named) to folds as evenly as can be, in an order that their names give."""
+    units = stream if person is None else person
+    names = sorted(set(units.tolist()), key=lambda name: hashlib.sha256(name.encode()).digest())
+    fold = {name: number % folds for number, name in enumerate(names)}
+    return np.array([fold[name] for name in units.tolist()], np.int64)
 
 
 def _first_rows(numbers: Int64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows"]:

@@ -35,7 +35,7 @@ QUESTIONS = [
 class Served:
     """A server on a thread, with a reader that needs no model; `gate` holds its answers back until it is set."""
 
-    def __init__(self, *, tokens=(), limits=None, load=None):
+    def __init__(self, *, tokens=(), limits=None, load=None, name="tiny"):
         self.gate = threading.Event()
         self.gate.set()
         answering = Answering(FakeReader(slow=False, responses=False), exported(slow=False))
@@ -46,7 +46,7 @@ class Served:
             return answer(items)
 
         answering.answer = held
-        self.app = make_app(load or (lambda: answering), "tiny", tokens=Tokens(tokens), limits=limits)
+        self.app = make_app(load or (lambda: answering), name, tokens=Tokens(tokens), limits=limits)
         config = uvicorn.Config(self.app, port=0, log_config=None, lifespan="on")
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run)

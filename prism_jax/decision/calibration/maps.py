@@ -75,6 +75,42 @@ def fit_map(config: CalibrationConfig, p: Vector, y: Vector, weight: Vector | No
     return Temperature(fit_temperature(p, y, weight))
 
 
+def fit_shrunk(
+    config: CalibrationConfig,
+    p: Vector,
+    y: Vector,
+    weight: Vector | None = None,
+    group: Any = None,
+    *,
+    identity_rows: float = 20.0,
+) -> Map:
+    """Fits the map of a config to few labels: the probabilities as they are count as much as so many rows.
+
+    Each row is there a second time, with its own probability as the label, and these weigh `identity_rows` together.
+    Few labels therefore move the probabilities little, and labels of one class are enough.
+
+    Args:
+      config: The choice of the map.
+      p: Probabilities of the positive class.
+      y: Labels in [0, 1].
+      weight: Importance of each row; None is 1 everywhere.
+      group: The group of each row; required by `grouped`, ignored by the others.
+      identity_rows: What the probabilities as they are count for, in rows, above 0.
+
+    Raises:
+      ValueError: as `fit_map`.
+    """
+    arrays.check_lengths(p=p, y=y)
+    arrays.check_range("identity_rows", identity_rows, 0.0, np.inf, "a finite number above 0", open_low=True)
+    p, y = np.asarray(p, np.float64), np.asarray(y, np.float64)
+    own = np.ones(len(p)) if weight is None else np.asarray(weight, np.float64)
+    both = np.concatenate([own, own * (identity_rows / own.sum())])
+    groups = None if group is None else np.tile(np.asarray(group), 2)
+    if config.calibrator == "platt":  # the rows with soft labels do what Platt's smoothed targets do
+        return fit_platt(np.tile(p, 2), np.concatenate([y, p]), both, smooth_targets=False)
+    return fit_map(config, np.tile(p, 2), np.concatenate([y, p]), both, groups)
+
+
 def apply_map(fitted: Map, p: Float[np.ndarray, "n"], group: Any = None) -> Float[np.ndarray, "n"]:
     """Calibrated probabilities.
 

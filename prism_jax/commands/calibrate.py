@@ -1,0 +1,291 @@
+"""Calibrates what serves: `python -m prism_jax calibrate --labels=FILE --out=gate.json --c_fa=1 --c_fn=2 ...`.
+
+    ... --model=DIR --engine=llamacpp:URL                            # an engine that serves an export
+    ... --decisions=URL --decision_model=NAME                        # a decision model, by `/v1/decisions`
+    ... --model=DIR                                                  # an export, read here
+
+It asks at every step of FILE, streams with labels (docs/training.md) or decision records with outcomes and texts, fits
+a map for each signal, and writes gate.json, which `Gate.load`, the agent and `serve` read. It prints what that is worth
+out of fold: calibration, decisions and their cost before and after (docs/decision_models.md). Few labels move the
+probabilities little, and none leave them as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from absl import flags
+from etils import epath
+
+from prism_jax.agent.asking import AskingReader
+from prism_jax.agent.exported import Exported, read_exported
+from prism_jax.agent.labelled import Labelled, read_labelled
+from prism_jax.agent.loading import load_decisions, load_engine, load_reader
+from prism_jax.agent.reader import Reader
+from prism_jax.agent.records_streams import read_records
+from prism_jax.agent.serving import exported_model
+from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig, CalibrationWarning, in_words
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import DEPLOYABLE
+from prism_jax.decision.uncertainty import Estimate
+from prism_jax.evaluation.recalibration import Recalibrated, recalibrate
+from prism_jax.gate import Gate
+from prism_jax.report.numbers import number
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.runtime import command, digests, distributed
+from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.files import check_absent
+from prism_jax.scores import Scores, write_scores
+from prism_jax.scores.files import holds_records
+from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import read_streams
+
+FEW = 200
+"""Labels of a signal up to which it is said that there are few."""
+_ASKING = {
+    "engine": ("key", "deadline"),
+    "decisions": (
+        *("decision_model", "key", "deadline", "questions", "window", "prompt_cache", "answers", "budget"),
+        *("input_price", "output_price"),
+    ),
+}
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string("labels", None, "Streams with labels, or decision records with outcomes.", required=True)
+    flags.DEFINE_string("out", None, "gate.json to write.", required=True)
+    flags.DEFINE_string("scores", None, "Scores file to write, with the raw probabilities, .parquet or .jsonl.")
+    flags.DEFINE_string("model", None, "Directory of an exported model.")
+    flags.DEFINE_string("engine", None, "llamacpp:URL, vllm:URL or sglang:URL: the engine that serves the model.")
+    flags.DEFINE_bool("compare", None, "With --engine: also read --model here, and say how far the engine is away.")
+    flags.DEFINE_string("decisions", None, "Base URL of a decision model (POST URL/decisions), in place of --model.")
+    flags.DEFINE_string("decision_model", None, "With --decisions: name of the model there.")
+    flags.DEFINE_string("questions", None, "With --decisions: JSON file with the words of the questions.")
+    flags.DEFINE_integer("window", None, "With --decisions: newest events of a stream that are sent.", lower_bound=1)
+    flags.DEFINE_bool("prompt_cache", None, "With --decisions: name the stream, by a hash, for the cache of prompts.")
+    flags.DEFINE_string("answers", None, "With --decisions: SQLite file of answers and spending.")
+    flags.DEFINE_float("budget", None, "With --decisions: most USD that this file may ever record as spent.", 0.0)
+    for name in ("input", "output"):
+        flags.DEFINE_float(f"{name}_price", None, f"With --decisions: USD per million {name} tokens.", 0.0)
+    flags.DEFINE_string("key", None, "NAME of the environment variable with the API key.")
+    flags.DEFINE_float("deadline", None, "Seconds after which a step without an answer is left out.", 0.001)
+    flags.DEFINE_bool("redact", True, "With --decisions: cut personal data and secrets from what is sent.")
+    flags.DEFINE_float("c_fa", OperatingPoint.c_fa, "C_FA, the cost of an offer that is not accepted.", 1e-6)
+    flags.DEFINE_float("c_fn", OperatingPoint.c_fn, "C_FN, the cost of silence where help was missed.", 0.0)
+    flags.DEFINE_enum("policy", OperatingPoint.policy, DEPLOYABLE, "The rule that decides.")
+    flags.DEFINE_enum("calibrator", "platt", CALIBRATORS, "The kind of map.")
+    flags.DEFINE_float("identity_rows", 20.0, "What the probabilities as they are count for, in labels.", 1e-6)
+    flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
+    distributed.define_cache_flag()
+    digests.define_flag("--model")
+    refuse_empty("labels", "out", "scores", "model", "engine", "decisions")
+
+
+def main() -> None:
+    """Asks, fits, writes and prints."""
+    options = flags.FLAGS.flag_values_dict()
+    _check(options)
+    for name in ("out", "scores"):
+        if options[name]:
+            check_absent(options[name])
+    point = OperatingPoint(c_fa=options["c_fa"], c_fn=options["c_fn"], policy=options["policy"])
+    config = CalibrationConfig(options["calibrator"])
+    streams = read_records(options["labels"]) if holds_records(options["labels"]) else read_streams(options["labels"])
+    if not any(_labels(streams)):
+        Gate(point).save(options["out"])
+        print(f"{options['labels']}: found no label; {options['out']} takes the probabilities as they are")
+        return
+    with contextlib.ExitStack() as stack:
+        reader, exported, folder = _reader(options, point, stack)
+        if isinstance(reader, AskingReader):
+            reader.warm_up()  # compares an engine with the export
+        asked = read_labelled(reader, streams)
+        if isinstance(reader, AskingReader):
+            _say(reader.sent)
+        for reason, count in asked.unanswered.items():
+            _say(f"{count} steps without an answer are left out: {reason}")
+        scores = _scores(asked.rows, options["labels"])
+        if options["scores"]:
+            write_scores(options["scores"], scores)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # of folds of few labels; the maps are printed
+            found = recalibrate(scores, point, config, identity_rows=options["identity_rows"])
+        found.gate.save(options["out"])
+        print_all(tables(found))
+        for line in lines(found):
+            print(line)
+        if options["engine"] and options["compare"] is not False and folder is not None:
+            own = _own(folder, exported, options)
+            if own is not None:
+                print(_distance(asked, read_labelled(own, streams), found.gate))
+    print(f"gate: {options['out']}")
+
+
+def tables(found: Recalibrated) -> list[Table]:
+    """What calibration changes, as tables."""
+    rows = []
+    for signal, gain in found.signals.items():
+        fitted = getattr(found.gate, signal)
+        cells = (gain.ece_before, gain.ece_after, gain.brier_before, gain.brier_after)
+        rows.append(Row(f"p_{signal}", (str(gain.labels), *map(number, cells), in_words(fitted))))
+    signals = Table(
+        "Probabilities, out of fold",
+        "signal",
+        (
+            Column("labels"),
+            Column("ECE raw", "Expected calibration error of the probabilities as they come"),
+            Column("ECE", "The same of calibrated ones, each fold by the map of the others"),
+            Column("Brier raw"),
+            Column("Brier"),
+            Column("map", "Of all labels together, as gate.json has it", text=True),
+        ),
+        (Section("", tuple(rows)),),
+    )
+    if found.change is None or found.before is None or found.after is None:
+        return [signals]
+    costs = Table(
+        "Cost per judged step",
+        "gate",
+        (Column("cost", "With its 95 % interval over people, or streams", text=True),),
+        (
+            Section(
+                "",
+                (
+                    Row("on raw probabilities", (_interval(found.before),)),
+                    Row("calibrated", (_interval(found.after),)),
+                    Row("change", (_interval(found.change, sign=True),)),
+                ),
+            ),
+        ),
+    )
+    return [signals, costs]
+
+
+def lines(found: Recalibrated) -> list[str]:
+    """What else there is to say, in sentences."""
+    said = []
+    few = {signal: gain.labels for signal, gain in found.signals.items() if gain.labels < FEW}
+    if few:
+        counted = ", ".join(f"{count} of p_{signal}" for signal, count in few.items())
+        said.append(f"few labels ({counted}): the maps stay near the probabilities as they are")
+    if found.change is None:
+        return [*said, "no step has both labels of what its cost depends on: no cost is known"]
+    said.append(f"{found.flips} of {found.steps} decisions change, on {found.units} people or streams")
+    if not found.flips:
+        return said
+    if not np.isfinite(found.change.low):
+        return [*said, "too few people or streams for an interval"]
+    if found.change.high < 0:
+        said.append("calibration saves: the interval of the change is below 0")
+    elif found.enough is not None:
+        said.append(f"not shown to save yet: about {found.enough:,.0f} judged steps like these would show it")
+    else:
+        said.append("calibration saves nothing here, and more labels like these would not show that it does")
+    return said
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """ValueError, naming the flag, unless exactly one thing is asked, with flags that go with it."""
+    engine, decisions = (options[name] is not None for name in ("engine", "decisions"))
+    if engine and decisions:
+        raise ValueError("--decisions: found it with --engine, expected one of them")
+    for name in ("decision_model",) if decisions else ("model",):
+        if options[name] is None:
+            raise ValueError(f"--{name}: found none, expected it {'with' if decisions else 'without'} --decisions")
+    kind = "engine" if engine else "decisions" if decisions else None
+    allowed = _ASKING.get(kind or "", ())
+    for name in sorted({name for names in _ASKING.values() for name in names} - set(allowed)):
+        if options[name] is not None:
+            raise ValueError(f"--{name}: found it without what it is for, expected it with --engine or --decisions")
+    if decisions:
+        for name in ("model", "context", "expect_digest"):
+            if options[name] is not None:
+                raise ValueError(f"--{name}: found it with --decisions, expected it without")
+
+
+def _labels(streams: list[Stream]) -> list[bool]:
+    """Whether each step of the streams has a label."""
+    steps = [step for stream in streams for step in stream.steps]
+    return [step.y_need is not None or any(one.y_accept is not None for one in step.candidates) for step in steps]
+
+
+def _reader(
+    options: Mapping[str, Any], point: OperatingPoint, stack: contextlib.ExitStack
+) -> tuple[Reader, Exported, epath.Path | None]:
+    """The reader of what is asked, what is known of it, and its directory; None for a decision model."""
+    reader: Reader
+    if options["decisions"] is not None:
+        from prism_jax.remote.cache import Cache
+
+        cache = stack.enter_context(Cache(options["answers"] or "remote.sqlite", options["budget"] or 0.0))
+        names = ("key", "deadline", "questions", "window", "prompt_cache", "input_price", "output_price")
+        given = {name: options[name] for name in names if options[name] is not None}
+        reader, exported = load_decisions(
+            options["decisions"], options["decision_model"], Gate(point), cache=cache, redact=options["redact"], **given
+        )
+        stack.callback(reader.close)
+        return reader, exported, None
+    folder = stack.enter_context(exported_model(options["model"]))
+    exported = read_exported(folder, options["expect_digest"])
+    if options["engine"] is None:
+        return load_reader(folder, exported, context=options["context"], report=_say), exported, folder
+    given = {name: options[name] for name in ("key", "deadline", "context") if options[name] is not None}
+    reader = load_engine(folder, exported, options["engine"], report=_say, **given)
+    stack.callback(reader.close)
+    return reader, exported, folder
+
+
+def _own(folder: epath.Path, exported: Exported, options: Mapping[str, Any]) -> Reader | None:
+    """Our own reader of the export; None where its weights are not there and nobody asked for it."""
+    if options["compare"] is None and not any(folder.glob("*.safetensors")):
+        return None
+    return load_reader(folder, exported, context=options["context"], report=_say)
+
+
+def _scores(rows: list[dict[str, Any]], place: str) -> Scores:
+    """The scores table; without need where no step has its label."""
+    if not rows:
+        raise ValueError(f"--labels: {place}: found no step with an answer, expected some")
+    if all(row["y_need"] is None for row in rows):
+        of_need = ("p_need_fast", "y_need", "p_need_true", "p_both_true")
+        rows = [{name: value for name, value in row.items() if name not in of_need} for row in rows]
+    return Scores.from_rows(rows)
+
+
+def _distance(engine: Labelled, own: Labelled, gate: Gate) -> str:
+    """How far the engine's log-odds are from our own, and how many decisions at the gate's costs that flips."""
+    both = sorted(engine.log_odds.keys() & own.log_odds.keys())
+    pairs = [(np.array(engine.log_odds[key]), np.array(own.log_odds[key])) for key in both]
+    apart = np.concatenate([np.abs(first - second) for first, second in pairs])
+
+    def decides(z: np.ndarray) -> bool:
+        p = 1 / (1 + np.exp(-z))
+        return bool(gate(p_need=float(p[0]), p_accept=float(p[1:].max())).speak)
+
+    flips = sum(decides(first) != decides(second) for first, second in pairs)
+    return (
+        f"the engine's log-odds are {apart.mean():.2g} away from our own on average and {apart.max():.2g} at most; "
+        f"{flips} of {len(pairs)} decisions of the written gate differ"
+    )
+
+
+def _interval(of: Estimate, *, sign: bool = False) -> str:
+    if not np.isfinite(of.low):
+        return f"{number(float(of.value), sign=sign)} [no interval]"
+    ends = f"{number(float(of.low), sign=sign)}, {number(float(of.high), sign=sign)}"
+    return f"{number(float(of.value), sign=sign)} [{ends}]"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

@@ -1,0 +1,152 @@
+"""What calibrating on a labelled set changes: probabilities, decisions and their cost, out of fold, from few labels.
+
+Each fold of people, or of streams, is calibrated on the others. The maps are shrunk towards the probabilities as they
+are (`prism_jax.decision.calibration.fit_shrunk`), which are what remains without any label.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from prism_jax.decision import gate as formulas
+from prism_jax.decision.calibration import (
+    CalibrationConfig,
+    Map,
+    apply_map,
+    brier_score,
+    expected_calibration_error,
+    fit_shrunk,
+)
+from prism_jax.decision.metrics import step_costs
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import Estimate, mean_interval
+from prism_jax.decision.uncertainty.jackknife import Bounds
+from prism_jax.gate import Gate
+from prism_jax.scores import Scores
+from prism_jax.scores.labels import Readings, Signal, read
+from prism_jax.scores.units import folds_of
+
+FOLDS = 5
+SIGNALS: tuple[Signal, ...] = ("need", "accept")
+_Z = 1.959963984540054
+
+
+class SignalGain(NamedTuple):
+    """How well one signal is calibrated on labelled rows, before and after."""
+
+    labels: int
+    ece_before: float
+    brier_before: float
+    ece_after: float
+    brier_after: float
+
+
+class Recalibrated(NamedTuple):
+    """A gate that was fitted on labels, and what it is worth where it was not fitted."""
+
+    gate: Gate  # the maps of all labels together
+    signals: dict[Signal, SignalGain]  # of signals that have labels
+    steps: int  # judged steps: those whose labels are known
+    units: int  # independent units of these, people or streams
+    flips: int  # decisions on judged steps that calibration changes
+    before: Estimate | None = None  # cost per judged step of the gate on raw probabilities
+    after: Estimate | None = None  # the same on calibrated ones
+    change: Estimate | None = None  # after - before
+
+    @property
+    def enough(self) -> float | None:
+        """How many judged steps like these would show the change; None where it is no gain, or has no interval.
+
+        Its interval shrinks with the root of their number, and excludes 0 from then on.
+        """
+        if self.change is None or not self.change.value < 0 or not math.isfinite(self.change.standard_error):
+            return None
+        return self.steps * (_Z * self.change.standard_error / self.change.value) ** 2
+
+
+def recalibrate(
+    scores: Scores, point: OperatingPoint, config: CalibrationConfig, *, identity_rows: float = 20.0
+) -> Recalibrated:
+    """Fits the gate of a model on labelled scores, and measures it out of fold.
+
+    Args:
+      scores: Raw probabilities of the fast pass, of which any labels may be null.
+      point: Costs and policy.
+      config: The kind of map.
+      identity_rows: What the probabilities as they are count for, in labels.
+    """
+    maps: dict[Signal, Map | None] = {"need": None, "accept": None}
+    apart: dict[Signal, list[Map | None]] = {"need": [None] * FOLDS, "accept": [None] * FOLDS}
+    gains: dict[Signal, SignalGain] = {}
+    for signal in SIGNALS if scores.has_need else SIGNALS[1:]:
+        readings = read(scores, signal, "fast")
+        fold, known = _folds(readings.rows), readings.known
+        maps[signal] = _fit(readings, known, config, identity_rows)
+        apart[signal] = [_fit(readings, known & (fold != number), config, identity_rows) for number in range(FOLDS)]
+        if known.any():
+            p, y, weight = readings.labelled()
+            new = _held_out(apart[signal], readings.p, readings.rows)[known]
+            gains[signal] = SignalGain(int(known.sum()), *_badness(p, y, weight), *_badness(new, y, weight))
+    gate = Gate(point, maps["accept"], maps["need"], scores.need_meaning)
+    steps = scores.steps()
+    raw = [np.ones(len(steps)) if steps.p_need_fast is None else steps.p_need_fast, steps.p_accept_fast]
+    new = [_held_out(apart[signal], p, steps) for signal, p in zip(SIGNALS, raw, strict=True)]
+    offers = [_offers(need, accept, point) for need, accept in (raw, new)]
+    y_accept = np.full(len(steps), np.nan) if steps.y_accept is None else steps.y_accept
+    y_missed = y_accept if steps.y_need is None else steps.y_need * y_accept
+    judged = ~np.isnan(y_accept) & ~np.isnan(y_missed)
+    if not judged.any():
+        return Recalibrated(gate, gains, 0, 0, 0)
+    costs = np.stack([step_costs(one, y_accept, y_missed, point.c_fa, point.c_fn)[judged] for one in offers])
+    units = (steps.stream if steps.person is None else steps.person)[judged]
+    most = max(point.c_fa, point.c_fn)
+    ends = (Bounds(0.0, most), Bounds(0.0, most), Bounds(-most, most))
+    values = (*costs, costs[1] - costs[0])
+    each = [mean_interval(own, units, bounds=bounds) for own, bounds in zip(values, ends, strict=True)]
+    flips = int((offers[0] != offers[1])[judged].sum())
+    return Recalibrated(gate, gains, int(judged.sum()), len(set(units.tolist())), flips, *each)
+
+
+def _folds(rows: Scores) -> Int64[np.ndarray, "rows"]:
+    return folds_of(rows.stream, rows.person, FOLDS)
+
+
+def _fit(
+    readings: Readings, chosen: Bool[np.ndarray, "n"], config: CalibrationConfig, identity_rows: float
+) -> Map | None:
+    """The map of the chosen rows; None, the probabilities as they are, where no label stands."""
+    if not chosen.any():
+        return None
+    domain = readings.rows.domain
+    group = None if domain is None else domain[chosen]
+    labelled = readings.p[chosen], readings.y[chosen], readings.weight[chosen]
+    return fit_shrunk(config, *labelled, group, identity_rows=identity_rows)
+
+
+def _held_out(maps: Sequence[Map | None], p: Float64[np.ndarray, "n"], rows: Scores) -> Float64[np.ndarray, "n"]:
+    """Probabilities of rows, each calibrated by the map of the other folds."""
+    fold, new = _folds(rows), p.copy()
+    for number, fitted in enumerate(maps):
+        own = fold == number
+        if fitted is not None and own.any():
+            new[own] = apply_map(fitted, p[own], None if rows.domain is None else rows.domain[own])
+    return new
+
+
+def _badness(
+    p: Float64[np.ndarray, "n"], y: Float64[np.ndarray, "n"], weight: Float64[np.ndarray, "n"]
+) -> tuple[float, float]:
+    """Calibration error and Brier score."""
+    return float(expected_calibration_error(p, y, weight)), float(brier_score(p, y, weight))
+
+
+def _offers(
+    p_need: Float64[np.ndarray, "n"], p_accept: Float64[np.ndarray, "n"], point: OperatingPoint
+) -> Bool[np.ndarray, "n"]:
+    costs = point.c_fa, point.c_fn
+    return np.asarray(formulas.decide(p_need, p_accept, *costs, point.policy, fixed_threshold=point.fixed_threshold))

@@ -1,0 +1,155 @@
+"""`calibrate`: asks an engine or a decision model on labels, and writes the gate that it needs."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from engines import CONTEXT, Fake, export
+from test_mains import run
+
+from prism_jax.agent.engine_reader import EngineReader
+from prism_jax.agent.exported import read_exported
+from prism_jax.agent.labelled import read_labelled
+from prism_jax.agent.loading import load_decisions, load_engine
+from prism_jax.decision.calibration import Platt
+from prism_jax.gate import Gate
+from prism_jax.scores import read_scores
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.jsonl import write_streams
+
+pytest.importorskip("openai", reason="engines are asked by the client of the extra `remote`")
+from prism_jax.remote.cache import Cache
+
+OFFERS = (Candidate(text="Look at it?"), Candidate(text="Write a summary?"))
+
+
+def unlabelled(count, length=6):
+    """Streams whose every second event is a step, with one offer or two."""
+    return [
+        Stream(
+            id=f"s{number}",
+            domain="coding",
+            events=tuple(
+                Event(time=60.0 * place, text=f"{number} {place}: the parser fails") for place in range(length)
+            ),
+            steps=tuple(Step(event=place, candidates=OFFERS[: 1 + number % 2]) for place in range(1, length, 2)),
+        )
+        for number in range(count)
+    ]
+
+
+def labelled(streams, log_odds, scale=0.4, bias=1.5, seed=0):
+    """Labels for which the model is too sure: sigmoid(scale z + bias) is true where it says sigmoid(z)."""
+    rng = np.random.default_rng(seed)
+
+    def draw(z):
+        return float(rng.random() < 1 / (1 + np.exp(-(scale * z + bias))))
+
+    def step(stream, number):
+        need, *accept = log_odds[stream.id, number]
+        old = stream.steps[number]
+        offers = [dataclasses.replace(one, y_accept=draw(z)) for one, z in zip(old.candidates, accept, strict=True)]
+        return dataclasses.replace(old, y_need=draw(need), candidates=tuple(offers))
+
+    return [
+        dataclasses.replace(stream, steps=tuple(step(stream, number) for number in range(len(stream.steps))))
+        for stream in streams
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(template, tmp_path_factory):
+    return export(tmp_path_factory.mktemp("export") / "model", template)
+
+
+@pytest.fixture
+def engine(template):
+    fake = Fake("sglang", template.tokenizer)
+    yield fake
+    fake.close()
+
+
+def reader_of(folder, fake):
+    return load_engine(folder, read_exported(folder), fake.name, context=CONTEXT, report=lambda line: None)
+
+
+def test_an_engine_is_calibrated_where_it_serves(folder, engine, tmp_path):
+    reader, streams = reader_of(folder, engine), unlabelled(60)
+    assert isinstance(reader, EngineReader)
+    write_streams(tmp_path / "labels.jsonl", labelled(streams, read_labelled(reader, streams).log_odds))
+    reader.close()
+    files = f"--labels={tmp_path / 'labels.jsonl'}", f"--out={tmp_path / 'gate.json'}"
+    options = f"--model={folder}", f"--engine={engine.name}", f"--context={CONTEXT}", "--c_fa=1", "--c_fn=2"
+    done = run("calibrate", *files, *options, f"--scores={tmp_path / 'scores.parquet'}")
+    assert done.returncode == 0, done.stderr
+    gate = Gate.load(tmp_path / "gate.json")
+    assert isinstance(gate.accept, Platt) and (gate.point.c_fa, gate.point.c_fn) == (1.0, 2.0)
+    for fitted in (gate.need, gate.accept):
+        assert fitted.scale == pytest.approx(0.4, abs=0.15) and fitted.bias == pytest.approx(1.5, abs=0.5)
+    assert "Cost per judged step" in done.stdout and "calibration saves" in done.stdout
+    assert len(read_scores(tmp_path / "scores.parquet")) == 60 * 3 + 30 * 3
+    again = run("calibrate", *files, *options)
+    assert again.returncode == 1 and "gate.json: found something there" in again.stderr
+
+
+def test_a_decision_model_is_calibrated_from_the_first_day(tmp_path):
+    fake, streams = Fake("decisions", None), unlabelled(12)
+    with Cache(tmp_path / "a.sqlite", 1.0) as cache:
+        reader, _ = load_decisions(fake.url, "m", Gate.at_costs(c_fa=1.0, c_fn=2.0), cache=cache)
+        found = read_labelled(reader, streams)
+        reader.close()
+    write_streams(tmp_path / "labels.jsonl", labelled(streams, found.log_odds))
+    fake.faults = ["refusal"]
+    command = f"--labels={tmp_path / 'labels.jsonl'}", f"--out={tmp_path / 'gate.json'}", f"--decisions={fake.url}"
+    done = run("calibrate", *command, "--decision_model=m", f"--answers={tmp_path / 'b.sqlite'}")
+    assert done.returncode == 0, done.stderr
+    assert "1 steps without an answer are left out: the decision model refuses the question" in done.stderr
+    assert "few labels (35 of p_need" in done.stdout
+    assert 0.4 < Gate.load(tmp_path / "gate.json").accept.scale < 1
+    fake.close()
+
+
+def test_without_labels_probabilities_stay_as_they_are_and_nobody_is_asked(folder, engine, tmp_path):
+    write_streams(tmp_path / "labels.jsonl", unlabelled(2))
+    files = f"--labels={tmp_path / 'labels.jsonl'}", f"--out={tmp_path / 'gate.json'}"
+    done = run("calibrate", *files, f"--model={folder}", f"--engine={engine.name}", "--c_fn=3")
+    assert done.returncode == 0 and "found no label" in done.stdout and not engine.asked
+    gate = Gate.load(tmp_path / "gate.json")
+    assert gate.accept is gate.need is None and gate.point.c_fn == 3.0
+
+
+def test_records_with_outcomes_are_labels(folder, engine, tmp_path):
+    lines = [{"stream": f"s{n}", "time": 1.0, "text": f"{n}: the parser fails"} for n in range(12)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    records = tmp_path / "records.jsonl"
+    options = f"--model={folder}", f"--engine={engine.name}", f"--context={CONTEXT}"
+    agent = (*options, f"--input={tmp_path / 'in.jsonl'}", f"--records={records}", "--keep_texts", "--policy=always")
+    assert run("agent", *agent).returncode == 0
+    offers = [record["offer"] for record in map(json.loads, records.read_text().splitlines())]
+    answers = [
+        {"stream": f"s{n}", "offer": offer, "outcome": ("accepted", "dismissed")[n % 2], "time": 2.0}
+        for n, offer in enumerate(offers)
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, *answers]))
+    assert run("agent", *agent).returncode == 0
+    done = run("calibrate", *options, f"--labels={records}", f"--out={tmp_path / 'gate.json'}")
+    assert done.returncode == 0, done.stderr
+    assert "few labels (12 of p_accept)" in done.stdout
+    gate = Gate.load(tmp_path / "gate.json")
+    assert gate.need is None and gate.accept is not None
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "--model: found none, expected it without --decisions"),
+        (("--decisions=http://127.0.0.1:9",), "--decision_model: found none, expected it with --decisions"),
+        (("--decisions=http://h", "--engine=vllm:http://h"), "--decisions: found it with --engine"),
+        (("--model=x", "--key=K"), "--key: found it without what it is for"),
+        (("--decisions=http://h", "--decision_model=m", "--model=x"), "--model: found it with --decisions"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_named(flags, message, tmp_path):
+    done = run("calibrate", f"--labels={tmp_path / 'l'}", f"--out={tmp_path / 'o'}", *flags)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"error: {message}")

@@ -1,0 +1,131 @@
+"""Gates from labelled scores: what they repair, out of fold, and how little they move on few labels."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from prism_jax.decision.calibration import (
+    CALIBRATORS,
+    CalibrationConfig,
+    Platt,
+    apply_map,
+    fit_map,
+    fit_platt,
+    fit_shrunk,
+)
+from prism_jax.decision.gate import decide
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import recalibration
+from prism_jax.evaluation.recalibration import FOLDS, recalibrate
+from prism_jax.scores import Scores
+from prism_jax.scores.units import folds_of
+
+POINT = OperatingPoint(c_fa=1.0, c_fn=2.0)
+PLATT = CalibrationConfig("platt")
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def scores(streams, seed=0, scale=3.0, bias=-4.5, **changes):
+    """Six steps a stream whose probabilities say sigmoid(scale z + bias) where sigmoid(z) is true."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(2, 6 * streams)) * 1.5
+    said, true = sigmoid(scale * z + bias), sigmoid(z)
+    labels = (rng.random(true.shape) < true).astype(float)
+    rows = [
+        {"stream": f"s{n // 6}", "step": n % 6, "p_need_fast": said[0, n], "p_accept_fast": said[1, n]}
+        | {"y_need": labels[0, n], "y_accept": labels[1, n]}
+        for n in range(6 * streams)
+    ]
+    return Scores.from_rows([row | changes for row in rows])
+
+
+def test_a_known_error_is_found_and_its_cost_saved():
+    found = recalibrate(scores(300), POINT, PLATT)
+    for fitted in (found.gate.need, found.gate.accept):
+        assert fitted.scale == pytest.approx(1 / 3, abs=0.04) and fitted.bias == pytest.approx(1.5, abs=0.2)
+    assert all(gain.ece_after < gain.ece_before / 3 and gain.labels == 1800 for gain in found.signals.values())
+    assert found.change.high < 0 and found.flips > 100
+    assert found.change.value == pytest.approx(found.after.value - found.before.value, abs=1e-12)
+    assert (found.steps, found.units) == (1800, 300) and 0 < found.enough < 1800
+
+
+def test_costs_are_those_of_the_definition():
+    table = scores(40)
+    found = recalibrate(table, POINT, PLATT)
+    offers = decide(table.p_need_fast, table.p_accept_fast, 1.0, 2.0)
+    cost = np.where(offers, 1 - table.y_accept, 2 * table.y_need * table.y_accept)
+    assert found.before.value == pytest.approx(cost.mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic"])
+def test_no_label_of_its_own_fold_moves_a_step(calibrator):
+    """Other labels of one fold change neither that fold's decisions nor the probabilities that they stand on."""
+    table, seen = scores(40), []
+    fold = folds_of(table.stream, None, FOLDS)
+    flipped = np.where(fold == 2, 1 - table.y_accept, table.y_accept)
+    other = dataclasses.replace(table, y_accept=flipped)
+    with pytest.MonkeyPatch.context() as patch:
+        kept = recalibration._held_out
+        patch.setattr(recalibration, "_held_out", lambda *parts: seen.append(kept(*parts)) or seen[-1])
+        for one in (table, other):
+            recalibrate(one, POINT, CalibrationConfig(calibrator))
+    before, after = np.array(seen[: len(seen) // 2]), np.array(seen[len(seen) // 2 :])
+    np.testing.assert_array_equal(before[:, fold == 2], after[:, fold == 2])
+    assert (before != after).any()
+
+
+def test_few_labels_move_little_and_none_nothing():
+    table = scores(9)
+    bound = [abs(recalibrate(table, POINT, PLATT, identity_rows=n).gate.accept.scale - 1) for n in (1e-3, 20, 1e6)]
+    assert bound[0] > bound[1] > bound[2] and bound[2] < 1e-3
+    unknown = np.full(len(table), np.nan)
+    none = recalibrate(dataclasses.replace(table, y_accept=unknown, y_need=unknown), POINT, PLATT)
+    assert none.gate.accept is none.gate.need is None and none.change is None and not none.signals
+
+
+def test_labels_of_one_class_are_enough_and_acceptance_alone_has_a_cost():
+    table = scores(6)
+    ones = dataclasses.replace(table, y_accept=np.ones(len(table)))
+    assert recalibrate(ones, POINT, PLATT).gate.accept.bias > 0
+    alone = dataclasses.replace(table, y_need=None, p_need_fast=None)
+    found = recalibrate(alone, POINT, PLATT)
+    assert found.gate.need is None and found.steps == len(table)
+    offers = table.p_accept_fast >= 1 / 3
+    cost = np.where(offers, 1 - table.y_accept, 2 * table.y_accept)
+    assert found.before.value == pytest.approx(cost.mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS)
+def test_shrinkage_ends_at_the_labels_and_at_the_identity(calibrator):
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.05, 0.95, 400)
+    y = (rng.random(400) < sigmoid(0.5 * np.log(p / (1 - p)) - 0.4)).astype(float)
+    config, group = CalibrationConfig(calibrator), np.array(["a", "b"] * 200)
+    grid = np.linspace(0.1, 0.9, 9)
+
+    def mapped(fitted):
+        return apply_map(fitted, grid, np.array(["a"] * 9))
+
+    labels = fit_map(config, p, y, None, group)
+    tolerance = 0.02 if calibrator in ("platt", "isotonic") else 1e-3  # Platt's own targets are smoothed
+    np.testing.assert_allclose(
+        mapped(fit_shrunk(config, p, y, None, group, identity_rows=1e-6)), mapped(labels), atol=tolerance
+    )
+    np.testing.assert_allclose(mapped(fit_shrunk(config, p, y, None, group, identity_rows=1e9)), grid, atol=0.01)
+    with pytest.raises(ValueError, match="identity_rows: found 0"):
+        fit_shrunk(config, p, y, None, group, identity_rows=0.0)
+
+
+def test_half_weight_is_half_way():
+    """As many rows of the identity as of labels: the fit to both halves together."""
+    rng = np.random.default_rng(2)
+    p = rng.uniform(0.05, 0.95, 300)
+    y = (rng.random(300) < 0.5).astype(float)
+    fitted = fit_shrunk(PLATT, p, y, identity_rows=300.0)
+    both = fit_platt(np.tile(p, 2), np.concatenate([y, p]), smooth_targets=False)
+    assert isinstance(fitted, Platt)
+    assert (fitted.scale, fitted.bias) == pytest.approx((both.scale, both.bias), abs=1e-9)
