@@ -24,8 +24,7 @@ from prism_jax.decision.calibration import (
 )
 from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Estimate, mean_interval
-from prism_jax.decision.uncertainty.jackknife import Bounds
+from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
 from prism_jax.gate import Gate
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Readings, Signal, read

@@ -4,7 +4,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import itertools
-import json
 import math
 import threading
 import time
@@ -16,12 +15,13 @@ import pytest
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
-from prism_jax.service.answering import Answering
 from prism_jax.service.form import MOST_QUESTIONS
 from prism_jax.streams import Event
 
-uvicorn = pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
-from prism_jax.service.app import Limits, Tokens, make_app  # noqa: E402
+pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
+from served import Served
+
+from prism_jax.service.app import Limits, Tokens
 
 QUESTIONS = [
     {"type": "predicate", "name": "need", "instructions": "Is help needed?"},
@@ -30,55 +30,6 @@ QUESTIONS = [
     {"type": "choice", "name": "which", "instructions": "Which?", "choices": [{"value": "a"}, {"value": "b"}]},
     {"type": "predicate", "instructions": "Is it urgent?"},
 ]
-
-
-class Served:
-    """A server on a thread, with a reader that needs no model; `gate` holds its answers back until it is set."""
-
-    def __init__(self, *, tokens=(), limits=None, load=None, name="tiny"):
-        self.gate = threading.Event()
-        self.gate.set()
-        answering = Answering(FakeReader(slow=False, responses=False), exported(slow=False))
-        answer = answering.answer
-
-        def held(items):
-            assert self.gate.wait(20)
-            return answer(items)
-
-        answering.answer = held
-        self.app = make_app(load or (lambda: answering), name, tokens=Tokens(tokens), limits=limits)
-        config = uvicorn.Config(self.app, port=0, log_config=None, lifespan="on")
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run)
-
-    def __enter__(self):
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.005)
-        self.port = self.server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        return self
-
-    def __exit__(self, *_):
-        self.gate.set()
-        self.server.should_exit = True
-        self.thread.join()
-
-    def ready(self):
-        while self.ask("/readyz")[0] != 200:
-            time.sleep(0.005)
-        return self
-
-    def ask(self, path="/v1/decisions", body=None, **headers):
-        """Status, body and headers of an answer."""
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {"content-type": "application/json", **{name.replace("_", "-"): v for name, v in headers.items()}}
-        try:
-            with urllib.request.urlopen(urllib.request.Request(self.url + path, data, sent), timeout=20) as answer:
-                return answer.status, json.loads(answer.read()), answer.headers
-        except urllib.error.HTTPError as error:
-            text = error.read()
-            return error.code, json.loads(text) if text.startswith(b"{") else text, error.headers
 
 
 @pytest.fixture(scope="module")
