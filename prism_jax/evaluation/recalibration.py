@@ -1,7 +1,7 @@
 """What calibrating on a labelled set changes: probabilities, decisions and their cost, out of fold, from few labels.
 
 Each fold of people, or of streams, is calibrated on the others. The maps are shrunk towards the probabilities as they
-are (`prism_jax.decision.calibration.fit_shrunk`), which are what remains without any label.
+are (`calibration.fit_shrunk`), which are what remains without any label.
 """
 
 from __future__ import annotations
