@@ -19,7 +19,7 @@ def cells(path, kind):
 def test_the_notebooks_are_those_of_the_table():
     listed = re.findall(r"^\| \[(\w+)\]\((\w+\.ipynb)\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
     assert [f"{name}.ipynb" for name, _ in listed] == [path for _, path in listed] == [p.name for p in NOTEBOOKS]
-    assert len(listed) == 7
+    assert len(listed) == 8
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -177,6 +177,8 @@ def lines(found: Recalibrated) -> list[str]:
     if found.change is None:
         return [*said, "no step has both labels of what its cost depends on: no cost is known"]
     said.append(f"{found.flips} of {found.steps} decisions change, on {found.units} people or streams")
+    if found.selected:
+        said.append("costs are those of the judged steps, by inverse propensity where there is one; others may differ")
     if not found.flips:
         return said
     if not np.isfinite(found.change.low):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64, Int64, Shaped
 
 from prism_jax.decision import gate as formulas
 from prism_jax.decision.calibration import (
@@ -27,7 +27,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
 from prism_jax.gate import Gate
 from prism_jax.scores import Scores
-from prism_jax.scores.labels import Readings, Signal, read
+from prism_jax.scores.labels import Readings, Signal, acceptance_weight, read
 from prism_jax.scores.units import folds_of
 
 FOLDS = 5
@@ -53,6 +53,7 @@ class Recalibrated(NamedTuple):
     steps: int  # judged steps: those whose labels are known
     units: int  # independent units of these, people or streams
     flips: int  # decisions on judged steps that calibration changes
+    selected: bool  # whether steps without labels are left out; those with them count by inverse propensity
     before: Estimate | None = None  # cost per judged step of the gate on raw probabilities
     after: Estimate | None = None  # the same on calibrated ones
     change: Estimate | None = None  # after - before
@@ -68,17 +69,34 @@ class Recalibrated(NamedTuple):
         return self.steps * (_Z * self.change.standard_error / self.change.value) ** 2
 
 
-def recalibrate(
-    scores: Scores, point: OperatingPoint, config: CalibrationConfig, *, identity_rows: float = 20.0
-) -> Recalibrated:
-    """Fits the gate of a model on labelled scores, and measures it out of fold.
+class Apart(NamedTuple):
+    """The steps of a table with their signals before and after, each step calibrated on the other folds."""
 
-    Args:
-      scores: Raw probabilities of the fast pass, of which any labels may be null.
-      point: Costs and policy.
-      config: The kind of map.
-      identity_rows: What the probabilities as they are count for, in labels.
-    """
+    steps: Scores  # one row per step, its offer of the highest p_accept
+    raw: tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]  # p_need, 1 without need, and p_accept
+    calibrated: tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]  # the same, out of fold
+    maps: dict[Signal, Map | None]  # of all labels together
+    signals: dict[Signal, SignalGain]
+
+    @property
+    def missed(self) -> Float64[np.ndarray, "steps"]:
+        """What silence misses at each step, NaN where that is unknown: need and acceptance, or acceptance alone."""
+        y = self.accepted
+        return y if self.steps.y_need is None else self.steps.y_need * y
+
+    @property
+    def accepted(self) -> Float64[np.ndarray, "steps"]:
+        """The label of acceptance, NaN where it is unknown."""
+        return np.full(len(self.steps), np.nan) if self.steps.y_accept is None else self.steps.y_accept
+
+    @property
+    def units(self) -> Shaped[np.ndarray, "steps"]:
+        """The independent unit of each step: the person, or the stream."""
+        return self.steps.stream if self.steps.person is None else self.steps.person
+
+
+def out_of_fold(scores: Scores, config: CalibrationConfig, *, identity_rows: float = 20.0) -> Apart:
+    """Calibrates each fold by the labels of the others; arguments are those of `recalibrate`."""
     maps: dict[Signal, Map | None] = {"need": None, "accept": None}
     apart: dict[Signal, list[Map | None]] = {"need": [None] * FOLDS, "accept": [None] * FOLDS}
     gains: dict[Signal, SignalGain] = {}
@@ -91,24 +109,41 @@ def recalibrate(
             p, y, weight = readings.labelled()
             new = _held_out(apart[signal], readings.p, readings.rows)[known]
             gains[signal] = SignalGain(int(known.sum()), *_badness(p, y, weight), *_badness(new, y, weight))
-    gate = Gate(point, maps["accept"], maps["need"], scores.need_meaning)
     steps = scores.steps()
-    raw = [np.ones(len(steps)) if steps.p_need_fast is None else steps.p_need_fast, steps.p_accept_fast]
-    new = [_held_out(apart[signal], p, steps) for signal, p in zip(SIGNALS, raw, strict=True)]
-    offers = [_offers(need, accept, point) for need, accept in (raw, new)]
-    y_accept = np.full(len(steps), np.nan) if steps.y_accept is None else steps.y_accept
-    y_missed = y_accept if steps.y_need is None else steps.y_need * y_accept
+    need = np.ones(len(steps)) if steps.p_need_fast is None else steps.p_need_fast
+    raw = need, steps.p_accept_fast
+    calibrated = _held_out(apart["need"], raw[0], steps), _held_out(apart["accept"], raw[1], steps)
+    return Apart(steps, raw, calibrated, maps, gains)
+
+
+def recalibrate(
+    scores: Scores, point: OperatingPoint, config: CalibrationConfig, *, identity_rows: float = 20.0
+) -> Recalibrated:
+    """Fits the gate of a model on labelled scores, and measures it out of fold.
+
+    Args:
+      scores: Raw probabilities of the fast pass, of which any labels may be null.
+      point: Costs and policy.
+      config: The kind of map.
+      identity_rows: What the probabilities as they are count for, in labels.
+    """
+    apart = out_of_fold(scores, config, identity_rows=identity_rows)
+    gate = Gate(point, apart.maps["accept"], apart.maps["need"], scores.need_meaning)
+    offers = [_offers(need, accept, point) for need, accept in (apart.raw, apart.calibrated)]
+    y_accept, y_missed = apart.accepted, apart.missed
     judged = ~np.isnan(y_accept) & ~np.isnan(y_missed)
     if not judged.any():
-        return Recalibrated(gate, gains, 0, 0, 0)
+        return Recalibrated(gate, apart.signals, 0, 0, 0, True)
     costs = np.stack([step_costs(one, y_accept, y_missed, point.c_fa, point.c_fn)[judged] for one in offers])
-    units = (steps.stream if steps.person is None else steps.person)[judged]
+    units = apart.units[judged]
     most = max(point.c_fa, point.c_fn)
     ends = (Bounds(0.0, most), Bounds(0.0, most), Bounds(-most, most))
     values = (*costs, costs[1] - costs[0])
-    each = [mean_interval(own, units, bounds=bounds) for own, bounds in zip(values, ends, strict=True)]
+    weight = acceptance_weight(apart.steps)[judged]
+    each = [mean_interval(own, units, weight, bounds=bounds) for own, bounds in zip(values, ends, strict=True)]
     flips = int((offers[0] != offers[1])[judged].sum())
-    return Recalibrated(gate, gains, int(judged.sum()), len(set(units.tolist())), flips, *each)
+    steps, people = int(judged.sum()), len(set(units.tolist()))
+    return Recalibrated(gate, apart.signals, steps, people, flips, not judged.all(), *each)
 
 
 def _folds(rows: Scores) -> Int64[np.ndarray, "rows"]:

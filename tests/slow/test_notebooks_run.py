@@ -18,6 +18,7 @@ FIGURES = {
     "05_your_own_agent": 2,
     "06_export_to_transformers": 2,
     "07_train_on_gpu": 2,
+    "08_any_decision_model": 1,
 }
 
 
@@ -49,6 +50,7 @@ def printed(cells):
 # What each notebook says in words, as its cells print it.
 FINDINGS = {
     "02_gate_and_costs": ["r = 0.5 decisions that differ: 0", "r = 4   decisions that differ: 0"],
+    "08_any_decision_model": ["offer: 0.", "silent: 0."],
     "05_your_own_agent": ["temperatures: need 2.", "realised cost per step, from words alone"],
     "06_export_to_transformers": ["largest difference: "],
     "07_train_on_gpu": ["a rehearsal with a tiny model on cpu"],

@@ -98,6 +98,7 @@ STUDIES: dict[str, Study] = {
     "counterfactual": Study("How well counterfactual costs cover, on a log whose truth is known.", "minutes", ("log",)),
     "overlap": Study("Which logs counterfactual costs refuse, on made logs.", "10 minutes"),
     "few_units": Study("Coverage and rejections of the intervals with few streams.", "a minute"),
+    "decision_models": Study("A threshold of 0.5 on a decision model beside the gate.", "a minute"),
     "alarms": Study("How soon an alarm notices that people have changed; --log asks a log.", "seconds"),
     "recalibration": Study("What it helps if answers move everybody's map; --log asks a log.", "seconds"),
     "reproduce": Study(
