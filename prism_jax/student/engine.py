@@ -158,9 +158,7 @@ class Engine:
     def append(self, readings: Sequence[ReadRequest]) -> None:
         """Appends the events of distinct streams, which the next `read` of their streams reads; errors as there."""
         self._check_readings(readings)
-        for reading in readings:
-            if len(reading.event):
-                self._trunks.append(reading.stream, reading.event, reading.reserve)
+        self._append(readings)
 
     def read(self, readings: Sequence[ReadRequest]) -> list[list[Float[np.ndarray, "P A"]]]:
         """Reads an event on each of distinct streams, and branches after it, which leave no trace.
@@ -177,9 +175,7 @@ class Engine:
         coming = [(reading.stream, len(reading.event)) for reading in readings]
         for group in self._trunks.groups(coming, self.batches[-1]):
             chosen = readings[len(answers) : len(answers) + len(group)]
-            for reading in chosen:
-                if len(reading.event):
-                    self._trunks.append(reading.stream, reading.event, reading.reserve)
+            self._append(chosen)
             answers += self._read_group(group, [reading.branches for reading in chosen])
         return answers
 
@@ -214,6 +210,11 @@ class Engine:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
             jobs = [threads.submit(self._compile, *shape, automaton) for shape in shapes]
         return sum(job.result() for job in jobs)
+
+    def _append(self, readings: Sequence[ReadRequest]) -> None:
+        for reading in readings:
+            if len(reading.event):
+                self._trunks.append(reading.stream, reading.event, reading.reserve)
 
     def _compile(self, rows: int, width: int, length: int, automaton: DeviceAutomaton | None) -> int:
         """Compiles the programs of one class of sizes; returns their number."""

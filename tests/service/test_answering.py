@@ -61,7 +61,7 @@ def test_an_answer_depends_on_its_request_alone(reader):
     """Streams that outgrow context and pool, come back shorter, come twice at once, and are let go."""
     rng = np.random.default_rng(0)
     busy = Answering(reader(180), exported(slow=False), streams=3)
-    for _ in range(30):
+    for _ in range(12):
         asked = [
             Asked(events("abcde"[rng.integers(5)], int(rng.integers(1, 14))), OFFERS[: rng.integers(1, 4)])
             for _ in range(rng.integers(1, 5))

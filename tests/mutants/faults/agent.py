@@ -270,6 +270,46 @@ SERVED = (
         "What a stream keeps depends on who shared its batch, so that a restart refuses its own records.",
         ("agent/test_engines.py",),
     ),
+    Fault(
+        "callers-share-streams",
+        "service/answering.py",
+        "hashlib.sha256(item.caller.encode())",
+        "hashlib.sha256(b'')",
+        "How many tokens were cached tells one caller what another has sent.",
+        ("service/test_answering.py",),
+    ),
+    Fault(
+        "any-scheme-bears-a-token",
+        "service/app.py",
+        'found = _hash(token.strip()) if scheme.lower() == "bearer" else b""',
+        "found = _hash((token or scheme).strip())",
+        "A token is taken without its scheme.",
+        ("service/test_app.py",),
+    ),
+    Fault(
+        "request-offers-count-at-every-event",
+        "service/answering.py",
+        "reader.follow([(name, event, AN_OFFER)])",
+        "reader.follow([(name, event, item.candidates)])",
+        "What a stream keeps depends on the offers of whoever asked first.",
+        ("service/test_answering.py",),
+    ),
+    Fault(
+        "gate-calibrated-on-the-own-fold",
+        "evaluation/recalibration.py",
+        "known & (fold != number)",
+        "known & (fold >= 0)",
+        "Each fold is calibrated on its own labels, too.",
+        ("evaluation/test_shrunk_gates.py",),
+    ),
+    Fault(
+        "identity-counts-for-each-row",
+        "decision/calibration/maps.py",
+        "own * (identity_rows / own.sum())",
+        "own * identity_rows",
+        "Labels never outweigh the probabilities as they are.",
+        ("evaluation/test_shrunk_gates.py",),
+    ),
 )
 
 PEOPLE = (
