@@ -71,7 +71,7 @@ def decide(connection: http.client.HTTPConnection, stream: str, number: int) -> 
 
 
 def decide_by_llama(template: Template, connection: http.client.HTTPConnection, stream: str, number: int) -> None:
-    """One decision of llama.cpp's server: both slots."""
+    """One decision of llama.cpp's server: both slots. Each caller has a slot of its own, up to `SLOTS` callers."""
     events = [Event(time=0.0, text=text_of(stream, place)) for place in range(number + 1)]
     trunk = [*template.system()]
     for before, event in zip([None, *events], events, strict=False):
@@ -83,7 +83,12 @@ def decide_by_llama(template: Template, connection: http.client.HTTPConnection, 
             connection,
             "/completion",
             {"prompt": ids, "n_predict": 1, "temperature": 1.0, "samplers": ["temperature"], "n_probs": 2}
-            | {"post_sampling_probs": True, "logit_bias": both, "cache_prompt": True, "id_slot": hash(stream) % SLOTS},
+            | {
+                "post_sampling_probs": True,
+                "logit_bias": both,
+                "cache_prompt": True,
+                "id_slot": int(stream.split("-")[1]) % SLOTS,
+            },
         )
 
 
@@ -117,7 +122,8 @@ def serving(command: list[str], port: int, path: str) -> Iterator[int]:
     """The port of a server in a process of its own, once `path` answers."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            while process.poll() is None:
+            ends = time.monotonic() + 600
+            while process.poll() is None and time.monotonic() < ends:
                 with contextlib.suppress(OSError, http.client.HTTPException):
                     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
                     connection.request("GET", path)
@@ -125,7 +131,7 @@ def serving(command: list[str], port: int, path: str) -> Iterator[int]:
                         break
                 time.sleep(0.1)
             else:
-                raise RuntimeError(f"{command[:3]} has ended")
+                raise RuntimeError(f"{command[:3]} has ended, or is not ready")
             yield port
         finally:
             process.kill()

@@ -50,9 +50,10 @@ def read_labelled(reader: Reader, streams: Sequence[Stream], *, together: int = 
                 log_odds[stream.id, number] = z = (found.z_need, *found.z_accept)
                 p_need, *p_accept = probabilities(z, stream.id)
                 for candidate, (offer, p) in enumerate(zip(stream.steps[number].candidates, p_accept, strict=True)):
-                    columns = offer_columns(stream, stream.steps[number], offer, split="test", fold=0)
-                    place_of = {"step": number, "candidate": candidate, "p_need_fast": p_need, "p_accept_fast": p}
-                    rows.append({**columns, **place_of})
+                    columns = offer_columns(stream, stream.steps[number], offer, split="", fold=0)
+                    del columns["split"], columns["fold"]
+                    signals = {"p_need_fast": p_need, "p_accept_fast": p}
+                    rows.append({**columns, "step": number, "candidate": candidate, **signals})
         for stream in group:
             reader.forget(stream.id)
     return Labelled(rows, log_odds, unanswered)

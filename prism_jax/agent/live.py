@@ -26,6 +26,8 @@ from prism_jax.student.constrained import DeviceAutomaton, Span, room
 
 _OFFERS = 64  # tokens of a step's offers for which programs are compiled in advance, beside those of the fields
 
+_TOGETHER = 7  # offers of a step for which programs are compiled in advance
+
 
 @dataclasses.dataclass(frozen=True)
 class LiveConfig:
@@ -105,22 +107,35 @@ class Live:
             self._newest[stream] = event
 
     def ask(self, items: Sequence[ThinkRequest]) -> list[AskedReading]:
-        """Reads the slots of offers after the newest events; see `AsksAgain.ask`."""
-        head, readings, before = self._template.head(), [], []
+        """Reads the slots of offers after the newest events; see `AsksAgain.ask`.
+
+        They are read a few at once, since programs for these numbers alone are compiled in advance.
+        """
+        head, parts = self._template.head(), []
         for item in items:
-            branch, trunk = self._branch(head, item.candidates), len(self._engine.tokens(item.stream))
-            if (room := self._engine.budget - trunk - self._written) < len(branch.ids):
+            starts = range(0, len(item.candidates), _TOGETHER)
+            branches = [self._branch(head, item.candidates[start : start + _TOGETHER]) for start in starts]
+            trunk = len(self._engine.tokens(item.stream))
+            longest, room = max(len(branch.ids) for branch in branches), self._engine.budget - trunk - self._written
+            if room < longest:
                 raise ValueError(
-                    f"stream {item.stream!r}: found offers of {len(branch.ids)} tokens, expected at most {room}: the "
+                    f"stream {item.stream!r}: found offers of {longest} tokens, expected at most {room}: the "
                     f"context of {self._engine.budget} also holds {trunk} tokens of events and {self._written} of what "
                     "may be written"
                 )
-            readings.append(engine.ReadRequest(item.stream, (), [branch]))
-            before.append((trunk, self._engine.read_of(item.stream)))
+            parts.append(branches)
+        before = [self._engine.read_of(item.stream) for item in items]
+        z: list[list[float]] = [[] for _ in items]
+        for turn in range(max(map(len, parts), default=0)):
+            asked = [number for number, branches in enumerate(parts) if turn < len(branches)]
+            readings = [engine.ReadRequest(items[number].stream, (), [parts[number][turn]]) for number in asked]
+            for number, [rows] in zip(asked, self._engine.read(readings), strict=True):
+                z[number] += _log_odds(rows)[1 if turn else 0 :]  # each part has the need slot, too
         answers = []
-        for reading, [rows], (trunk, read) in zip(readings, self._engine.read(readings), before, strict=True):
-            z, new = _log_odds(rows), self._engine.read_of(reading.stream) - read
-            answers.append(AskedReading(z[0], tuple(z[1:]), trunk + len(reading.branches[0].ids), trunk - new, new))
+        for item, branches, found, read in zip(items, parts, z, before, strict=True):
+            trunk, new = len(self._engine.tokens(item.stream)), self._engine.read_of(item.stream) - read
+            tokens = trunk + sum(len(branch.ids) for branch in branches)
+            answers.append(AskedReading(found[0], tuple(found[1:]), tokens, trunk - new, new))
         return answers
 
     def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
@@ -161,9 +176,9 @@ class Live:
         """SHA-256 of the token ids of a stream's trunk, as little-endian 32-bit integers."""
         return hashlib.sha256(np.array(self._engine.tokens(stream), "<i4").tobytes()).hexdigest()
 
-    def warm_up(self) -> int:
-        """Compiles every program that a decision needs; returns their number."""
-        needed = {LINE: self.has_slow_pass, JSON_STRING: self.writes_responses}
+    def warm_up(self, *, writes: bool = True) -> int:
+        """Compiles every program that a decision needs, or its reading alone; returns their number."""
+        needed = {LINE: writes and self.has_slow_pass, JSON_STRING: writes and self.writes_responses}
         automata = [self._automaton(grammar) for grammar, is_needed in needed.items() if is_needed]
         return self._engine.warm_up(automata[0] if automata else None)
 

@@ -105,6 +105,9 @@ class Reader(Protocol):
 class AsksAgain(Reader, Protocol):
     """A reader whose streams stay as they are when their slots are read."""
 
+    def warm_up(self, *, writes: bool = True) -> int:
+        """As `Reader.warm_up`; without `writes`, of `observe`, `follow` and `ask` alone."""
+
     def ask(self, items: Sequence[ThinkRequest]) -> list[AskedReading]:
         """Reads the slots of offers after the newest event of distinct streams; they leave no trace.
 

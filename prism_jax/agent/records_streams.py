@@ -28,7 +28,7 @@ def streams_from_records(records: str, out: str) -> str:
       ValueError, OSError: naming the line that cannot be used.
     """
     check_absent(out)
-    streams = read_records(records)
+    streams, _ = read_records(records)
     write_streams(out, streams)
     offers = [offer for stream in streams for step in stream.steps for offer in step.candidates]
     events = [event for stream in streams for event in stream.events]
@@ -48,8 +48,8 @@ def streams_from_records(records: str, out: str) -> str:
     )
 
 
-def read_records(records: str) -> list[Stream]:
-    """The streams of a file of decision records; errors as of `streams_from_records`."""
+def read_records(records: str) -> tuple[list[Stream], dict[str, str]]:
+    """The streams of a file of decision records, and whose they are; errors as of `streams_from_records`."""
     path = epath.Path(records)
     if not path.exists():
         raise FileNotFoundError(f"--records: {path}: no such file, expected the records of an agent")
@@ -62,7 +62,8 @@ def read_records(records: str) -> list[Stream]:
         raise ScoresError(error.problem, error.column, place=place) from None
     if not streams:
         raise RecordsError(f"{records}: found no decision, expected some")
-    return streams
+    people = {one["stream"]: one["person"]["name"] for one in log if one["kind"] == "decision" and one.get("person")}
+    return streams, people
 
 
 def _streams(log: list[dict[str, Any]], path: str) -> Iterator[Stream]:

@@ -6,13 +6,14 @@
 
 It asks at every step of FILE, streams with labels (docs/training.md) or decision records with outcomes and texts, fits
 a map for each signal, and writes gate.json, which `Gate.load`, the agent and `serve` read. It prints what that is worth
-out of fold: calibration, decisions and their cost before and after (docs/decision_models.md). Few labels move the
-probabilities little, and none leave them as they are.
+out of fold: calibration, decisions and their cost before and after (docs/decision_models.md). Few labels move little,
+and none leave the probabilities as they are: those of an export, by its own calibration.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import warnings
 from collections.abc import Mapping
@@ -27,13 +28,14 @@ from prism_jax.agent.exported import Exported, read_exported
 from prism_jax.agent.labelled import Labelled, read_labelled
 from prism_jax.agent.loading import load_decisions, load_engine, load_reader
 from prism_jax.agent.reader import Reader
+from prism_jax.agent.records import NOT_KEPT
 from prism_jax.agent.records_streams import read_records
 from prism_jax.agent.serving import exported_model
 from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig, CalibrationWarning, in_words
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.decision.uncertainty import Estimate
-from prism_jax.evaluation.recalibration import Recalibrated, recalibrate
+from prism_jax.evaluation.recalibration import FOLDS, Recalibrated, recalibrate
 from prism_jax.gate import Gate
 from prism_jax.report.numbers import number
 from prism_jax.report.table import Column, Row, Section, Table, print_all
@@ -42,6 +44,7 @@ from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import check_absent
 from prism_jax.scores import Scores, write_scores
 from prism_jax.scores.files import holds_records
+from prism_jax.scores.units import folds_of
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
 
@@ -76,11 +79,11 @@ def define_flags() -> None:
     flags.DEFINE_string("key", None, "NAME of the environment variable with the API key.")
     flags.DEFINE_float("deadline", None, "Seconds after which a step without an answer is left out.", 0.001)
     flags.DEFINE_bool("redact", True, "With --decisions: cut personal data and secrets from what is sent.")
-    flags.DEFINE_float("c_fa", OperatingPoint.c_fa, "C_FA, the cost of an offer that is not accepted.", 1e-6)
-    flags.DEFINE_float("c_fn", OperatingPoint.c_fn, "C_FN, the cost of silence where help was missed.", 0.0)
-    flags.DEFINE_enum("policy", OperatingPoint.policy, DEPLOYABLE, "The rule that decides.")
+    flags.DEFINE_float("c_fa", None, "C_FA, the cost of an offer that is not accepted; default: the export's.", 1e-6)
+    flags.DEFINE_float("c_fn", None, "C_FN, the cost of silence where help was missed; default: the export's.", 0.0)
+    flags.DEFINE_enum("policy", None, DEPLOYABLE, "The rule that decides; default: the export's.")
     flags.DEFINE_enum("calibrator", "platt", CALIBRATORS, "The kind of map.")
-    flags.DEFINE_float("identity_rows", 20.0, "What the probabilities as they are count for, in labels.", 1e-6)
+    flags.DEFINE_float("identity_rows", 20.0, "What the probabilities so far count for, in labels.", 1e-6, 1e9)
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
@@ -94,15 +97,18 @@ def main() -> None:
     for name in ("out", "scores"):
         if options[name]:
             check_absent(options[name])
-    point = OperatingPoint(c_fa=options["c_fa"], c_fn=options["c_fn"], policy=options["policy"])
-    config = CalibrationConfig(options["calibrator"])
-    streams = read_records(options["labels"]) if holds_records(options["labels"]) else read_streams(options["labels"])
-    if not any(_labels(streams)):
-        Gate(point).save(options["out"])
-        print(f"{options['labels']}: found no label; {options['out']} takes the probabilities as they are")
-        return
+    config, labels = CalibrationConfig(options["calibrator"]), options["labels"]
+    streams, people = read_records(labels) if holds_records(labels) else (read_streams(labels), {})
+    if any(event.text == NOT_KEPT for stream in streams for event in stream.events):
+        raise ValueError(f"--labels: {labels}: found events without a text, expected records of --keep_texts")
     with contextlib.ExitStack() as stack:
-        reader, exported, folder = _reader(options, point, stack)
+        folder, exported = _exported(options, stack)
+        current = _current(options, exported)
+        if not any(_labels(streams)):
+            current.save(options["out"])
+            print(f"{labels}: found no label; {options['out']} leaves the probabilities as they are")
+            return
+        reader = _reader(options, folder, exported, current, stack)
         if isinstance(reader, AskingReader):
             reader.warm_up()  # compares an engine with the export
         asked = read_labelled(reader, streams)
@@ -110,17 +116,18 @@ def main() -> None:
             _say(reader.sent)
         for reason, count in asked.unanswered.items():
             _say(f"{count} steps without an answer are left out: {reason}")
-        scores = _scores(asked.rows, options["labels"])
+        scores = _scores(asked.rows, people, current.need_target, labels)
         if options["scores"]:
             write_scores(options["scores"], scores)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # of folds of few labels; the maps are printed
-            found = recalibrate(scores, point, config, identity_rows=options["identity_rows"])
+            identity = {"identity_rows": options["identity_rows"], "current": current}
+            found = recalibrate(scores, current.point, config, **identity)
         found.gate.save(options["out"])
         print_all(tables(found))
         for line in lines(found):
             print(line)
-        if options["engine"] and options["compare"] is not False and folder is not None:
+        if options["engine"] and options["compare"] is not False and folder is not None and exported is not None:
             own = _own(folder, exported, options)
             if own is not None:
                 print(_distance(asked, read_labelled(own, streams), found.gate))
@@ -139,9 +146,9 @@ def tables(found: Recalibrated) -> list[Table]:
         "signal",
         (
             Column("labels"),
-            Column("ECE raw", "Expected calibration error of the probabilities as they come"),
+            Column("ECE before", "Expected calibration error of the probabilities so far"),
             Column("ECE", "The same of calibrated ones, each fold by the map of the others"),
-            Column("Brier raw"),
+            Column("Brier before"),
             Column("Brier"),
             Column("map", "Of all labels together, as gate.json has it", text=True),
         ),
@@ -157,7 +164,7 @@ def tables(found: Recalibrated) -> list[Table]:
             Section(
                 "",
                 (
-                    Row("on raw probabilities", (_interval(found.before),)),
+                    Row("before", (_interval(found.before),)),
                     Row("calibrated", (_interval(found.after),)),
                     Row("change", (_interval(found.change, sign=True),)),
                 ),
@@ -173,7 +180,7 @@ def lines(found: Recalibrated) -> list[str]:
     few = {signal: gain.labels for signal, gain in found.signals.items() if gain.labels < FEW}
     if few:
         counted = ", ".join(f"{count} of p_{signal}" for signal, count in few.items())
-        said.append(f"few labels ({counted}): the maps stay near the probabilities as they are")
+        said.append(f"few labels ({counted}): the maps stay near those so far")
     if found.change is None:
         return [*said, "no step has both labels of what its cost depends on: no cost is known"]
     said.append(f"{found.flips} of {found.steps} decisions change, on {found.units} people or streams")
@@ -217,30 +224,50 @@ def _labels(streams: list[Stream]) -> list[bool]:
     return [step.y_need is not None or any(one.y_accept is not None for one in step.candidates) for step in steps]
 
 
-def _reader(
-    options: Mapping[str, Any], point: OperatingPoint, stack: contextlib.ExitStack
-) -> tuple[Reader, Exported, epath.Path | None]:
-    """The reader of what is asked, what is known of it, and its directory; None for a decision model."""
-    reader: Reader
+def _exported(
+    options: Mapping[str, Any], stack: contextlib.ExitStack
+) -> tuple[epath.Path, Exported] | tuple[None, None]:
+    """The export of --model; None for a decision model, which has none."""
     if options["decisions"] is not None:
+        return None, None
+    folder = stack.enter_context(exported_model(options["model"]))
+    return folder, read_exported(folder, options["expect_digest"])
+
+
+def _current(options: Mapping[str, Any], exported: Exported | None) -> Gate:
+    """The gate so far: the export's own, or the probabilities as they are, at the costs that flags state."""
+    names = ("c_fa", "c_fn", "policy")
+    stated = {name: options[name] for name in names if options[name] is not None}
+    if exported is None:
+        return Gate(OperatingPoint(**stated))
+    point = dataclasses.replace(exported.point, **stated)
+    return Gate(point, exported.maps["accept_fast"], exported.maps["need_fast"], exported.need_target)
+
+
+def _reader(
+    options: Mapping[str, Any],
+    folder: epath.Path | None,
+    exported: Exported | None,
+    current: Gate,
+    stack: contextlib.ExitStack,
+) -> Reader:
+    """The reader of what is asked."""
+    reader: AskingReader
+    if folder is None or exported is None:
         from prism_jax.remote.cache import Cache
 
         cache = stack.enter_context(Cache(options["answers"] or "remote.sqlite", options["budget"] or 0.0))
         names = ("key", "deadline", "questions", "window", "prompt_cache", "input_price", "output_price")
         given = {name: options[name] for name in names if options[name] is not None}
-        reader, exported = load_decisions(
-            options["decisions"], options["decision_model"], Gate(point), cache=cache, redact=options["redact"], **given
-        )
-        stack.callback(reader.close)
-        return reader, exported, None
-    folder = stack.enter_context(exported_model(options["model"]))
-    exported = read_exported(folder, options["expect_digest"])
-    if options["engine"] is None:
-        return load_reader(folder, exported, context=options["context"], report=_say), exported, folder
-    given = {name: options[name] for name in ("key", "deadline", "context") if options[name] is not None}
-    reader = load_engine(folder, exported, options["engine"], report=_say, **given)
+        url, model = options["decisions"], options["decision_model"]
+        reader, _ = load_decisions(url, model, current, cache=cache, redact=options["redact"], **given)
+    elif options["engine"] is None:
+        return load_reader(folder, exported, context=options["context"], report=_say)
+    else:
+        given = {name: options[name] for name in ("key", "deadline", "context") if options[name] is not None}
+        reader = load_engine(folder, exported, options["engine"], report=_say, **given)
     stack.callback(reader.close)
-    return reader, exported, folder
+    return reader
 
 
 def _own(folder: epath.Path, exported: Exported, options: Mapping[str, Any]) -> Reader | None:
@@ -250,14 +277,16 @@ def _own(folder: epath.Path, exported: Exported, options: Mapping[str, Any]) -> 
     return load_reader(folder, exported, context=options["context"], report=_say)
 
 
-def _scores(rows: list[dict[str, Any]], place: str) -> Scores:
-    """The scores table; without need where no step has its label."""
+def _scores(rows: list[dict[str, Any]], people: Mapping[str, str], need_target: str, place: str) -> Scores:
+    """The scores table, with folds; who names nobody is a person of their own where others are named."""
     if not rows:
         raise ValueError(f"--labels: {place}: found no step with an answer, expected some")
-    if all(row["y_need"] is None for row in rows):
-        of_need = ("p_need_fast", "y_need", "p_need_true", "p_both_true")
-        rows = [{name: value for name, value in row.items() if name not in of_need} for row in rows]
-    return Scores.from_rows(rows)
+    for row in rows:
+        row["need_target"] = need_target
+        if people:
+            row["person"] = people.get(row["stream"], row["stream"])
+    scores = Scores.from_rows(rows)
+    return dataclasses.replace(scores, fold=folds_of(scores.stream, scores.person, FOLDS))
 
 
 def _distance(engine: Labelled, own: Labelled, gate: Gate) -> str:

@@ -7,7 +7,7 @@ answers on this machine alone.
 
 from __future__ import annotations
 
-import dataclasses
+import os
 import pathlib
 import socket
 import sys
@@ -16,6 +16,7 @@ from absl import flags
 
 from prism_jax.agent.exported import read_exported, with_gate
 from prism_jax.agent.loading import load_reader
+from prism_jax.agent.reader import AsksAgain
 from prism_jax.gate import Gate
 from prism_jax.runtime import command, digests, distributed
 from prism_jax.runtime.command import refuse_empty
@@ -59,8 +60,6 @@ def main() -> None:
     exported = read_exported(options.model, options.expect_digest)
     if options.gate:
         exported = with_gate(exported, Gate.load(options.gate))
-    # Nothing is written here, so that no program for it is compiled.
-    exported = dataclasses.replace(exported, writes_responses=False)
 
     def load() -> Answering:
         reader = load_reader(
@@ -73,25 +72,35 @@ def main() -> None:
             compilation_cache=options.compilation_cache,
             report=lambda line: print(line, file=sys.stderr, flush=True),
         )
-        reader.warm_up()
+        if isinstance(reader, AsksAgain):
+            reader.warm_up(writes=False)
+        else:
+            reader.warm_up()
         return Answering(reader, exported, streams=options.streams)
 
     name = options.name or pathlib.Path(options.model).resolve().name
     app = make_app(load, name, tokens=tokens, limits=Limits(options.body, options.waiting))
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     with socket.create_server((options.host, options.port), family=family, backlog=2048) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
+        quiet = uvicorn.Config(app, lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=30)
+        server = uvicorn.Server(quiet)
         state, port = app.state.prism, listening.getsockname()[1]
         address = f"http://{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
 
         def stop() -> None:
             server.should_exit = True
 
+        def ready() -> None:
+            if not server.should_exit:
+                print(f"serving {name} at {address}/v1", file=sys.stderr, flush=True)
+
         state.on_failure = stop
-        state.on_ready = lambda: print(f"serving {name} at {address}/v1", file=sys.stderr, flush=True)
+        state.on_ready = ready
         server.run(sockets=[listening])
         if state.failure is not None:
             raise state.failure
+        if not state.is_ready:  # it was told to stop while it loads, which nothing else ends
+            os._exit(0)
 
 
 if __name__ == "__main__":

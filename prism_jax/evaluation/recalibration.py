@@ -54,8 +54,8 @@ class Recalibrated(NamedTuple):
     units: int  # independent units of these, people or streams
     flips: int  # decisions on judged steps that calibration changes
     selected: bool  # whether steps without labels are left out; those with them count by inverse propensity
-    before: Estimate | None = None  # cost per judged step of the gate on raw probabilities
-    after: Estimate | None = None  # the same on calibrated ones
+    before: Estimate | None = None  # cost per judged step of the gate on the probabilities so far
+    after: Estimate | None = None  # the same on newly calibrated ones
     change: Estimate | None = None  # after - before
 
     @property
@@ -73,7 +73,7 @@ class Apart(NamedTuple):
     """The steps of a table with their signals before and after, each step calibrated on the other folds."""
 
     steps: Scores  # one row per step, its offer of the highest p_accept
-    raw: tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]  # p_need, 1 without need, and p_accept
+    raw: tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]  # before: p_need, 1 without it, and p_accept
     calibrated: tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]  # the same, out of fold
     maps: dict[Signal, Map | None]  # of all labels together
     signals: dict[Signal, SignalGain]
@@ -95,29 +95,48 @@ class Apart(NamedTuple):
         return self.steps.stream if self.steps.person is None else self.steps.person
 
 
-def out_of_fold(scores: Scores, config: CalibrationConfig, *, identity_rows: float = 20.0) -> Apart:
+def out_of_fold(
+    scores: Scores, config: CalibrationConfig, *, identity_rows: float = 20.0, current: Gate | None = None
+) -> Apart:
     """Calibrates each fold by the labels of the others; arguments are those of `recalibrate`."""
-    maps: dict[Signal, Map | None] = {"need": None, "accept": None}
-    apart: dict[Signal, list[Map | None]] = {"need": [None] * FOLDS, "accept": [None] * FOLDS}
+    now: dict[Signal, Map | None] = {
+        "need": None if current is None else current.need,
+        "accept": None if current is None else current.accept,
+    }
+    maps = dict(now)
+    apart = {signal: [fitted] * FOLDS for signal, fitted in now.items()}
     gains: dict[Signal, SignalGain] = {}
     for signal in SIGNALS if scores.has_need else SIGNALS[1:]:
         readings = read(scores, signal, "fast")
         fold, known = _folds(readings.rows), readings.known
-        maps[signal] = _fit(readings, known, config, identity_rows)
-        apart[signal] = [_fit(readings, known & (fold != number), config, identity_rows) for number in range(FOLDS)]
+        before = _applied(now[signal], readings.p, readings.rows)
+
+        def fit(chosen: Bool[np.ndarray, "n"], signal: Signal = signal, readings: Readings = readings) -> Map | None:
+            return _fit(readings, chosen, config, identity_rows, now[signal])
+
+        maps[signal] = fit(known)
+        apart[signal] = [fit(known & (fold != number)) for number in range(FOLDS)]
         if known.any():
-            p, y, weight = readings.labelled()
-            new = _held_out(apart[signal], readings.p, readings.rows)[known]
-            gains[signal] = SignalGain(int(known.sum()), *_badness(p, y, weight), *_badness(new, y, weight))
+            _, y, weight = readings.labelled()
+            new = _held_out(apart[signal], readings.p, readings.rows)
+            gains[signal] = SignalGain(
+                int(known.sum()), *_badness(before[known], y, weight), *_badness(new[known], y, weight)
+            )
     steps = scores.steps()
     need = np.ones(len(steps)) if steps.p_need_fast is None else steps.p_need_fast
-    raw = need, steps.p_accept_fast
-    calibrated = _held_out(apart["need"], raw[0], steps), _held_out(apart["accept"], raw[1], steps)
+    accept = steps.p_accept_fast
+    raw = _applied(now["need"], need, steps), _applied(now["accept"], accept, steps)
+    calibrated = _held_out(apart["need"], need, steps), _held_out(apart["accept"], accept, steps)
     return Apart(steps, raw, calibrated, maps, gains)
 
 
 def recalibrate(
-    scores: Scores, point: OperatingPoint, config: CalibrationConfig, *, identity_rows: float = 20.0
+    scores: Scores,
+    point: OperatingPoint,
+    config: CalibrationConfig,
+    *,
+    identity_rows: float = 20.0,
+    current: Gate | None = None,
 ) -> Recalibrated:
     """Fits the gate of a model on labelled scores, and measures it out of fold.
 
@@ -125,9 +144,11 @@ def recalibrate(
       scores: Raw probabilities of the fast pass, of which any labels may be null.
       point: Costs and policy.
       config: The kind of map.
-      identity_rows: What the probabilities as they are count for, in labels.
+      identity_rows: What the probabilities so far count for, in labels.
+      current: The maps so far, of which `before` speaks, and to which few labels stay near; None takes the
+        probabilities as they are.
     """
-    apart = out_of_fold(scores, config, identity_rows=identity_rows)
+    apart = out_of_fold(scores, config, identity_rows=identity_rows, current=current)
     gate = Gate(point, apart.maps["accept"], apart.maps["need"], scores.need_meaning)
     offers = [_offers(need, accept, point) for need, accept in (apart.raw, apart.calibrated)]
     y_accept, y_missed = apart.accepted, apart.missed
@@ -151,15 +172,25 @@ def _folds(rows: Scores) -> Int64[np.ndarray, "rows"]:
 
 
 def _fit(
-    readings: Readings, chosen: Bool[np.ndarray, "n"], config: CalibrationConfig, identity_rows: float
+    readings: Readings,
+    chosen: Bool[np.ndarray, "n"],
+    config: CalibrationConfig,
+    identity_rows: float,
+    current: Map | None,
 ) -> Map | None:
-    """The map of the chosen rows; None, the probabilities as they are, where no label stands."""
+    """The map of the chosen rows; the map so far where no label stands."""
     if not chosen.any():
-        return None
+        return current
     domain = readings.rows.domain
     group = None if domain is None else domain[chosen]
     labelled = readings.p[chosen], readings.y[chosen], readings.weight[chosen]
-    return fit_shrunk(config, *labelled, group, identity_rows=identity_rows)
+    towards = _applied(current, readings.p, readings.rows)[chosen]
+    return fit_shrunk(config, *labelled, group, towards=towards, identity_rows=identity_rows)
+
+
+def _applied(fitted: Map | None, p: Float64[np.ndarray, "n"], rows: Scores) -> Float64[np.ndarray, "n"]:
+    """Probabilities of rows by one map; as they are without."""
+    return p if fitted is None else apply_map(fitted, p, rows.domain)
 
 
 def _held_out(maps: Sequence[Map | None], p: Float64[np.ndarray, "n"], rows: Scores) -> Float64[np.ndarray, "n"]:

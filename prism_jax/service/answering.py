@@ -34,27 +34,36 @@ class Answering:
         self._maps: dict[str, Map] = {name: exported.maps[name] for name in FAST}
         self._most, self._names = streams, itertools.count()
         self._kept: collections.OrderedDict[bytes, str] = collections.OrderedDict()  # idle longest first
+        self._open: set[str] = set()  # streams of the batch at hand, which are not among the kept ones yet
 
     def answer(self, items: Sequence[Asked]) -> list[Answered | ValueError]:
         """The answer to each request, in their order; an error where its texts do not fit into the model's context."""
-        if not isinstance(self._reader, AsksAgain):
+        try:
+            if isinstance(self._reader, AsksAgain):
+                return self._together(self._reader, items)
             return [self._anew(item) for item in items]
+        finally:  # also where something fails that nobody foresaw
+            for name in self._open:
+                self._reader.forget(name)
+            self._open.clear()
+
+    def _together(self, reader: AsksAgain, items: Sequence[Asked]) -> list[Answered | ValueError]:
         found: dict[int, Answered | ValueError] = {}
         opened: dict[int, tuple[str, bytes]] = {}
         for number, item in enumerate(items):
             try:
-                opened[number] = self._at_newest(self._reader, item)
+                opened[number] = self._at_newest(reader, item)
             except ValueError as error:
                 found[number] = _in_words(error)
         asked = {number: ThinkRequest(name, items[number].candidates) for number, (name, _) in opened.items()}
-        answers = self._ask(self._reader, asked)
+        answers = self._ask(reader, asked)
         for number, (name, digest) in opened.items():
             self._keep(digest, name)
             answer = answers[number]
-            if isinstance(answer, ValueError):
-                found[number] = answer
-            else:
-                found[number] = self._calibrated(items[number], *answer)
+            try:
+                found[number] = answer if isinstance(answer, ValueError) else self._calibrated(items[number], *answer)
+            except ValueError as error:  # log-odds that are no numbers
+                found[number] = error
         return [found[number] for number in range(len(items))]
 
     def _ask(self, reader: AsksAgain, asked: Mapping[int, ThinkRequest]) -> dict[int, AskedReading | ValueError]:
@@ -77,15 +86,15 @@ class Answering:
         for count in range(len(item.events), 0, -1):
             if digests[count] in self._kept:
                 name, known = self._kept.pop(digests[count]), count
+                self._open.add(name)
                 break
         name = name or str(next(self._names))
         for number, event in enumerate(item.events[known:], known):
             try:
                 reader.follow([(name, event, AN_OFFER)])
             except ValueError as error:
-                if number:
-                    reader.forget(name)
                 raise ValueError(f"input[{number}]: {_in_words(error)}") from None
+            self._open.add(name)
         return name, digests[-1]
 
     def _keep(self, digest: bytes, name: str) -> None:
@@ -93,24 +102,23 @@ class Answering:
         for old in [self._kept.pop(digest)] if digest in self._kept else []:  # two callers asked the same at once
             self._reader.forget(old)
         self._kept[digest] = name
+        self._open.discard(name)
         while len(self._kept) > self._most:
             self._reader.forget(self._kept.popitem(last=False)[1])
 
     def _anew(self, item: Asked) -> Answered | ValueError:
         """The answer of a reader that cannot be asked again: of a stream that is read and forgotten."""
-        name, tokens = str(next(self._names)), 0
-        for number, event in enumerate(item.events):
-            offers = item.candidates if number == len(item.events) - 1 else AN_OFFER
-            try:
+        name, tokens, number = str(next(self._names)), 0, 0
+        try:
+            for number, event in enumerate(item.events):
+                offers = item.candidates if number == len(item.events) - 1 else AN_OFFER
                 (reading,) = self._reader.observe([(name, event, offers)])
-            except ValueError as error:
-                if number:
-                    self._reader.forget(name)
-                return ValueError(f"input[{number}]: {_in_words(error)}")
-            tokens += reading.tokens
-        self._reader.forget(name)
-        assert isinstance(reading, FastReading)
-        return self._calibrated(item, reading.z_need, reading.z_accept, tokens)
+                self._open.add(name)
+                tokens += reading.tokens
+            assert isinstance(reading, FastReading)
+            return self._calibrated(item, reading.z_need, reading.z_accept, tokens)
+        except ValueError as error:
+            return ValueError(f"input[{number}]: {_in_words(error)}")
 
     def _calibrated(
         self, item: Asked, z_need: float, z_accept: Sequence[float], tokens: int, cached: int = 0, kept: int = 0

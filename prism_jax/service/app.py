@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import fastapi
@@ -50,6 +52,7 @@ class Limits(NamedTuple):
     """What the server takes."""
 
     body: int = 2**20  # bytes of a request
+    seconds: float = 30.0  # that a body may take to arrive
     waiting: int = 256  # requests that may wait
 
 
@@ -114,7 +117,7 @@ def make_app(
     }
     app = fastapi.FastAPI(title="prism_jax", version=__version__, lifespan=lifespan)
     app.state.prism = state
-    app.add_middleware(_Bounded, most=limits.body)
+    app.add_middleware(_Guard, most=limits.body, seconds=limits.seconds, tokens=tokens)
     if not tokens:
         # A page in a browser could else ask a server on this machine, under a name of its own.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK[:2], "[::1]"])
@@ -123,14 +126,14 @@ def make_app(
         return tokens.caller(request.headers.get("authorization"))
 
     @app.post("/v1/decisions", responses=errors)
-    async def decide(body: DecisionsRequest, who: str = fastapi.Depends(caller)) -> Decision:
+    async def decide(body: DecisionsRequest, request: fastapi.Request, who: str = fastapi.Depends(caller)) -> Decision:
         """The probabilities that help is needed, and that an offer would be accepted."""
         if body.model != name:
             raise ApiError(
                 404, f"model: found {body.model!r:.80}, expected {name!r}", param="model", code="model_not_found"
             )
         asked = asked_of(body, who)
-        return decision_of(body, None if asked is None else await state.ask(asked))
+        return decision_of(body, None if asked is None else await _unless_gone(request, state.ask(asked)))
 
     @app.get("/v1/models", responses={401: {"model": ErrorBody}})
     async def models(_: str = fastapi.Depends(caller)) -> dict[str, object]:
@@ -194,6 +197,11 @@ class _State:
         """Answers what is being answered, and ends."""
         await self._turns.stop()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the model is loaded."""
+        return self._answering is not None
+
     def check_ready(self) -> None:
         """Raises ApiError 503 until the model is loaded."""
         if self._answering is None:
@@ -226,11 +234,24 @@ class _State:
         return self._answering.answer(items)
 
 
-class _Bounded:
-    """Refuses bodies of more than so many bytes, without holding more of them."""
+async def _unless_gone(request: fastapi.Request, asking: Coroutine[Any, Any, Answered]) -> Answered:
+    """The answer, unless who asks has closed the connection, who then waits no longer."""
+    answer, gone = asyncio.ensure_future(asking), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ApiError(499, "the caller has gone")
+        return answer.result()
+    finally:
+        for task in (answer, gone):
+            task.cancel()
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
-        self._app, self._most = app, most
+
+class _Guard:
+    """Refuses who has no token before a body is read, and bodies that are too long or take too long."""
+
+    def __init__(self, app: ASGIApp, most: int, seconds: float, tokens: Tokens) -> None:
+        self._app, self._most, self._seconds, self._tokens = app, most, seconds, tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -242,16 +263,28 @@ class _Bounded:
                 message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
             await send(message)
 
-        parts, size, more = [], 0, True
+        close = {"connection": "close"}
+        if scope["path"].startswith("/v1/"):
+            headers = dict(scope["headers"])
+            try:
+                self._tokens.caller(headers.get(b"authorization", b"").decode("latin-1"))
+            except ApiError as error:
+                answer = _problem(error.status, error.message, None, error.code, close)
+                return await answer(scope, receive, named)
+        parts, size, more, ends = [], 0, True, time.monotonic() + self._seconds
         while more:
-            message = await receive()
+            try:
+                message = await asyncio.wait_for(receive(), ends - time.monotonic())
+            except TimeoutError:
+                words = f"body: found no end within {self._seconds:g} s, expected one"
+                return await _problem(408, words, headers=close)(scope, receive, named)
             if message["type"] == "http.disconnect":
                 return None
             parts.append(message.get("body", b""))
             size, more = size + len(parts[-1]), message.get("more_body", False)
             if size > self._most:
                 words = f"body: found more than {self._most} bytes, expected at most as many"
-                return await _problem(413, words, headers={"connection": "close"})(scope, receive, named)
+                return await _problem(413, words, headers=close)(scope, receive, named)
         body = {"type": "http.request", "body": b"".join(parts), "more_body": False}
         waiting = iter([body])
 

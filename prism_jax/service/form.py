@@ -18,6 +18,8 @@ from prism_jax.streams import Candidate, Event
 
 MOST_QUESTIONS = 400
 MOST_EVENTS = 2048
+MOST_SECONDS = 1e12
+"""Largest time of an event, as a number of seconds."""
 
 
 class FormError(ValueError):
@@ -97,7 +99,7 @@ class OutputDetails(pydantic.BaseModel):
 
 
 class Usage(pydantic.BaseModel):
-    """Tokens that the answers stand on; nothing is written."""
+    """Tokens that the answers stand on, or, of a probe, that were read for them; nothing is written."""
 
     input_tokens: int
     input_tokens_details: InputDetails
@@ -230,7 +232,7 @@ def _timed(data: Mapping[str, Any], place: str, least: float) -> Event:
     time: Any = data.get("time")
     text: Any = data.get("text")
     is_number = isinstance(time, int | float) and not isinstance(time, bool)
-    if len(data) != 2 or not is_number or not math.isfinite(time) or not isinstance(text, str):
+    if len(data) != 2 or not is_number or not abs(time) <= MOST_SECONDS or not isinstance(text, str):
         raise FormError(place, f'found {dict(data)!r:.80}, expected {{"time": SECONDS, "text": TEXT}}')
     if time < least:
         raise FormError(place, f"found the time {time}, expected at least {least}: events are in time order")

@@ -38,12 +38,17 @@ class Turns(Generic[Q, A]):
             self._task.cancel()
             await asyncio.wait([self._task])
         while not self._queue.empty():
-            self._queue.get_nowait()[1].set_exception(BusyError())
-        await asyncio.to_thread(self._thread.shutdown)
+            _settle([self._queue.get_nowait()[1]], [BusyError()])
+        self._thread.shutdown(wait=False)
 
     async def ask(self, item: Q) -> A:
         """The answer to an item; BusyError where too many wait, ValueError where the function returns one for it."""
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        if self._queue.full():  # who has gone takes nobody's place
+            waiting = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+            for one in waiting:
+                if not one[1].cancelled():
+                    self._queue.put_nowait(one)
         try:
             self._queue.put_nowait((item, answer))
         except asyncio.QueueFull:
@@ -65,7 +70,9 @@ class Turns(Generic[Q, A]):
             try:
                 found = await asyncio.shield(work)
             except asyncio.CancelledError:
-                _settle([answer for _, answer in batch], await work)
+                done = (await asyncio.gather(work, return_exceptions=True))[0]
+                found = [RuntimeError("stopped")] * len(batch) if isinstance(done, BaseException) else done
+                _settle([answer for _, answer in batch], found)
                 raise
             except Exception as error:
                 found = [RuntimeError(f"{type(error).__name__} while answering")] * len(batch)

@@ -62,7 +62,7 @@ class Fake:
 
     def __init__(self, shape, tokenizer, faults=(), port=0):
         self.shape, self.tokenizer, self.faults, self.asked = shape, tokenizer, list(faults), []
-        self.always, self.closed, self.shift = None, False, 0.0
+        self.always, self.closed, self.shift, self.elsewhere = None, False, 0.0, None
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -87,6 +87,8 @@ class Fake:
                 fault = fake.always or (fake.faults.pop(0) if fake.faults else None)
                 if fault in (429, 500, 503):
                     return self.reply(fault, {"error": {"message": "busy"}}, {"Retry-After": "0"})
+                if fault == "redirect":
+                    return self.reply(307, {}, {"Location": fake.elsewhere + self.path})
                 if fault == "hang":
                     time.sleep(3)
                 if fault == "slow":

@@ -154,3 +154,14 @@ def test_the_command_needs_no_student(fake, tmp_path):
         assert (record["spoke"], record["reason"]) == (verdict.speak, verdict.reason)
     done = run("agent", *options, "--model=x")
     assert done.stderr.splitlines()[-1] == "error: --model: found it with --decisions, expected it without"
+
+
+def test_neither_key_nor_text_follows_a_redirect_to_another_host(fake, cache, monkeypatch):
+    monkeypatch.setenv("DECISIONS_KEY", "secret")
+    other = Fake("decisions", None)
+    agent = agent_on(fake, cache, key="DECISIONS_KEY", input_price=1.0, output_price=1.0)
+    fake.elsewhere, fake.always = other.url, "redirect"
+    decision = agent.observe("s", Event(time=1.0, text="it fails"), OFFERS)
+    assert "where nothing was sent" in decision.reason and not other.asked
+    agent.reader.close()
+    other.close()

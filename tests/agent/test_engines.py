@@ -106,6 +106,18 @@ def test_an_answer_that_cannot_be_used_is_silence_with_its_reason(folder, templa
     reader.close()
 
 
+def test_neither_key_nor_text_follows_a_redirect_to_another_host(folder, template, fake, monkeypatch):
+    monkeypatch.setenv("ENGINE_KEY", "secret")
+    other = Fake(fake.shape, template.tokenizer)
+    reader, _ = reader_of(folder, fake, key="ENGINE_KEY")
+    reader.warm_up()
+    fake.elsewhere, fake.always = other.url, "redirect"
+    (found,) = reader.observe([("s", event(0), OFFERS)])
+    assert isinstance(found, Unanswered) and "where nothing was sent" in found.reason and not other.asked
+    reader.close()
+    other.close()
+
+
 def test_busy_and_broken_answers_are_asked_again(folder, template, fake):
     reader, _ = reader_of(folder, fake)
     reader.warm_up()

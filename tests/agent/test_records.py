@@ -71,7 +71,7 @@ def test_a_record_redacts_and_keeps_texts_as_the_settings_say():
         assert any(d.spoke and d.thought for d in found)
         for decision in found:
             record = decision.record()
-            line = encode(record).decode()
+            line = re.sub(r"\d+\.\d+", "", encode(record).decode())  # a time may have any digits
             assert [part for part in PARTS if part in line] == ([] if redact else list(PARTS))
             assert ("text" in record) == keep_texts
             assert CANARY in decision.text and decision.candidates[0] == f"Write to {CANARY}?"

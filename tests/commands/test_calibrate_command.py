@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from prism_jax.agent.engine_reader import EngineReader
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.labelled import read_labelled
 from prism_jax.agent.loading import load_decisions, load_engine
-from prism_jax.decision.calibration import Platt
+from prism_jax.agent.records import NOT_KEPT
+from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.gate import Gate
 from prism_jax.scores import read_scores
 from prism_jax.streams import Candidate, Event, Step, Stream
@@ -89,6 +91,8 @@ def test_an_engine_is_calibrated_where_it_serves(folder, engine, tmp_path):
         assert fitted.scale == pytest.approx(0.4, abs=0.15) and fitted.bias == pytest.approx(1.5, abs=0.5)
     assert "Cost per judged step" in done.stdout and "calibration saves" in done.stdout
     assert len(read_scores(tmp_path / "scores.parquet")) == 60 * 3 + 30 * 3
+    done = run("evaluate", f"--scores={tmp_path / 'scores.parquet'}", f"--workdir={tmp_path / 'out'}")
+    assert done.returncode == 0, done.stderr  # each fold calibrated on the others
     again = run("calibrate", *files, *options)
     assert again.returncode == 1 and "gate.json: found something there" in again.stderr
 
@@ -116,7 +120,8 @@ def test_without_labels_probabilities_stay_as_they_are_and_nobody_is_asked(folde
     done = run("calibrate", *files, f"--model={folder}", f"--engine={engine.name}", "--c_fn=3")
     assert done.returncode == 0 and "found no label" in done.stdout and not engine.asked
     gate = Gate.load(tmp_path / "gate.json")
-    assert gate.accept is gate.need is None and gate.point.c_fn == 3.0
+    assert (gate.need, gate.accept) == (Temperature(1.2), Temperature(0.9))  # the export's own
+    assert (gate.point.c_fa, gate.point.c_fn) == (1.0, 3.0)
 
 
 def test_records_with_outcomes_are_labels(folder, engine, tmp_path):
@@ -137,7 +142,11 @@ def test_records_with_outcomes_are_labels(folder, engine, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "few labels (12 of p_accept)" in done.stdout
     gate = Gate.load(tmp_path / "gate.json")
-    assert gate.need is None and gate.accept is not None
+    assert gate.need == Temperature(1.2) and isinstance(gate.accept, Platt)
+    assert "no cost is known" in done.stdout  # of silence: nobody judged need
+    records.write_text(re.sub(r'"text": ?"[^"]*"', f'"text": "{NOT_KEPT}"', records.read_text()))
+    done = run("calibrate", *options, f"--labels={records}", f"--out={tmp_path / 'other.json'}")
+    assert done.returncode == 1 and "events without a text, expected records of --keep_texts" in done.stderr
 
 
 @pytest.mark.parametrize(

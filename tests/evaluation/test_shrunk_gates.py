@@ -9,6 +9,7 @@ from prism_jax.decision.calibration import (
     CALIBRATORS,
     CalibrationConfig,
     Platt,
+    Temperature,
     apply_map,
     fit_map,
     fit_platt,
@@ -18,6 +19,7 @@ from prism_jax.decision.gate import decide
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import recalibration
 from prism_jax.evaluation.recalibration import FOLDS, recalibrate
+from prism_jax.gate import Gate
 from prism_jax.scores import Scores
 from prism_jax.scores.units import folds_of
 
@@ -85,6 +87,20 @@ def test_few_labels_move_little_and_none_nothing():
     unknown = np.full(len(table), np.nan)
     none = recalibrate(dataclasses.replace(table, y_accept=unknown, y_need=unknown), POINT, PLATT)
     assert none.gate.accept is none.gate.need is None and none.change is None and not none.signals
+
+
+def test_few_labels_stay_near_the_maps_so_far():
+    table, current = scores(9), Gate(POINT, accept=Platt(0.5, 0.3), need=Temperature(2.0))
+    unknown = np.full(len(table), np.nan)
+    bare = dataclasses.replace(table, y_accept=unknown, y_need=unknown)
+    none = recalibrate(bare, POINT, PLATT, current=current)
+    assert (none.gate.accept, none.gate.need) == (current.accept, current.need)
+    most = recalibrate(table, POINT, PLATT, identity_rows=1e7, current=current)
+    fitted = most.gate.accept
+    assert (fitted.scale, fitted.bias) == pytest.approx((0.5, 0.3), abs=1e-3)
+    offers = decide(current.need(table.p_need_fast), current.accept(table.p_accept_fast), 1.0, 2.0)
+    cost = np.where(offers, 1 - table.y_accept, 2 * table.y_need * table.y_accept)
+    assert most.before.value == pytest.approx(cost.mean(), abs=1e-12) and most.flips == 0
 
 
 def test_labels_of_one_class_are_enough_and_acceptance_alone_has_a_cost():

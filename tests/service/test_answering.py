@@ -100,6 +100,37 @@ def test_texts_that_do_not_fit_are_errors_of_their_request_alone(reader):
     assert 0 < again.p_need < 1
 
 
+def test_many_offers_are_read_as_an_agent_reads_them(reader):
+    offers = tuple(Candidate(text=f"Write test {number}?") for number in range(10))
+    (found,) = Answering(reader(), exported(slow=False)).answer([Asked(events("a", 2), offers)])
+    agent = Agent(reader(), exported(slow=False))
+    agent.observe("s", events("a", 2)[0])
+    signals = agent.observe("s", events("a", 2)[1], offers).fast
+    np.testing.assert_allclose(list(found.p_accept.values()), signals.accept, rtol=0, atol=1e-6)
+    assert list(found.p_accept) == list(offers) and found.p_need == pytest.approx(signals.need, abs=1e-6)
+
+
+def test_a_failure_that_nobody_foresaw_keeps_no_stream(reader, monkeypatch):
+    live = reader()
+    answering = Answering(live, exported(slow=False))
+    answering.answer([Asked(events("a", 2), OFFERS)])
+
+    def fail(items):
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live, "ask", fail)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            answering.answer([Asked(events(name, 3), OFFERS) for name in "ab"])
+    assert len(live._engine) == len(live._newest) == 0
+    assert 0 < answering.answer([Asked(events("a", 3), OFFERS)])[0].p_need < 1
+    with monkeypatch.context() as patch:
+        slots = live.ask
+        patch.setattr(live, "ask", lambda items: [one._replace(z_need=np.nan) for one in slots(items)])
+        (found,) = answering.answer([Asked(events("a", 4), OFFERS)])
+    assert "not a number" in str(found)
+
+
 def test_a_reader_that_cannot_be_asked_again_reads_anew():
     reader = FakeReader(slow=False, responses=False)
     answering, agent = Answering(reader, exported(slow=False)), Agent(FakeReader(slow=False), exported(slow=False))

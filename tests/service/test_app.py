@@ -4,7 +4,9 @@ import asyncio
 import concurrent.futures
 import contextlib
 import itertools
+import json
 import math
+import socket
 import threading
 import time
 import urllib.error
@@ -160,6 +162,7 @@ def json_part(**data):
         (422, "questions.0.type", {"questions": [{"type": "box"}]}, "questions.0.type: Input should be 'predicate'"),
         (422, "input[0].content", {"input": json_part(time="1", text="x")}, "input[0].content: found {'time': '1'"),
         (422, "input[0].content", {"input": json_part(time=math.inf, text="x")}, "input[0].content: found {'time'"),
+        (422, "input[0].content", {"input": json_part(time=10**400, text="x")}, "input[0].content: found {'time'"),
         (422, "input[1].content", {"input": json_part(time=1, text="x") + json_part(time=0, text="x")}, "time order"),
         (
             422,
@@ -224,6 +227,36 @@ def test_only_who_has_a_token_may_ask(tmp_path):
         file.write_text(content)
         with pytest.raises(ValueError, match=f"tokens: found {words}, expected bearer tokens, one a line"):
             Tokens.read(str(file))
+
+
+def test_who_has_no_token_is_refused_before_a_body_is_read_and_none_may_stall():
+    with Served(tokens=("first",), limits=Limits(seconds=0.3)) as served:
+        served.ready()
+        for header, status in (("", b"401"), ("Authorization: Bearer first\r\n", b"408")):
+            with socket.create_connection(("127.0.0.1", served.port), timeout=20) as connection:
+                head = f"POST /v1/decisions HTTP/1.1\r\nHost: x\r\n{header}Content-Length: 1000\r\n\r\n{{"
+                connection.sendall(head.encode())
+                assert connection.recv(100).split()[1] == status
+
+
+def test_who_has_gone_takes_nobodys_place():
+    with Served(limits=Limits(waiting=2)) as served, concurrent.futures.ThreadPoolExecutor(2) as threads:
+        served.ready()
+        served.gate.clear()
+        first = threads.submit(served.ask, body=body())
+        time.sleep(0.2)  # it is being answered
+        data = json.dumps(body()).encode()
+        lines = "POST /v1/decisions HTTP/1.1", "Host: localhost", "Content-Type: application/json"
+        head = "\r\n".join([*lines, f"Content-Length: {len(data)}"])
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", served.port)) as connection:
+                connection.sendall(head.encode() + b"\r\n\r\n" + data)
+                time.sleep(0.2)
+        time.sleep(0.2)
+        last = threads.submit(served.ask, body=body("later"))
+        time.sleep(0.2)
+        served.gate.set()
+        assert first.result()[0] == last.result()[0] == 200
 
 
 def test_who_comes_when_too_many_wait_is_asked_to_come_back():

@@ -82,12 +82,13 @@ def fit_shrunk(
     weight: Vector | None = None,
     group: Any = None,
     *,
+    towards: Vector | None = None,
     identity_rows: float = 20.0,
 ) -> Map:
-    """Fits the map of a config to few labels: the probabilities as they are count as much as so many rows.
+    """Fits the map of a config to few labels: the probabilities so far count as much as so many rows.
 
-    Each row is there a second time, with its own probability as the label, and these weigh `identity_rows` together.
-    Few labels therefore move the probabilities little, and labels of one class are enough.
+    Each row is there a second time, with its probability so far as the label, and these weigh as much as
+    `identity_rows` rows. Few labels therefore move the probabilities little, and labels of one class are enough.
 
     Args:
       config: The choice of the map.
@@ -95,7 +96,8 @@ def fit_shrunk(
       y: Labels in [0, 1].
       weight: Importance of each row; None is 1 everywhere.
       group: The group of each row; required by `grouped`, ignored by the others.
-      identity_rows: What the probabilities as they are count for, in rows, above 0.
+      towards: The probabilities so far, by another map; None is `p` itself.
+      identity_rows: What the probabilities so far count for, in rows of mean weight, above 0.
 
     Raises:
       ValueError: as `fit_map`.
@@ -104,11 +106,12 @@ def fit_shrunk(
     arrays.check_range("identity_rows", identity_rows, 0.0, np.inf, "a finite number above 0", open_low=True)
     p, y = np.asarray(p, np.float64), np.asarray(y, np.float64)
     own = np.ones(len(p)) if weight is None else np.asarray(weight, np.float64)
-    both = np.concatenate([own, own * (identity_rows / own.sum())])
+    both = np.concatenate([own, own * (identity_rows / len(own))])
+    labels = np.concatenate([y, p if towards is None else np.asarray(towards, np.float64)])
     groups = None if group is None else np.tile(np.asarray(group), 2)
     if config.calibrator == "platt":  # the rows with soft labels do what Platt's smoothed targets do
-        return fit_platt(np.tile(p, 2), np.concatenate([y, p]), both, smooth_targets=False)
-    return fit_map(config, np.tile(p, 2), np.concatenate([y, p]), both, groups)
+        return fit_platt(np.tile(p, 2), labels, both, smooth_targets=False)
+    return fit_map(config, np.tile(p, 2), labels, both, groups)
 
 
 def apply_map(fitted: Map, p: Float[np.ndarray, "n"], group: Any = None) -> Float[np.ndarray, "n"]:

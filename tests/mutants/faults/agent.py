@@ -305,7 +305,7 @@ SERVED = (
     Fault(
         "identity-counts-for-each-row",
         "decision/calibration/maps.py",
-        "own * (identity_rows / own.sum())",
+        "own * (identity_rows / len(own))",
         "own * identity_rows",
         "Labels never outweigh the probabilities as they are.",
         ("evaluation/test_shrunk_gates.py",),
