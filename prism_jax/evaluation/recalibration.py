@@ -96,7 +96,7 @@ class Apart(NamedTuple):
 
 
 def out_of_fold(
-    scores: Scores, config: CalibrationConfig, *, identity_rows: float = 20.0, current: Gate | None = None
+    scores: Scores, config: CalibrationConfig, *, identity_rows: int | float = 20.0, current: Gate | None = None
 ) -> Apart:
     """Calibrates each fold by the labels of the others; arguments are those of `recalibrate`."""
     now: dict[Signal, Map | None] = {
@@ -135,7 +135,7 @@ def recalibrate(
     point: OperatingPoint,
     config: CalibrationConfig,
     *,
-    identity_rows: float = 20.0,
+    identity_rows: int | float = 20.0,
     current: Gate | None = None,
 ) -> Recalibrated:
     """Fits the gate of a model on labelled scores, and measures it out of fold.
@@ -175,7 +175,7 @@ def _fit(
     readings: Readings,
     chosen: Bool[np.ndarray, "n"],
     config: CalibrationConfig,
-    identity_rows: float,
+    identity_rows: int | float,
     current: Map | None,
 ) -> Map | None:
     """The map of the chosen rows; the map so far where no label stands."""

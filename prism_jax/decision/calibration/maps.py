@@ -83,7 +83,7 @@ def fit_shrunk(
     group: Any = None,
     *,
     towards: Vector | None = None,
-    identity_rows: float = 20.0,
+    identity_rows: int | float = 20.0,
 ) -> Map:
     """Fits the map of a config to few labels: the probabilities so far count as much as so many rows.
 
