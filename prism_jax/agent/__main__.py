@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from absl import flags
 
-from prism_jax.agent.serving import replay_records, serve
+from prism_jax.agent.serving import define_asking_flags, replay_records, serve
 from prism_jax.decision.operating_point import SLOW_TRIGGERS
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.runtime import command, digests, distributed
@@ -50,24 +50,8 @@ def define_flags() -> None:
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
     flags.DEFINE_integer("memory", None, "Bytes for the trunks of live streams.")
     flags.DEFINE_float("keep", None, "Largest share of the context in use after old events of a stream were dropped.")
-    flags.DEFINE_string(
-        "engine",
-        None,
-        "llamacpp:URL, vllm:URL or sglang:URL: the engine that serves the model; of --model only "
-        "prism.json and the tokenizer are then read (docs/agent.md).",
-    )
-    flags.DEFINE_string("decisions", None, "Base URL of a decision model (POST URL/decisions), in place of --model.")
-    flags.DEFINE_string("decision_model", None, "With --decisions: name of the model there.")
-    flags.DEFINE_string("questions", None, "With --decisions: JSON file with the words of the questions.")
-    flags.DEFINE_integer("window", None, "With --decisions: newest events of a stream that are sent.", lower_bound=1)
-    flags.DEFINE_bool("prompt_cache", None, "With --decisions: name the stream, by a hash, for the cache of prompts.")
-    flags.DEFINE_string("answers", None, "With --decisions: SQLite file of answers and spending.")
-    flags.DEFINE_float("budget", None, "With --decisions: most USD that this file may ever record as spent.", 0.0)
-    for name in ("input", "output"):
-        flags.DEFINE_float(f"{name}_price", None, f"With --decisions: USD per million {name} tokens.", 0.0)
+    define_asking_flags()
     flags.DEFINE_string("gate", None, "With --engine or --decisions: gate.json with maps, costs and policy.")
-    flags.DEFINE_string("key", None, "NAME of the environment variable with the API key of engine or decision model.")
-    flags.DEFINE_float("deadline", None, "Seconds after which an event without an answer from there is silence.", 0.001)
     flags.DEFINE_bool("jitter", None, "Print what cache and slot move at the engine, and decide on nothing.")
     distributed.define_cache_flag()
     digests.define_flag("--model")

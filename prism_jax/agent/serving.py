@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from absl import flags
 from etils import epath
 
 from prism_jax.agent.agent import Agent
@@ -48,6 +49,27 @@ WHERE = dict.fromkeys(("deadline", "key", "gate"), "with --engine or --decisions
 POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
 
 
+def define_asking_flags() -> None:
+    """Defines the flags that name an engine or a decision model, and say how it is asked."""
+    flags.DEFINE_string(
+        "engine",
+        None,
+        "llamacpp:URL, vllm:URL or sglang:URL: the engine that serves the model; of --model only "
+        "prism.json and the tokenizer are then read (docs/decision_models.md).",
+    )
+    flags.DEFINE_string("decisions", None, "Base URL of a decision model (POST URL/decisions), in place of --model.")
+    flags.DEFINE_string("decision_model", None, "With --decisions: name of the model there.")
+    flags.DEFINE_string("questions", None, "With --decisions: JSON file with the words of the questions.")
+    flags.DEFINE_integer("window", None, "With --decisions: newest events of a stream that are sent.", lower_bound=1)
+    flags.DEFINE_bool("prompt_cache", None, "With --decisions: name the stream, by a hash, for the cache of prompts.")
+    flags.DEFINE_string("answers", None, "With --decisions: SQLite file of answers and spending.")
+    flags.DEFINE_float("budget", None, "With --decisions: most USD that this file may ever record as spent.", 0.0)
+    for name in ("input", "output"):
+        flags.DEFINE_float(f"{name}_price", None, f"With --decisions: USD per million {name} tokens.", 0.0)
+    flags.DEFINE_string("key", None, "NAME of the environment variable with the API key of engine or decision model.")
+    flags.DEFINE_float("deadline", None, "Seconds after which an event without an answer from there is silence.", 0.001)
+
+
 def serve(options: Mapping[str, Any]) -> None:
     """Decides on every event of the input, as the flags of `prism_jax.agent` say.
 
@@ -58,7 +80,7 @@ def serve(options: Mapping[str, Any]) -> None:
     with contextlib.ExitStack() as stack:
         reader: AskingReader | None = None
         if options["decisions"] is not None:
-            reader, exported = _decision_model(options, _gate(options), stack)
+            reader, exported = decision_model(options, _gate(options), stack)
         else:
             model = stack.enter_context(exported_model(options["model"]))
             exported, loading = read_exported(model, options["expect_digest"]), _loading(options)
@@ -122,7 +144,7 @@ def _gate(options: Mapping[str, Any]) -> Gate:
     return Gate.at_costs(c_fa=options["c_fa"], c_fn=options["c_fn"])
 
 
-def _decision_model(
+def decision_model(
     options: Mapping[str, Any], gate: Gate, stack: contextlib.ExitStack
 ) -> tuple[DecisionReader, Exported]:
     """The reader of --decisions, and what stands for the prism.json that it lacks."""

@@ -26,11 +26,12 @@ from etils import epath
 from prism_jax.agent.asking import AskingReader
 from prism_jax.agent.exported import Exported, read_exported
 from prism_jax.agent.labelled import Labelled, read_labelled
-from prism_jax.agent.loading import load_decisions, load_engine, load_reader
+from prism_jax.agent.loading import load_engine, load_reader
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import NOT_KEPT
 from prism_jax.agent.records_streams import read_records
-from prism_jax.agent.serving import exported_model
+from prism_jax.agent.serving import DECISION_OPTIONS, decision_model, define_asking_flags, exported_model
+from prism_jax.agent.signals import probabilities
 from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig, CalibrationWarning, in_words
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
@@ -50,13 +51,8 @@ from prism_jax.streams.jsonl import read_streams
 
 FEW = 200
 """Labels of a signal up to which it is said that there are few."""
-_ASKING = {
-    "engine": ("key", "deadline"),
-    "decisions": (
-        *("decision_model", "key", "deadline", "questions", "window", "prompt_cache", "answers", "budget"),
-        *("input_price", "output_price"),
-    ),
-}
+_ASKING = {"engine": ("key", "deadline", "compare"), "decisions": ("key", "deadline", *DECISION_OPTIONS)}
+"""Flags that say how each is asked."""
 
 
 def define_flags() -> None:
@@ -65,19 +61,8 @@ def define_flags() -> None:
     flags.DEFINE_string("out", None, "gate.json to write.", required=True)
     flags.DEFINE_string("scores", None, "Scores file to write, with the raw probabilities, .parquet or .jsonl.")
     flags.DEFINE_string("model", None, "Directory of an exported model.")
-    flags.DEFINE_string("engine", None, "llamacpp:URL, vllm:URL or sglang:URL: the engine that serves the model.")
+    define_asking_flags()
     flags.DEFINE_bool("compare", None, "With --engine: also read --model here, and say how far the engine is away.")
-    flags.DEFINE_string("decisions", None, "Base URL of a decision model (POST URL/decisions), in place of --model.")
-    flags.DEFINE_string("decision_model", None, "With --decisions: name of the model there.")
-    flags.DEFINE_string("questions", None, "With --decisions: JSON file with the words of the questions.")
-    flags.DEFINE_integer("window", None, "With --decisions: newest events of a stream that are sent.", lower_bound=1)
-    flags.DEFINE_bool("prompt_cache", None, "With --decisions: name the stream, by a hash, for the cache of prompts.")
-    flags.DEFINE_string("answers", None, "With --decisions: SQLite file of answers and spending.")
-    flags.DEFINE_float("budget", None, "With --decisions: most USD that this file may ever record as spent.", 0.0)
-    for name in ("input", "output"):
-        flags.DEFINE_float(f"{name}_price", None, f"With --decisions: USD per million {name} tokens.", 0.0)
-    flags.DEFINE_string("key", None, "NAME of the environment variable with the API key.")
-    flags.DEFINE_float("deadline", None, "Seconds after which a step without an answer is left out.", 0.001)
     flags.DEFINE_bool("redact", True, "With --decisions: cut personal data and secrets from what is sent.")
     flags.DEFINE_float("c_fa", None, "C_FA, the cost of an offer that is not accepted; default: the export's.", 1e-6)
     flags.DEFINE_float("c_fn", None, "C_FN, the cost of silence where help was missed; default: the export's.", 0.0)
@@ -127,10 +112,11 @@ def main() -> None:
         print_all(tables(found))
         for line in lines(found):
             print(line)
-        if options["engine"] and options["compare"] is not False and folder is not None and exported is not None:
-            own = _own(folder, exported, options)
-            if own is not None:
-                print(_distance(asked, read_labelled(own, streams), found.gate))
+        if options["engine"] and folder is not None and exported is not None:
+            compare = options["compare"]
+            if compare or (compare is None and any(folder.glob("*.safetensors"))):
+                own = read_labelled(_own(folder, exported, options), streams)
+                print(_distance(asked, own, found.gate, {stream.id: stream.domain for stream in streams}))
     print(f"gate: {options['out']}")
 
 
@@ -180,7 +166,7 @@ def lines(found: Recalibrated) -> list[str]:
     few = {signal: gain.labels for signal, gain in found.signals.items() if gain.labels < FEW}
     if few:
         counted = ", ".join(f"{count} of p_{signal}" for signal, count in few.items())
-        said.append(f"few labels ({counted}): the maps stay near those so far")
+        said.append(f"few labels ({counted}): the maps are drawn towards those so far")
     if found.change is None:
         return [*said, "no step has both labels of what its cost depends on: no cost is known"]
     said.append(f"{found.flips} of {found.steps} decisions change, on {found.units} people or streams")
@@ -254,15 +240,9 @@ def _reader(
     """The reader of what is asked."""
     reader: AskingReader
     if folder is None or exported is None:
-        from prism_jax.remote.cache import Cache
-
-        cache = stack.enter_context(Cache(options["answers"] or "remote.sqlite", options["budget"] or 0.0))
-        names = ("key", "deadline", "questions", "window", "prompt_cache", "input_price", "output_price")
-        given = {name: options[name] for name in names if options[name] is not None}
-        url, model = options["decisions"], options["decision_model"]
-        reader, _ = load_decisions(url, model, current, cache=cache, redact=options["redact"], **given)
+        reader, _ = decision_model(options, current, stack)
     elif options["engine"] is None:
-        return load_reader(folder, exported, context=options["context"], report=_say)
+        return _own(folder, exported, options)
     else:
         given = {name: options[name] for name in ("key", "deadline", "context") if options[name] is not None}
         reader = load_engine(folder, exported, options["engine"], report=_say, **given)
@@ -270,11 +250,10 @@ def _reader(
     return reader
 
 
-def _own(folder: epath.Path, exported: Exported, options: Mapping[str, Any]) -> Reader | None:
-    """Our own reader of the export; None where its weights are not there and nobody asked for it."""
-    if options["compare"] is None and not any(folder.glob("*.safetensors")):
-        return None
-    return load_reader(folder, exported, context=options["context"], report=_say)
+def _own(folder: epath.Path, exported: Exported, options: Mapping[str, Any]) -> Reader:
+    """Our own reader of the export."""
+    settings = {name: options[name] for name in ("context", "compilation_cache")}
+    return load_reader(folder, exported, report=_say, **settings)
 
 
 def _scores(rows: list[dict[str, Any]], people: Mapping[str, str], need_target: str, place: str) -> Scores:
@@ -289,17 +268,20 @@ def _scores(rows: list[dict[str, Any]], people: Mapping[str, str], need_target: 
     return dataclasses.replace(scores, fold=folds_of(scores.stream, scores.person, FOLDS))
 
 
-def _distance(engine: Labelled, own: Labelled, gate: Gate) -> str:
+def _distance(engine: Labelled, own: Labelled, gate: Gate, domains: Mapping[str, str]) -> str:
     """How far the engine's log-odds are from our own, and how many decisions at the gate's costs that flips."""
     both = sorted(engine.log_odds.keys() & own.log_odds.keys())
     pairs = [(np.array(engine.log_odds[key]), np.array(own.log_odds[key])) for key in both]
     apart = np.concatenate([np.abs(first - second) for first, second in pairs])
 
-    def decides(z: np.ndarray) -> bool:
-        p = 1 / (1 + np.exp(-z))
-        return bool(gate(p_need=float(p[0]), p_accept=float(p[1:].max())).speak)
+    def decides(z: np.ndarray, stream: str) -> bool:
+        need, *accept = probabilities(z.tolist(), stream)
+        return bool(gate(p_need=need, p_accept=max(accept), domain=domains[stream]).speak)
 
-    flips = sum(decides(first) != decides(second) for first, second in pairs)
+    decided = [
+        (decides(one, stream), decides(two, stream)) for (stream, _), (one, two) in zip(both, pairs, strict=True)
+    ]
+    flips = sum(one != two for one, two in decided)
     return (
         f"the engine's log-odds are {apart.mean():.2g} away from our own on average and {apart.max():.2g} at most; "
         f"{flips} of {len(pairs)} decisions of the written gate differ"

@@ -79,9 +79,13 @@ def main() -> None:
         return Answering(reader, exported, streams=options.streams)
 
     name = options.name or pathlib.Path(options.model).resolve().name
-    app = make_app(load, name, tokens=tokens, limits=Limits(options.body, options.waiting))
+    app = make_app(load, name, tokens=tokens, limits=Limits(body=options.body, waiting=options.waiting))
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    with socket.create_server((options.host, options.port), family=family, backlog=2048) as listening:
+    try:
+        listening = socket.create_server((options.host, options.port), family=family, backlog=2048)
+    except OSError as error:
+        raise ValueError(f"--host, --port: {options.host}:{options.port}: {error.strerror or error}") from error
+    with listening:
         quiet = uvicorn.Config(app, lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=30)
         server = uvicorn.Server(quiet)
         state, port = app.state.prism, listening.getsockname()[1]

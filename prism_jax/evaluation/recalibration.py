@@ -6,6 +6,7 @@ are (`calibration.fit_shrunk`), which are what remains without any label.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -90,6 +91,11 @@ class Apart(NamedTuple):
         return np.full(len(self.steps), np.nan) if self.steps.y_accept is None else self.steps.y_accept
 
     @property
+    def weight(self) -> Float64[np.ndarray, "steps"]:
+        """What each step's labels count for: by inverse propensity where the log has it."""
+        return acceptance_weight(self.steps)
+
+    @property
     def units(self) -> Shaped[np.ndarray, "steps"]:
         """The independent unit of each step: the person, or the stream."""
         return self.steps.stream if self.steps.person is None else self.steps.person
@@ -110,10 +116,7 @@ def out_of_fold(
         readings = read(scores, signal, "fast")
         fold, known = _folds(readings.rows), readings.known
         before = _applied(now[signal], readings.p, readings.rows)
-
-        def fit(chosen: Bool[np.ndarray, "n"], signal: Signal = signal, readings: Readings = readings) -> Map | None:
-            return _fit(readings, chosen, config, identity_rows, now[signal])
-
+        fit = functools.partial(_fit, readings, config, identity_rows, now[signal])
         maps[signal] = fit(known)
         apart[signal] = [fit(known & (fold != number)) for number in range(FOLDS)]
         if known.any():
@@ -160,7 +163,7 @@ def recalibrate(
     most = max(point.c_fa, point.c_fn)
     ends = (Bounds(0.0, most), Bounds(0.0, most), Bounds(-most, most))
     values = (*costs, costs[1] - costs[0])
-    weight = acceptance_weight(apart.steps)[judged]
+    weight = apart.weight[judged]
     each = [mean_interval(own, units, weight, bounds=bounds) for own, bounds in zip(values, ends, strict=True)]
     flips = int((offers[0] != offers[1])[judged].sum())
     steps, people = int(judged.sum()), len(set(units.tolist()))
@@ -173,10 +176,10 @@ def _folds(rows: Scores) -> Int64[np.ndarray, "rows"]:
 
 def _fit(
     readings: Readings,
-    chosen: Bool[np.ndarray, "n"],
     config: CalibrationConfig,
     identity_rows: int | float,
     current: Map | None,
+    chosen: Bool[np.ndarray, "n"],
 ) -> Map | None:
     """The map of the chosen rows; the map so far where no label stands."""
     if not chosen.any():

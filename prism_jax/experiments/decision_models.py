@@ -44,7 +44,7 @@ MODELS = {
 """How the log-odds of each simulated decision model depend on the true ones: factor and shift."""
 HALF, RAW, GATE, PERSON, TRUTH = "threshold 0.5", "gate, raw", "gate, calibrated", "gate, person layer", "gate, truth"
 OURS = (GATE, PERSON)
-CHOOSE = {"always": 1.0, "never": 0.0}
+CONSTANT = {"always": True, "never": False}
 LOGGED = {"copilot": "its confidence", "coauthor": "its largest log-probability"}
 Offers = dict[str, Bool[np.ndarray, "ratios steps"]]
 
@@ -54,13 +54,13 @@ def simulated_scores(streams: int, factor: float, shift: float) -> Scores:
     rows = []
     for index in range(streams):
         stream = simulate(SimulatorConfig(), index, logging="always")
-        for number_, step in enumerate(stream.steps):
-            for place, offer in enumerate(step.candidates):
+        for place, step in enumerate(stream.steps):
+            for candidate, offer in enumerate(step.candidates):
                 columns = offer_columns(stream, step, offer, split="test", fold=0)
                 truth = np.array([columns["p_need_true"], columns["p_accept_true"]])
                 need, accept = special.expit(factor * special.logit(truth) + shift).tolist()
                 signals = {"p_need_fast": need, "p_accept_fast": accept}
-                rows.append({**columns, **signals, "step": number_, "candidate": place})
+                rows.append({**columns, **signals, "step": place, "candidate": candidate})
     return Scores.from_rows(rows)
 
 
@@ -70,10 +70,11 @@ def cost_table(
     accepted: Float64[np.ndarray, "steps"],
     missed: Float64[np.ndarray, "steps"],
     units: Shaped[np.ndarray, "steps"],
+    weight: Float64[np.ndarray, "steps"],
 ) -> Table:
     """Cost per step of each policy at every ratio; the note says where a gate of ours loses."""
     known = ~np.isnan(accepted) & ~np.isnan(missed)
-    accepted, missed, units = accepted[known], missed[known], units[known]
+    accepted, missed, units, weight = accepted[known], missed[known], units[known], weight[known]
     rows, losses = [], []
     costs = {
         name: [step_costs(offer[known], accepted, missed, 1.0, ratio) for offer, ratio in zip(own, RATIOS, strict=True)]
@@ -81,12 +82,12 @@ def cost_table(
     }
     ours = [name for name in OURS if name in costs]
     for name, own in costs.items():
-        means = [mean_interval(values, units) for values in own]
+        means = [mean_interval(values, units, weight) for values in own]
         cells = [f"{number(float(m.value))} [{number(float(m.low))}, {number(float(m.high))}]" for m in means]
         rows.append(Row(name, tuple(cells), strong=name == ours[-1]))
         for mine in () if name in (*OURS, TRUTH) else ours:
             for place, ratio in enumerate(RATIOS):
-                apart = mean_interval(costs[mine][place] - own[place], units)
+                apart = mean_interval(costs[mine][place] - own[place], units, weight)
                 if apart.low > 0:
                     losses.append(f"the {mine} by {number(float(apart.value))} to {name} at {ratio:g}")
     lost = f"Beyond the interval of the difference loses {'; '.join(losses)}." if losses else "No gate of ours loses."
@@ -99,20 +100,20 @@ def scores_table(title: str, scores: Scores) -> Table:
     """The policies on the scores of a decision model."""
     apart = out_of_fold(scores, CalibrationConfig("platt"))
     shape = len(RATIOS), len(apart.steps)
-    offers: Offers = {name: np.full(shape, bool(value)) for name, value in CHOOSE.items()}
+    offers: Offers = {name: np.full(shape, value) for name, value in CONSTANT.items()}
     offers[HALF] = np.broadcast_to((apart.raw[0] >= 0.5) & (apart.raw[1] >= 0.5), shape)
     truth = apart.steps.p_need_true, apart.steps.p_accept_true
     for name, (need, accept) in {RAW: apart.raw, GATE: apart.calibrated, TRUTH: truth}.items():
         if need is not None and accept is not None:
             offers[name] = np.stack([np.asarray(decide(need, accept, 1.0, ratio)) for ratio in RATIOS])
-    return cost_table(title, offers, apart.accepted, apart.missed, apart.units)
+    return cost_table(title, offers, apart.accepted, apart.missed, apart.units, apart.weight)
 
 
 def log_table(name: str, path: epath.Path) -> Table:
     """The policies on the confidence of a log of offers, of which need is certain."""
     studied = study(read_log(path, EXAMPLES[name]))
     y = studied.accepted
-    offers: Offers = {policy: np.full((len(RATIOS), len(y)), bool(value)) for policy, value in CHOOSE.items()}
+    offers: Offers = {policy: np.full((len(RATIOS), len(y)), value) for policy, value in CONSTANT.items()}
     predictions = {RAW: "score", GATE: "score, Platt", PERSON: "score+person"}
     score = studied.predictions["score"]
     if ((score >= 0) & (score <= 1)).all():
@@ -122,7 +123,7 @@ def log_table(name: str, path: epath.Path) -> Table:
     for policy, prediction in predictions.items():
         p = studied.predictions[prediction]
         offers[policy] = np.stack([np.asarray(intervene(p, p, 1.0, ratio)) for ratio in RATIOS])
-    return cost_table(f"{name}: {LOGGED[name]}", offers, y, y, studied.person)
+    return cost_table(f"{name}: {LOGGED[name]}", offers, y, y, studied.person, studied.weight)
 
 
 def tables(streams: int, logs: epath.Path, scores: Sequence[str]) -> Iterator[Table]:

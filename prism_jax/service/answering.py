@@ -36,8 +36,11 @@ class Answering:
         self._kept: collections.OrderedDict[bytes, str] = collections.OrderedDict()  # idle longest first
         self._open: set[str] = set()  # streams of the batch at hand, which are not among the kept ones yet
 
-    def answer(self, items: Sequence[Asked]) -> list[Answered | ValueError]:
-        """The answer to each request, in their order; an error where its texts do not fit into the model's context."""
+    def answer(self, items: Sequence[Asked]) -> list[Answered | Exception]:
+        """The answer to each request, in their order; ValueError where its texts do not fit into the context.
+
+        ArithmeticError stands for one whose log-odds are no numbers.
+        """
         try:
             if isinstance(self._reader, AsksAgain):
                 return self._together(self._reader, items)
@@ -47,8 +50,8 @@ class Answering:
                 self._reader.forget(name)
             self._open.clear()
 
-    def _together(self, reader: AsksAgain, items: Sequence[Asked]) -> list[Answered | ValueError]:
-        found: dict[int, Answered | ValueError] = {}
+    def _together(self, reader: AsksAgain, items: Sequence[Asked]) -> list[Answered | Exception]:
+        found: dict[int, Answered | Exception] = {}
         opened: dict[int, tuple[str, bytes]] = {}
         for number, item in enumerate(items):
             try:
@@ -60,10 +63,7 @@ class Answering:
         for number, (name, digest) in opened.items():
             self._keep(digest, name)
             answer = answers[number]
-            try:
-                found[number] = answer if isinstance(answer, ValueError) else self._calibrated(items[number], *answer)
-            except ValueError as error:  # log-odds that are no numbers
-                found[number] = error
+            found[number] = answer if isinstance(answer, ValueError) else self._calibrated(items[number], *answer)
         return [found[number] for number in range(len(items))]
 
     def _ask(self, reader: AsksAgain, asked: Mapping[int, ThinkRequest]) -> dict[int, AskedReading | ValueError]:
@@ -106,7 +106,7 @@ class Answering:
         while len(self._kept) > self._most:
             self._reader.forget(self._kept.popitem(last=False)[1])
 
-    def _anew(self, item: Asked) -> Answered | ValueError:
+    def _anew(self, item: Asked) -> Answered | Exception:
         """The answer of a reader that cannot be asked again: of a stream that is read and forgotten."""
         name, tokens, number = str(next(self._names)), 0, 0
         try:
@@ -122,8 +122,11 @@ class Answering:
 
     def _calibrated(
         self, item: Asked, z_need: float, z_accept: Sequence[float], tokens: int, cached: int = 0, kept: int = 0
-    ) -> Answered:
-        p_need, *p_accept = probabilities([z_need, *z_accept], "of a request")
+    ) -> Answered | ArithmeticError:
+        try:
+            p_need, *p_accept = probabilities([z_need, *z_accept], "of a request")
+        except ValueError as error:  # of the model, and not of the request
+            return ArithmeticError(str(error))
         (signals,) = signals_of(self._maps, "fast", [p_need], [p_accept], ["unknown"])
         accept = dict(zip(item.candidates, signals.accept, strict=True))
         return Answered(signals.need, accept, tokens, cached, kept)

@@ -122,21 +122,18 @@ def make_app(
         # A page in a browser could else ask a server on this machine, under a name of its own.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK[:2], "[::1]"])
 
-    def caller(request: fastapi.Request) -> str:
-        return tokens.caller(request.headers.get("authorization"))
-
     @app.post("/v1/decisions", responses=errors)
-    async def decide(body: DecisionsRequest, request: fastapi.Request, who: str = fastapi.Depends(caller)) -> Decision:
+    async def decide(body: DecisionsRequest, request: fastapi.Request) -> Decision:
         """The probabilities that help is needed, and that an offer would be accepted."""
         if body.model != name:
             raise ApiError(
                 404, f"model: found {body.model!r:.80}, expected {name!r}", param="model", code="model_not_found"
             )
-        asked = asked_of(body, who)
+        asked = asked_of(body, request.state.caller)
         return decision_of(body, None if asked is None else await _unless_gone(request, state.ask(asked)))
 
     @app.get("/v1/models", responses={401: {"model": ErrorBody}})
-    async def models(_: str = fastapi.Depends(caller)) -> dict[str, object]:
+    async def models() -> dict[str, object]:
         """The one model that answers here."""
         return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "prism_jax"}]}
 
@@ -214,8 +211,6 @@ class _State:
             return await self._turns.ask(asked)
         except BusyError:
             raise ApiError(429, f"found {self._waiting} requests waiting, expected fewer") from None
-        except FormError:
-            raise
         except ValueError as error:
             words = f"input exceeds the context window: {error}"
             raise ApiError(413, words, param="input", code="context_length_exceeded") from None
@@ -229,7 +224,7 @@ class _State:
         else:
             self.on_ready()
 
-    def _answer(self, items: Sequence[Asked]) -> Sequence[Answered | ValueError]:
+    def _answer(self, items: Sequence[Asked]) -> Sequence[Answered | Exception]:
         assert self._answering is not None
         return self._answering.answer(items)
 
@@ -248,7 +243,7 @@ async def _unless_gone(request: fastapi.Request, asking: Coroutine[Any, Any, Ans
 
 
 class _Guard:
-    """Refuses who has no token before a body is read, and bodies that are too long or take too long."""
+    """Names the caller, and refuses who has no token before a body is read, and bodies too long or too slow."""
 
     def __init__(self, app: ASGIApp, most: int, seconds: float, tokens: Tokens) -> None:
         self._app, self._most, self._seconds, self._tokens = app, most, seconds, tokens
@@ -267,10 +262,11 @@ class _Guard:
         if scope["path"].startswith("/v1/"):
             headers = dict(scope["headers"])
             try:
-                self._tokens.caller(headers.get(b"authorization", b"").decode("latin-1"))
+                caller = self._tokens.caller(headers.get(b"authorization", b"").decode("latin-1"))
             except ApiError as error:
                 answer = _problem(error.status, error.message, None, error.code, close)
                 return await answer(scope, receive, named)
+            scope.setdefault("state", {})["caller"] = caller
         parts, size, more, ends = [], 0, True, time.monotonic() + self._seconds
         while more:
             try:

@@ -11,9 +11,10 @@ from test_mains import run
 
 from prism_jax.agent.engine_reader import EngineReader
 from prism_jax.agent.exported import read_exported
-from prism_jax.agent.labelled import read_labelled
+from prism_jax.agent.labelled import Labelled, read_labelled
 from prism_jax.agent.loading import load_decisions, load_engine
 from prism_jax.agent.records import NOT_KEPT
+from prism_jax.commands import calibrate
 from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.gate import Gate
 from prism_jax.scores import read_scores
@@ -147,6 +148,18 @@ def test_records_with_outcomes_are_labels(folder, engine, tmp_path):
     records.write_text(re.sub(r'"text": ?"[^"]*"', f'"text": "{NOT_KEPT}"', records.read_text()))
     done = run("calibrate", *options, f"--labels={records}", f"--out={tmp_path / 'other.json'}")
     assert done.returncode == 1 and "events without a text, expected records of --keep_texts" in done.stderr
+
+
+def test_the_distance_to_our_own_reader_is_that_of_the_log_odds():
+    engine, own = (
+        {("a", 0): (1.0, 0.0), ("a", 1): (3.0, -0.2, -2.0)},
+        {("a", 0): (1.2, 0.0), ("a", 1): (3.0, 2.0, -2.0)},
+    )
+    gate = Gate.at_costs(c_fa=1.0, c_fn=1.0)  # p_accept from 1 / (1 + p_need) on
+    said = calibrate._distance(Labelled([], engine, {}), Labelled([], own, {}), gate, {"a": "coding"})
+    assert said.startswith(
+        "the engine's log-odds are 0.48 away from our own on average and 2.2 at most; 1 of 2 decisions"
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,6 @@ def test_the_loser_is_named_where_it_is_ours():
     y, units = (rng.random(400) < 0.5).astype(float), np.repeat(np.arange(100), 4)
     noise = rng.random(400) < 0.1
     right, wrong = (np.broadcast_to(one, (len(RATIOS), 400)) for one in ((y > 0.5) ^ noise, (y < 0.5) ^ noise))
-    lost = cost_table("x", {HALF: right, GATE: wrong}, y, y, units)
+    lost = cost_table("x", {HALF: right, GATE: wrong}, y, y, units, np.ones(400))
     assert lost.note.count(f"the {GATE} by ") == len(RATIOS) and f"to {HALF} at 4" in lost.note
-    assert "No gate of ours loses." in cost_table("x", {HALF: wrong, GATE: right}, y, y, units).note
+    assert "No gate of ours loses." in cost_table("x", {HALF: wrong, GATE: right}, y, y, units, np.ones(400)).note
