@@ -2,7 +2,8 @@
 
 DIR holds what transformers and serving engines load (config.json, safetensors, tokenizer, chat template) and
 prism.json, which says where the two probabilities are read and how the gate decides (docs/export.md). The workdir of a
-probe is exported too, for the agent (docs/probe.md).
+probe is exported too, for the agent (docs/probe.md). With `--weights=PATH`, a GGUF file or Hugging Face directory, in
+place of a workdir it is a language model as it is, to be calibrated where it serves (docs/decision_models.md).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from absl import flags
 from etils import epath
 
-from prism_jax.runs.export import export_run
+from prism_jax.runs.export import export_base, export_run
 from prism_jax.runs.probe_export import export_probe, is_probe
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -21,18 +22,28 @@ from prism_jax.training.workdir import Workdir
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("workdir", None, "Folder of a run that was trained and evaluated.")
+    flags.DEFINE_string("weights", None, "In place of a workdir: a language model that was not trained here.")
     flags.DEFINE_string("output", None, "Folder to create.")
     flags.DEFINE_enum(
-        "dtype", None, ["float32", "bfloat16", "float16"], "Dtype of the tensors; by default the parameters' own."
+        "dtype",
+        None,
+        ["float32", "bfloat16", "float16"],
+        "Dtype of the tensors; by default the parameters' own; with --weights float32.",
     )
     flags.DEFINE_bool("adapter", False, "Write the adapters alone, as PEFT loads them, instead of merging them.")
-    flags.mark_flags_as_required(["workdir", "output"])
-    refuse_empty("workdir", "output")
+    flags.mark_flag_as_required("output")
+    flags.mark_flags_as_mutual_exclusive(["workdir", "weights"], required=True)
+    refuse_empty("workdir", "weights", "output")
 
 
 def main() -> int | None:
     """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
     output = epath.Path(flags.FLAGS.output)
+    if flags.FLAGS.weights is not None:
+        if flags.FLAGS.adapter:
+            raise ValueError("--adapter: found it with --weights, expected it with the workdir of a run")
+        print(f"exported: {output}, {export_base(flags.FLAGS.weights, output, dtype=flags.FLAGS.dtype)}")
+        return None
     if is_probe(flags.FLAGS.workdir):
         for flag in ("dtype", "adapter"):
             if flags.FLAGS[flag].value:

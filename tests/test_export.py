@@ -22,11 +22,12 @@ from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_reader
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply_map, apply_temperature, fit_map
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit, ThinkingFit, write_calibration
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.runs.export import RULE, export_run
+from prism_jax.runs.export import RULE, export_base, export_run
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import write_digests
@@ -82,6 +83,7 @@ def ours(workdir, texts):
     ]
 
 
+@pytest.mark.slow
 def test_the_page_reads_our_probabilities_with_transformers(exported, monkeypatch):
     folder, architecture = exported
     monkeypatch.chdir(folder)
@@ -133,6 +135,14 @@ def test_training_starts_from_what_was_exported(exported, tmp_path):
         assert (tmp_path / "run" / name).read_bytes() == (folder / "run" / name).read_bytes()
 
 
+def read_again(prism, weights):
+    """The log-odds of the sample's prompts, read from weights."""
+    student, (yes, no) = load(weights, "float32"), (prism["slots"][name]["id"] for name in ("yes", "no"))
+    last = [np.asarray(student.logits(np.array([one["ids"]])))[0, -1] for one in prism["sample"]]
+    return [end[yes] - end[no] for end in last]
+
+
+@pytest.mark.slow
 def test_prism_json_records_the_decision(exported):
     folder, _ = exported
     prism = json.loads((folder / "exported" / "prism.json").read_text())
@@ -153,10 +163,7 @@ def test_prism_json_records_the_decision(exported):
         prism["slots"][name]["id"] for name in ("yes", "no")
     ]
     assert prism["checkpoint"] == 1
-    student, log_odds = load(folder / "exported", "float32"), []
-    for one in prism["sample"]:
-        last = np.asarray(student.logits(np.array([one["ids"]])))[0, -1]
-        log_odds.append(last[prism["slots"]["yes"]["id"]] - last[prism["slots"]["no"]["id"]])
+    log_odds = read_again(prism, folder / "exported")
     np.testing.assert_allclose([one["log_odds"] for one in prism["sample"]], log_odds, atol=1e-4)
     assert np.std(log_odds) > 1e-3
 
@@ -170,6 +177,18 @@ def test_the_moves_of_a_slow_pass_reach_prism_json(exported, tmp_path):
     prism = json.loads((tmp_path / "exported" / "prism.json").read_text())
     assert prism["calibration"]["thinking"] == {"accept": 1.0, "need": 0.5, "both": -0.25, "tokens": 96.5, "count": 40}
     assert list(prism["temperatures"]) == ["need_fast", "accept_fast", "need_slow", "accept_slow"]
+
+
+def test_a_model_that_was_not_trained_here_is_exported_with_its_probabilities_as_they_are(exported, tmp_path):
+    folder, _ = exported
+    weights, output = folder / "exported", epath.Path(tmp_path) / "base"
+    assert "without training" in export_base(weights, output)
+    prism = json.loads((output / "prism.json").read_text())
+    np.testing.assert_allclose([one["log_odds"] for one in prism["sample"]], read_again(prism, weights), atol=1e-4)
+    base = read_exported(output)
+    assert {name: fitted(0.3) for name, fitted in base.maps.items()} == {"need_fast": 0.3, "accept_fast": 0.3}
+    assert base.point == OperatingPoint().triggered(False)
+    load_reader(output, base, context=256)  # every file is as it was written
 
 
 @pytest.mark.parametrize("calibrator", ["platt", "isotonic", "grouped"])

