@@ -27,11 +27,11 @@ test: .venv/installed-dev
 # What takes longer, and again the tests of pure functions with shapes checked, more examples, and optimised programs.
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --thorough --dist=loadfile --no-loadscope-reorder -m "slow and not study"
-	$(BIN)/python -m pytest -n 2 --thorough --dist=worksteal -m "not slow and not study" $(PURE)
+	$(BIN)/python -m pytest -n 2 --thorough --optimised --dist=worksteal -m "not slow and not study" $(PURE)
 
 # Long runs that no change needs to pass: repetitions of studies, and configs compiled for GPUs that are not here.
 studies: .venv/installed-dev
-	$(BIN)/python -m pytest --thorough -m study
+	$(BIN)/python -m pytest --thorough --optimised -m study
 
 # Which of the seeded faults in tests/mutants/faults no fast test notices.
 mutants: .venv/installed-dev

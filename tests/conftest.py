@@ -27,19 +27,21 @@ settings.load_profile("few")
 
 
 def pytest_addoption(parser):
-    words = "Check shapes and types in every call, draw 100 examples of a property, and optimise compiled programs."
+    words = "Check shapes and types in every call, and draw 100 examples of a property."
     parser.addoption("--thorough", action="store_true", help=words)
+    words = "Compile as outside of tests: optimised, which takes up to four times as long."
+    parser.addoption("--optimised", action="store_true", help=words)
 
 
 def pytest_configure(config):
-    """Sets the tests to be quick, or with --thorough to be thorough."""
+    """Sets the tests to be quick, or with --thorough and --optimised to be thorough."""
     # Programs of the tests are small: cut into parts for several threads, they take a tenth longer to compile.
     flags = ["--xla_cpu_parallel_codegen_split_count=1"]
     if config.getoption("--thorough"):
         jaxtyping.install_import_hook("prism_jax", "beartype.beartype")
         if not config.getoption("--hypothesis-profile"):
             settings.load_profile("many")
-    else:
+    if not config.getoption("--optimised"):
         jax.config.update("jax_disable_most_optimizations", True)
         # XLA's older code generator compiles them in a quarter of the time.
         flags.append("--xla_cpu_use_fusion_emitters=false")

@@ -40,6 +40,7 @@ def test_the_python_prints_what_the_page_says(folder):
     assert doctest.DocTestRunner(verbose=False).run(test).failed == 0
 
 
+@pytest.mark.slow
 def test_the_command_evaluates_the_example(folder):
     (command,) = blocks("sh")
     python, flag, *arguments = shlex.split(command)

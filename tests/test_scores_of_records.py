@@ -206,6 +206,7 @@ def test_what_ordinary_records_lack_is_named_with_the_flag_that_helps(tmp_path):
     assert "--calibration=FILE" in done.stderr and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep_texts", [False, True])
 def test_records_become_streams_that_a_probe_trains_on(tmp_path, keep_texts):
     records = ordinary(needed=True, keep_texts=keep_texts)

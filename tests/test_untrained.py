@@ -42,6 +42,7 @@ def folder(untrained):
     return untrained.parent
 
 
+@pytest.mark.slow
 def test_the_tables_say_that_the_student_is_not_trained(untrained):
     tree = json.loads((untrained / "evaluation.json").read_text())
     assert tree["population"] == "student without training"

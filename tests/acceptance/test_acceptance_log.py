@@ -77,6 +77,7 @@ def test_the_score_is_compared_where_it_is_known(log):
     assert compared["difference"].value == pytest.approx(compared["score"].value - compared["constant"].value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stretch", [1.0, 10.0, -10.0])
 def test_the_rule_on_the_score_is_where_the_fitted_map_reaches_the_gates(log, stretch):
     log = dataclasses.replace(log, score=log.score * stretch)
@@ -93,6 +94,7 @@ def test_the_rule_on_the_score_is_where_the_fitted_map_reaches_the_gates(log, st
     assert own.rule.in_words() in " ".join(sentences(own)) and "sure" in sentences(own)[0]
 
 
+@pytest.mark.slow
 def test_a_rule_per_person_is_where_their_own_prediction_reaches_the_gates(log):
     studied = study(log)
     own = own_score(log, studied, "sure", 0.4, studied.weight)

@@ -34,6 +34,7 @@ def run(command, *arguments, cwd):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_log_with_unshown_rows_is_evaluated_on_the_shown_ones_where_asked(log, tmp_path):
     given = (f"--scores={log}", f"--workdir={tmp_path / 'out'}")
     code, _, error = run("evaluate", *given, f"--columns={COLUMNS}", cwd=tmp_path)
@@ -136,6 +137,7 @@ def test_the_report_says_when_one_temperature_loses(tmp_path):
     assert costs[1] < costs[0] - 0.05 and f"{costs[1]:.4f} with Platt's map" in found["other_maps"]
 
 
+@pytest.mark.slow
 def test_context_adds_predictions_and_leaves_the_threshold(log, evaluated):
     folder, _, value = evaluated
     arguments = (f"--scores={log}", f"--columns={LOGGED}", "--shown_only", '--context="Session, nr"')

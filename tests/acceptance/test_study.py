@@ -156,6 +156,7 @@ def test_a_log_that_teaches_nothing_is_refused(tmp_path):
         study(read_log(path, parse_columns("person=p,accepted=a")))
 
 
+@pytest.mark.slow
 def test_inverse_propensities_undo_a_policy_that_saw_more():
     """Offers are made where a hidden reason to accept is strong; the log knows how likely each was."""
     rng = np.random.default_rng(0)

@@ -41,6 +41,7 @@ def test_off_by_default_and_then_the_propensity_is_the_decision():
     assert {(d.spoke, d.propensity, d.explored) for d in found} == {(True, 1.0, False), (False, 0.0, False)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 0.5])
 def test_frequencies_match_the_recorded_propensities(epsilon):
     found = decisions(Exploration(epsilon, loss=0.5))

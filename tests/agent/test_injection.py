@@ -101,6 +101,7 @@ def test_there_are_sixty_injections_in_balanced_families():
     assert {*count.values()} == {3} and len(count) == 20
 
 
+@pytest.mark.slow
 def test_special_tokens_come_from_the_template_alone(any_template, monkeypatch):
     """In an event, an offer, a field of the slow pass and the value of a response: as many as for a benign text."""
     spy = Spy(monkeypatch, any_template)
@@ -385,6 +386,7 @@ def test_the_longest_event_is_an_error_of_its_stream_alone(template):
     assert reader.history("other") == history
 
 
+@pytest.mark.slow
 def test_long_texts_do_not_stay_in_memory(simulated):
     """The ids of texts are kept for speed; an attacker's long ones are not."""
     tokenizer = make_tokenizer(simulated, PromptConfig(vocab_size=400))

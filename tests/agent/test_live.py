@@ -150,6 +150,7 @@ def test_texts_that_are_too_long_are_not_held_together(model, params, template, 
         assert len(tokenised) == 1
 
 
+@pytest.mark.slow
 def test_a_warm_reader_compiles_nothing(model, params, template, streams, all_compilations):
     reader = live(model, params, template, context=250, longest=64)
     assert reader.warm_up() == 4 * 2  # one number of rows, one of pages, two of tokens
@@ -162,6 +163,7 @@ def test_a_warm_reader_compiles_nothing(model, params, template, streams, all_co
     assert len(all_compilations) == before
 
 
+@pytest.mark.slow
 def test_a_reader_that_writes_nothing_has_fewer_programs_and_the_same_slots(model, params, template, streams):
     config = LiveConfig(context=250, memory=1 << 20, batches=(4,), longest=64)
     both = [

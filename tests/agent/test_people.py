@@ -274,6 +274,7 @@ def test_a_forgotten_stream_withdraws_its_open_offers(tmp_path):
         assert sum(store.person("ann").alarm) < 0
 
 
+@pytest.mark.slow
 def test_refusals_that_end_the_stream_ring_no_alarm():
     """Half of the refusals of offers that are calibrated at 1/2; were these free, the alarms of 34 of 40 would ring."""
     rng, rang = np.random.default_rng(0), 0

@@ -106,6 +106,7 @@ def work_and_memory(reader, turns):
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_work_and_memory_per_event_do_not_grow_with_the_stream(probe):
     offer = (Candidate(text="Offer help"), Candidate(text="Suggest a break"))
     turns = [("a", Event(time=float(i), text=f"The user does thing {i}"), offer) for i in range(700)]

@@ -125,6 +125,7 @@ def test_without_labels_probabilities_stay_as_they_are_and_nobody_is_asked(folde
     assert (gate.point.c_fa, gate.point.c_fn) == (1.0, 3.0)
 
 
+@pytest.mark.slow
 def test_records_with_outcomes_are_labels(folder, engine, tmp_path):
     lines = [{"stream": f"s{n}", "time": 1.0, "text": f"{n}: the parser fails"} for n in range(12)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -108,6 +108,7 @@ def test_more_units_than_the_jackknife_takes_are_resampled():
     assert many.units == 3000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rate of 0.97", "F1", "cost, C_FN = 2", "difference, skewed"])
 @pytest.mark.parametrize("units", [5, 13])
 def test_intervals_of_few_streams_cover(name, units):

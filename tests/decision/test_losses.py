@@ -121,6 +121,7 @@ def test_unweighted_effective_sample_size_is_the_number_of_equal_weights():
     assert diagnostics.effective_sample_size == 3
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 3)), min_size=1, max_size=20))
 def test_effective_sample_size_lies_between_one_and_the_logged_rows(rows):
@@ -183,6 +184,7 @@ def test_dr_without_baseline_is_ips(log):
     np.testing.assert_allclose(label_part("dr"), label_part("ips"), rtol=1e-4)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(*[st.floats(-40, 40)] * 2, st.floats(0, 1), st.floats(0, 1), st.floats(0.05, 1), st.sampled_from([0.0, 1.0]))
 def test_dr_loss_is_convex_in_the_logit(first, second, y, mu, e, logged):

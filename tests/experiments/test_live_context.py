@@ -51,6 +51,7 @@ def maps():
     return Calibration(fit, fit)
 
 
+@pytest.mark.slow
 def test_a_live_stream_that_drops_only_what_must_go_reads_what_evaluation_reads(student, streams):
     assert 0.2 < outgrown(student.template, streams, CONTEXT) < 0.9
     offline, live = read_offline(student, streams, CONTEXT), read_live(student, streams, CONTEXT, 1.0)

@@ -65,6 +65,7 @@ def test_a_dry_run_writes_and_sends_nothing(users, tmp_path):
     assert not (tmp_path / "x.jsonl").exists() and not (tmp_path / "x.rows.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_judges_who_do_not_err_say_what_the_users_would_have_answered(users, tmp_path):
     folder, url = users
     settings = [f"--config.remote.cache={folder}/votes.sqlite"]

@@ -134,6 +134,7 @@ def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, 
         np.testing.assert_allclose(np.concatenate(packed_hidden), plain[tuple(zip(*sources, strict=True))], atol=1e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(batch=st.lists(supervised_streams(), min_size=1, max_size=ROWS))
 def test_slow_branches_beside_fast_ones_equal_plain_causal(batch, template, model, params, read, read_plainly):

@@ -77,6 +77,7 @@ def test_bounds_of_shared_rows_hide_nothing(template, read):
         np.testing.assert_allclose(bounded, free, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_neither_events_nor_branches_of_a_neighbour_are_seen(template, model, params):
     """Changing the tokens of the first stream changes no slot of the second one, and vice versa."""
     row = pack(make_bushy(), template, CONTEXT)

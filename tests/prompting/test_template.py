@@ -54,6 +54,7 @@ WORDS = ["Opens", "parser.py", "the", "tax", "form", "café", "日本", "2", "40
 benign = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(lambda words: " ".join(words) + ".")
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(texts=st.lists(benign, min_size=1, max_size=5), gap=st.sampled_from([1.0, 90.0, 7200.0, 3e5]))
 def test_trunk_and_opening_equal_the_chat_template(qwen3, chat, texts, gap):

@@ -119,6 +119,7 @@ def flagged(command, config, *more):
     return forked.run("prism_jax", command, f"--config=configs/{config}", "--expect_digest=" + "0" * 64, *more)
 
 
+@pytest.mark.slow
 def test_commands_that_read_weights_refuse_another_export_than_expected_before_they_write(folder, tmp_path):
     (folder / "prism.json").write_text("{}")
     write_digests(folder)

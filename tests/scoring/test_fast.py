@@ -93,6 +93,7 @@ def test_a_recorded_response_changes_no_score(model, params, template, simulated
     assert rows_of(model, params, template, [stream]) == rows_of(model, params, template, [bare])
 
 
+@pytest.mark.slow
 def test_decisions_of_a_long_stream_are_read_with_the_newest_events_that_fit(model, params, template, simulated):
     """The scores equal those of the decision alone, in a stream that begins with the oldest event that is kept."""
     longest = max(simulated, key=lambda stream: len(stream.events))

@@ -70,6 +70,7 @@ def trunk_of(template, stream, step):
     return ids
 
 
+@pytest.mark.slow
 def test_fields_are_short_lines_that_differ(thought, template):
     texts = set()
     for stream in thought:
@@ -145,6 +146,7 @@ def score(student, streams, able):
     return Scores.from_rows(rows)
 
 
+@pytest.mark.slow
 def test_the_table_has_what_the_student_can_do(student, streams, thought):
     fast = score(student, streams, Passes())
     assert fast.p_need_slow is None and fast.tokens_response is None
@@ -164,6 +166,7 @@ def test_the_table_has_what_the_student_can_do(student, streams, thought):
             assert set(found) == {np.mean(right)}
 
 
+@pytest.mark.slow
 def test_fields_are_right_only_in_every_word(student, streams, monkeypatch):
     """The student's own texts are wrong here, so a step is given what it should write, but for one field."""
 

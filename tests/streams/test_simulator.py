@@ -85,6 +85,7 @@ def test_streams_and_seeds_differ():
     assert len({stream.events for stream in streams}) == 600
 
 
+@pytest.mark.slow
 def test_shape_of_the_population():
     streams = draw(3000)
     assert {s.domain for s in streams} == set(simulator_text.PHRASES)
@@ -197,6 +198,7 @@ def test_labels_have_the_true_frequencies(config):
         assert chance(label, np.where(p < 0.5, p + 0.03, p - 0.03)) < 1e-6
 
 
+@pytest.mark.slow
 def test_acceptance_given_the_hidden_variable():
     streams = draw(3000, "always")
     t = table(streams)

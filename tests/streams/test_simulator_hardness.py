@@ -57,6 +57,7 @@ def test_counting_words_does_not_suffice(texts, most):
     assert 0.1 < max(closed) <= most, closed
 
 
+@pytest.mark.slow
 def test_bayes_decisions_beat_constant_ones_and_offer_sometimes():
     t = table(draw(3000, "always", first=3000))
     offer = C_FA * (1 - t.p_accept) <= C_FN * t.p_both

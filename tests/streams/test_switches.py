@@ -69,6 +69,7 @@ def test_streams_and_seeds_differ():
     assert len({stream.id for stream in streams}) == len({stream.events for stream in streams}) == 600
 
 
+@pytest.mark.slow
 def test_shape_of_the_population():
     streams = draw(2000, config=CONFIG)
     for names in ([s.domain for s in streams], [s.persona for s in streams], [len(s.events) for s in streams]):
@@ -131,6 +132,7 @@ def test_labels_have_the_true_frequencies(changes):
     assert chance(t.on_call, np.full_like(t.on_call, ON_CALL_SHARE)) > 1e-3
 
 
+@pytest.mark.slow
 def test_the_log_offers_as_its_propensity_says_and_is_biased():
     streams = draw(1500, config=CONFIG)
     t = table(streams)

@@ -47,6 +47,7 @@ def test_counting_words_does_not_suffice(config, streams, texts, least, most):
     assert least < max(closed) <= most, closed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_bayes_decisions_beat_constant_ones_and_offer_sometimes(streams, ratio):
     t = table(streams)
@@ -55,6 +56,7 @@ def test_bayes_decisions_beat_constant_ones_and_offer_sometimes(streams, ratio):
     assert 0.25 <= np.mean(1 - t.p_accept <= ratio * t.p_both) <= 0.80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_without_the_state_most_of_the_gap_remains_at_steps_that_can_be_told(config, streams, ratio):
     """The best decisions given persona and newest event, with the state averaged by its frequency."""

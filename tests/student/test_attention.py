@@ -121,6 +121,7 @@ def long_layout(trunk, length, window):
     return layout, tuple(np.array(layout[0]).reshape(-1, window).max(axis=1).tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["skipping", "flash", "flash, no bounds"])
 def test_long_rows_are_split_into_runs_that_skip_what_no_query_sees(path):
     """Values and gradients equal dense attention; the flash path uses XLA's unfused implementation."""
@@ -202,6 +203,7 @@ def test_the_fused_backward_pass_needs_even_lengths():
         flash_masks(mask)
 
 
+@pytest.mark.slow
 def test_without_branches_attention_is_causal():
     qkv = draw_qkv(0, 9, 4, 2)
     causal = np.tile(np.tril(np.ones((9, 9), bool)), (BATCH, 1, 1))

@@ -99,6 +99,7 @@ def write(model, params, prompts, spans, automaton, **settings):
 PROMPTS = [[1, 2], [9, 10, 11, 12, 13], [14], [15, 16, 17, 1, 2, 3], [2, 2, 2], [23, 1]]
 
 
+@pytest.mark.slow
 def test_every_row_is_what_a_naive_loop_writes(model, params, automaton):
     written = write(model, params, PROMPTS, SPANS, automaton)
     assert written == [naive(model, params, prompt, SPANS, automaton) for prompt in PROMPTS]
@@ -123,6 +124,7 @@ def test_sampled_text_is_a_walk_of_the_automaton_that_ends_where_it_may(model, p
     assert seen_end and seen_limit
 
 
+@pytest.mark.slow
 def test_a_row_does_not_depend_on_the_others(model, params, automaton):
     together = write(model, params, PROMPTS, SPANS, automaton)
     for prompt, row in zip(PROMPTS, together, strict=True):

@@ -169,6 +169,7 @@ def test_a_parked_stream_that_is_written_twice_is_read_once(model, params):
     check(model, params, engine, ReadRequest("a", (), branches), engine.read([ReadRequest("a", (), branches)])[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loaded", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_nothing_compiles_after_the_warm_up(model, params, all_compilations, loaded):
     """Whether parameters were made by a program or put on their device, as those of a file are."""

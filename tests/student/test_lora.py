@@ -44,8 +44,9 @@ def logits(model, params, key=None):
     return model.logits(params, model.hidden(params, IDS, positions, no_branches(*IDS.shape), key=key))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "tokens"), HEADS)
-@pytest.mark.parametrize("tied", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tied", [True, False])
 def test_merged_parameters_compute_the_same(head, tokens, tied):
     student = dataclasses.replace(STUDENT, tied=tied)
     model, params, base = made(LoraConfig(rank=2, head=head, tokens=tokens), student)
@@ -61,6 +62,7 @@ def test_merged_parameters_compute_the_same(head, tokens, tied):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "tokens"), HEADS)
 def test_fresh_adapters_change_nothing(head, tokens):
     config = LoraConfig(rank=2, head=head, tokens=tokens)

@@ -76,6 +76,7 @@ def tree_inputs(rows=2, trunk=6, length=8, window=4):
     return Tree(trunk_ids, ids, positions, stop, branch, leaf), window
 
 
+@pytest.mark.slow
 def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
     _, params = tiny
     tree, window = tree_inputs()
@@ -200,6 +201,7 @@ def test_the_static_half_is_hashable_and_compiles_once(tiny):
     )
 
 
+@pytest.mark.slow
 def test_activations_and_parameters_have_the_configured_dtypes():
     model = Qwen3(dataclasses.replace(TINY, dtype="bfloat16", param_dtype="float16"))
     params = model.abstract_params()

@@ -117,6 +117,7 @@ def kernels(names):
     return collections.Counter((inner.get(name, 24), WIDTHS[name]) for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", POLICIES)
 def test_a_policy_recomputes_the_products_that_it_does_not_keep(remat, traced):
     made, again = traced(remat)

@@ -29,6 +29,7 @@ def tiny(draw_params):
     return model, draw_params(model, seed=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{}, {"qk_norm": False, "num_kv_heads": 1}, {"num_layers": 1}], ids=["qwen3", "llama", "one layer"]
 )
@@ -87,6 +88,7 @@ def test_each_token_is_drawn_from_what_precedes_it(tiny):
         assert new.ids == (drawn if sampling.temperature[row] > 0 else likeliest).tolist()
 
 
+@pytest.mark.slow
 def test_rows_are_independent_of_each_other(tiny):
     """A row generates the same tokens alone and in a batch, whatever the padding."""
     model, params = tiny
@@ -120,6 +122,7 @@ class Counting(Qwen3):
         return super().logits(params, hidden)
 
 
+@pytest.mark.slow
 def test_there_is_one_program_per_bucket(tiny):
     """Other prompts, settings, limits and stop tokens compile nothing new; a longer prompt does."""
     _, params = tiny

@@ -64,6 +64,7 @@ def fitted():
     return fit_text_calibrator(STREAMS)
 
 
+@pytest.mark.slow
 def test_numpy_alone_gives_the_scores_of_scikit_learn(fitted):
     """An independent pipeline with the chosen penalty, fitted on all rows."""
     rows = [step_fields(step) for stream in STREAMS for step in stream.steps]
@@ -98,6 +99,7 @@ def test_it_is_calibrated_on_streams_that_it_has_not_seen_and_better_than_the_ba
         assert negative_log_likelihood(p, y) < negative_log_likelihood(np.full_like(p, y.mean()), y) - 0.1
 
 
+@pytest.mark.slow
 def test_without_a_signal_it_is_close_to_the_base_rate():
     """Labels independent of the texts: scores on the rows of the fit would look confident, held-out ones do not."""
     found = fit_text_calibrator([stream(number, signal=False) for number in range(20)])

@@ -156,6 +156,7 @@ def test_another_base_is_refused(base, evaluated, changed_base, tmp_path):
     assert not (tmp_path / "merged").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_must_have_the_digest_of_its_base(base, adapted):
     folder, _ = adapted
     other = config_on(base)
@@ -229,6 +230,7 @@ def test_only_a_run_of_adapters_exports_them(trained, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_adapter_is_noticed(adapted, tmp_path):
     shutil.copytree(adapted[0], tmp_path / "run")
     for step in ("3", "6", "8"):

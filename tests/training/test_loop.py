@@ -123,6 +123,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path):
     assert files[0] == files[1] != files[2]
 
 
+@pytest.mark.slow
 def test_a_value_that_is_not_finite_stops_the_run_and_the_error_names_step_term_and_streams(tmp_path):
     config = dataclasses.replace(
         tiny.with_training(learning_rate=1e30, warmup=0.0, clip=1e30),

@@ -68,6 +68,7 @@ def trained_by_peft(peft, base, folder, tied, *, steps=3, **settings):
     return model.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -128,7 +128,13 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("case", DAMAGE)
+SOME = ("emptied", "every file cut", "arrays cut", "another score")
+"""Tried in the fast tests."""
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in SOME else pytest.param(case, marks=pytest.mark.slow) for case in DAMAGE]
+)
 def test_a_damaged_newest_checkpoint_is_replaced_by_the_previous_one(abstract, copy, warnings, case):
     damage, found = DAMAGE[case]
     damage(copy / "checkpoints" / "6")

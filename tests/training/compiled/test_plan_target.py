@@ -39,6 +39,7 @@ def test_a_training_refuses_the_flags_of_a_plan(flag, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_estimate_says_so(tmp_path):
     done = plan("--target=a100-80gb", PRISM_AOT=str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -49,6 +50,7 @@ def test_without_a_compiler_the_estimate_says_so(tmp_path):
     assert "of 75.29 GiB per device, by the estimate: such a device is not present" in rest[-1]
 
 
+@pytest.mark.slow
 def test_without_a_compiler_no_file_is_written(tmp_path):
     done = plan("--target=h200", f"--plan_out={tmp_path / 'plan.json'}", PRISM_AOT=str(tmp_path))
     assert done.returncode == 1

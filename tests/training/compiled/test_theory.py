@@ -57,6 +57,7 @@ def counted(jaxpr, times=1):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("student", "settings"),
     [

@@ -111,6 +111,7 @@ def test_frozen_layers_have_no_gradients():
     assert all_ - some == 2 * 512 * 128 * 4
 
 
+@pytest.mark.slow
 def test_a_plan_that_does_not_fit_is_rejected_in_one_line_that_names_the_largest_part():
     planned = shape()
     found = plan_memory(planned)
@@ -124,6 +125,7 @@ def test_a_plan_that_does_not_fit_is_rejected_in_one_line_that_names_the_largest
     dataclasses.replace(found, limit=found.total).check()
 
 
+@pytest.mark.slow
 def test_for_a_device_that_is_not_present_the_estimate_applies():
     found = plan_memory(shape(), limit=2**30)
     assert not found.devices_present and found.total == sum(found.persistent) + found.working.peak

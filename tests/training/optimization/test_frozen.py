@@ -47,6 +47,7 @@ def test_a_pattern_must_match_whole_names(params):
     assert trained.keys() == {name for name in flat(params) if not name.endswith("norm/weight")}
 
 
+@pytest.mark.slow
 def test_single_layers_can_be_frozen(params):
     """Freezes the first and the last of three layers; the middle one trains in every parameter of the stack."""
     part = Partition(params, (r"layers/[02]/.*", "embedding"))

@@ -113,6 +113,7 @@ def test_stochastic_rounding_moves_by_the_sum_of_its_updates_on_average():
     assert moved.std() > 0
 
 
+@pytest.mark.slow
 def test_the_split_master_equals_the_float32_master_bit_for_bit():
     """Compares parameters, masters and moments after fifty steps with weight decay and random gradients."""
 

@@ -72,6 +72,7 @@ def test_answers_of_offers_that_were_not_accepted_teach_it_nothing():
     assert float(found[2].numerator) != float(found[3].numerator)
 
 
+@pytest.mark.slow
 def test_the_choice_of_the_offer_has_no_gradient():
     example = EXAMPLES[3]
 

@@ -99,6 +99,7 @@ def test_terms_equal_the_formulas_written_out():
     assert found["response"] == pytest.approx(-np.mean(np.asarray(scores)[np.arange(len(rows)), target]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_total_is_the_weighted_sum_of_the_terms():
     loss = dataclasses.replace(tiny.CONFIG.loss, response=0.3, need=0.7, accept=1.1, burden=0.2)
     total, found = terms(loss)
@@ -117,6 +118,7 @@ def test_a_response_with_weight_zero_is_reported_without_computing_its_gradient(
     assert reported.cost_analysis()["flops"] <= trained.cost_analysis()["flops"] - saved
 
 
+@pytest.mark.slow
 def test_rows_without_response_tokens_have_the_same_other_terms():
     none = {name: getattr(BATCH, name)[:, :0] for name in Packed._fields if name.startswith("response_")}
     _, found = terms(dataclasses.replace(tiny.CONFIG.loss, response=0.0), batch=BATCH._replace(**none))
@@ -142,6 +144,7 @@ def test_rows_of_padding_change_nothing():
     chex.assert_trees_all_close(terms(batch=padded)[1], terms()[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_batch_without_labels_has_loss_zero_and_a_finite_gradient():
     blank = BATCH._replace(
         **{name: jnp.zeros_like(getattr(BATCH, name)) for name in ("need_weight", "accept_weight", "response_weight")}
@@ -169,6 +172,7 @@ def test_the_gate_narrows_geometrically():
     assert np.diff(np.log(widths)) == pytest.approx(np.log(0.05 / 0.25) / 4, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_step_compiles_once_and_donates_its_state():
     config = tiny.CONFIG.training
     mesh = make_mesh()

@@ -47,6 +47,7 @@ def moments(state):
     return {path_of(path): leaf for path, leaf in leaves if leaf.ndim}
 
 
+@pytest.mark.slow
 def test_the_default_is_optax_adamw_after_clipping():
     config = TrainingConfig(steps=20)
     oracle = optax.chain(

@@ -88,6 +88,7 @@ def test_the_backward_pass_does_not_visit_frozen_blocks(equations, params):
     assert scans(LOWER) == [(1, False), (1, True), (2, False)]
 
 
+@pytest.mark.slow
 def test_each_row_is_computed_once_for_any_order_of_batches(params, monkeypatch):
     features = FrozenFeatures(SLOTS, PARTITION)
     read, seen = features._read, []

@@ -29,6 +29,7 @@ def terms(point, loss=FOUND.loss, example=EXAMPLE):
     return float(total), {name: float(value) for name, value in found.items()}
 
 
+@pytest.mark.slow
 def test_changing_the_margin_or_the_policy_changes_the_loss():
     totals = [terms(OperatingPoint(margin=margin))[0] for margin in (0.0, 0.05, 0.2, 0.5)]
     assert totals == sorted(totals) and len(set(totals)) == 4
@@ -65,6 +66,7 @@ def test_with_a_sharp_edge_it_is_the_tokens_that_the_deployed_margin_spends():
     assert terms(point, loss)[1]["burden_slow"] == pytest.approx(np.mean(np.multiply(tokens, inside)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_gradient_reaches_the_signals_of_fast_branches_only():
     def price(hidden):
         params = {**EXAMPLE.params, "hidden": hidden}

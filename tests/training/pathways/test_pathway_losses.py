@@ -150,6 +150,7 @@ def test_sft_hardens_soft_labels():
     assert terms["need"] == pytest.approx(mean(bce(row.z_need, row.y_need > 0.5) for row in rows), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_rdc_sft_uses_the_best_rows_and_the_decision_losses():
     everything = [row for row in read(STREAMS)[1]]
     kept = best_of_each_stratum(everything, 0.6)
@@ -177,6 +178,7 @@ def test_schema_sft_trains_only_on_the_teachers_text_and_answers():
     assert found_terms(dataclasses.replace(example, batch=flipped), found.loss)[0] == pytest.approx(total, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_dft_weights_each_token_of_text_by_its_probability():
     found = supervised(name="dft", slow=0.5)
     example, rows = read(found.streams)
@@ -188,6 +190,7 @@ def test_dft_weights_each_token_of_text_by_its_probability():
         assert terms[name] == pytest.approx(value, rel=1e-4), name
 
 
+@pytest.mark.slow
 def test_the_gradient_of_dft_is_that_of_the_negative_probability():
     found = supervised(name="dft")
     example, _ = read(found.streams)
@@ -266,6 +269,7 @@ def test_the_doubly_robust_loss_takes_its_prediction_from_other_streams():
     assert 0 < terms["accept_outside_share"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pathway",
     [
