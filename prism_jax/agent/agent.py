@@ -21,7 +21,7 @@ from prism_jax.agent import loading
 from prism_jax.agent.exported import Exported, fingerprint, read_exported
 from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
-from prism_jax.agent.people import People
+from prism_jax.agent.people import DividedPeople, People
 from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought, Unanswered
 from prism_jax.agent.records import Decision, OfferOutcome
@@ -62,11 +62,12 @@ class Agent:
         reader: Reader,
         exported: Exported,
         settings: AgentSettings | None = None,
-        people: PeopleStore | None = None,
+        people: PeopleStore | DividedPeople | None = None,
     ):
         """Makes an agent on a reader; without settings, at the operating point of the export.
 
-        `people` is the store of what is known of people, which the caller closes; None decides alike for everybody.
+        `people` is the store of what is known of people, which the caller closes, or the people of several stores; None
+        decides alike for everybody.
 
         Raises:
           ValueError: if the reader has a slow pass for which there is no calibration, or the trigger needs to know
@@ -80,7 +81,7 @@ class Agent:
         if reader.has_slow_pass:
             check_trigger(terms)
         self.settings = dataclasses.replace(settings, terms=terms)
-        self.people = None if people is None else People(people, self.settings.people)
+        self.people = People(people, self.settings.people) if isinstance(people, PeopleStore) else people
         parts = [exported.fingerprints["config"], self.settings.describe()]
         if people is not None:
             parts += [dataclasses.asdict(self.settings.people), people.population._asdict()]
@@ -200,7 +201,24 @@ class Agent:
                     thought=record["thought"],
                     prediction=prediction,
                 )
-                self._offered(steps[i], None if prediction is None else record["offer"])
+                if isinstance(self.people, People):
+                    self._offered(steps[i], None if prediction is None else record["offer"])
+
+    @_alone
+    def recall(self, outcome: OfferOutcome) -> None:
+        """Takes an outcome again, of a resumed stream whose people have kept what it taught; errors as of `outcome`."""
+        self._ledger.prediction(outcome)
+        self._ledger.answered(outcome)
+
+    def has(self, stream: str) -> bool:
+        """Whether the agent has read events of a stream, and not dropped it since."""
+        return self._ledger.has(stream)
+
+    @_alone
+    def unload(self, stream: str) -> None:
+        """Drops a stream that can be resumed; nothing is withdrawn of it."""
+        self.reader.forget(stream)
+        self._ledger.forget(stream)
 
     @_alone
     def outcome(
@@ -237,7 +255,7 @@ class Agent:
         """Drops a person from the store, with all their streams; `records_file.remove_person` removes their records."""
         for stream in self._ledger.streams_of(person):
             self.forget(stream)
-        if self.people is not None:
+        if isinstance(self.people, People):
             self.people.store.forget(person)
 
     def _steps(self, items: Sequence[Observation]) -> list[Step]:

@@ -16,6 +16,7 @@ import numpy as np
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.lines import InputLines, LineError, parse_line
+from prism_jax.agent.people import People
 from prism_jax.agent.records import Decision, OfferOutcome, encode
 from prism_jax.agent.records_file import RecordsFile
 from prism_jax.agent.steps import PHASES, Observation, waves
@@ -199,7 +200,7 @@ class InputLoop:
     def _report_alarms(self) -> None:
         """Reports the people whose alarm has rung, by their numbers: messages name nobody."""
         people = self.agent.people
-        while people is not None and people.rang:
+        while isinstance(people, People) and people.rang:
             person = people.rang.pop(0)
             self.report(
                 f"alarm: the answers of person {person.number} no longer agree with the probabilities stated before "

@@ -156,6 +156,10 @@ class Ledger:
         made = {} if state is None or state.open is None else state.open
         return [(offer, opened.prediction) for offer, opened in made.items() if opened.prediction is not None]
 
+    def has(self, name: str) -> bool:
+        """Whether a stream is known."""
+        return name in self._streams
+
     def streams_of(self, person: str) -> list[str]:
         """The streams of a person."""
         return [name for name, state in self._streams.items() if state.person == person]

@@ -38,6 +38,11 @@ def parse_line(line: bytes, place: str) -> Observation | OfferOutcome:
     value = parse_json(line, place, LineError)
     if not isinstance(value, dict):
         raise LineError(f"{place}: found {_shown(value)}, expected an object with keys")
+    return parse_item(value, place)
+
+
+def parse_item(value: Mapping[str, Any], place: str) -> Observation | OfferOutcome:
+    """Reads the object of a line; see `parse_line`, but for broken JSON, which the caller has refused."""
     keys = _OUTCOME if "outcome" in value or "offer" in value else _EVENT
     for key in value:
         if key not in keys:

@@ -6,7 +6,7 @@ The store is the state. An answer that the store has seen changes nothing, so a 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from prism_jax.agent.settings import PeopleSettings
 from prism_jax.decision import alarm
 from prism_jax.people import recalibration
 from prism_jax.people.exports import recalibration_from
-from prism_jax.people.layer import Belief, update
+from prism_jax.people.layer import Belief, Population, update
 from prism_jax.people.recalibration import Recalibration
 from prism_jax.people.store import PeopleStore, Person
 
@@ -37,6 +37,26 @@ class Alarms(NamedTuple):
     log_product: float
 
 
+class DividedPeople(Protocol):
+    """The people that an agent knows, where each has a store of several, which keeps what their alarm waits for."""
+
+    @property
+    def population(self) -> Population:
+        """What is assumed of people."""
+
+    def known(self, name: str) -> KnownPerson:
+        """See `People.known`."""
+
+    def offered(self, person: str, offer: str) -> None:
+        """See `People.offered`."""
+
+    def withdrawn(self, offer: str, prediction: Prediction) -> None:
+        """See `People.withdrawn`."""
+
+    def learn(self, offer: str, prediction: Prediction, outcome: str, time: float) -> None:
+        """See `People.learn`."""
+
+
 class People:
     """The people that an agent knows.
 
@@ -52,7 +72,6 @@ class People:
         self.store = store
         self.settings = PeopleSettings() if settings is None else settings
         self.rang: list[Person] = []
-        self._watched: dict[str, str] = {}
         state = store.fact("recalibration") if self.settings.recalibrate else None
         self._map = (
             recalibration.start(store.population)
@@ -74,7 +93,7 @@ class People:
         So which answers move the alarm is known before any of them, and a bet depends only on what was known when its
         probability was stated. Were it the answers that came first, quick refusals would ring it without reason.
         """
-        self._watched.setdefault(person, offer)
+        self.store.watched.setdefault(person, offer)
 
     def withdrawn(self, offer: str, prediction: Prediction) -> None:
         """Notes that no answer to an offer will come.
@@ -84,7 +103,7 @@ class People:
         Raises:
           StoreError: if it cannot be kept; nothing has then changed.
         """
-        if self._watched.get(prediction.person) != offer:
+        if self.store.watched.get(prediction.person) != offer:
             return
         if not self.store.has_answer(self.store.run, offer):
             person = self.store.person(prediction.person)
@@ -93,7 +112,7 @@ class People:
             )
             person = person._replace(alarm=tuple(np.asarray(state).tolist()))
             self.store.learn(self.store.run, offer, person)
-        del self._watched[prediction.person]
+        del self.store.watched[prediction.person]
 
     def learn(self, offer: str, prediction: Prediction, outcome: str, time: float) -> None:
         """Takes the answer to an offer; one that was learnt before a restart changes nothing.
@@ -104,7 +123,7 @@ class People:
         Raises:
           StoreError: if it cannot be kept; nothing has then changed.
         """
-        watched = self._watched.get(prediction.person) == offer
+        watched = self.store.watched.get(prediction.person) == offer
         if not self.store.has_answer(self.store.run, offer):
             y = float(outcome == ACCEPTED)
             person = self._answered(prediction, y)._replace(time=time)
@@ -118,7 +137,7 @@ class People:
             if rings:
                 self.rang.append(person)
         if watched:
-            del self._watched[prediction.person]
+            del self.store.watched[prediction.person]
 
     def rated(self, key: str, person: str, content: float, accepted: bool) -> None:
         """Takes the answer of a person who was asked about an offer that nobody made.

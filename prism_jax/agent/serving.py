@@ -6,24 +6,29 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 from etils import epath
 
+from prism_jax.agent import loading
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.asking import AskingReader
 from prism_jax.agent.exported import Exported, read_exported, with_gate
 from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines
-from prism_jax.agent.loading import load_decisions, load_engine
+from prism_jax.agent.people import People
+from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, write_whole
 from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, PeopleSettings, Terms
+from prism_jax.decision.operating_point import SLOW_TRIGGERS
+from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.gate import Gate
 from prism_jax.people.exports import StoreError, population_from
+from prism_jax.people.layer import Population
 from prism_jax.people.store import PeopleStore
 from prism_jax.runtime.files import check_absent, read_lines, read_object, write_bytes
 
@@ -46,6 +51,12 @@ WHERE = dict.fromkeys(("deadline", "key", "gate"), "with --engine or --decisions
     "jitter": "with --engine",
     **dict.fromkeys(DECISION_OPTIONS, "with --decisions"),
 }
+SETTINGS = (
+    *("c_fa", "c_fn", "margin", "fixed_threshold", "price", "policy", "trigger", "most_offers", "offers_window"),
+    *("most_thoughts", "thoughts_window", "critical_text", "critical_pattern", "explore", "explore_loss", "seed"),
+    *("optimism", "alarm", "redact", "keep_texts"),
+)
+"""The flags of `define_settings_flags`."""
 POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
 
 
@@ -70,6 +81,33 @@ def define_asking_flags() -> None:
     flags.DEFINE_float("deadline", None, "Seconds after which an event without an answer from there is silence.", 0.001)
 
 
+def define_reading_flags() -> None:
+    """Defines the flags of a reader of streams."""
+    flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
+    flags.DEFINE_integer("memory", None, "Bytes for the trunks of live streams.")
+    flags.DEFINE_float("keep", None, "Largest share of the context in use after old events of a stream were dropped.")
+
+
+def define_settings_flags() -> None:
+    """Defines the flags of what a deployment may choose, which `settings_from` reads."""
+    for name in ("c_fa", "c_fn", "margin", "fixed_threshold", "price"):
+        flags.DEFINE_float(name, None, f"{name} of the operating point, instead of the exported one.")
+    flags.DEFINE_enum("policy", None, DEPLOYABLE, "Policy, instead of the exported one.")
+    flags.DEFINE_enum("trigger", None, SLOW_TRIGGERS, "What triggers the slow pass, instead of the exported trigger.")
+    for kind, what in (("offers", "Interruption"), ("thoughts", "Slow")):
+        flags.DEFINE_integer(f"most_{kind}", None, f"{what} budget of a stream: most {kind} in a window.")
+        flags.DEFINE_float(f"{kind}_window", 3600.0, f"Window of the budget of {kind}, in seconds.")
+    flags.DEFINE_multi_string("critical_text", [], "Text of an event that always leads to an offer.")
+    flags.DEFINE_multi_string("critical_pattern", [], "Regular expression for the whole text of such an event.")
+    flags.DEFINE_float("explore", None, "Probability of the other decision near the boundary; by default off.")
+    flags.DEFINE_float("explore_loss", 0.1, "Largest expected loss of such a decision, in the unit of the costs.")
+    flags.DEFINE_integer("seed", 0, "Seed of the exploration.")
+    flags.DEFINE_bool("optimism", True, "Count doubt about a person in favour of an offer where silence is cheap.")
+    flags.DEFINE_float("alarm", 0.05, "Probability that an alarm ever rings without reason; 0 watches nobody.")
+    flags.DEFINE_bool("redact", True, "Cut personal data and secrets from the texts of records.")
+    flags.DEFINE_bool("keep_texts", False, "Keep the events' texts in the records.")
+
+
 def serve(options: Mapping[str, Any]) -> None:
     """Decides on every event of the input, as the flags of `prism_jax.agent` say.
 
@@ -78,36 +116,45 @@ def serve(options: Mapping[str, Any]) -> None:
     """
     _check_source(options)
     with contextlib.ExitStack() as stack:
-        reader: AskingReader | None = None
-        if options["decisions"] is not None:
-            reader, exported = decision_model(options, _gate(options), stack)
-        else:
-            model = stack.enter_context(exported_model(options["model"]))
-            exported, loading = read_exported(model, options["expect_digest"]), _loading(options)
-            if options["engine"] is not None:
-                reader = engine = load_engine(model, exported, **loading)
-                if options["jitter"]:
-                    stack.callback(engine.close)
-                    engine.warm_up()
-                    _say(engine.jitter())
-                    return
-            if options["gate"]:
-                exported = with_gate(exported, _gate(options))
-        changes = {name: options[name] for name in POINT if options[name] is not None}
-        settings = settings_from(options, Terms(exported.point), changes)
-        people = stack.enter_context(_store(options)) if options["people"] is not None else None
+        load, exported = model_of(options, stack)
+        if options["jitter"]:
+            from prism_jax.agent.engine_reader import EngineReader
+
+            engine = load()
+            assert isinstance(engine, EngineReader), "the flag goes with --engine alone"
+            engine.warm_up()
+            _say(engine.jitter())
+            return
+        settings = settings_from(options, Terms(exported.point), point_changes(options))
+        people = (
+            stack.enter_context(PeopleStore(options["people"], population_of(options)))
+            if options["people"] is not None
+            else None
+        )
         records = None
         if options["records"] is not None:
             records = stack.enter_context(contextlib.closing(RecordsFile(options["records"])))
             if people is not None:
                 people.note_records(options["records"], fresh=not records.decided)
-        if reader is None:
-            agent = Agent.load(model, settings, people, expect_digest=options["expect_digest"], **loading)
-        else:
-            stack.callback(reader.close)
-            reader.warm_up()
-            agent = Agent(reader, exported, settings, people)
+        agent = Agent(load(), exported, settings, people)
+        agent.programs = agent.reader.warm_up()
         _run(agent, options, records)
+
+
+def model_of(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[Callable[[], Reader], Exported]:
+    """What loads the reader of --model, --engine or --decisions, which `stack` closes, and its calibration."""
+    reader: AskingReader
+    if options["decisions"] is not None:
+        reader, exported = decision_model(options, gate_of(options), stack)
+    else:
+        model = stack.enter_context(exported_model(options["model"]))
+        exported, settings = read_exported(model, options["expect_digest"]), _loading(options)
+        gated = with_gate(exported, gate_of(options)) if options["gate"] else exported
+        if options["engine"] is None:
+            return lambda: loading.load_reader(model, exported, **settings), gated
+        reader, exported = loading.load_engine(model, exported, **settings), gated
+    stack.callback(reader.close)
+    return lambda: reader, exported
 
 
 def _check_source(options: Mapping[str, Any]) -> None:
@@ -134,7 +181,7 @@ def _check_source(options: Mapping[str, Any]) -> None:
             raise ValueError(f"--{name}: found it with {what}, expected it {WHERE.get(name, 'without')}")
 
 
-def _gate(options: Mapping[str, Any]) -> Gate:
+def gate_of(options: Mapping[str, Any]) -> Gate:
     """The gate of --gate; without it, that of the costs that flags state."""
     if options["gate"]:
         return Gate.load(options["gate"])
@@ -154,7 +201,7 @@ def decision_model(
     names = ("key", "deadline", "questions", "window", "prompt_cache", "input_price", "output_price")
     given = {name: options[name] for name in names if options[name] is not None}
     url, model = options["decisions"], options["decision_model"]
-    return load_decisions(url, model, gate, cache=cache, redact=options["redact"], **given)
+    return loading.load_decisions(url, model, gate, cache=cache, redact=options["redact"], **given)
 
 
 def _loading(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,15 +210,17 @@ def _loading(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"report": _say} | {name: options[name] for name in names if options[name] is not None}
 
 
-def _store(options: Mapping[str, Any]) -> PeopleStore:
-    """The store of --people, with --population where it is new."""
+def population_of(options: Mapping[str, Any]) -> Population | None:
+    """The parameters of --population; None without it."""
     path = options["population"]
-    population = None
-    if path is not None:
-        population = population_from(
-            read_object(path, "`python -m prism_jax person --fit_population`", StoreError), path
-        )
-    return PeopleStore(options["people"], population)
+    if path is None:
+        return None
+    return population_from(read_object(path, "`python -m prism_jax person --fit_population`", StoreError), path)
+
+
+def point_changes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the flags change in the operating point."""
+    return {name: options[name] for name in POINT if options[name] is not None}
 
 
 def replay_records(options: Mapping[str, Any]) -> None:
@@ -180,7 +229,7 @@ def replay_records(options: Mapping[str, Any]) -> None:
         if options[name]:
             raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes all from the records")
     changes = Changes(
-        point={name: options[name] for name in POINT if options[name] is not None},
+        point=point_changes(options),
         **({} if options["calibration"] is None else _maps(options["calibration"])),
         offers=_budget(options, "offers"),
         thoughts=_budget(options, "thoughts"),
@@ -222,11 +271,11 @@ def settings_from(options: Mapping[str, Any], terms: Terms, changes: Mapping[str
 
 
 def _people(options: Mapping[str, Any]) -> PeopleSettings:
-    if options["people"] is None and (options["population"] is not None or options["recalibrate"]):
+    if options["people"] is None and (options["population"] is not None or options.get("recalibrate")):
         name = "recalibrate" if options["population"] is None else "population"
         raise ValueError(f"--{name}: found it without --people, expected the store of people that it is for")
     try:
-        return PeopleSettings(options["optimism"], options["recalibrate"], options["alarm"] or None)
+        return PeopleSettings(options["optimism"], options.get("recalibrate", False), options["alarm"] or None)
     except ValueError as error:
         raise ValueError(f"--{error}") from error
 
@@ -273,7 +322,7 @@ def _run(agent: Agent, options: Mapping[str, Any], records: RecordsFile | None) 
         if isinstance(agent.reader, AskingReader):
             _say(agent.reader.sent)
         skipped = f", {loop.skipped} bad lines skipped" if options["skip_bad"] else ""
-        if agent.people is not None:
+        if isinstance(agent.people, People):
             alarms = agent.people.alarms()
             rang = f": of people {', '.join(map(str, alarms.rang[:20]))}" if alarms.rang else ""
             _say(

@@ -1,4 +1,4 @@
-"""Audits tables of results as they are printed, with nothing but the table (see `docs/audit.md`).
+"""Audits tables of results as they are printed, with nothing but the table (see `docs/paper.md`).
 
 Belongs here: reading a CSV of printed numbers, what each number may stand for, the counts that can have produced a row,
 and checks within rows, between rows and between tables. May not import a model, an evaluation or a report: the checks

@@ -1,7 +1,7 @@
 """Audits printed tables of results: `python -m prism_jax audit FILE.csv [FILE.csv ...] --n=233`.
 
 Checks whether rates agree with each other, whether counts of N decisions exist that print as each row, and what follows
-between rows and tables (docs/audit.md). The exit status is 0 if nothing was found, 1 if something was, and 2 for an
+between rows and tables (docs/paper.md). The exit status is 0 if nothing was found, 1 if something was, and 2 for an
 input that cannot be read.
 """
 

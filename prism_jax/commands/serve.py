@@ -1,110 +1,214 @@
-"""Serves a student or a probe as a decision model: `python -m prism_jax serve --model=DIR [--token_file=FILE]`.
+"""Serves a student or a probe: `python -m prism_jax serve --model=DIR [--state=DIR] [--token_file=FILE]`.
 
 Clients of `POST /v1/decisions` ask whether help is needed (the predicate `need`) and whether an offer would be accepted
-(`accept`, or `accept:TEXT`), and get calibrated probabilities (docs/decision_models.md). Without --token_file it
-answers on this machine alone.
+(`accept`, or `accept:TEXT`), and get calibrated probabilities (docs/decision_models.md). With --state it is an agent:
+streams, people, decisions and outcomes are kept in DIR (docs/service.md), and an engine or a decision model will do, or
+no model at all, for callers that have numbers of their own. Without --token_file it answers on this machine alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import socket
 import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from prism_jax.agent.exported import read_exported, with_gate
+from prism_jax.agent.exported import Exported, fingerprint, read_exported, with_gate
 from prism_jax.agent.loading import load_reader
-from prism_jax.agent.reader import AsksAgain
+from prism_jax.agent.reader import AsksAgain, Reader
+from prism_jax.agent.serving import (
+    DECISION_OPTIONS,
+    SETTINGS,
+    define_asking_flags,
+    define_reading_flags,
+    define_settings_flags,
+    gate_of,
+    model_of,
+    point_changes,
+    population_of,
+    settings_from,
+)
+from prism_jax.agent.settings import Terms
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import Gate
 from prism_jax.runtime import command, digests, distributed
 from prism_jax.runtime.command import refuse_empty
 
+if TYPE_CHECKING:
+    import fastapi
+
+    from prism_jax.service.http import Limits, Tokens
+
 OFFERS = 256
 """Tokens of the context that are free for the offers of one request."""
+ONLY_WITH_STATE = (*("partitions", "population", "deadline", "key", *DECISION_OPTIONS, *SETTINGS),)
+"""Flags that say nothing of decisions that each bring their stream."""
 
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("model", None, "Directory of an exported model.", required=True)
+    flags.DEFINE_string("model", None, "Directory of an exported model.")
+    flags.DEFINE_string("state", None, "Folder of what is kept of streams and people; it is made where it is missing.")
+    flags.DEFINE_integer("partitions", 256, "Number of parts of a new --state, which cannot change later.", 1, 65536)
+    flags.DEFINE_string("population", None, "Parameters of the person layer, for a new --state.")
     flags.DEFINE_string("name", None, "Name of the model for its clients; by default that of the directory.")
     flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; any but this machine's own needs --token_file.")
     flags.DEFINE_integer("port", 8080, "Port to listen on; 0 takes a free one.", 0, 65535)
-    flags.DEFINE_string("token_file", None, "File of bearer tokens, one a line, of which a client must send one.")
-    flags.DEFINE_string("gate", None, "gate.json whose maps calibrate, in place of the exported ones.")
+    flags.DEFINE_string(
+        "token_file", None, "File of bearer tokens, one a line (or TENANT TOKEN), of which a client must send one."
+    )
+    flags.DEFINE_string("gate", None, "gate.json whose maps calibrate the model, or without one the callers' numbers.")
     flags.DEFINE_integer("waiting", 256, "Most requests that wait; further ones get the status 429.", 1)
     flags.DEFINE_integer("body", 2**20, "Most bytes of a request.", 1)
-    flags.DEFINE_integer("streams", 1024, "Most streams that are kept between two requests.", 1)
-    flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
-    flags.DEFINE_integer("memory", None, "Bytes for the trunks of streams.")
-    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Dtype of the parameters.")
+    flags.DEFINE_integer("streams", None, "Most streams in memory; default: 1,024, with --state 10,000.", 1)
+    define_reading_flags()
+    flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
+    define_asking_flags()
+    define_settings_flags()
     distributed.define_cache_flag()
     digests.define_flag("--model")
-    refuse_empty("model", "name", "host", "token_file", "gate")
+    refuse_empty("model", "state", "population", "name", "host", "token_file", "gate", "engine", "decisions")
 
 
 def main() -> None:
     """Serves until it is told to stop."""
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401
 
-        from prism_jax.service.answering import Answering
-        from prism_jax.service.app import LOOPBACK, Limits, Tokens, make_app
+        from prism_jax.service.http import LOOPBACK, Limits, Tokens
     except ImportError as error:
         raise ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[serve]'") from error
-    options = flags.FLAGS
-    tokens = Tokens.read(options.token_file) if options.token_file else Tokens(())
-    if not tokens and options.host not in LOOPBACK:
-        raise ValueError(f"--token_file: found none with --host={options.host}, expected one, or {LOOPBACK[0]}")
-    exported = read_exported(options.model, options.expect_digest)
-    if options.gate:
-        exported = with_gate(exported, Gate.load(options.gate))
+    options = flags.FLAGS.flag_values_dict()
+    _check(options)
+    tokens = Tokens.read(options["token_file"]) if options["token_file"] else Tokens()
+    if not tokens and options["host"] not in LOOPBACK:
+        raise ValueError(f"--token_file: found none with --host={options['host']}, expected one, or {LOOPBACK[0]}")
+    limits = Limits(body=options["body"], waiting=options["waiting"])
+    with contextlib.ExitStack() as stack:
+        make = _stateless if options["state"] is None else _with_state
+        app, name = make(options, tokens, limits, stack)
+        _run(app, name, options)
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """ValueError, naming the flag, for one that says nothing where there is no --state, or no model."""
+    model = [name for name in ("model", "decisions") if options[name] is not None]
+    if options["state"] is None:
+        if options["model"] is None:
+            raise ValueError("--model: found none, expected it, or --state")
+        kept = ("engine", "decisions", *ONLY_WITH_STATE)
+        for name in kept:
+            if flags.FLAGS[name].present:
+                raise ValueError(f"--{name}: found it without --state, expected it with one")
+    elif options["name"] is not None:
+        raise ValueError("--name: found it with --state, expected it without: no client asks for a model by name")
+    elif not model and options["gate"] is None and None in (options["c_fa"], options["c_fn"]):
+        raise ValueError(
+            "--c_fa, --c_fn: found no cost and no --model, expected both, or --gate with a file that has them"
+        )
+    if len(model) > 1 and options["decisions"] is not None:
+        raise ValueError("--model: found it with --decisions, expected one of them")
+    if options["engine"] is not None and options["model"] is None:
+        raise ValueError("--model: found none, expected it with --engine")
+
+
+def _stateless(
+    options: Mapping[str, Any], tokens: Tokens, limits: Limits, stack: contextlib.ExitStack
+) -> tuple[fastapi.FastAPI, str]:
+    """The server of decisions that each bring their stream."""
+    from prism_jax.service.answering import Answering
+    from prism_jax.service.app import make_app
+
+    exported = read_exported(options["model"], options["expect_digest"])
+    if options["gate"]:
+        exported = with_gate(exported, Gate.load(options["gate"]))
 
     def load() -> Answering:
-        reader = load_reader(
-            options.model,
-            exported,
-            dtype=options.dtype,
-            context=options.context,
-            memory=options.memory,
-            offers=OFFERS,
-            compilation_cache=options.compilation_cache,
-            report=lambda line: print(line, file=sys.stderr, flush=True),
-        )
+        names = ("context", "memory", "keep", "compilation_cache")
+        settings = {"dtype": options["dtype"] or "float32", **{name: options[name] for name in names}}
+        reader = load_reader(options["model"], exported, offers=OFFERS, report=_say, **settings)
         if isinstance(reader, AsksAgain):
             reader.warm_up(writes=False)
         else:
             reader.warm_up()
-        return Answering(reader, exported, streams=options.streams)
+        return Answering(reader, exported, streams=options["streams"] or 1024)
 
-    name = options.name or pathlib.Path(options.model).resolve().name
-    app = make_app(load, name, tokens=tokens, limits=Limits(body=options.body, waiting=options.waiting))
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    name = options["name"] or pathlib.Path(options["model"]).resolve().name
+    return make_app(load, name, tokens=tokens, limits=limits), name
+
+
+def _with_state(
+    options: Mapping[str, Any], tokens: Tokens, limits: Limits, stack: contextlib.ExitStack
+) -> tuple[fastapi.FastAPI, str]:
+    """The server of an agent."""
+    from prism_jax.service.state_app import Agents, Models, make_state_app
+
+    load_model: Callable[[], Reader] | None = None
+    if options["model"] is None and options["decisions"] is None:
+        stated = exported = with_gate(_bare(), gate_of(options))
+    else:
+        load_model, exported = model_of(options, stack)
+        stated = with_gate(_bare(), Gate(exported.point))
+    settings = settings_from({**options, "people": options["state"]}, Terms(exported.point), point_changes(options))
+    population = population_of(options)
+
+    def load() -> Agents:
+        reader = None if load_model is None else load_model()
+        if reader is not None:
+            reader.warm_up()
+        models = Models(reader, exported, stated, settings, population)
+        most = options["streams"] or 10_000
+        return Agents(models, options["state"], partitions=options["partitions"], streams=most, report=_say)
+
+    reads_events = load_model is not None
+    app = make_state_app(load, options["state"], reads_events=reads_events, tokens=tokens, limits=limits)
+    return app, "an agent" if reads_events else "decisions on callers' numbers"
+
+
+def _bare() -> Exported:
+    """What stands for a prism.json where callers state numbers."""
+    fingerprints = {"model": fingerprint("stated"), "config": fingerprint("stated")}
+    return Exported({}, {}, OperatingPoint(), None, None, writes_responses=False, fingerprints=fingerprints)
+
+
+def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
+    """Listens until it is told to stop; raises what loading the model has raised."""
+    import uvicorn
+
+    host, port = options["host"], options["port"]
     try:
-        listening = socket.create_server((options.host, options.port), family=family, backlog=2048)
+        listening = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
+        )
     except OSError as error:
-        raise ValueError(f"--host, --port: {options.host}:{options.port}: {error.strerror or error}") from error
+        raise ValueError(f"--host, --port: {host}:{port}: {error.strerror or error}") from error
     with listening:
         quiet = uvicorn.Config(app, lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=30)
-        server = uvicorn.Server(quiet)
-        state, port = app.state.prism, listening.getsockname()[1]
-        address = f"http://{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
+        server, served = uvicorn.Server(quiet), app.state.prism
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
         def stop() -> None:
             server.should_exit = True
 
         def ready() -> None:
             if not server.should_exit:
-                print(f"serving {name} at {address}/v1", file=sys.stderr, flush=True)
+                _say(f"serving {name} at {address}/v1")
 
-        state.on_failure = stop
-        state.on_ready = ready
+        served.on_failure, served.on_ready = stop, ready
         server.run(sockets=[listening])
-        if state.failure is not None:
-            raise state.failure
-        if not state.is_ready:  # it was told to stop while it loads, which nothing else ends
+        if served.failure is not None:
+            raise served.failure
+        if not served.is_ready:  # it was told to stop while it loads, which nothing else ends
             os._exit(0)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ DEFAULT = anchored(spread=0.6, drift=0.01)
 """What a store assumes of people until a population is fitted: calibrated scores, and people who differ a little."""
 _APPLICATION = 0x5052534D
 """Marks the file as one of ours ("PRSM")."""
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE people (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, mean REAL NOT NULL, variance REAL NOT NULL,
@@ -57,8 +57,12 @@ class PeopleStore:
     """An open store.
 
     `run` names the run whose offers are answered now. Ids of offers repeat where a stream of the same name begins
-    again, so an answer is known by run and offer. A run resumes after a restart only where its records do.
+    again, so an answer is known by run and offer. A run resumes after a restart only where its records do. `watched`
+    has by person the offer whose answer the person's alarm waits for; of a file it is not kept, since a restart reads
+    the records again.
     """
+
+    watched: MutableMapping[str, str]
 
     def __init__(self, path: epath.PathLike | None = None, population: Population | None = None):
         """Opens a store, or makes one that its owner only can read; None as the path keeps everything in memory.
@@ -71,7 +75,7 @@ class PeopleStore:
           OSError: if the file cannot be made.
         """
         self.path = "people in memory" if path is None else str(path)
-        self.run = uuid.uuid4().hex
+        self.run, self.watched = uuid.uuid4().hex, {}
         place = ":memory:" if path is None else os.path.abspath(path)  # noqa: PTH100  ":memory:" is a name like any other
         if path is not None:
             self._check_files(place)
@@ -91,6 +95,22 @@ class PeopleStore:
         except BaseException:
             self._file.close()
             raise
+
+    @classmethod
+    def within(
+        cls, file: sqlite3.Connection, path: str, population: Population | None, watched: MutableMapping[str, str]
+    ) -> PeopleStore:
+        """The people of an open database that has other tables beside those of `SCHEMA`, and is closed by its owner.
+
+        Its offers have one run, and `watched` is kept where its owner keeps it. Changes are part of a transaction that
+        the owner has begun. StoreError as of a file.
+        """
+        store = cls.__new__(cls)
+        store.path, store.run, store.watched, store._file = path, "", watched, file
+        if store.fact("population") is None:
+            store._write("population", (population or DEFAULT)._asdict())
+        store._take(population)
+        return store
 
     def _check_files(self, place: str) -> None:
         """Refuses what SQLite would wait for or read without end, in place of the store or of its journals."""
@@ -113,11 +133,15 @@ class PeopleStore:
             self._file.execute(f"PRAGMA {pragma}")
         if not tables:
             with self._transaction():
-                for statement in _SCHEMA.split(";")[:-1]:
+                for statement in SCHEMA.split(";")[:-1]:
                     self._file.execute(statement)
                 self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
                 self._file.execute(f"PRAGMA user_version = {FORMAT}")
                 self._write("population", (population or DEFAULT)._asdict())
+        self._take(population)
+
+    def _take(self, population: Population | None) -> None:
+        """Reads the population, which must be the one that is expected."""
         self.population = population_from(self.fact("population"), f"{self.path}: population")
         if population is not None and population != self.population:
             raise StoreError(
@@ -186,9 +210,10 @@ class PeopleStore:
                     "forgotten", {"log": capital + min(0.0, float(alarm.log_martingale(np.array(person.alarm))))}
                 )
             self._rows("DELETE FROM people WHERE name = ?", (name,))
-        # Pages that were rearranged can hold copies of what was deleted, and so can the log of earlier writes.
-        self._rows("VACUUM")
-        self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        if not self._file.in_transaction:
+            # Pages that were rearranged can hold copies of what was deleted, and so can the log of earlier writes.
+            self._rows("VACUUM")
+            self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
         return bool(person.number)
 
     def note_records(self, path: epath.PathLike, *, fresh: bool) -> None:
@@ -295,7 +320,7 @@ class PeopleStore:
             raise StoreError(f"{self.path}: found a person who cannot be read, expected numbers") from None
 
     def _transaction(self) -> _Transaction:
-        return _Transaction(self._rows)
+        return _Transaction(self._rows, self._file.in_transaction)
 
     def _write(self, name: str, value: Mapping[str, Any]) -> None:
         self._rows("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
@@ -310,15 +335,18 @@ class PeopleStore:
 
 
 class _Transaction:
-    """BEGIN and COMMIT, or ROLLBACK after an error."""
+    """BEGIN and COMMIT, or ROLLBACK after an error; nothing within a transaction of the file's owner."""
 
-    def __init__(self, run: Callable[[str], Any]):
-        self._run = run
+    def __init__(self, run: Callable[[str], Any], within: bool):
+        self._run, self._within = run, within
 
     def __enter__(self) -> None:
-        self._run("BEGIN IMMEDIATE")
+        if not self._within:
+            self._run("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: object, *_: object) -> None:
+        if self._within:
+            return
         try:
             self._run("COMMIT" if kind is None else "ROLLBACK")
         except StoreError:  # such as a full disk

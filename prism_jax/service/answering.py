@@ -50,6 +50,9 @@ class Answering:
                 self._reader.forget(name)
             self._open.clear()
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def _together(self, reader: AsksAgain, items: Sequence[Asked]) -> list[Answered | Exception]:
         found: dict[int, Answered | Exception] = {}
         opened: dict[int, tuple[str, bytes]] = {}

@@ -72,16 +72,17 @@ def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, ca
         ("refusal", "silent: the decision model refuses the question 'accept_1'"),
         ("few", "silent: the decision model gave no answer (gave up after"),
         ("another order", "silent: the decision model gave no answer (gave up after"),
-        (500, "silent: the decision model gave no answer (gave up after 0 s: HTTP 500)"),
-        ("hang", "silent: the decision model gave no answer within 0.5 s"),
+        (500, "silent: the decision model gave no answer (gave up after"),
+        ("hang", "silent: the decision model gave no answer within 1.5 s"),
     ],
 )
 def test_no_answer_is_silence_with_its_reason_within_the_deadline(fake, cache, fault, reason):
-    agent = agent_on(fake, cache, deadline=0.5)
+    agent = agent_on(fake, cache, deadline=1.5)
     fake.always, began = fault, time.monotonic()
     decision = agent.observe("s", Event(time=0.0, text="x"), OFFERS)
     assert not decision.spoke and decision.reason.startswith(reason), decision.reason
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 4
+    assert ("HTTP 500" in decision.reason) == (fault == 500)
     tally = agent.reader._client.tally
     assert tally.failed == (fault != "refusal") and decision.tokens["read"] == (fault == "refusal") * 6
     fake.always = None

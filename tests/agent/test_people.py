@@ -71,7 +71,7 @@ def test_an_offer_without_signals_says_nothing_of_a_person_and_holds_up_no_alarm
     again.resume_many(items, list(records.decided["s"]))
     records.close()
     for one in (first, again):
-        assert one.people._watched == {}
+        assert one.people.store.watched == {}
         one.outcome("s", "s/2", "accepted", 2.5)
         assert one.people.known("ann").answers == 0
         assert one.observe("s", event(3), TWO, person="ann").unanswered is None

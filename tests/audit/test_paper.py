@@ -1,4 +1,4 @@
-"""What the audit finds in the paper's tables, each of which was checked by hand (docs/audit.md)."""
+"""What the audit finds in the paper's tables, each of which was checked by hand (docs/paper.md)."""
 
 import pathlib
 

@@ -1,5 +1,6 @@
 """A server of decisions on a thread, for tests: its answers are those of a reader that needs no model."""
 
+import dataclasses
 import json
 import threading
 import time
@@ -9,12 +10,53 @@ import urllib.request
 import uvicorn
 from fake_reader import FakeReader, exported
 
+from prism_jax.decision.calibration import Temperature
 from prism_jax.service.answering import Answering
-from prism_jax.service.app import Tokens, make_app
+from prism_jax.service.app import make_app
+from prism_jax.service.http import Tokens
+from prism_jax.service.state_app import Agents, Models, make_state_app
 
 
-class Served:
-    """A server on a thread, with a reader that needs no model; `gate` holds its answers back until it is set."""
+class Running:
+    """An application on a thread."""
+
+    def __init__(self, app):
+        self.app = app
+        self.server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on"))
+        self.thread = threading.Thread(target=self.server.run)
+
+    def __enter__(self):
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.005)
+        self.port = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, *_):
+        self.server.should_exit = True
+        self.thread.join()
+
+    def ready(self):
+        while self.ask("/readyz")[0] != 200:
+            time.sleep(0.005)
+        return self
+
+    def ask(self, path="/v1/decisions", body=None, method=None, **headers):
+        """Status, body and headers of an answer."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"content-type": "application/json", **{name.replace("_", "-"): v for name, v in headers.items()}}
+        request = urllib.request.Request(self.url + path, data, sent, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, json.loads(answer.read()), answer.headers
+        except urllib.error.HTTPError as error:
+            text = error.read()
+            return error.code, json.loads(text) if text.startswith(b"{") else text, error.headers
+
+
+class Served(Running):
+    """A server of decisions, with a reader that needs no model; `gate` holds its answers back until it is set."""
 
     def __init__(self, *, tokens=(), limits=None, load=None, name="tiny"):
         self.gate = threading.Event()
@@ -27,36 +69,27 @@ class Served:
             return answer(items)
 
         answering.answer = held
-        self.app = make_app(load or (lambda: answering), name, tokens=Tokens(tokens), limits=limits)
-        config = uvicorn.Config(self.app, port=0, log_config=None, lifespan="on")
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run)
-
-    def __enter__(self):
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.005)
-        self.port = self.server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        return self
+        super().__init__(make_app(load or (lambda: answering), name, tokens=Tokens(tokens), limits=limits))
 
     def __exit__(self, *_):
         self.gate.set()
-        self.server.should_exit = True
-        self.thread.join()
+        super().__exit__()
 
-    def ready(self):
-        while self.ask("/readyz")[0] != 200:
-            time.sleep(0.005)
-        return self
 
-    def ask(self, path="/v1/decisions", body=None, **headers):
-        """Status, body and headers of an answer."""
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {"content-type": "application/json", **{name.replace("_", "-"): v for name, v in headers.items()}}
-        try:
-            with urllib.request.urlopen(urllib.request.Request(self.url + path, data, sent), timeout=20) as answer:
-                return answer.status, json.loads(answer.read()), answer.headers
-        except urllib.error.HTTPError as error:
-            text = error.read()
-            return error.code, json.loads(text) if text.startswith(b"{") else text, error.headers
+class Stateful(Running):
+    """A server of an agent whose state is in a folder, with a reader that needs no model."""
+
+    def __init__(self, folder, *, tokens=(), limits=None, partitions=8, reader=None, settings=None, stated=None):
+        plain = exported(slow=False, responses=False)
+        identity = dict.fromkeys(plain.maps, Temperature(1.0))
+        models = Models(
+            reader or FakeReader(slow=False, responses=False),
+            plain,
+            stated or dataclasses.replace(plain, maps=identity),
+            settings,
+        )
+        super().__init__(
+            make_state_app(
+                lambda: Agents(models, folder, partitions=partitions), folder, tokens=Tokens(tokens), limits=limits
+            )
+        )

@@ -23,7 +23,7 @@ from prism_jax.streams import Event
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Served
 
-from prism_jax.service.app import Limits, Tokens
+from prism_jax.service.http import Limits, Tokens
 
 QUESTIONS = [
     {"type": "predicate", "name": "need", "instructions": "Is help needed?"},
@@ -224,7 +224,7 @@ def test_only_who_has_a_token_may_ask(tmp_path):
             assert served.ask(body=body(), Authorization=f"Bearer {token}", Host="any.example")[0] == 200
     read = Tokens.read(str(file))
     assert read.caller("Bearer first") != read.caller("bearer second")
-    for content, words in (("", "no token"), ("two words\n", "a line of several words")):
+    for content, words in (("", "no token"), ("one too many\n", "a line of several words")):
         file.write_text(content)
         with pytest.raises(ValueError, match=f"tokens: found {words}, expected bearer tokens, one a line"):
             Tokens.read(str(file))

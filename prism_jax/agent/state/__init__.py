@@ -1,0 +1,10 @@
+"""Durable state of an agent that many callers share: streams, people, decisions and outcomes, divided by person.
+
+Belongs here: the store of partitions, what is in one, who owns it, and the agent that decides on it.
+Does not belong here: HTTP (`prism_jax.service`), and how a decision is made (`prism_jax.agent.agent`).
+
+Where to change what:
+- what is kept, and in which tables: `partition.py`; who owns a partition: `Lease` there
+- which partition a stream or a person has, and where its file lies: `store.py`
+- how a batch becomes decisions and records in one transaction: `durable.py`
+"""

@@ -1,0 +1,372 @@
+"""One partition of an agent's state: a SQLite file with some streams, their decisions and outcomes, and their people.
+
+What a batch changes is one transaction, and on the disk when it ends. A transaction begins with a look at the lease: of
+two processes that believe to own a partition, only the newer one can change it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.agent.records import OfferOutcome, encode
+from prism_jax.agent.records_file import parse_record
+from prism_jax.agent.steps import Observation
+from prism_jax.people.layer import Population
+from prism_jax.people.store import SCHEMA as PEOPLE
+from prism_jax.people.store import PeopleStore
+from prism_jax.runtime.files import check_regular
+from prism_jax.streams import Candidate, Event
+
+FORMAT = 1
+KEPT_SECONDS = 7 * 86400.0
+"""How long the answer to a request with a key of its own is kept."""
+_APPLICATION = 0x50525354
+"""Marks the file as one of ours ("PRST")."""
+_SCHEMA = """
+CREATE TABLE lease (one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL, epoch INTEGER NOT NULL,
+    until REAL NOT NULL);
+CREATE TABLE claims (stream TEXT PRIMARY KEY, person TEXT) WITHOUT ROWID;
+CREATE TABLE streams (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, person TEXT,
+    kind TEXT NOT NULL);
+CREATE INDEX streams_of_person ON streams (person);
+CREATE TABLE events (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, number INTEGER NOT NULL,
+    item TEXT NOT NULL, PRIMARY KEY (stream, number)) WITHOUT ROWID;
+CREATE TABLE log (number INTEGER PRIMARY KEY AUTOINCREMENT,
+    stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, event INTEGER, offer TEXT,
+    time REAL NOT NULL, written REAL NOT NULL, record BLOB NOT NULL);
+CREATE UNIQUE INDEX decisions ON log (stream, event) WHERE event IS NOT NULL;
+CREATE UNIQUE INDEX outcomes ON log (stream, offer) WHERE event IS NULL;
+CREATE TABLE requests (key BLOB PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE,
+    digest BLOB NOT NULL, answer TEXT NOT NULL, written REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX requests_by_time ON requests (written);
+CREATE TABLE watched (person TEXT PRIMARY KEY, offer TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+class StateError(ValueError):
+    """State that cannot be used or changed now; the message names the file, what was found and expected."""
+
+
+class StaleError(Exception):
+    """Another process owns the partition, for `seconds` more unless it renews its lease."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__(f"{path}: found it owned by another process, expected this one")
+        self.seconds = max(0.0, seconds)
+
+
+class Lease(NamedTuple):
+    """Who owns a partition."""
+
+    owner: str
+    epoch: int  # how many times it has changed hands
+    until: float  # when another process may take it, in seconds since 1970
+
+
+class Known(NamedTuple):
+    """A stream of the partition."""
+
+    number: int
+    person: str | None
+    kind: str  # which agent decides on it
+
+
+class Partition:
+    """An open partition, which this process owns. One thread at a time may use it.
+
+    Attributes:
+      people: Its people; their changes are part of the transaction at hand.
+      epoch: That of its lease.
+    """
+
+    def __init__(
+        self,
+        path: epath.PathLike,
+        *,
+        owner: str,
+        population: Population | None = None,
+        seconds: float = 10.0,
+        alone: bool = True,
+        clock: Callable[[], float] = time.time,
+    ):
+        """Opens or makes the file, and takes its lease.
+
+        Args:
+          path: The file.
+          owner: A name that no other process has, nor an earlier one of this machine.
+          population: What is assumed of people, of a new file; None takes the default.
+          seconds: How long the lease lasts without a change.
+          alone: Whether no other process has the store: an earlier owner then is dead, and its lease does not count.
+          clock: Seconds since 1970.
+
+        Raises:
+          StaleError: where another process has the lease.
+          StateError: for a file that is no partition, of another format, or that cannot be used.
+        """
+        self.path, self.epoch = str(path), 0
+        self._owner, self._seconds, self._clock = owner, seconds, clock
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                check_regular(self.path + suffix, StateError, "a partition of an agent's state, or no file")
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._file = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise StateError(f"{self.path}: {error}") from None
+        try:
+            self._open(population, alone)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open(self, population: Population | None, alone: bool) -> None:
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
+            self.rows(f"PRAGMA {pragma}")
+        self.rows("BEGIN IMMEDIATE")
+        try:
+            (kind,), (version,), (tables,) = (
+                self.rows(question)[0]
+                for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+            )
+            if tables and kind != _APPLICATION:
+                raise StateError(f"{self.path}: found a database of another program, expected a partition")
+            if tables and version != FORMAT:
+                raise StateError(f"{self.path}: format: found {version}, expected {FORMAT}")
+            if not tables:
+                for statement in (_SCHEMA + PEOPLE).split(";")[:-1]:
+                    self.rows(statement)
+                self.rows(f"PRAGMA application_id = {_APPLICATION}")
+                self.rows(f"PRAGMA user_version = {FORMAT}")
+            before, now = self.lease, self._clock()
+            if before is not None and not alone and before.until > now:
+                raise StaleError(self.path, before.until - now)
+            self.epoch = 1 if before is None else before.epoch + 1
+            self._write_lease(now + self._seconds)
+            self.people = PeopleStore.within(self._file, self.path, population, _Watched(self))
+        except BaseException:
+            self._roll_back()
+            raise
+        self.rows("COMMIT")
+
+    @property
+    def lease(self) -> Lease | None:
+        """Who owns the partition; None in a file that nobody has owned yet."""
+        found = self.rows("SELECT owner, epoch, until FROM lease")
+        return Lease(*found[0]) if found else None
+
+    def begin(self) -> None:
+        """Begins a transaction; StaleError where another process has become the owner, StateError where it cannot."""
+        self.rows("BEGIN IMMEDIATE")
+        try:
+            lease, now = self.lease, self._clock()
+            if lease is None or (lease.owner, lease.epoch) != (self._owner, self.epoch):
+                raise StaleError(self.path, 0.0 if lease is None else lease.until - now)
+            if lease.until < now + self._seconds / 2 or lease.until > now + self._seconds:  # a clock may jump back
+                self._write_lease(now + self._seconds)
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def commit(self) -> None:
+        """Ends the transaction, with all of it on the disk; StateError, with nothing changed, where that fails."""
+        try:
+            self.rows("COMMIT")
+        except StateError:  # such as a full disk
+            self._roll_back()
+            raise
+
+    def roll_back(self) -> None:
+        """Ends the transaction with nothing changed."""
+        self._roll_back()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All changes inside, or none; errors as of `begin` and `commit`."""
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            self._roll_back()
+            raise
+        self.commit()
+
+    def close(self) -> None:
+        """Gives the lease back, so that another process can take the partition at once, and closes the file."""
+        with contextlib.suppress(StaleError, StateError), self.transaction():
+            self._write_lease(0.0)
+        self._file.close()
+
+    # Streams
+
+    def claim(self, stream: str, person: str | None) -> None:
+        """Notes, in the partition of a stream's name, whose it is."""
+        self.rows("INSERT OR IGNORE INTO claims VALUES (?, ?)", (stream, person))
+
+    def claimed(self, stream: str) -> tuple[str | None] | None:
+        """Whose a stream is, by its claim; None where nobody has claimed it."""
+        found = self.rows("SELECT person FROM claims WHERE stream = ?", (stream,))
+        return found[0] if found else None
+
+    def stream(self, name: str) -> Known | None:
+        """A stream of this partition; None for a new one."""
+        found = self.rows("SELECT number, person, kind FROM streams WHERE name = ?", (name,))
+        return Known(*found[0]) if found else None
+
+    def open_stream(self, name: str, person: str | None, kind: str) -> Known:
+        """A stream of this partition, made where it is new."""
+        known = self.stream(name)
+        if known is None:
+            self.rows("INSERT INTO streams (name, person, kind) VALUES (?, ?, ?)", (name, person, kind))
+            known = self.stream(name)
+        assert known is not None, "it was made"
+        return known
+
+    def streams_of(self, person: str) -> list[str]:
+        """The names of a person's streams."""
+        return [name for (name,) in self.rows("SELECT name FROM streams WHERE person = ?", (person,))]
+
+    def append(self, stream: Known, item: Observation, record: dict[str, Any], written: float) -> None:
+        """Adds an event with the record of its decision."""
+        number, offers = record["event"], [one.text for one in item.candidates]
+        kept = {"time": item.event.time, "text": item.event.text, "candidates": offers}
+        kept |= {"costs": dict(item.costs)} if item.costs else {}
+        kept |= {"domain": item.domain}
+        self.rows("INSERT INTO events VALUES (?, ?, ?)", (stream.number, number, json.dumps(kept)))
+        self._log(stream, number, record["offer"], record, written)
+
+    def answer(self, stream: Known, outcome: OfferOutcome, written: float) -> None:
+        """Adds the record of an outcome."""
+        self._log(stream, None, outcome.offer, outcome.record(), written)
+
+    def outcome(self, stream: str, offer: str) -> dict[str, Any] | None:
+        """The record of an offer's outcome; None where there is none yet."""
+        found = self.rows(
+            "SELECT record FROM log JOIN streams ON log.stream = streams.number "
+            "WHERE name = ? AND event IS NULL AND offer = ?",
+            (stream, offer),
+        )
+        return parse_record(found[0][0], f"{self.path}: log") if found else None
+
+    def history(self, stream: Known, after: int, most: int) -> list[tuple[Observation, dict[str, Any]]]:
+        """The events of a stream from number `after` on, at most so many, each with the record of its decision."""
+        found = self.rows(
+            "SELECT name, person, item, record FROM events JOIN log USING (stream) "
+            "JOIN streams ON stream = streams.number "
+            "WHERE stream = ? AND events.number = event AND event >= ? ORDER BY event LIMIT ?",
+            (stream.number, after, most),
+        )
+        return [
+            (_observation(name, person, json.loads(item)), parse_record(record, f"{self.path}: log"))
+            for name, person, item, record in found
+        ]
+
+    def outcomes(self, stream: Known) -> list[OfferOutcome]:
+        """The outcomes of a stream's offers, in the order in which they came."""
+        found = self.rows("SELECT record FROM log WHERE stream = ? AND event IS NULL ORDER BY number", (stream.number,))
+        records = [parse_record(record, f"{self.path}: log") for (record,) in found]
+        return [OfferOutcome(*(one[key] for key in OfferOutcome._fields)) for one in records]
+
+    # Requests with a key of their own
+
+    def answered(self, key: str) -> tuple[bytes, Any] | None:
+        """The digest of an earlier request's body and the answer to it; None where there was none."""
+        found = self.rows("SELECT digest, answer FROM requests WHERE key = ?", (_hash(key),))
+        return (found[0][0], json.loads(found[0][1])) if found else None
+
+    def note_answer(self, key: str, stream: Known, digest: bytes, answer: Any, written: float) -> None:
+        """Keeps the answer to a request, and lets those go that are older than `KEPT_SECONDS`."""
+        self.rows("DELETE FROM requests WHERE written < ?", (written - KEPT_SECONDS,))
+        self.rows(
+            "INSERT INTO requests VALUES (?, ?, ?, ?, ?)",
+            (_hash(key), stream.number, digest, json.dumps(answer), written),
+        )
+
+    # Deletion
+
+    def forget_person(self, person: str) -> list[str]:
+        """Deletes a person with all their streams, events, records and answers; returns the names of the streams."""
+        with self.transaction():
+            names = self.streams_of(person)
+            self.rows("DELETE FROM streams WHERE person = ?", (person,))
+            self.rows("DELETE FROM watched WHERE person = ?", (person,))
+            self.people.forget(person)
+        self.erase()
+        return names
+
+    def unclaim(self, streams: Sequence[str]) -> None:
+        """Deletes the claims on streams, in the partition of their names."""
+        with self.transaction():
+            for name in streams:
+                self.rows("DELETE FROM claims WHERE stream = ?", (name,))
+        self.erase()
+
+    def erase(self) -> None:
+        """Leaves no copy of what was deleted in the file, or in the log of its changes."""
+        self.rows("VACUUM")
+        self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs one statement; StateError, naming the file, where SQLite cannot."""
+        try:
+            return self._file.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise StateError(f"{self.path}: found state that cannot be used ({error}), expected a whole one") from None
+
+    def _log(self, stream: Known, event: int | None, offer: str | None, record: dict[str, Any], written: float) -> None:
+        self.rows(
+            "INSERT INTO log (stream, event, offer, time, written, record) VALUES (?, ?, ?, ?, ?, ?)",
+            (stream.number, event, offer, record["time"], written, encode(record)),
+        )
+
+    def _write_lease(self, until: float) -> None:
+        self.rows("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (self._owner, self.epoch, until))
+
+    def _roll_back(self) -> None:
+        if self._file.in_transaction:
+            self._file.execute("ROLLBACK")
+
+
+class _Watched(MutableMapping[str, str]):
+    """The offer whose answer each person's alarm waits for, in the partition's file."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._rows = partition.rows
+
+    def __getitem__(self, person: str) -> str:
+        found = self._rows("SELECT offer FROM watched WHERE person = ?", (person,))
+        if not found:
+            raise KeyError(person)
+        return str(found[0][0])
+
+    def __setitem__(self, person: str, offer: str) -> None:
+        self._rows("INSERT OR REPLACE INTO watched VALUES (?, ?)", (person, offer))
+
+    def __delitem__(self, person: str) -> None:
+        self._rows("DELETE FROM watched WHERE person = ?", (person,))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([person for (person,) in self._rows("SELECT person FROM watched")])
+
+    def __len__(self) -> int:
+        return int(self._rows("SELECT count(*) FROM watched")[0][0])
+
+
+def _observation(stream: str, person: str | None, kept: dict[str, Any]) -> Observation:
+    event, offers = (
+        Event(time=kept["time"], text=kept["text"]),
+        tuple(Candidate(text=text) for text in kept["candidates"]),
+    )
+    return Observation(stream, event, offers, kept.get("costs"), kept["domain"], person)
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,153 @@
+"""A folder of partitions: which one a key has, opened when it is first asked for.
+
+The key of a stream is its person, or its own name where nobody is named. The number of partitions is fixed when the
+store is made: to divide it among more machines moves partitions, never keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from etils import epath
+
+from prism_jax.agent.state.partition import Partition, StateError
+from prism_jax.people.exports import population_from
+from prism_jax.people.layer import Population
+from prism_jax.people.store import DEFAULT
+from prism_jax.runtime.files import read_object, write_json
+
+PARTITIONS = 256
+FORMAT = 1
+_FILE = "store.json"
+
+
+def partition_files(folder: epath.PathLike) -> list[tuple[int, epath.Path]]:
+    """The files of the partitions of a store that have one, with their numbers, ascending."""
+    return [(int(path.stem), path) for path in sorted((epath.Path(folder) / "partitions").glob("*.sqlite"))]
+
+
+class StateStore:
+    """An open store. One thread at a time may use it.
+
+    `leaving` is called with the number of a partition that is let go.
+    """
+
+    def __init__(
+        self,
+        folder: epath.PathLike,
+        *,
+        partitions: int = PARTITIONS,
+        population: Population | None = None,
+        alone: bool = True,
+        seconds: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ):
+        """Opens or makes a store.
+
+        Args:
+          folder: Where it lies; only its owner can read it.
+          partitions: Number of partitions, of a new store, from 1 to 65,536.
+          population: What is assumed of people, of a new store.
+          alone: Whether this process has the whole store for itself; otherwise others may own some of its partitions.
+          seconds: How long the lease of a partition lasts without a change.
+          clock: Seconds since 1970.
+
+        Raises:
+          StateError: for a folder that is no store or of another format, or that another process has for itself.
+          OSError: if it cannot be made.
+        """
+        if not 1 <= partitions <= 65536:
+            raise StateError(f"partitions: found {partitions}, expected 1 to 65,536")
+        self.folder = epath.Path(folder)
+        owner = secrets.token_hex(16)
+        self._alone = alone
+        self._lease: dict[str, Any] = {"owner": owner, "alone": alone, "seconds": seconds, "clock": clock}
+        self._open: dict[int, Partition] = {}
+        self.leaving: list[Callable[[int], None]] = []
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)  # noqa: PTH103  epath has no mode
+        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._take_lock()
+            path = self.folder / _FILE
+            if not path.exists():
+                facts = {"format": FORMAT, "partitions": partitions, "population": (population or DEFAULT)._asdict()}
+                write_json(path, facts)
+            tree = read_object(path, "a store of an agent's state", StateError)
+            if tree.get("format") != FORMAT:
+                raise StateError(f"{path}: format: found {tree.get('format')!r:.80}, expected {FORMAT}")
+            count = tree.get("partitions")
+            if type(count) is not int or not 1 <= count <= 65536:
+                raise StateError(f"{path}: partitions: found {count!r:.80}, expected 1 to 65,536")
+            self.partitions = count
+            self.population = population_from(tree.get("population"), f"{path}: population")
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, (fcntl.LOCK_EX if self._alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StateError(f"{self.folder}: found it in use by another process, expected one at a time") from None
+
+    def number_of(self, key: str) -> int:
+        """The number of the partition of a key."""
+        digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+        return int.from_bytes(digest[:8], "big") % self.partitions
+
+    def of(self, key: str) -> Partition:
+        """The partition of a key; errors as of `Partition`."""
+        return self.partition(self.number_of(key))
+
+    def partition(self, number: int) -> Partition:
+        """A partition by its number; errors as of `Partition`."""
+        if number not in self._open:
+            folder = self.folder / "partitions"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            path = folder / f"{number:05d}.sqlite"
+            self._open[number] = Partition(path, population=self.population, **self._lease)
+        return self._open[number]
+
+    def let_go(self, number: int) -> None:
+        """Closes a partition that another process owns now; it is opened again where it is asked for."""
+        partition = self._open.pop(number, None)
+        if partition is not None:
+            for drop in self.leaving:
+                drop(number)
+            partition.close()
+
+    def forget_person(self, person: str) -> list[str]:
+        """Deletes everything of a person, and returns the names of their streams, which no agent may have in memory."""
+        names = self.of(person).forget_person(person)
+        claims: dict[int, list[str]] = {}
+        for name in names:
+            claims.setdefault(self.number_of(name), []).append(name)
+        for number, own in claims.items():
+            self.partition(number).unclaim(own)
+        return names
+
+    def made(self) -> Iterator[tuple[int, Partition]]:
+        """Every partition that has a file, with its number, ascending."""
+        for number, _ in partition_files(self.folder):
+            yield number, self.partition(number)
+
+    def __enter__(self) -> StateStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives all leases back and closes the files."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, self._lock)
+            for partition in self._open.values():
+                stack.callback(partition.close)
+        self._open.clear()

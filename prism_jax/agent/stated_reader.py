@@ -1,0 +1,89 @@
+"""A reader for callers that have numbers of their own: an event's text states the probabilities.
+
+    {"p_need": 0.8, "p_accept": [0.4, 0.1]}
+
+`stated_event` writes such a text. Budgets, people, exploration and records then are those of any agent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought
+from prism_jax.runtime.files import parse_json
+from prism_jax.streams import Candidate, Event
+
+
+def stated_event(time: float, p_need: float, p_accept: Sequence[float]) -> Event:
+    """An event that states probabilities: of need, and of the acceptance of each candidate.
+
+    Raises:
+      ValueError: naming the one that is no number in [0, 1].
+    """
+    for name, p in [("p_need", p_need), *((f"p_accept[{i}]", p) for i, p in enumerate(p_accept))]:
+        if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1:
+            raise ValueError(f"{name}: found {p!r:.80}, expected a number from 0 to 1")
+    return Event(time=time, text=json.dumps({"p_need": float(p_need), "p_accept": list(map(float, p_accept))}))
+
+
+class StatedReader:
+    """Reads what events state; satisfies `prism_jax.agent.reader.Reader`."""
+
+    has_slow_pass = False
+    writes_responses = False
+
+    def __init__(self) -> None:
+        self._digests: dict[str, bytes] = {}
+
+    def observe(self, items: Sequence[Item]) -> list[FastReading]:
+        """The log-odds that each event states; ValueError naming a stream whose event states none."""
+        readings = [_reading(*item) for item in items]
+        self.follow(items)
+        return readings
+
+    def follow(self, items: Sequence[Item]) -> None:
+        """Notes the events; see `Reader.follow`."""
+        for stream, event, _ in items:
+            before = self._digests.get(stream, b"")
+            self._digests[stream] = hashlib.sha256(before + event.text.encode()).digest()
+
+    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
+        """There is no slow pass."""
+        _refuse()
+
+    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
+        """Nothing is written."""
+        _refuse()
+
+    def forget(self, stream: str) -> None:
+        """Drops a stream."""
+        del self._digests[stream]
+
+    def history(self, stream: str) -> str:
+        """SHA-256 of the newest event's text and of the same hash after the event before."""
+        return self._digests[stream].hex()
+
+    def warm_up(self) -> int:
+        """Compiles nothing."""
+        return 0
+
+
+def _reading(stream: str, event: Event, candidates: Sequence[Candidate]) -> FastReading:
+    tree = parse_json(event.text.encode(), f"stream {stream!r}: text", ValueError)
+    if not isinstance(tree, dict) or len(tree.get("p_accept", ())) != len(candidates):
+        raise ValueError(f"stream {stream!r}: text: found no p_accept of each candidate, expected it")
+    return FastReading(_log_odds(tree["p_need"]), tuple(map(_log_odds, tree["p_accept"])), 0)
+
+
+def _log_odds(p: float) -> float:
+    if p in (0.0, 1.0):
+        return math.copysign(math.inf, p - 0.5)
+    return math.log(p) - math.log1p(-p)
+
+
+def _refuse() -> NoReturn:
+    raise ValueError("found numbers that a caller states, which neither think nor write, expected a student")

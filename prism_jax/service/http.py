@@ -1,0 +1,316 @@
+"""What every server here has in common: who may ask, limits, health, and errors in one shape."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import fastapi
+import fastapi.exceptions
+import starlette.exceptions
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from prism_jax import __version__
+from prism_jax.runtime.files import read_lines
+from prism_jax.service.form import ErrorBody, FormError
+from prism_jax.service.turns import BusyError, Turns
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+Q_contra = TypeVar("Q_contra", contravariant=True)
+A_co = TypeVar("A_co", covariant=True)
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+BATCH = 16
+"""Most requests that are answered together: the largest batch that the live reader compiles for."""
+TENANT = "default"
+"""Who asks without a tenant."""
+_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_MEMBERS = ("str", "input_text", "input_json")
+"""Where pydantic says which member of a union it tried."""
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "service_unavailable",
+}
+
+
+class Limits(NamedTuple):
+    """What the server takes."""
+
+    body: int = 2**20  # bytes of a request
+    seconds: float = 30.0  # that a body may take to arrive
+    waiting: int = 256  # requests that may wait
+
+
+class ApiError(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+
+
+class Caller(NamedTuple):
+    """Who asks."""
+
+    name: str  # a hash of their token; empty where nobody needs one
+    tenant: str
+
+
+class Tokens:
+    """Bearer tokens, as their hashes alone, each of a tenant."""
+
+    def __init__(self, tokens: Sequence[str | tuple[str, str]] = ()) -> None:
+        """Keeps the hashes of tokens, or of pairs of a tenant and a token; without any, everybody may ask."""
+        pairs = [(TENANT, token) if isinstance(token, str) else token for token in tokens]
+        self._hashes = [(tenant, _hash(token)) for tenant, token in pairs]
+
+    @classmethod
+    def read(cls, path: str) -> Tokens:
+        """Reads a file with a token, or a tenant and a token, a line.
+
+        Raises:
+          ValueError: for one without tokens, with a line of more words, or with a tenant that is no name.
+        """
+        expected = "bearer tokens, one a line, or TENANT TOKEN"
+        lines = [line.decode("utf-8", "surrogateescape").split() for _, line in read_lines(path, ValueError, expected)]
+        pairs = [(TENANT if len(words) == 1 else words[0], words[-1]) for words in lines if words]
+        if not pairs or any(len(words) > 2 for words in lines):
+            what = "a line of several words" if pairs else "no token"
+            raise ValueError(f"{path}: found {what}, expected {expected}")
+        for tenant, _ in pairs:
+            if not _TENANT.fullmatch(tenant):
+                raise ValueError(
+                    f"{path}: found a tenant of other characters, expected 1 to 64 of a to z, 0 to 9, - and _"
+                )
+        return cls(pairs)
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
+    def caller(self, header: str | None) -> Caller:
+        """Who asks; ApiError 401 where a token is needed and none of the right ones is there."""
+        if not self._hashes:
+            return Caller("", TENANT)
+        scheme, _, token = (header or "").partition(" ")
+        found = _hash(token.strip()) if scheme.lower() == "bearer" else b""
+        # All of them are compared, so that no time tells which.
+        tenants = [tenant for tenant, own in self._hashes if hmac.compare_digest(found, own)]
+        if not tenants:
+            raise ApiError(401, "Authorization: found no valid bearer token, expected one", code="invalid_api_key")
+        return Caller(found.hex(), tenants[0])
+
+
+class Answers(Protocol[Q_contra, A_co]):
+    """What answers, when it is loaded; one thread calls it."""
+
+    def answer(self, items: Sequence[Q_contra]) -> Sequence[A_co | Exception]:
+        """The answer to each item, in their order."""
+
+    def close(self) -> None:
+        """Ends."""
+
+
+class Served(Generic[Q, A]):
+    """What answers, from when it is loaded until it is stopped, and who waits for it."""
+
+    def __init__(self, load: Callable[[], Answers[Q, A]], waiting: int) -> None:
+        """Of `load`, which is called on the thread that then answers; at most `waiting` wait."""
+        self._load, self._waiting = load, waiting
+        self._answers: Answers[Q, A] | None = None
+        self.failure: Exception | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        self.on_ready: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begins to load."""
+        self._turns: Turns[Q, A] = Turns(self._answer, most=BATCH, waiting=self._waiting)
+        self._turns.start(before=self._loaded)
+
+    async def stop(self) -> None:
+        """Answers what is being answered, and ends."""
+        await self._turns.stop()
+        if self._answers is not None:
+            self._answers.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything is loaded."""
+        return self._answers is not None
+
+    def check_ready(self) -> None:
+        """Raises ApiError 503 until everything is loaded."""
+        if self._answers is None:
+            raise ApiError(503, "the model is not loaded yet")
+
+    async def ask(self, item: Q, request: fastapi.Request) -> A:
+        """The answer to an item in its turn, unless who asks has closed the connection; they then wait no longer."""
+        self.check_ready()
+        answer = asyncio.ensure_future(self._turns.ask(item))
+        gone = asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise ApiError(499, "the caller has gone")
+            return answer.result()
+        except BusyError:
+            raise ApiError(429, f"found {self._waiting} requests waiting, expected fewer") from None
+        finally:
+            for task in (answer, gone):
+                task.cancel()
+
+    def _loaded(self) -> None:
+        try:
+            self._answers = self._load()
+        except Exception as error:
+            self.failure = error
+            self.on_failure()
+        else:
+            self.on_ready()
+
+    def _answer(self, items: Sequence[Q]) -> Sequence[A | Exception]:
+        assert self._answers is not None
+        return self._answers.answer(items)
+
+
+async def _gone(request: fastapi.Request) -> None:
+    """Returns when who asks has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fastapi.FastAPI:
+    """An application with the routes of health alone, which starts and stops what answers.
+
+    Without tokens it answers requests to loopback names alone.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: fastapi.FastAPI) -> AsyncIterator[None]:
+        served.start()
+        yield
+        await served.stop()
+
+    app = fastapi.FastAPI(title="prism_jax", version=__version__, lifespan=lifespan)
+    app.state.prism = served
+    app.add_middleware(_Guard, most=limits.body, seconds=limits.seconds, tokens=tokens)
+    if not tokens:
+        # A page in a browser could else ask a server on this machine, under a name of its own.
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK[:2], "[::1]"])
+
+    @app.get("/healthz")
+    async def alive() -> dict[str, str]:
+        """Whether the process lives."""
+        return {"status": "ok"}
+
+    @app.get("/readyz", responses={503: {"model": ErrorBody}})
+    async def ready() -> dict[str, str]:
+        """Whether the model and its state are loaded."""
+        served.check_ready()
+        return {"status": "ready"}
+
+    @app.exception_handler(ApiError)
+    async def api_error(_: fastapi.Request, error: ApiError) -> fastapi.responses.JSONResponse:
+        return problem(error.status, error.message, error.param, error.code)
+
+    @app.exception_handler(FormError)
+    async def form_error(_: fastapi.Request, error: FormError) -> fastapi.responses.JSONResponse:
+        return problem(422, str(error), error.param)
+
+    @app.exception_handler(fastapi.exceptions.RequestValidationError)
+    async def no_request(_: fastapi.Request, error: fastapi.exceptions.RequestValidationError):
+        # Of the errors of a union's members, that of the member that fits best: it is the deepest, or the last.
+        deepest = max(error.errors(), key=lambda one: len(one["loc"]) - (one["type"] == "string_type"))
+        parts = [str(part) for part in deepest["loc"] if part not in _MEMBERS and "[" not in str(part)]
+        place = ".".join(parts[1:]) or "body"
+        return problem(422, f"{place}: {deepest['msg']}", place)
+
+    @app.exception_handler(starlette.exceptions.HTTPException)
+    async def no_route(_: fastapi.Request, error: starlette.exceptions.HTTPException):
+        return problem(error.status_code, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def fault(_: fastapi.Request, error: Exception):
+        return problem(500, f"{type(error).__name__} in the server")
+
+    return app
+
+
+class _Guard:
+    """Names the caller, and refuses who has no token before a body is read, and bodies too long or too slow."""
+
+    def __init__(self, app: ASGIApp, most: int, seconds: float, tokens: Tokens) -> None:
+        self._app, self._most, self._seconds, self._tokens = app, most, seconds, tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        name = secrets.token_hex(8)
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
+            await send(message)
+
+        close = {"connection": "close"}
+        if scope["path"].startswith("/v1/"):
+            headers = dict(scope["headers"])
+            try:
+                caller = self._tokens.caller(headers.get(b"authorization", b"").decode("latin-1"))
+            except ApiError as error:
+                answer = problem(error.status, error.message, None, error.code, close)
+                return await answer(scope, receive, named)
+            scope.setdefault("state", {}).update(caller=caller.name, tenant=caller.tenant)
+        parts, size, more, ends = [], 0, True, time.monotonic() + self._seconds
+        while more:
+            try:
+                message = await asyncio.wait_for(receive(), ends - time.monotonic())
+            except TimeoutError:
+                words = f"body: found no end within {self._seconds:g} s, expected one"
+                return await problem(408, words, headers=close)(scope, receive, named)
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            if size > self._most:
+                words = f"body: found more than {self._most} bytes, expected at most as many"
+                return await problem(413, words, headers=close)(scope, receive, named)
+        body = {"type": "http.request", "body": b"".join(parts), "more_body": False}
+        waiting = iter([body])
+
+        async def read() -> Message:
+            return next(waiting, None) or await receive()
+
+        return await self._app(scope, read, named)
+
+
+def problem(
+    status: int,
+    message: str,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> fastapi.responses.JSONResponse:
+    """An answer that is an error, in the API's shape."""
+    kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    more = {"retry-after": "1"} if status in (429, 503) else {}
+    return fastapi.responses.JSONResponse(body, status, headers={**more, **(headers or {})})
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

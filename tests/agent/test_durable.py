@@ -1,0 +1,320 @@
+"""An agent with a store decides as one with everything in memory does, whatever dies, is evicted or changes hands."""
+
+import dataclasses
+import random
+
+import pytest
+from fake_reader import FakeReader, exported
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.records import OUTCOMES, OfferOutcome
+from prism_jax.agent.records_file import parse_record
+from prism_jax.agent.settings import AgentSettings, Budget, Exploration, PeopleSettings, Terms
+from prism_jax.agent.state import partition as partitions
+from prism_jax.agent.state.durable import ConflictError, DurableAgent, Events
+from prism_jax.agent.state.partition import Partition, StaleError, StateError
+from prism_jax.agent.state.reading import Cursor, read_log
+from prism_jax.agent.state.store import StateStore
+from prism_jax.agent.steps import AN_OFFER, Observation
+from prism_jax.people.store import PeopleStore
+from prism_jax.streams import Candidate, Event
+
+SETTINGS = AgentSettings(
+    Terms(exported().point, offers=Budget(3, 500.0), exploration=Exploration(0.2, loss=0.5, seed=3)),
+    keep_texts=True,
+    people=PeopleSettings(alarm=0.2),
+)
+PEOPLE = {"s0": "ada", "s1": "ada", "s2": "bob", "s3": None, "s4": None}
+
+
+def durable(store, **options):
+    return DurableAgent(FakeReader(slow=True), exported(), store, SETTINGS, **options)
+
+
+def observation(stream, number, text=None):
+    offers = tuple(Candidate(text=f"offer {i}") for i in range(number % 3)) or AN_OFFER
+    event = Event(time=30.0 * number, text=text or f"event {number} of {stream}")
+    return Observation(stream, event, offers, {"c_fn": 3.0} if number % 5 == 0 else None, "code", PEOPLE[stream])
+
+
+def requests(count, seed=0):
+    """Batches of events, several of a stream among them, and an outcome now and then of an offer that may exist."""
+    draw, numbers = random.Random(seed), dict.fromkeys(PEOPLE, 0)
+    for i in range(count):
+        batch = []
+        for stream in draw.choices(list(PEOPLE), k=draw.randint(1, 4)):
+            items = []
+            for _ in range(draw.randint(1, 2)):
+                items.append(observation(stream, numbers[stream]))
+                numbers[stream] += 1
+            batch.append(Events(tuple(items), f"key {i} {len(batch)}", b"same"))
+            if draw.random() < 0.5:
+                offer = f"{stream}/{draw.randrange(numbers[stream])}"
+                answer = OfferOutcome(stream, offer, draw.choice(OUTCOMES), 30.0 * numbers[stream])
+                batch.append(answer)
+        yield batch
+
+
+def plain(record):
+    """A record without what differs between two runs: how long it took."""
+    return {key: value for key, value in record.items() if key != "seconds"}
+
+
+def log_of(store, stream):
+    found, _ = read_log(store.folder, Cursor(), 10_000, stream=stream)
+    return [plain(record) for record in found]
+
+
+def in_memory(batches):
+    """The records of one agent with everything in memory, by stream."""
+    with PeopleStore() as people:
+        agent = Agent(FakeReader(slow=True), exported(), SETTINGS, people)
+        logs = {stream: [] for stream in PEOPLE}
+        for batch in batches:
+            for request in batch:
+                if isinstance(request, OfferOutcome):
+                    try:
+                        logs[request.stream].append(agent.outcome(**request._asdict()).record())
+                    except RefusedError:
+                        continue
+                else:
+                    logs[request.items[0].stream] += [one.record() for one in agent.observe_many(request.items)]
+        return {
+            stream: [plain(parse_record(partitions.encode(one), "")) for one in own] for stream, own in logs.items()
+        }
+
+
+@pytest.mark.parametrize(("streams", "every"), [(100, None), (2, None), (100, 3), (1, 1)])
+def test_it_decides_as_one_agent_in_memory_whatever_is_evicted_or_restarted(streams, every, tmp_path):
+    """Restarted after every so many batches, with so many streams in memory."""
+    batches = list(requests(25))
+    store = StateStore(tmp_path / "state", partitions=4)
+    agent = durable(store, streams=streams)
+    for i, batch in enumerate(batches):
+        for request, answer in zip(batch, agent.answer(batch), strict=True):
+            if isinstance(request, Events):
+                assert len(answer) == len(request.items)
+        if every and i % every == 0:
+            store.close()
+            store = StateStore(tmp_path / "state")
+            agent = durable(store, streams=streams)
+    expected = in_memory(batches)
+    assert {stream: log_of(store, stream) for stream in PEOPLE} == expected
+    kinds = [record["kind"] for own in expected.values() for record in own]
+    assert kinds.count("outcome") > 5 and kinds.count("decision") > 80
+    store.close()
+
+
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+def killed_at(monkeypatch, place):
+    """Lets the process die before its statement of this number; returns a counter of statements."""
+    rows, count = Partition.rows, [0]
+
+    def counted(self, statement, values=()):
+        count[0] += 1
+        if count[0] == place:
+            raise Killed
+        return rows(self, statement, values)
+
+    monkeypatch.setattr(Partition, "rows", counted)
+    return count
+
+
+def test_whatever_statement_the_process_dies_at_every_request_is_there_once(tmp_path, monkeypatch):
+    """Who got no answer sends the request again; the records are those of an undisturbed run."""
+    batches = [
+        [Events((observation("s0", 0), observation("s0", 1)), "a", b"a"), Events((observation("s3", 0),), "b", b"b")],
+        [Events((observation("s1", 0),), "c", b"c"), Events((observation("s0", 2),), "d", b"d")],
+    ]
+    expected = in_memory(batches)
+    offers = [one["offer"] for own in expected.values() for one in own if one["offer"]]
+    stream = offers[0].rsplit("/", 1)[0]
+    batches.append([OfferOutcome(stream, offers[0], "dismissed", 900.0)])
+    expected = in_memory(batches)
+    place, ended = 0, False
+    while not ended:
+        place += 1
+        folder = tmp_path / str(place)
+        store = StateStore(folder, partitions=2)
+        ended = True
+        with monkeypatch.context() as patch:
+            killed_at(patch, place)
+            try:
+                agent = durable(store)
+                for batch in batches:
+                    agent.answer(batch)
+            except Killed:
+                ended = False
+        for one in store._open.values():
+            one._file.close()  # without a commit, as where the process is gone
+        store._open.clear()
+        store.close()
+        with StateStore(folder) as again:
+            agent = durable(again)
+            for batch in batches:
+                assert not [answer for answer in agent.answer(batch) if isinstance(answer, Exception)]
+            assert {stream: log_of(again, stream) for stream in PEOPLE} == expected
+            assert len(agent.agent.people._of("ada").store) == (1 if stream in ("s0", "s1") else 0)
+    assert place > 60
+
+
+def test_only_the_newer_owner_can_change_a_partition(tmp_path):
+    now = [1000.0]
+    path = tmp_path / "one.sqlite"
+    first = Partition(path, owner="a", alone=False, clock=lambda: now[0])
+    with first.transaction():
+        first.open_stream("s", None, "events")
+    now[0] += 9.0
+    with pytest.raises(StaleError) as refused:
+        Partition(path, owner="b", alone=False, clock=lambda: now[0])
+    assert 0 < refused.value.seconds <= 10
+    now[0] += 9.0  # its lease is over, and it does not know
+    second = Partition(path, owner="b", alone=False, clock=lambda: now[0])
+    now[0] -= 15.0  # whatever the clock says
+    with pytest.raises(StaleError), first.transaction():
+        first.open_stream("late", None, "events")
+    first.close()
+    assert (second.lease.owner, second.epoch) == ("b", 2)
+    assert second.stream("late") is None and second.stream("s") is not None
+    second.close()
+    third = Partition(path, owner="c", alone=False, clock=lambda: now[0])  # the lease was given back
+    assert third.epoch == 3
+    third.close()
+
+
+def test_a_stale_owner_decides_nothing_and_reads_again_when_it_owns_the_partition_again(tmp_path):
+    now = [0.0]
+
+    shared = {"alone": False, "clock": lambda: now[0]}
+    with StateStore(tmp_path, partitions=1, **shared) as one, StateStore(tmp_path, **shared) as two:
+        first, second = durable(one), durable(two)
+        before = first.answer([Events((observation("s0", 0),))])
+        assert isinstance(second.answer([Events((observation("s0", 1),))])[0], StaleError)
+        one.let_go(0)
+        after = second.answer([Events((observation("s0", 1),))])
+        (late,) = first.answer([Events((observation("s0", 2),))])
+        assert isinstance(late, StaleError)
+        two.let_go(0)
+        last = first.answer([Events((observation("s0", 2),))])
+        ids = [answer[0]["id"] for (answer,) in (before, after, last)]
+        assert ids == ["s0/0", "s0/1", "s0/2"]
+        assert [one["event"] for one in log_of(one, "s0")] == [0, 1, 2]
+
+
+def test_a_request_that_comes_again_gets_its_answer_and_another_one_of_the_same_key_is_refused(tmp_path):
+    with StateStore(tmp_path) as store:
+        agent = durable(store)
+        request = Events((observation("s0", 0),), "key", b"body")
+        first, again = agent.answer([request, request])
+        assert first == again and len(log_of(store, "s0")) == 1
+        assert agent.answer([request._replace(digest=b"another")])[0].args[0].startswith("Idempotency-Key: ")
+        later = durable(store, clock=lambda: 10e9)
+        later.answer([Events((observation("s0", 1),), "another", b"")])
+        assert store.of("ada").answered("key") is None  # after a week
+
+
+def test_what_is_refused_leaves_no_trace_and_what_stands_beside_it_is_decided(tmp_path):
+    with StateStore(tmp_path) as store:
+        agent = durable(store)
+        bad = Observation("s2", Event(time=-5.0, text="earlier"), AN_OFFER, None, "unknown", "bob")
+        good, early, other = agent.answer(
+            [
+                Events((observation("s2", 1),)),
+                Events((observation("s2", 2), bad)),
+                Events((observation("s3", 0),)),
+            ]
+        )
+        assert isinstance(early, RefusedError) and "time: found -5.0" in str(early)
+        assert good[0]["id"] == "s2/0" and other[0]["id"] == "s3/0"
+        assert len(log_of(store, "s2")) == 1
+        (theirs,) = agent.answer([Events((observation("s3", 1)._replace(person="eve"),))])
+        assert isinstance(theirs, RefusedError) and "another person" in str(theirs)
+        (unknown,) = agent.answer([OfferOutcome("s3", "s3/77", "accepted", 50.0)])
+        assert isinstance(unknown, RefusedError)
+
+
+def test_a_stream_without_its_person_named_again_stays_theirs(tmp_path):
+    with StateStore(tmp_path) as store:
+        durable(store).answer([Events((observation("s0", 0),))])
+        (answer,) = durable(store).answer([Events((observation("s0", 1)._replace(person=None),))])
+        assert answer[0]["person"] == "ada" and answer[0]["id"] == "s0/1"
+
+
+def test_outcomes_are_taken_once(tmp_path):
+    with StateStore(tmp_path) as store:
+        agent = durable(store)
+        number, offer = 0, None
+        while offer is None:
+            (answer,) = agent.answer([Events((observation("s0", number),))])
+            offer, number = answer[0]["id"] if answer[0]["speak"] else None, number + 1
+        outcome = OfferOutcome("s0", offer, "accepted", 30.0 * number)
+        first, again, other = durable(store).answer([outcome, outcome, outcome._replace(outcome="ignored")])
+        assert first == again == [outcome.record()]
+        assert isinstance(other, ConflictError)
+        assert store.of("ada").people.person("ada").answers == 1
+
+
+def test_nothing_of_a_deleted_person_is_in_any_file(tmp_path):
+    with StateStore(tmp_path, partitions=3) as store:
+        agent = durable(store)
+        for i in range(40):
+            item = Observation("canary-stream", Event(time=float(i), text=f"canary-text {i}"), person="canary-person")
+            agent.answer([Events((item,), f"k{i}", b""), Events((observation("s2", i),))])
+        offers = [one["offer"] for one in log_of(store, "canary-stream")]
+        agent.answer([OfferOutcome("canary-stream", next(filter(None, offers)), "accepted", 100.0)])
+        files = list(tmp_path.rglob("*.sqlite*"))
+        assert any(b"canary" in path.read_bytes() for path in files)
+        agent.drop(["canary-stream"])
+        assert store.forget_person("canary-person") == ["canary-stream"]
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+        assert len(log_of(store, "s2")) == 40
+        (new,) = agent.answer([Events((item._replace(person="somebody"),))])  # the name is free
+        assert new[0]["id"] == "canary-stream/0"
+
+
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path):
+    with StateStore(tmp_path, partitions=1) as store:
+        agent = durable(store)
+        agent.answer([Events((observation("s0", 0),))])
+        ((pages,),) = store.of("ada").rows("PRAGMA page_count")
+        store.of("ada").rows(f"PRAGMA max_page_count = {pages}")
+        long = observation("s0", 1, text="word " * 20_000)
+        (full,) = agent.answer([Events((long,), "key", b"")])
+        assert isinstance(full, StateError) and "full" in str(full)
+        store.of("ada").rows("PRAGMA max_page_count = 100000")
+        (answer,) = agent.answer([Events((long,), "key", b"")])
+        assert answer[0]["id"] == "s0/1"
+        assert [one["event"] for one in log_of(store, "s0")] == [0, 1]
+
+
+def test_a_store_has_one_process_a_format_and_a_kind_of_agent(tmp_path):
+    with StateStore(tmp_path / "state", partitions=7) as store:
+        with pytest.raises(StateError, match="in use by another process"):
+            StateStore(tmp_path / "state")
+        durable(store).answer([Events((observation("s0", 0),))])
+        (other,) = durable(store, kind="decide").answer([Events((observation("s0", 1),))])
+        assert isinstance(other, ConflictError)
+        path = store.of("ada").path
+    with StateStore(tmp_path / "state") as store:
+        assert store.partitions == 7
+        assert [number for number, _ in store.made()]
+    (tmp_path / "state" / "store.json").write_text('{"format": 2}')
+    with pytest.raises(StateError, match="format: found 2, expected 1"):
+        StateStore(tmp_path / "state")
+    (tmp_path / "note").write_text("no database of ours")
+    with pytest.raises(StateError, match="note: found state that cannot be used"):
+        Partition(tmp_path / "note", owner="a")
+    assert path.endswith(".sqlite")
+
+
+def test_alarms_share_the_level_and_everybodys_map_is_refused(tmp_path):
+    with StateStore(tmp_path, partitions=8) as store:
+        people = durable(store).agent.people
+        assert people._of("ada").settings.alarm == pytest.approx(0.2 / 8)
+        settings = dataclasses.replace(SETTINGS, people=PeopleSettings(recalibrate=True))
+        with pytest.raises(ValueError, match="recalibrate: found it with a store of partitions"):
+            DurableAgent(FakeReader(), exported(), store, settings)

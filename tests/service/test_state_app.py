@@ -1,0 +1,273 @@
+"""The server with state over HTTP: decisions, outcomes, records, deletion, and tenants who do not see each other."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from fake_reader import FakeReader, exported
+
+from prism_jax.agent.agent import Agent
+from prism_jax.gate import Gate
+from prism_jax.streams import Event
+
+pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
+from served import Stateful
+
+from prism_jax.service.http import Limits, Tokens
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture
+def served(tmp_path):
+    with Stateful(tmp_path / "state") as running:
+        yield running.ready()
+
+
+def event(number, **more):
+    return {"time": 60.0 * number, "text": f"event {number}", **more}
+
+
+def records(served, **query):
+    found, after = [], None
+    while True:
+        asked = {"limit": 7, **query, **({} if after is None else {"after": after})}
+        status, answer, _ = served.ask("/v1/records?" + "&".join(f"{key}={value}" for key, value in asked.items()))
+        assert status == 200, answer
+        if not answer["records"]:
+            return found
+        found, after = [*found, *answer["records"]], answer["next"]
+
+
+def test_events_are_decided_on_as_an_agent_decides(served):
+    agent = Agent(FakeReader(slow=False, responses=False), exported(slow=False, responses=False))
+    for number in range(3):
+        wanted = agent.observe("a/b c", Event(time=60.0 * number, text=f"event {number}"), ["Look?", "Write?"])
+        status, answer, _ = served.ask("/v1/streams/a%2Fb%20c/events", event(number, candidates=["Look?", "Write?"]))
+        assert status == 200
+        assert answer == {
+            "id": f"a/b c/{number}",
+            "stream": "a/b c",
+            "person": None,
+            "time": 60.0 * number,
+            "speak": wanted.spoke,
+            "p_need": wanted.p_need,
+            "p_accept": wanted.p_accept,
+            "threshold": wanted.threshold,
+            "reason": wanted.reason,
+            "candidate": wanted.candidate,
+            "response": None,
+        }
+    status, answers, _ = served.ask("/v1/streams/list/events", [event(0), event(1), event(1)])
+    assert status == 200 and [one["id"] for one in answers] == ["list/0", "list/1", "list/2"]
+
+
+def test_numbers_of_a_caller_are_decided_on_by_the_gate(served):
+    gate = Gate.at_costs(c_fa=1.0, c_fn=2.0)
+    for number, (need, accept) in enumerate([(0.9, 0.6), (0.9, 0.2), (0.0, 1.0), (1.0, 0.0), (0.5, 0.5)]):
+        asked = {
+            "stream": "mine",
+            "time": number,
+            "p_need": need,
+            "p_accept": accept,
+            "costs": {"c_fa": 1.0, "c_fn": 2.0},
+        }
+        status, answer, _ = served.ask("/v1/decide", asked)
+        assert status == 200 and answer["speak"] == gate(p_need=need, p_accept=accept).speak
+        assert answer["p_need"] == pytest.approx(need, abs=1e-12) and answer["p_accept"] == pytest.approx(
+            accept, abs=1e-12
+        )
+    asked = {"stream": "two", "time": 0, "p_need": 1, "p_accept": [0.2, 0.9], "candidates": ["Look?", "Write?"]}
+    assert served.ask("/v1/decide", asked)[1]["candidate"] == "Write?"
+    status, answer, _ = served.ask("/v1/streams/two/events", event(1))
+    assert status == 409 and "decided on by 'decide'" in answer["error"]["message"]
+
+
+def offer_of(served, stream, person=None):
+    """The id of an offer that was made on callers' numbers."""
+    asked = {"stream": stream, "time": 1.0, "p_need": 0.9, "p_accept": 0.9, "costs": {"c_fa": 1.0, "c_fn": 2.0}}
+    answer = served.ask("/v1/decide", asked | ({} if person is None else {"person": person}))[1]
+    assert answer["speak"], answer
+    return answer["id"]
+
+
+def test_an_outcome_is_taken_once_and_moves_what_is_known_of_a_person(served):
+    offer = offer_of(served, "s", "ada")
+    outcome = {"stream": "s", "offer": offer, "outcome": "dismissed", "time": 2.0}
+    status, first, _ = served.ask("/v1/outcomes", outcome)
+    assert status == 200 and first["offer"] == offer
+    assert served.ask("/v1/outcomes", outcome)[:2] == (200, first)
+    assert served.ask("/v1/outcomes", outcome | {"outcome": "accepted"})[0] == 409
+    assert served.ask("/v1/outcomes", outcome | {"offer": "s/77"})[0] == 422
+    asked = {"stream": "later", "time": 3.0, "p_need": 0.9, "p_accept": 0.9, "person": "ada"}
+    assert served.ask("/v1/decide", asked)[1]["p_accept"] < 0.9  # one refusal
+    assert served.ask("/v1/decide", asked | {"stream": "bob's", "person": "bob"})[1]["p_accept"] == pytest.approx(
+        0.9, abs=0.05
+    )
+
+
+def test_a_request_that_is_sent_again_with_its_key_gets_the_same_answer(served):
+    first = served.ask("/v1/streams/s/events", event(0), idempotency_key="k")
+    assert served.ask("/v1/streams/s/events", event(0), idempotency_key="k")[:2] == first[:2]
+    assert served.ask("/v1/streams/s/events", event(1), idempotency_key="k")[0] == 409
+    assert served.ask("/v1/streams/s/events", event(1), idempotency_key="k" * 256)[0] == 422
+    assert len(records(served)) == 1
+
+
+def test_records_are_read_behind_a_cursor_each_once_in_the_order_of_its_stream(served, tmp_path):
+    for number in range(9):
+        for stream in ("a", "b", "c"):
+            assert served.ask(f"/v1/streams/{stream}/events", event(number, person=f"p-{stream}"))[0] == 200
+    found = records(served)
+    assert len(found) == 27
+    for stream in ("a", "b", "c"):
+        assert [one["event"] for one in found if one["stream"] == stream] == list(range(9))
+        assert records(served, stream=stream) == [one for one in found if one["stream"] == stream]
+    assert {one["stream"] for one in records(served, person="p-b")} == {"b"}
+    assert records(served, since=4e9) == [] and len(records(served, since=1.0)) == 27
+    assert not any("text" in one for one in found)  # texts are not kept unless that is asked for
+    for query in ("after=nonsense", "limit=0", "limit=1001", "since=soon"):
+        assert served.ask(f"/v1/records?{query}")[0] == 422
+
+
+def test_a_server_that_starts_again_goes_on_where_it_was(tmp_path):
+    answers = []
+    for number in range(4):
+        with Stateful(tmp_path / "state") as running:
+            answers.append(running.ready().ask("/v1/streams/s/events", event(number, person="ada"))[1])
+    with Stateful(tmp_path / "state") as running:  # without an event, no file is open
+        assert [one["event"] for one in records(running.ready())] == [0, 1, 2, 3]
+    with Stateful(tmp_path / "whole") as running:
+        running.ready()
+        assert answers == [running.ask("/v1/streams/s/events", event(n, person="ada"))[1] for n in range(4)]
+
+
+def test_many_callers_at_once_lose_nothing_and_double_nothing(served):
+    def call(stream):
+        return [served.ask(f"/v1/streams/s{stream}/events", event(n, person=f"p{stream % 3}"))[0] for n in range(6)]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert {status for own in pool.map(call, range(8)) for status in own} == {200}
+    found = records(served, limit=1000)
+    assert sorted((one["stream"], one["event"]) for one in found) == [(f"s{s}", n) for s in range(8) for n in range(6)]
+
+
+def test_another_tenants_streams_people_and_records_do_not_exist(tmp_path):
+    tokens = [("north", "first-token"), ("south", "second-token")]
+    with Stateful(tmp_path / "state", tokens=tokens) as running:
+        north, south = {"authorization": "Bearer first-token"}, {"authorization": "Bearer second-token"}
+        running.ready()
+        first = None
+        for number in range(2):
+            decided = running.ask("/v1/streams/s/events", event(0, person="ada"), **north)[1]
+            assert decided["id"] == f"s/{number}"
+            first = first or decided
+        theirs = running.ask("/v1/streams/s/events", event(0, person="eve"), **south)[1]
+        assert theirs == first | {"person": "eve"}
+        assert running.ask("/v1/records", **south)[1]["records"][0]["person"]["name"] == "eve"
+        assert running.ask("/v1/people/ada", method="DELETE", **south)[1] == {"streams": 0}
+        assert len(running.ask("/v1/records", **north)[1]["records"]) == 2
+        assert running.ask("/v1/people/ada", method="DELETE", **north)[1] == {"streams": 1}
+        assert running.ask("/v1/records", **north)[1]["records"] == []
+        assert running.ask("/v1/records")[0] == 401
+    kept = [path for path in pathlib.Path(tmp_path).rglob("*") if path.is_file()]
+    assert kept and not any(word in path.read_bytes() for path in kept for word in (b'"ada"', b"-token"))
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/streams/s/events", b"{"),
+        ("/v1/streams/s/events", b"[]"),
+        ("/v1/streams/s/events", b"[" * 100_000),
+        ("/v1/streams/s/events", b'{"time": 1, "time": 2, "text": "x"}'),
+        ("/v1/streams/s/events", b'{"time": NaN, "text": "x"}'),
+        ("/v1/streams/s/events", b'{"time": 1e999, "text": "x"}'),
+        ("/v1/streams/s/events", b'{"time": 1, "text": "\\ud800"}'),
+        ("/v1/streams/s/events", b'{"time": 1, "text": "x", "stream": "t"}'),
+        ("/v1/streams/s/events", b'{"time": 1, "text": "x", "costs": {"c_fa": -1}}'),
+        ("/v1/streams/s/events", b'{"time": 1, "text": "x", "outcome": "accepted"}'),
+        ("/v1/streams/" + "n" * 2000 + "/events", b'{"time": 1, "text": "x"}'),
+        ("/v1/decide", b'{"stream": "s", "time": 1, "p_need": 1.5, "p_accept": 0.1}'),
+        ("/v1/decide", b'{"stream": "s", "time": 1, "p_need": "1", "p_accept": 0.1}'),
+        ("/v1/decide", b'{"stream": "s", "time": 1, "p_need": true, "p_accept": 0.1}'),
+        ("/v1/decide", b'{"stream": "s", "time": 1, "p_need": 0.5, "p_accept": [0.1, 0.2]}'),
+        ("/v1/decide", b'{"stream": "s", "time": 1, "p_accept": 0.1}'),
+        ("/v1/decide", b'{"stream": "s", "time": 1, "p_need": 0.5, "p_accept": 0.1, "text": "x"}'),
+        ("/v1/outcomes", b'{"stream": "s", "offer": "s/0", "outcome": "eaten", "time": 1}'),
+        ("/v1/outcomes", b'{"stream": "s", "outcome": "accepted", "time": 1}'),
+        ("/v1/outcomes", b"null"),
+    ],
+)
+def test_what_cannot_be_taken_is_refused_and_changes_nothing(served, path, body):
+    status, answer, _ = served.ask(path, body)
+    assert status == 422 and "expected" in answer["error"]["message"], answer
+    assert records(served) == []
+
+
+def test_more_requests_than_may_wait_are_told_to_come_again(tmp_path):
+    class Slow(FakeReader):
+        def observe(self, items):
+            import time
+
+            time.sleep(0.05)
+            return super().observe(items)
+
+    limits = Limits(waiting=2)
+    with Stateful(tmp_path, limits=limits, reader=Slow(slow=False, responses=False)) as running:
+        running.ready()
+        with concurrent.futures.ThreadPoolExecutor(40) as pool:
+            found = list(pool.map(lambda i: running.ask(f"/v1/streams/s{i}/events", event(0)), range(40)))
+        statuses = [status for status, _, _ in found]
+        assert set(statuses) == {200, 429} and all(h["retry-after"] for s, _, h in found if s == 429)
+        assert len(records(running)) == statuses.count(200)
+        assert running.ask("/v1/streams/late/events", event(0))[0] == 200
+
+
+def test_tokens_have_tenants(tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text("alone\nnorth first\nnorth second\n")
+    read = Tokens.read(str(file))
+    tenants = [read.caller(f"Bearer {token}").tenant for token in ("alone", "first", "second")]
+    assert tenants == ["default", "north", "north"]
+    assert b"first" not in json.dumps(repr(vars(read))).encode()
+    for bad in ("../up token\n", "North token\n"):
+        file.write_text(bad)
+        with pytest.raises(ValueError, match="a tenant of other characters"):
+            Tokens.read(str(file))
+
+
+def test_the_pages_three_lines_decide_learn_and_read(tmp_path):
+    """As printed, with the page's own command, but for the port."""
+    if shutil.which("curl") is None:
+        pytest.skip("curl: found none, expected it, as the page calls it")
+    page = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^    python -m (prism_jax serve --state=.*) --port=8000 &$", page, re.M)
+    lines = re.findall(r"^curl .*$", page, re.M)
+    serve = [sys.executable, "-m", *command.split(), "--port=0"]
+    with subprocess.Popen(
+        serve, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    ) as server:
+        try:
+            address = next(
+                re.findall(r"http://(127\.0\.0\.1:\d+)", line)[0] for line in server.stderr if "serving" in line
+            )
+            answers = [
+                json.loads(
+                    subprocess.run(["bash", "-c", line.replace("localhost:8000", address)], capture_output=True).stdout
+                )
+                for line in lines
+            ]
+        finally:
+            server.terminate()
+    decided, outcome, kept = answers
+    assert decided["speak"] and decided["id"] == outcome["offer"] == "chat/0"
+    assert [one["kind"] for one in kept["records"]] == ["decision", "outcome"]
+    assert server.returncode == -signal.SIGTERM  # after its end, as uvicorn does
