@@ -104,7 +104,7 @@ def scores_table(title: str, scores: Scores) -> Table:
     offers[HALF] = np.broadcast_to((apart.raw[0] >= 0.5) & (apart.raw[1] >= 0.5), shape)
     truth = apart.steps.p_need_true, apart.steps.p_accept_true
     for name, (need, accept) in {RAW: apart.raw, GATE: apart.calibrated, TRUTH: truth}.items():
-        if need is not None and accept is not None:
+        if need is not None and accept is not None and not np.isnan(need).any():
             offers[name] = np.stack([np.asarray(decide(need, accept, 1.0, ratio)) for ratio in RATIOS])
     return cost_table(title, offers, apart.accepted, apart.missed, apart.units, apart.weight)
 

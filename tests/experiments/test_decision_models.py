@@ -1,5 +1,6 @@
 """The study of decision models: the costs of its policies are those of their definitions."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -49,3 +50,12 @@ def test_the_loser_is_named_where_it_is_ours():
     lost = cost_table("x", {HALF: right, GATE: wrong}, y, y, units, np.ones(400))
     assert lost.note.count(f"the {GATE} by ") == len(RATIOS) and f"to {HALF} at 4" in lost.note
     assert "No gate of ours loses." in cost_table("x", {HALF: wrong, GATE: right}, y, y, units, np.ones(400)).note
+
+
+def test_a_model_whose_truth_nobody_knows_has_no_row_of_it(eager):
+    unknown = dict.fromkeys(("p_need_true", "p_accept_true"), np.full(len(eager.stream), np.nan))
+    found = costs(scores_table("eager", dataclasses.replace(eager, **unknown)))
+    assert TRUTH not in found
+    assert {name: found[name] for name in (RAW, GATE)} == {
+        name: costs(scores_table("eager", eager))[name] for name in (RAW, GATE)
+    }
