@@ -1,6 +1,12 @@
-"""The server of `/v1/decisions`: a student or a probe as a decision model, for every client of that form.
+"""Servers over HTTP: a student or a probe as a decision model, and the agent with state.
 
 Belongs here: HTTP, the form of requests and answers, who may ask, and which streams are kept between two requests.
-Does not belong here: reading and decisions (`prism_jax.agent`), calibration (`prism_jax.decision`).
+Does not belong here: reading and decisions (`prism_jax.agent`), what is kept of them (`prism_jax.agent.state`),
+calibration (`prism_jax.decision`).
 Dependencies: the extra `serve`.
+
+Where to change what:
+- who may ask, limits, errors, health: `http.py`; how requests become batches: `turns.py`
+- `POST /v1/decisions`: `app.py`, its form in `form.py`, its answers in `answering.py`
+- the routes of streams, outcomes, records and people, and tenants: `state_app.py`
 """
