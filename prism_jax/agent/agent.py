@@ -156,6 +156,11 @@ class Agent:
         return [decisions[i] for i in range(len(items))]
 
     @_alone
+    def check(self, items: Sequence[Observation]) -> None:
+        """Raises RefusedError where `observe_many` would refuse an item, but for what the reader alone can refuse."""
+        self._steps(items)
+
+    @_alone
     def refusals(self, items: Sequence[Observation]) -> list[str | None]:
         """The message with which `observe_many` would refuse each item if all refused items were left out; else None.
 

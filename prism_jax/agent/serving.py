@@ -166,14 +166,23 @@ def _check_source(options: Mapping[str, Any]) -> None:
             raise ValueError(f"--{name}: found none, expected it {other}")
     if options["input"] is None and not options["jitter"]:
         raise ValueError("--input: found none, expected it (or --replay=RECORDS)")
+    check_goes_with(options, {"gate": decisions or engine, "jitter": engine})
+
+
+def check_goes_with(options: Mapping[str, Any], more: Mapping[str, bool]) -> None:
+    """Raises ValueError, naming the flag, for one that says nothing of the model that is named.
+
+    `more` has flags of one command alone, and whether each goes with the others.
+    """
+    decisions, engine = options["decisions"] is not None, options["engine"] is not None
     allowed = {
         "model": not decisions,
         "engine": not decisions,
         **dict.fromkeys(("dtype", "memory", "compilation_cache"), not (decisions or engine)),
         **dict.fromkeys(("context", "keep", "expect_digest"), not decisions),
-        **dict.fromkeys(("deadline", "key", "gate"), decisions or engine),
-        "jitter": engine,
+        **dict.fromkeys(("deadline", "key"), decisions or engine),
         **dict.fromkeys(DECISION_OPTIONS, decisions),
+        **more,
     }
     for name, fits in allowed.items():
         if options[name] is not None and not fits:

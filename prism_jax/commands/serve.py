@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import resource
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from prism_jax.agent.reader import AsksAgain, Reader
 from prism_jax.agent.serving import (
     DECISION_OPTIONS,
     SETTINGS,
+    check_goes_with,
     define_asking_flags,
     define_reading_flags,
     define_settings_flags,
@@ -48,13 +50,19 @@ OFFERS = 256
 """Tokens of the context that are free for the offers of one request."""
 ONLY_WITH_STATE = (*("partitions", "population", "deadline", "key", *DECISION_OPTIONS, *SETTINGS),)
 """Flags that say nothing of decisions that each bring their stream."""
+OF_A_MODEL = (
+    *("dtype", "context", "memory", "keep", "compilation_cache", "expect_digest", "deadline", "key", *DECISION_OPTIONS),
+)
+"""Flags that say nothing where callers state numbers."""
 
 
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("model", None, "Directory of an exported model.")
     flags.DEFINE_string("state", None, "Folder of what is kept of streams and people; it is made where it is missing.")
-    flags.DEFINE_integer("partitions", 256, "Number of parts of a new --state, which cannot change later.", 1, 65536)
+    flags.DEFINE_integer(
+        "partitions", None, "Number of parts of a new --state, which cannot change later; default: 256.", 1, 1024
+    )
     flags.DEFINE_string("population", None, "Parameters of the person layer, for a new --state.")
     flags.DEFINE_string("name", None, "Name of the model for its clients; by default that of the directory.")
     flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; any but this machine's own needs --token_file.")
@@ -97,24 +105,26 @@ def main() -> None:
 
 def _check(options: Mapping[str, Any]) -> None:
     """ValueError, naming the flag, for one that says nothing where there is no --state, or no model."""
-    model = [name for name in ("model", "decisions") if options[name] is not None]
+    has_model = options["model"] is not None or options["decisions"] is not None
     if options["state"] is None:
         if options["model"] is None:
             raise ValueError("--model: found none, expected it, or --state")
-        kept = ("engine", "decisions", *ONLY_WITH_STATE)
-        for name in kept:
+        for name in ("engine", "decisions", *ONLY_WITH_STATE):
             if flags.FLAGS[name].present:
                 raise ValueError(f"--{name}: found it without --state, expected it with one")
-    elif options["name"] is not None:
+        return
+    if options["name"] is not None:
         raise ValueError("--name: found it with --state, expected it without: no client asks for a model by name")
-    elif not model and options["gate"] is None and None in (options["c_fa"], options["c_fn"]):
-        raise ValueError(
-            "--c_fa, --c_fn: found no cost and no --model, expected both, or --gate with a file that has them"
-        )
-    if len(model) > 1 and options["decisions"] is not None:
-        raise ValueError("--model: found it with --decisions, expected one of them")
-    if options["engine"] is not None and options["model"] is None:
-        raise ValueError("--model: found none, expected it with --engine")
+    if not has_model:
+        for name in ("engine", *OF_A_MODEL):
+            if options[name] is not None:
+                raise ValueError(f"--{name}: found it without a model, expected it with --model or --decisions")
+        if options["gate"] is None and None in (options["c_fa"], options["c_fn"]):
+            raise ValueError("--c_fa, --c_fn: found no cost and no --model, expected both, or --gate with them in it")
+        return
+    check_goes_with(options, {"decision_model": options["decisions"] is not None})
+    if options["decisions"] is not None and options["decision_model"] is None:
+        raise ValueError("--decision_model: found none, expected it with --decisions")
 
 
 def _stateless(
@@ -162,8 +172,10 @@ def _with_state(
         if reader is not None:
             reader.warm_up()
         models = Models(reader, exported, stated, settings, population)
-        most = options["streams"] or 10_000
-        return Agents(models, options["state"], partitions=options["partitions"], streams=most, report=_say)
+        numbers = {"partitions": options["partitions"], "streams": options["streams"] or 10_000}
+        agents = Agents(models, options["state"], report=_say, **numbers)
+        agents.open(tokens.tenants)
+        return agents
 
     reads_events = load_model is not None
     app = make_state_app(load, options["state"], reads_events=reads_events, tokens=tokens, limits=limits)
@@ -187,6 +199,8 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
         )
     except OSError as error:
         raise ValueError(f"--host, --port: {host}:{port}: {error.strerror or error}") from error
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a store has many files
     with listening:
         quiet = uvicorn.Config(app, lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=30)
         server, served = uvicorn.Server(quiet), app.state.prism
@@ -199,7 +213,7 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
             if not server.should_exit:
                 _say(f"serving {name} at {address}/v1")
 
-        served.on_failure, served.on_ready = stop, ready
+        served.on_failure, served.on_ready, served.is_stopping = stop, ready, lambda: server.should_exit
         server.run(sockets=[listening])
         if served.failure is not None:
             raise served.failure

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import fastapi
 import fastapi.exceptions
+import prometheus_client
 import starlette.exceptions
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -99,6 +100,11 @@ class Tokens:
                 )
         return cls(pairs)
 
+    @property
+    def tenants(self) -> list[str]:
+        """The names of the tenants."""
+        return sorted({tenant for tenant, _ in self._hashes} or {TENANT})
+
     def __bool__(self) -> bool:
         return bool(self._hashes)
 
@@ -113,6 +119,31 @@ class Tokens:
         if not tenants:
             raise ApiError(401, "Authorization: found no valid bearer token, expected one", code="invalid_api_key")
         return Caller(found.hex(), tenants[0])
+
+
+class Metrics:
+    """What a server counts, for Prometheus; no name of anybody is a label."""
+
+    def __init__(self) -> None:
+        self._registry = prometheus_client.CollectorRegistry()
+        own = self._registry
+        self.requests = prometheus_client.Counter("prism_requests", "Requests.", ["route", "status"], registry=own)
+        self.seconds = prometheus_client.Histogram(
+            "prism_request_seconds", "Until an answer begins.", ["route"], registry=own
+        )
+        self.decisions = prometheus_client.Counter("prism_decisions", "Decisions.", ["agent", "speak"], registry=own)
+        self.outcomes = prometheus_client.Counter("prism_outcomes", "Outcomes of offers.", ["outcome"], registry=own)
+        self.alarms = prometheus_client.Counter("prism_alarms", "People whose alarm has rung.", registry=own)
+
+    def answered(self, scope: Scope, status: int, seconds: float) -> None:
+        """Counts a request by its route, which has no name of anybody in it."""
+        route = getattr(scope.get("route"), "path", "none")
+        self.requests.labels(route, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        """All of it, in Prometheus' form."""
+        return prometheus_client.generate_latest(self._registry)
 
 
 class Answers(Protocol[Q_contra, A_co]):
@@ -132,12 +163,16 @@ class Served(Generic[Q, A]):
         """Of `load`, which is called on the thread that then answers; at most `waiting` wait."""
         self._load, self._waiting = load, waiting
         self._answers: Answers[Q, A] | None = None
+        self.metrics = Metrics()
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
         self.on_ready: Callable[[], None] = lambda: None
+        self.on_start: Callable[[], None] = lambda: None
+        self.is_stopping: Callable[[], bool] = lambda: False
 
     def start(self) -> None:
         """Begins to load."""
+        self.on_start()
         self._turns: Turns[Q, A] = Turns(self._answer, most=BATCH, waiting=self._waiting)
         self._turns.start(before=self._loaded)
 
@@ -207,7 +242,7 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
 
     app = fastapi.FastAPI(title="prism_jax", version=__version__, lifespan=lifespan)
     app.state.prism = served
-    app.add_middleware(_Guard, most=limits.body, seconds=limits.seconds, tokens=tokens)
+    app.add_middleware(_Guard, most=limits.body, seconds=limits.seconds, tokens=tokens, metrics=served.metrics)
     if not tokens:
         # A page in a browser could else ask a server on this machine, under a name of its own.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK[:2], "[::1]"])
@@ -216,6 +251,11 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
     async def alive() -> dict[str, str]:
         """Whether the process lives."""
         return {"status": "ok"}
+
+    @app.get("/metrics", include_in_schema=False)
+    async def measured() -> fastapi.Response:
+        """Counts and times, for Prometheus."""
+        return fastapi.Response(served.metrics.text(), media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
     @app.get("/readyz", responses={503: {"model": ErrorBody}})
     async def ready() -> dict[str, str]:
@@ -253,16 +293,19 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
 class _Guard:
     """Names the caller, and refuses who has no token before a body is read, and bodies too long or too slow."""
 
-    def __init__(self, app: ASGIApp, most: int, seconds: float, tokens: Tokens) -> None:
-        self._app, self._most, self._seconds, self._tokens = app, most, seconds, tokens
+    def __init__(self, app: ASGIApp, most: int, seconds: float, tokens: Tokens, metrics: Metrics) -> None:
+        self._app, self._most, self._seconds, self._tokens, self._metrics = app, most, seconds, tokens, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         name = secrets.token_hex(8)
 
+        began = time.monotonic()
+
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._metrics.answered(scope, message["status"], time.monotonic() - began)
                 message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
             await send(message)
 
@@ -295,7 +338,11 @@ class _Guard:
         async def read() -> Message:
             return next(waiting, None) or await receive()
 
-        return await self._app(scope, read, named)
+        try:
+            return await self._app(scope, read, named)
+        except Exception:  # of which the answer is made outside
+            self._metrics.answered(scope, 500, time.monotonic() - began)
+            raise
 
 
 def problem(

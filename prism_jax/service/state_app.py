@@ -5,9 +5,11 @@ Every tenant has a store of its own, so that another's streams, people and recor
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import fastapi
@@ -20,22 +22,27 @@ from prism_jax.agent.lines import LineError, parse_item
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings
-from prism_jax.agent.state.durable import ConflictError, DurableAgent, Events
+from prism_jax.agent.state.durable import Again, ConflictError, DurableAgent, Events
 from prism_jax.agent.state.partition import StaleError, StateError
-from prism_jax.agent.state.reading import Cursor, read_log
+from prism_jax.agent.state.reading import Cursor, newest, read_log
 from prism_jax.agent.state.store import StateStore
 from prism_jax.agent.stated_reader import StatedReader, stated_event
 from prism_jax.agent.steps import MOST_NAME, Observation
 from prism_jax.people.layer import Population
 from prism_jax.runtime.files import JsonError, parse_json
 from prism_jax.service.form import ErrorBody
-from prism_jax.service.http import ApiError, Limits, Served, Tokens, make_base
+from prism_jax.service.http import ApiError, Limits, Metrics, Served, Tokens, make_base
 from prism_jax.service.namespaces import Namespace
 
 MOST_EVENTS = 1000
 """Most events of one request."""
 MOST_RECORDS = 1000
 """Most records of one answer."""
+STEP, KEPT_ALIVE = 1.0, 15.0
+"""Seconds after which a stream of offers looks whether the server stops, and after which it says that it is there."""
+MOST_LISTENERS = 64
+"""Most who listen for offers at once."""
+UNREADABLE = "the state cannot be read now"
 MOST_KEY = 255
 """Longest Idempotency-Key, in characters."""
 EVENTS, DECIDE = "events", "decide"
@@ -67,15 +74,43 @@ class Models(NamedTuple):
     population: Population | None = None
 
 
+class Changes:
+    """Wakes who waits for something new, from any thread."""
+
+    def __init__(self) -> None:
+        self.listening = 0  # how many wait now
+        self._next: dict[str, asyncio.Event] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self) -> None:
+        """Wakes on the event loop that runs."""
+        self._loop = asyncio.get_running_loop()
+
+    def next(self, tenant: str) -> asyncio.Event:
+        """What is set when there is something new for a tenant."""
+        return self._next.setdefault(tenant, asyncio.Event())
+
+    def come(self, tenant: str) -> None:
+        """There is something new for a tenant."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake, tenant)
+
+    def _wake(self, tenant: str) -> None:
+        self._next.pop(tenant, asyncio.Event()).set()
+
+
 class Agents:
-    """The agents of all tenants. One thread at a time may use it."""
+    """The agents of all tenants. One thread at a time may use it.
+
+    `on_offer` is called with the name of a tenant to whose people offers were made; `metrics` counts.
+    """
 
     def __init__(
         self,
         models: Models,
         folder: epath.PathLike,
         *,
-        partitions: int,
+        partitions: int | None = None,
         streams: int = 10_000,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -85,6 +120,8 @@ class Agents:
         """
         self._models, self._folder, self._report = models, epath.Path(folder), report
         self._partitions, self._streams = partitions, streams
+        self.on_offer: Callable[[str], None] = lambda _: None
+        self.metrics = Metrics()
         self._open = contextlib.ExitStack()
         self._agents: dict[str, dict[str, DurableAgent]] = {}
 
@@ -123,11 +160,31 @@ class Agents:
                 agent = agents.get(kind or first.agent, agent)
             requests = [items[i].request for i in group]
             answers: Sequence[Any] = agent.answer(requests)  # type: ignore[arg-type]
-        except (RefusedError, StaleError, StateError) as error:
+            for person in agent.people.take_rung():
+                self.metrics.alarms.inc()
+                self._report(
+                    f"alarm: the answers of person {person.number} of a partition no longer agree with the "
+                    f"probabilities stated before them, after {person.answers} answers"
+                )
+        except Exception as error:  # one that nobody foresaw fails these requests, and no others
             answers = [error] * len(group)
+            if not isinstance(error, RefusedError | StaleError | StateError):
+                self._report(f"{type(error).__name__} while answering")
         for message in {str(one) for one in answers if isinstance(one, StaleError | StateError)}:
             self._report(message)
         found.update(zip(group, answers, strict=True))
+        new = [one for own in answers if isinstance(own, list) and not isinstance(own, Again) for one in own]
+        self._count(first, new)
+
+    def _count(self, asked: Asked, answers: Sequence[Mapping[str, Any]]) -> None:
+        """Counts decisions and outcomes, and tells of offers."""
+        for one in answers:
+            if "speak" in one:
+                self.metrics.decisions.labels(asked.agent, str(one["speak"]).lower()).inc()
+            else:
+                self.metrics.outcomes.labels(one["outcome"]).inc()
+        if any(one.get("speak") for one in answers):
+            self.on_offer(asked.tenant)
 
     def _forget(self, agents: Mapping[str, DurableAgent], person: str) -> int:
         store = agents[DECIDE].store
@@ -135,10 +192,18 @@ class Agents:
             agent.drop(store.of(person).streams_of(person))
         return len(store.forget_person(person))
 
+    def open(self, tenants: Iterable[str]) -> None:
+        """Opens the stores of tenants; ValueError or OSError names what cannot be used."""
+        for tenant in tenants:
+            self._of(tenant)
+
     def _of(self, tenant: str) -> dict[str, DurableAgent]:
         if tenant not in self._agents:
             models, folder = self._models, folder_of(self._folder, tenant)
-            store = StateStore(folder, partitions=self._partitions, population=models.population)
+            try:
+                store = StateStore(folder, partitions=self._partitions, population=models.population)
+            except OSError as error:
+                raise StateError(f"{folder}: {error}") from None
             self._open.callback(store.close)
             readers = {DECIDE: (StatedReader(), models.stated)}
             if models.reader is not None:
@@ -168,7 +233,15 @@ def make_state_app(
     Without tokens it answers requests to loopback names alone. Without `reads_events` it takes callers' numbers alone.
     """
     limits = limits or Limits()
-    served: Served[Asked, Any] = Served(load, limits.waiting)
+    changes = Changes()
+
+    def loaded() -> Agents:
+        agents = load()
+        agents.on_offer, agents.metrics = changes.come, served.metrics
+        return agents
+
+    served: Served[Asked, Any] = Served(loaded, limits.waiting)
+    served.on_start = changes.begin
     app = make_base(served, tokens or Tokens(()), limits)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody} for status in (401, 404, 408, 409, 413, 422, 429, 503)
@@ -182,7 +255,8 @@ def make_state_app(
         except RefusedError as error:
             raise ApiError(422, str(error)) from None
         except (StaleError, StateError):
-            raise ApiError(503, "the state cannot be changed now; nothing of the request was") from None
+            words = "nothing of the request was" if not isinstance(item, Forget) else "ask again to end what has begun"
+            raise ApiError(503, f"the state cannot be changed now; {words}") from None
 
     @app.post("/v1/streams/{stream:path}/events", responses=errors)
     async def events(stream: str, request: fastapi.Request) -> Any:
@@ -232,10 +306,33 @@ def make_state_app(
         except ValueError as error:
             raise ApiError(422, str(error), param="after") from None
         place = folder_of(folder, request.state.tenant)
-        found, cursor = await run_in_threadpool(
-            read_log, place, cursor, limit, stream=stream, person=person, since=since
+        try:
+            found, cursor = await run_in_threadpool(
+                read_log, place, cursor, limit, stream=stream, person=person, since=since
+            )
+        except StateError:
+            raise ApiError(503, UNREADABLE) from None
+        return {"records": [one.record for one in found], "next": str(cursor)}
+
+    @app.get("/v1/offers", responses=errors)
+    async def offers(
+        request: fastapi.Request, after: str | None = None, person: str | None = None
+    ) -> fastapi.responses.StreamingResponse:
+        """Offers as server-sent events as they are made, from now on or behind a cursor (`Last-Event-ID`, `after`)."""
+        served.check_ready()
+        place, text = folder_of(folder, request.state.tenant), request.headers.get("last-event-id") or after
+        try:
+            begin = Cursor.read(text) if text else await run_in_threadpool(newest, place)
+        except StateError:
+            raise ApiError(503, UNREADABLE) from None
+        except ValueError as error:
+            raise ApiError(422, str(error), param="after") from None
+        if changes.listening >= MOST_LISTENERS:
+            raise ApiError(429, f"found {changes.listening} who listen for offers, expected fewer")
+        return fastapi.responses.StreamingResponse(
+            _sent(place, begin, request.state.tenant, person, changes, served.is_stopping),
+            media_type="text/event-stream",
         )
-        return {"records": found, "next": str(cursor)}
 
     @app.delete("/v1/people/{person:path}", responses=errors)
     async def forget(person: str, request: fastapi.Request) -> dict[str, int]:
@@ -244,6 +341,37 @@ def make_state_app(
         return {"streams": await ask(request, DECIDE, Forget(person))}
 
     return app
+
+
+async def _sent(
+    place: epath.Path,
+    cursor: Cursor,
+    tenant: str,
+    person: str | None,
+    changes: Changes,
+    is_stopping: Callable[[], bool],
+) -> AsyncIterator[bytes]:
+    """Offers as server-sent events, whose ids are the cursors behind them, until the server stops."""
+    changes.listening += 1
+    try:
+        yield f"id: {cursor}\n\n".encode()
+        while not is_stopping():
+            change = changes.next(tenant)  # before what is there is read, so that none is missed
+            found, behind = await run_in_threadpool(read_log, place, cursor, MOST_RECORDS, person=person, offers=True)
+            for one in found:
+                cursor = cursor.behind(one)
+                yield f"id: {cursor}\nevent: offer\ndata: {json.dumps(one.answer)}\n\n".encode()
+            cursor = behind
+            waited = 0.0
+            while not (len(found) == MOST_RECORDS or change.is_set() or is_stopping() or waited >= KEPT_ALIVE):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(change.wait(), STEP)
+                waited += STEP
+            yield f"id: {cursor}\n\n".encode()  # and says that it is there
+    except StateError:  # who listens asks again, from the last id on
+        return
+    finally:
+        changes.listening -= 1
 
 
 def _json(body: bytes) -> Any:

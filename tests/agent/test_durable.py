@@ -1,22 +1,28 @@
 """An agent with a store decides as one with everything in memory does, whatever dies, is evicted or changes hands."""
 
+import contextlib
 import dataclasses
 import random
+import sqlite3
 
 import pytest
 from fake_reader import FakeReader, exported
 
+from prism_jax.agent import ledger
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OUTCOMES, OfferOutcome
 from prism_jax.agent.records_file import parse_record
 from prism_jax.agent.settings import AgentSettings, Budget, Exploration, PeopleSettings, Terms
 from prism_jax.agent.state import partition as partitions
+from prism_jax.agent.state import store as state_store
 from prism_jax.agent.state.durable import ConflictError, DurableAgent, Events
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
-from prism_jax.agent.state.reading import Cursor, read_log
+from prism_jax.agent.state.reading import Cursor, newest, read_log
 from prism_jax.agent.state.store import StateStore
 from prism_jax.agent.steps import AN_OFFER, Observation
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.people.exports import StoreError
 from prism_jax.people.store import PeopleStore
 from prism_jax.streams import Candidate, Event
 
@@ -63,7 +69,7 @@ def plain(record):
 
 def log_of(store, stream):
     found, _ = read_log(store.folder, Cursor(), 10_000, stream=stream)
-    return [plain(record) for record in found]
+    return [plain(one.record) for one in found]
 
 
 def in_memory(batches):
@@ -318,3 +324,127 @@ def test_alarms_share_the_level_and_everybodys_map_is_refused(tmp_path):
         settings = dataclasses.replace(SETTINGS, people=PeopleSettings(recalibrate=True))
         with pytest.raises(ValueError, match="recalibrate: found it with a store of partitions"):
             DurableAgent(FakeReader(), exported(), store, settings)
+
+
+def test_a_new_streams_person_holds_for_the_requests_beside_it(tmp_path):
+    """Both are of one partition, though only one of them says whose the stream is."""
+    with StateStore(tmp_path) as store:
+        agent = durable(store)
+        first, second = agent.answer(
+            [Events((observation("s0", 0),)), Events((observation("s0", 1)._replace(person=None),))]
+        )
+        assert [first[0]["id"], second[0]["id"]] == ["s0/0", "s0/1"] and second[0]["person"] == "ada"
+        assert len(durable(store).answer([Events((observation("s0", 2),))])[0]) == 1
+        store.forget_person("ada")
+        assert log_of(store, "s0") == []
+
+
+def test_what_is_refused_of_a_stream_does_not_move_its_clock(tmp_path):
+    late, early = observation("s3", 9), observation("s3", 3)
+    with StateStore(tmp_path) as store:
+        refused, taken = durable(store).answer([Events((late, early)), Events((early,))])
+        assert isinstance(refused, RefusedError) and taken[0]["id"] == "s3/0"
+
+
+def test_a_stream_of_more_offers_than_are_remembered_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "MOST_OFFERS", 3)
+    settings = AgentSettings(Terms(exported(point=OperatingPoint(policy="always")).point))
+    with StateStore(tmp_path) as store:
+        agent = DurableAgent(FakeReader(), exported(), store, settings)
+        for number in range(12):
+            agent.answer([Events((observation("s3", number)._replace(costs=None),))])
+            if number % 2:
+                agent.answer([OfferOutcome("s3", f"s3/{number}", "accepted", 30.0 * number)])
+        again = DurableAgent(FakeReader(), exported(), store, settings)
+        outcomes = [OfferOutcome("s3", f"s3/{number}", "accepted", 900.0) for number in (10, 8, 2, 9)]
+        for answered in zip(agent.answer(outcomes[:1]), again.answer(outcomes[:1]), strict=True):
+            assert answered[0] == answered[1] == [outcomes[0].record()]
+        kinds = [
+            [list if isinstance(one, list) else type(one) for one in either.answer(outcomes[1:])]
+            for either in (agent, again)
+        ]
+        assert kinds[0] == kinds[1] and RefusedError in kinds[0]
+
+
+class Choosy(FakeReader):
+    """Cannot read one text."""
+
+    def observe(self, items):
+        if any(event.text == "too long" for _, event, _ in items):
+            raise ValueError("stream: text: found too many tokens")
+        return super().observe(items)
+
+
+def test_a_claim_of_which_nothing_came_binds_nobody_and_is_deleted(tmp_path):
+    with StateStore(tmp_path) as store:
+        agent = DurableAgent(Choosy(), exported(), store, SETTINGS)
+        unreadable = Observation("free", Event(time=0.0, text="too long"), person="canary")
+        assert isinstance(agent.answer([Events((unreadable,))])[0], RefusedError)
+        beside = agent.answer([Events((unreadable,)), Events((observation("s2", 0),))])
+        assert isinstance(beside[0], RefusedError) and beside[1][0]["id"] == "s2/0"
+        (taken,) = agent.answer([Events((Observation("free", Event(time=0.0, text="short"), person="eve"),))])
+        assert taken[0]["person"] == "eve"
+        assert isinstance(agent.answer([Events((unreadable._replace(stream="other"),))])[0], RefusedError)
+        assert store.forget_person("canary") == []
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+
+
+def test_a_deletion_that_cannot_end_says_so_and_ends_with_the_next(tmp_path):
+    with StateStore(tmp_path, partitions=1) as store:
+        agent = durable(store)
+        item = Observation("canary-stream", Event(time=0.0, text="canary-text"), person="canary")
+        agent.answer([Events((item,))])
+        store.of("canary").rows("PRAGMA busy_timeout = 50")
+        with contextlib.closing(sqlite3.connect(store.of("canary").path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM log").fetchall()
+            agent.drop(["canary-stream"])
+            with pytest.raises(StateError, match="found it in use"):
+                store.forget_person("canary")
+        assert store.forget_person("canary") == []
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+
+
+def test_a_fault_in_one_partition_leaves_no_transaction_open_in_another(tmp_path, monkeypatch):
+    with StateStore(tmp_path, partitions=64) as store:
+        agent = durable(store)
+        assert store.number_of("ada") != store.number_of("bob")
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "append", lambda *_: (_ for _ in ()).throw(MemoryError()))
+            with pytest.raises(MemoryError):
+                agent.answer([Events((observation("s0", 0),)), Events((observation("s2", 0),))])
+        first, second = agent.answer([Events((observation("s0", 0),)), Events((observation("s2", 0),))])
+        assert [first[0]["id"], second[0]["id"]] == ["s0/0", "s2/0"]
+
+
+def test_a_disk_that_fails_for_a_moment_is_no_contradiction(tmp_path, monkeypatch):
+    with StateStore(tmp_path) as store:
+        durable(store).answer([Events((observation("s0", 0),))])
+        agent = durable(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "history", lambda *_: (_ for _ in ()).throw(StateError("disk I/O error")))
+            assert isinstance(agent.answer([Events((observation("s0", 1),))])[0], StateError)
+        assert agent.answer([Events((observation("s0", 1),))])[0][0]["id"] == "s0/1"
+        with monkeypatch.context() as patch:
+            patch.setattr(PeopleStore, "person", lambda *_: (_ for _ in ()).throw(StoreError("disk is full")))
+            assert isinstance(agent.answer([Events((observation("s0", 2),))])[0], StateError)
+        assert agent.answer([Events((observation("s0", 2),))])[0][0]["id"] == "s0/2"
+
+
+def test_few_files_are_open_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_store, "MOST_OPEN", 3)
+    with StateStore(tmp_path) as store:
+        agent = durable(store)
+        for number in range(2):
+            for i in range(8):
+                item = Observation(f"stream {i}", Event(time=float(number), text="x"), person=f"person {i}")
+                assert agent.answer([Events((item,))])[0][0]["id"] == f"stream {i}/{number}"
+        assert len(store._open) <= 3
+
+
+def test_a_partition_that_is_being_made_has_no_records(tmp_path):
+    with StateStore(tmp_path) as store:
+        durable(store).answer([Events((observation("s0", 0),))])
+        (tmp_path / "partitions" / "00999.sqlite").touch()
+        assert len(read_log(tmp_path, Cursor(), 10)[0]) == 1
+        assert newest(tmp_path).numbers == {store.number_of("ada"): 1}

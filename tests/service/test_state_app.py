@@ -1,6 +1,7 @@
 """The server with state over HTTP: decisions, outcomes, records, deletion, and tenants who do not see each other."""
 
 import concurrent.futures
+import http.client
 import json
 import os
 import pathlib
@@ -9,7 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.parse
+import urllib.request
 
+import forked
 import pytest
 from fake_reader import FakeReader, exported
 
@@ -271,3 +275,97 @@ def test_the_pages_three_lines_decide_learn_and_read(tmp_path):
     assert decided["speak"] and decided["id"] == outcome["offer"] == "chat/0"
     assert [one["kind"] for one in kept["records"]] == ["decision", "outcome"]
     assert server.returncode == -signal.SIGTERM  # after its end, as uvicorn does
+
+
+class Listening:
+    """A client of the server-sent events of offers; `events` has (id, data)."""
+
+    def __init__(self, served, **query):
+        self.connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+        headers = {"Last-Event-ID": query.pop("last")} if "last" in query else {}
+        self.connection.request("GET", f"/v1/offers?{urllib.parse.urlencode(query)}", headers=headers)
+        self.answer = self.connection.getresponse()
+        assert self.answer.status == 200 and self.answer.headers["content-type"].startswith("text/event-stream")
+
+    def next(self):
+        """The next offer and its id."""
+        found = {}
+        while "data" not in found or found.get("line"):
+            line = self.answer.readline().decode().rstrip("\n")
+            name, _, value = line.partition(": ")
+            found |= {name: value, "line": line}
+        return json.loads(found["data"]), found["id"]
+
+    def close(self):
+        self.connection.close()
+
+
+def test_offers_are_sent_as_they_are_made_and_again_behind_the_last_that_was_seen(served):
+    offer_of(served, "before")
+    listening = Listening(served)
+    assert offer_of(served, "a") == listening.next()[0]["id"]
+    assert (
+        served.ask("/v1/decide", {"stream": "silent", "time": 0.0, "p_need": 0.1, "p_accept": 0.1})[1]["speak"] is False
+    )
+    offer_of(served, "b", "ada")
+    second, place = listening.next()
+    assert (second["id"], second["person"]) == ("b/0", "ada")
+    listening.close()
+    offer_of(served, "c")
+    again = Listening(served, last=place)
+    assert again.next()[0]["id"] == "c/0"
+    whole, mine = Listening(served, after="e30="), Listening(served, after="e30=", person="ada")
+    assert {whole.next()[0]["id"] for _ in range(4)} == {"before/0", "a/0", "b/0", "c/0"}
+    assert mine.next()[0]["id"] == "b/0"
+    for one in (again, whole, mine):
+        one.close()
+    assert served.ask("/v1/offers?after=nonsense")[0] == 422
+
+
+def test_what_is_counted_names_nobody(served):
+    offer = offer_of(served, "canary-stream", "canary-person")
+    served.ask("/v1/outcomes", {"stream": "canary-stream", "offer": offer, "outcome": "ignored", "time": 2.0})
+    served.ask("/v1/streams/canary-other/events", event(0, person="canary-person"))
+    served.ask("/v1/streams/canary-other/events", b"{")
+    with urllib.request.urlopen(served.url + "/metrics") as answer:
+        text = answer.read().decode()
+    assert "canary" not in text
+    for line in (
+        'prism_decisions_total{agent="decide",speak="true"} 1.0',
+        'prism_outcomes_total{outcome="ignored"} 1.0',
+        'prism_requests_total{route="/v1/streams/{stream:path}/events",status="422"} 1.0',
+        'prism_requests_total{route="/v1/decide",status="200"} 1.0',
+        "prism_alarms_total 0.0",
+    ):
+        assert line in text, text
+
+
+def test_who_saw_no_offer_yet_misses_none_on_another_connection(served):
+    listening = Listening(served)
+    place = listening.answer.readline().decode().strip().removeprefix("id: ")
+    listening.close()
+    offer = offer_of(served, "meanwhile")
+    again = Listening(served, last=place)
+    assert again.next()[0]["id"] == offer
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "--model: found none, expected it, or --state"),
+        (("--model=none", "--c_fa=1"), "--c_fa: found it without --state"),
+        (("--state=s",), "--c_fa, --c_fn: found no cost and no --model"),
+        (("--state=s", "--c_fa=1", "--c_fn=2", "--memory=9"), "--memory: found it without a model"),
+        (("--state=s", "--c_fa=1", "--c_fn=2", "--expect_digest=" + "0" * 64), "--expect_digest: "),
+        (("--state=s", "--model=m", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
+        (("--state=s", "--model=m", "--name=x"), "--name: found it with --state"),
+        (("--state=file", "--c_fa=1", "--c_fn=2", "--port=0"), "file"),
+    ],
+)
+def test_flags_that_say_nothing_are_refused_before_anything_is_made(flags, message, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = forked.run("prism_jax", "serve", *flags, cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: ")
+    assert message in done.stderr.splitlines()[-1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]

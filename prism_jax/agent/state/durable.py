@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import math
+import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,14 +28,22 @@ from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.store import StateStore
 from prism_jax.agent.steps import Observation
+from prism_jax.people.exports import StoreError
 from prism_jax.people.layer import Population
+from prism_jax.people.store import Person
 
 CHUNK = 256
 """Events of a stream that are read again at once."""
+MOST_TOGETHER = 1000
+"""Most events that are decided on together."""
 
 
 class ConflictError(ValueError):
     """A request that contradicts an earlier one."""
+
+
+class Again(list[dict[str, Any]]):
+    """An answer that was given before."""
 
 
 class Events(NamedTuple):
@@ -57,7 +68,7 @@ class DurablePeople:
         alarm = settings.people.alarm
         self._settings = dataclasses.replace(settings.people, alarm=alarm and alarm / store.partitions)
         self._store = store
-        self._people: dict[Partition, People] = {}
+        self._people: weakref.WeakKeyDictionary[Partition, People] = weakref.WeakKeyDictionary()
 
     @property
     def population(self) -> Population:
@@ -79,6 +90,13 @@ class DurablePeople:
     def learn(self, offer: str, prediction: Prediction, outcome: str, time: float) -> None:
         """Takes the answer to an offer; see `People.learn`."""
         self._of(prediction.person).learn(offer, prediction, outcome, time)
+
+    def take_rung(self) -> list[Person]:
+        """The people whose alarm has rung for the first time since this was asked last."""
+        rung = [person for people in self._people.values() for person in people.rang]
+        for people in self._people.values():
+            people.rang.clear()
+        return rung
 
     def _of(self, person: str) -> People:
         partition = self._store.of(person)
@@ -113,7 +131,8 @@ class DurableAgent:
           clock: Seconds since 1970, which records carry in the store.
         """
         settings = AgentSettings(Terms(exported.point)) if settings is None else settings
-        self.agent = Agent(reader, exported, settings, DurablePeople(store, settings))
+        self.people = DurablePeople(store, settings)
+        self.agent = Agent(reader, exported, settings, self.people)
         self.store = store
         self._kind, self._most, self._clock = kind, streams, clock
         self._loaded: collections.OrderedDict[str, None] = collections.OrderedDict()
@@ -129,16 +148,22 @@ class DurableAgent:
         """
         found: dict[int, list[dict[str, Any]] | Exception] = {}
         group: list[int] = []
-        keys: set[str | None] = set()
+        streams: set[str] = set()
+        events = 0
         for i, request in enumerate(requests):
-            if group and (isinstance(request, OfferOutcome) or request.key in keys - {None}):
-                self._decide(group, requests, found)
-                group, keys = [], set()
             if isinstance(request, OfferOutcome):
+                self._decide(group, requests, found)
+                group, streams, events = [], set(), 0
                 found[i] = self._take(request)
-            else:
-                group.append(i)
-                keys.add(request.key)
+                continue
+            stream = request.items[0].stream
+            # A stream's requests are taken one after the other: what is refused of one leaves no trace in the next.
+            if stream in streams or events + len(request.items) > MOST_TOGETHER:
+                self._decide(group, requests, found)
+                group, streams, events = [], set(), 0
+            group.append(i)
+            streams.add(stream)
+            events += len(request.items)
         self._decide(group, requests, found)
         while len(self._loaded) > self._most:
             self.drop([next(iter(self._loaded))])
@@ -166,25 +191,15 @@ class DurableAgent:
         for i in group:
             try:
                 person, number, earlier = self._prepared(requests[i])
+                if earlier is None:
+                    self.agent.check(requests[i].items)
+                    live[i] = person, number
+                else:
+                    found[i] = earlier
             except (RefusedError, ConflictError, StaleError, StateError) as error:
                 found[i] = error
-                continue
-            if earlier is None:
-                live[i] = person, number
-            else:
-                found[i] = earlier
-        while live:
-            items = [item for i in live for item in requests[i].items]
-            owners = [i for i in live for _ in requests[i].items]
-            refused = {
-                i: message for i, message in zip(owners, self.agent.refusals(items), strict=True) if message is not None
-            }
-            if not refused:
-                self._commit(live, requests, found)
-                return
-            for i, message in refused.items():
-                del live[i]
-                found[i] = RefusedError(message)
+        if live:
+            self._commit(live, requests, found)
 
     def _prepared(self, request: Events) -> tuple[str | None, int, list[dict[str, Any]] | None]:
         """Whose a request's stream is, its partition, and its earlier answer, without which the stream is loaded."""
@@ -195,7 +210,7 @@ class DurableAgent:
         if request.key is not None and (earlier := partition.answered(request.key)) is not None:
             if earlier[0] != request.digest:
                 raise ConflictError("Idempotency-Key: found it with another body before, expected a key of its own")
-            return person, number, earlier[1]
+            return person, number, Again(earlier[1])
         self._load(partition, item.stream)
         return person, number, None
 
@@ -221,21 +236,32 @@ class DurableAgent:
                 except (StaleError, StateError) as error:
                     self._failed(number, own, requests, error, found)
             order = [i for own in begun.values() for i in own]
-            decisions = iter(self.agent.observe_many([item for i in order for item in requests[i].items]))
+            decisions = iter(self._observed([item for i in order for item in requests[i].items]))
+            for number, own in list(begun.items()):
+                decided = {i: [next(decisions) for _ in requests[i].items] for i in own}
+                self._write(number, decided, requests, found)
+                del begun[number]
         except BaseException as error:
             for number in begun:
                 self.store.partition(number).roll_back()
-            self.drop({requests[i].items[0].stream for own in begun.values() for i in own})
-            if not isinstance(error, RefusedError):
+            left = [i for own in begun.values() for i in own]
+            self.drop({requests[i].items[0].stream for i in left})
+            if isinstance(error, StateError):
+                found.update(dict.fromkeys(left, error))
+            elif not isinstance(error, RefusedError):
                 raise
-            if len(order) == 1:  # the reader cannot take an event
-                found[order[0]] = error
-                return
-            for i in order:
-                self._decide([i], requests, found)
-            return
-        for number, own in begun.items():
-            self._write(number, {i: [next(decisions) for _ in requests[i].items] for i in own}, requests, found)
+            elif len(left) == 1:  # the reader cannot take an event
+                found[left[0]] = error
+            else:
+                for i in left:
+                    self._decide([i], requests, found)
+
+    def _observed(self, items: Sequence[Observation]) -> list[Decision]:
+        """The agent's decisions; StateError where what is known of people cannot be read."""
+        try:
+            return self.agent.observe_many(items)
+        except (StoreError, sqlite3.Error) as error:
+            raise StateError(str(error)) from None
 
     def _write(
         self, number: int, decided: Mapping[int, list[Decision]], requests: Sequence[Events], found: dict[int, Any]
@@ -244,20 +270,18 @@ class DurableAgent:
         partition, now, answers = self.store.partition(number), self._clock(), {}
         try:
             for i, decisions in decided.items():
-                name = requests[i].items[0].stream
-                stream = partition.open_stream(name, decisions[0].person, self._kind)
-                for item, decision in zip(requests[i].items, decisions, strict=True):
-                    partition.append(stream, item, decision.record(), now)
+                name, person = requests[i].items[0].stream, decisions[0].person
+                assert self.store.number_of(name if person is None else person) == number, "it is the key's partition"
+                stream = partition.open_stream(name, person, self._kind)
                 answers[i] = list(map(answer_of, decisions))
+                for item, decision, answer in zip(requests[i].items, decisions, answers[i], strict=True):
+                    partition.append(stream, item, decision.record(), answer, now)
                 key = requests[i].key
                 if key is not None:
                     partition.note_answer(key, stream, requests[i].digest, answers[i], now)
             partition.commit()
-        except BaseException as error:
+        except StateError as error:
             partition.roll_back()
-            if not isinstance(error, StateError):
-                self.drop({requests[i].items[0].stream for i in decided})
-                raise
             self._failed(number, list(decided), requests, error, found)
             return
         for decisions in decided.values():
@@ -288,7 +312,7 @@ class DurableAgent:
             if before is not None:
                 if before != outcome.record():
                     raise ConflictError(f"offer {outcome.offer!r}: found another outcome before, expected the same")
-                return [before]
+                return Again([before])
             self._load(partition, outcome.stream)
             with partition.transaction():
                 self.agent.outcome(**outcome._asdict())
@@ -298,11 +322,12 @@ class DurableAgent:
             return [outcome.record()]
         except (RefusedError, ConflictError) as error:
             return error
-        except (StaleError, StateError) as error:
+        except (StaleError, StateError, StoreError, sqlite3.Error) as error:
             self.drop([outcome.stream])
+            self.people.take_rung()  # of an answer that is not kept
             if isinstance(error, StaleError) and number is not None:
                 self.store.let_go(number)
-            return error
+            return error if isinstance(error, StaleError | StateError) else StateError(str(error))
         except BaseException:
             self.drop([outcome.stream])
             raise
@@ -316,6 +341,8 @@ class DurableAgent:
         else:
             partition = self._partition(self.store.number_of(stream))
             known = partition.claimed(stream)
+            if known is not None and known[0] is not None and self.store.of(known[0]).stream(stream) is None:
+                known = None  # nothing has come of it
             if known is None and (own := partition.stream(stream)) is not None and own.person is None:
                 known = (None,)
         if known is None:
@@ -329,10 +356,14 @@ class DurableAgent:
         new = {name: person for name, person in streams if person is not None and name not in self._persons}
         for number, names in self._by_partition(new).items():
             partition = self._partition(number)
-            if missing := [name for name in names if partition.claimed(name) is None]:
-                with partition.transaction():
-                    for name in missing:
-                        partition.claim(name, new[name])
+            if missing := [name for name in names if partition.claimed(name) != (new[name],)]:
+                try:
+                    with partition.transaction():
+                        for name in missing:
+                            partition.claim(name, new[name])
+                except StaleError:
+                    self.store.let_go(number)
+                    raise
 
     def _by_partition(self, streams: Iterable[str]) -> dict[int, list[str]]:
         """Streams by the partition of their own names."""
@@ -357,14 +388,23 @@ class DurableAgent:
         after = 0
         try:
             while known := partition.history(stream, after, CHUNK):
-                items, records = zip(*known, strict=True)
-                self.agent.resume_many(items, records)
-                after += len(known)
-            for outcome in partition.outcomes(stream):
-                self.agent.recall(outcome)
-        except ValueError as error:
+                self._resume([(item, record) for _, item, record in known])
+                after = known[-1][0]
+        except BaseException as error:
             self.drop([name])
-            raise ConflictError(f"{error}") from error
+            if isinstance(error, StateError) or not isinstance(error, ValueError):
+                raise
+            raise ConflictError(str(error)) from error
+
+    def _resume(self, known: Sequence[tuple[Observation | None, dict[str, Any]]]) -> None:
+        """Takes decisions and outcomes of a stream again, in their order."""
+        for decided, group in itertools.groupby(known, key=lambda pair: pair[0] is not None):
+            items, records = zip(*group, strict=True)
+            if decided:
+                self.agent.resume_many(items, records)
+            else:
+                for record in records:
+                    self.agent.recall(OfferOutcome(*(record[name] for name in OfferOutcome._fields)))
 
     def _leave(self, number: int) -> None:
         """Drops what is in memory of a partition."""

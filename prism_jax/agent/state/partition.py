@@ -31,6 +31,8 @@ KEPT_SECONDS = 7 * 86400.0
 """How long the answer to a request with a key of its own is kept."""
 _APPLICATION = 0x50525354
 """Marks the file as one of ours ("PRST")."""
+_TO_ERASE = "INSERT OR REPLACE INTO facts VALUES ('erase', '{}')"
+"""Notes, with a deletion, that copies of what was deleted are still in the file."""
 _SCHEMA = """
 CREATE TABLE lease (one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL, epoch INTEGER NOT NULL,
     until REAL NOT NULL);
@@ -42,7 +44,7 @@ CREATE TABLE events (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCAD
     item TEXT NOT NULL, PRIMARY KEY (stream, number)) WITHOUT ROWID;
 CREATE TABLE log (number INTEGER PRIMARY KEY AUTOINCREMENT,
     stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, event INTEGER, offer TEXT,
-    time REAL NOT NULL, written REAL NOT NULL, record BLOB NOT NULL);
+    time REAL NOT NULL, written REAL NOT NULL, record BLOB NOT NULL, answer TEXT);
 CREATE UNIQUE INDEX decisions ON log (stream, event) WHERE event IS NOT NULL;
 CREATE UNIQUE INDEX outcomes ON log (stream, offer) WHERE event IS NULL;
 CREATE TABLE requests (key BLOB PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE,
@@ -165,6 +167,7 @@ class Partition:
 
     def begin(self) -> None:
         """Begins a transaction; StaleError where another process has become the owner, StateError where it cannot."""
+        self._roll_back()  # what an error may have left
         self.rows("BEGIN IMMEDIATE")
         try:
             lease, now = self.lease, self._clock()
@@ -188,6 +191,11 @@ class Partition:
         """Ends the transaction with nothing changed."""
         self._roll_back()
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether a transaction has begun."""
+        return self._file.in_transaction
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All changes inside, or none; errors as of `begin` and `commit`."""
@@ -209,7 +217,9 @@ class Partition:
 
     def claim(self, stream: str, person: str | None) -> None:
         """Notes, in the partition of a stream's name, whose it is."""
-        self.rows("INSERT OR IGNORE INTO claims VALUES (?, ?)", (stream, person))
+        if self.claimed(stream) is not None:  # one of which nothing came
+            self.rows(_TO_ERASE)
+        self.rows("INSERT OR REPLACE INTO claims VALUES (?, ?)", (stream, person))
 
     def claimed(self, stream: str) -> tuple[str | None] | None:
         """Whose a stream is, by its claim; None where nobody has claimed it."""
@@ -234,14 +244,17 @@ class Partition:
         """The names of a person's streams."""
         return [name for (name,) in self.rows("SELECT name FROM streams WHERE person = ?", (person,))]
 
-    def append(self, stream: Known, item: Observation, record: dict[str, Any], written: float) -> None:
-        """Adds an event with the record of its decision."""
+    def append(
+        self, stream: Known, item: Observation, record: dict[str, Any], answer: dict[str, Any], written: float
+    ) -> None:
+        """Adds an event with the record of its decision; of an offer, also with its answer, whose texts are whole."""
         number, offers = record["event"], [one.text for one in item.candidates]
         kept = {"time": item.event.time, "text": item.event.text, "candidates": offers}
         kept |= {"costs": dict(item.costs)} if item.costs else {}
         kept |= {"domain": item.domain}
         self.rows("INSERT INTO events VALUES (?, ?, ?)", (stream.number, number, json.dumps(kept)))
-        self._log(stream, number, record["offer"], record, written)
+        offered = None if record["offer"] is None else json.dumps(answer)
+        self._log(stream, number, record["offer"], record, written, offered)
 
     def answer(self, stream: Known, outcome: OfferOutcome, written: float) -> None:
         """Adds the record of an outcome."""
@@ -256,24 +269,25 @@ class Partition:
         )
         return parse_record(found[0][0], f"{self.path}: log") if found else None
 
-    def history(self, stream: Known, after: int, most: int) -> list[tuple[Observation, dict[str, Any]]]:
-        """The events of a stream from number `after` on, at most so many, each with the record of its decision."""
+    def history(self, stream: Known, after: int, most: int) -> list[tuple[int, Observation | None, dict[str, Any]]]:
+        """What a stream's log has behind a number, at most so many, in its order: number, event and record.
+
+        The event is None where the record is that of an outcome.
+        """
         found = self.rows(
-            "SELECT name, person, item, record FROM events JOIN log USING (stream) "
-            "JOIN streams ON stream = streams.number "
-            "WHERE stream = ? AND events.number = event AND event >= ? ORDER BY event LIMIT ?",
+            "SELECT log.number, name, person, item, record FROM log JOIN streams ON log.stream = streams.number "
+            "LEFT JOIN events ON events.stream = log.stream AND events.number = log.event "
+            "WHERE log.stream = ? AND log.number > ? ORDER BY log.number LIMIT ?",
             (stream.number, after, most),
         )
         return [
-            (_observation(name, person, json.loads(item)), parse_record(record, f"{self.path}: log"))
-            for name, person, item, record in found
+            (
+                number,
+                None if item is None else _observation(name, person, json.loads(item)),
+                parse_record(record, f"{self.path}: log"),
+            )
+            for number, name, person, item, record in found
         ]
-
-    def outcomes(self, stream: Known) -> list[OfferOutcome]:
-        """The outcomes of a stream's offers, in the order in which they came."""
-        found = self.rows("SELECT record FROM log WHERE stream = ? AND event IS NULL ORDER BY number", (stream.number,))
-        records = [parse_record(record, f"{self.path}: log") for (record,) in found]
-        return [OfferOutcome(*(one[key] for key in OfferOutcome._fields)) for one in records]
 
     # Requests with a key of their own
 
@@ -299,20 +313,30 @@ class Partition:
             self.rows("DELETE FROM streams WHERE person = ?", (person,))
             self.rows("DELETE FROM watched WHERE person = ?", (person,))
             self.people.forget(person)
-        self.erase()
+            self.rows(_TO_ERASE)
         return names
 
-    def unclaim(self, streams: Sequence[str]) -> None:
-        """Deletes the claims on streams, in the partition of their names."""
-        with self.transaction():
-            for name in streams:
-                self.rows("DELETE FROM claims WHERE stream = ?", (name,))
-        self.erase()
+    def unclaim(self, person: str) -> None:
+        """Deletes the claims on streams of a person."""
+        if self.rows("SELECT 1 FROM claims WHERE person = ? LIMIT 1", (person,)):
+            with self.transaction():
+                self.rows("DELETE FROM claims WHERE person = ?", (person,))
+                self.rows(_TO_ERASE)
 
     def erase(self) -> None:
-        """Leaves no copy of what was deleted in the file, or in the log of its changes."""
+        """Leaves no copy of what was deleted in the file, or in the log of its changes.
+
+        Raises:
+          StateError: where another process reads the file for longer than a few seconds.
+        """
+        if self.people.fact("erase") is None:
+            return
         self.rows("VACUUM")
-        self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        (busy, *_), *_ = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        if busy:
+            raise StateError(f"{self.path}: found it in use, expected it free to leave no copy of what was deleted")
+        with self.transaction():
+            self.rows("DELETE FROM facts WHERE name = 'erase'")
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs one statement; StateError, naming the file, where SQLite cannot."""
@@ -321,18 +345,27 @@ class Partition:
         except sqlite3.Error as error:
             raise StateError(f"{self.path}: found state that cannot be used ({error}), expected a whole one") from None
 
-    def _log(self, stream: Known, event: int | None, offer: str | None, record: dict[str, Any], written: float) -> None:
+    def _log(
+        self,
+        stream: Known,
+        event: int | None,
+        offer: str | None,
+        record: dict[str, Any],
+        written: float,
+        answer: str | None = None,
+    ) -> None:
         self.rows(
-            "INSERT INTO log (stream, event, offer, time, written, record) VALUES (?, ?, ?, ?, ?, ?)",
-            (stream.number, event, offer, record["time"], written, encode(record)),
+            "INSERT INTO log (stream, event, offer, time, written, record, answer) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (stream.number, event, offer, record["time"], written, encode(record), answer),
         )
 
     def _write_lease(self, until: float) -> None:
         self.rows("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (self._owner, self.epoch, until))
 
     def _roll_back(self) -> None:
-        if self._file.in_transaction:
-            self._file.execute("ROLLBACK")
+        with contextlib.suppress(sqlite3.Error):  # the next one begins with another try
+            if self._file.in_transaction:
+                self._file.execute("ROLLBACK")
 
 
 class _Watched(MutableMapping[str, str]):

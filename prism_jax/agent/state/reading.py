@@ -8,13 +8,22 @@ import contextlib
 import json
 import pathlib
 import sqlite3
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from etils import epath
 
 from prism_jax.agent.state.partition import StateError
 from prism_jax.agent.state.store import partition_files
+
+
+class Logged(NamedTuple):
+    """A record where it stands."""
+
+    partition: int
+    number: int  # in its partition
+    record: dict[str, Any]
+    answer: dict[str, Any] | None  # of an offer, what who sent the event was answered
 
 
 class Cursor:
@@ -37,6 +46,10 @@ class Cursor:
             raise ValueError(f"after: found {text!r:.40}, expected what an earlier answer gave as next") from None
         return cls(numbers)
 
+    def behind(self, one: Logged) -> Cursor:
+        """The cursor behind a record that was read from here on."""
+        return Cursor({**self.numbers, one.partition: one.number})
+
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(json.dumps(self.numbers, separators=(",", ":")).encode()).decode()
 
@@ -50,39 +63,73 @@ def read_log(
     person: str | None = None,
     since: float | None = None,
     offers: bool = False,
-) -> tuple[list[dict[str, Any]], Cursor]:
-    """At most so many records behind a cursor, those of a stream in their order, and the cursor behind them.
+) -> tuple[list[Logged], Cursor]:
+    """At most so many records behind a cursor, those of a stream in their order, and the cursor to read on from.
 
     `stream` and `person` take those of one alone, `since` those written at that time or later (seconds since 1970), and
     `offers` decisions with an offer alone. No record is given twice, and none that was there is left out. StateError
     names a file that cannot be read.
     """
-    numbers = dict(cursor.numbers)
-    found: list[dict[str, Any]] = []
     where, values = "log.number > ?", []
     for column, value in (("name = ?", stream), ("person = ?", person), ("written >= ?", since)):
         if value is not None:
             where += f" AND {column}"
             values.append(value)
     if offers:
-        where += " AND event IS NOT NULL AND offer IS NOT NULL"
-    for number, path in partition_files(folder):
+        where += " AND answer IS NOT NULL"
+    question = (
+        "SELECT log.number, record, answer FROM log JOIN streams ON log.stream = streams.number "
+        f"WHERE {where} ORDER BY log.number LIMIT ?"
+    )
+    found: list[Logged] = []
+    numbers = dict(cursor.numbers)
+    for number, path in partition_files(folder, person):
         if len(found) == most:
             break
-        try:
-            uri = (
-                f"{pathlib.Path(path).absolute().as_uri()}?mode=rw"  # a file without its journals cannot be read alone
-            )
-            with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5.0)) as file:
-                file.execute("PRAGMA query_only = ON")
-                rows = file.execute(
-                    f"SELECT log.number, record FROM log JOIN streams ON log.stream = streams.number WHERE {where} "
-                    "ORDER BY log.number LIMIT ?",
-                    (numbers.get(number, 0), *values, most - len(found)),
-                ).fetchall()
-        except sqlite3.Error as error:
-            raise StateError(f"{path}: found state that cannot be read ({error}), expected a whole one") from None
-        found += [json.loads(record) for _, record in rows]
-        if rows:
+        with _reading(path) as ask:
+            end = _end(ask)
+            rows = ask(question, (numbers.get(number, 0), *values, most - len(found)))
+        found += [
+            Logged(number, place, json.loads(record), None if answer is None else json.loads(answer))
+            for place, record, answer in rows
+        ]
+        if len(found) == most:  # there may be more
             numbers[number] = rows[-1][0]
+        elif end:
+            numbers[number] = max(end, numbers.get(number, 0))
     return found, Cursor(numbers)
+
+
+def newest(folder: epath.PathLike) -> Cursor:
+    """The cursor behind all records that are there."""
+    numbers = {}
+    for number, path in partition_files(folder):
+        with _reading(path) as ask:
+            if end := _end(ask):
+                numbers[number] = end
+    return Cursor(numbers)
+
+
+_Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+
+def _end(ask: _Ask) -> int:
+    """The number of the newest record; 0 where there is none."""
+    return int(ask("SELECT coalesce(max(number), 0) FROM log", ())[0][0])
+
+
+@contextlib.contextmanager
+def _reading(path: epath.Path) -> Iterator[_Ask]:
+    """Asks a file, as it is at one moment."""
+    try:
+        # A file without its journals cannot be opened to be read alone.
+        uri = f"{pathlib.Path(path).absolute().as_uri()}?mode=rw"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None)) as file:
+            file.execute("PRAGMA query_only = ON")
+            file.execute("BEGIN")
+            if not file.execute("PRAGMA user_version").fetchone()[0]:  # it is being made
+                yield lambda question, _: [(0,)] if "max(number)" in question else []
+                return
+            yield lambda question, values: file.execute(question, values).fetchall()
+    except sqlite3.Error as error:
+        raise StateError(f"{path}: found state that cannot be read ({error}), expected a whole one") from None

@@ -6,6 +6,7 @@ store is made: to divide it among more machines moves partitions, never keys.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import fcntl
 import hashlib
@@ -18,19 +19,32 @@ from typing import Any
 from etils import epath
 
 from prism_jax.agent.state.partition import Partition, StateError
-from prism_jax.people.exports import population_from
+from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.layer import Population
 from prism_jax.people.store import DEFAULT
 from prism_jax.runtime.files import read_object, write_json
 
-PARTITIONS = 256
+PARTITIONS, MOST_PARTITIONS = 256, 1024
+MOST_OPEN = 128
+"""Most files that are open at a time, where no other process has the store."""
 FORMAT = 1
 _FILE = "store.json"
 
 
-def partition_files(folder: epath.PathLike) -> list[tuple[int, epath.Path]]:
-    """The files of the partitions of a store that have one, with their numbers, ascending."""
-    return [(int(path.stem), path) for path in sorted((epath.Path(folder) / "partitions").glob("*.sqlite"))]
+def partition_files(folder: epath.PathLike, key: str | None = None) -> list[tuple[int, epath.Path]]:
+    """The files of the partitions of a store that have one, with their numbers, ascending; with a key, that one's."""
+    folder = epath.Path(folder)
+    found = [(int(path.stem), path) for path in sorted((folder / "partitions").glob("*.sqlite"))]
+    if key is None or not found:
+        return found
+    wanted = number_of(key, read_object(folder / _FILE, "a store of an agent's state", StateError)["partitions"])
+    return [(number, path) for number, path in found if number == wanted]
+
+
+def number_of(key: str, partitions: int) -> int:
+    """The number of the partition of a key, of so many."""
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") % partitions
 
 
 class StateStore:
@@ -43,7 +57,7 @@ class StateStore:
         self,
         folder: epath.PathLike,
         *,
-        partitions: int = PARTITIONS,
+        partitions: int | None = None,
         population: Population | None = None,
         alone: bool = True,
         seconds: float = 10.0,
@@ -53,23 +67,25 @@ class StateStore:
 
         Args:
           folder: Where it lies; only its owner can read it.
-          partitions: Number of partitions, of a new store, from 1 to 65,536.
-          population: What is assumed of people, of a new store.
+          partitions: Number of partitions, from 1 to 1,024, that an old store must have; None is that of the store, and
+            256 for a new one.
+          population: What is assumed of people, as in an old store; None is that of the store, and the default of a new
+            one.
           alone: Whether this process has the whole store for itself; otherwise others may own some of its partitions.
           seconds: How long the lease of a partition lasts without a change.
           clock: Seconds since 1970.
 
         Raises:
-          StateError: for a folder that is no store or of another format, or that another process has for itself.
+          StateError: for a folder that is no store, of another format or other numbers, or that another process has.
           OSError: if it cannot be made.
         """
-        if not 1 <= partitions <= 65536:
-            raise StateError(f"partitions: found {partitions}, expected 1 to 65,536")
+        if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
+            raise StateError(f"partitions: found {partitions}, expected 1 to {MOST_PARTITIONS}")
         self.folder = epath.Path(folder)
         owner = secrets.token_hex(16)
         self._alone = alone
         self._lease: dict[str, Any] = {"owner": owner, "alone": alone, "seconds": seconds, "clock": clock}
-        self._open: dict[int, Partition] = {}
+        self._open: collections.OrderedDict[int, Partition] = collections.OrderedDict()
         self.leaving: list[Callable[[int], None]] = []
         os.makedirs(self.folder, mode=0o700, exist_ok=True)  # noqa: PTH103  epath has no mode
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -77,16 +93,23 @@ class StateStore:
             self._take_lock()
             path = self.folder / _FILE
             if not path.exists():
-                facts = {"format": FORMAT, "partitions": partitions, "population": (population or DEFAULT)._asdict()}
-                write_json(path, facts)
+                numbers = {"partitions": partitions or PARTITIONS, "population": (population or DEFAULT)._asdict()}
+                write_json(path, {"format": FORMAT, **numbers})
             tree = read_object(path, "a store of an agent's state", StateError)
             if tree.get("format") != FORMAT:
                 raise StateError(f"{path}: format: found {tree.get('format')!r:.80}, expected {FORMAT}")
             count = tree.get("partitions")
-            if type(count) is not int or not 1 <= count <= 65536:
-                raise StateError(f"{path}: partitions: found {count!r:.80}, expected 1 to 65,536")
+            if type(count) is not int or not 1 <= count <= MOST_PARTITIONS:
+                raise StateError(f"{path}: partitions: found {count!r:.80}, expected 1 to {MOST_PARTITIONS}")
+            if partitions not in (None, count):
+                raise StateError(f"{path}: partitions: found {count}, expected {partitions}: it cannot change")
             self.partitions = count
-            self.population = population_from(tree.get("population"), f"{path}: population")
+            try:
+                self.population = population_from(tree.get("population"), f"{path}: population")
+            except StoreError as error:
+                raise StateError(str(error)) from None
+            if population not in (None, self.population):
+                raise StateError(f"{path}: population: found another one than was stated, expected the same")
         except BaseException:
             os.close(self._lock)
             raise
@@ -99,8 +122,7 @@ class StateStore:
 
     def number_of(self, key: str) -> int:
         """The number of the partition of a key."""
-        digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
-        return int.from_bytes(digest[:8], "big") % self.partitions
+        return number_of(key, self.partitions)
 
     def of(self, key: str) -> Partition:
         """The partition of a key; errors as of `Partition`."""
@@ -108,12 +130,24 @@ class StateStore:
 
     def partition(self, number: int) -> Partition:
         """A partition by its number; errors as of `Partition`."""
-        if number not in self._open:
+        if number in self._open:
+            self._open.move_to_end(number)
+        else:
+            self._close_idle()
             folder = self.folder / "partitions"
-            folder.mkdir(mode=0o700, exist_ok=True)
+            try:
+                folder.mkdir(mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise StateError(f"{folder}: {error}") from None
             path = folder / f"{number:05d}.sqlite"
             self._open[number] = Partition(path, population=self.population, **self._lease)
         return self._open[number]
+
+    def _close_idle(self) -> None:
+        """Closes the file that was idle longest where too many are open; what is in memory of it stays true."""
+        while self._alone and len(self._open) >= MOST_OPEN:
+            idle = [number for number, partition in self._open.items() if not partition.is_changing]
+            self._open.pop(idle[0]).close()
 
     def let_go(self, number: int) -> None:
         """Closes a partition that another process owns now; it is opened again where it is asked for."""
@@ -124,13 +158,15 @@ class StateStore:
             partition.close()
 
     def forget_person(self, person: str) -> list[str]:
-        """Deletes everything of a person, and returns the names of their streams, which no agent may have in memory."""
+        """Deletes everything of a person, and returns the names of their streams, which no agent may have in memory.
+
+        Where it fails with StateError, another call ends what this one has begun.
+        """
+        for _, partition in self.made():
+            partition.unclaim(person)
         names = self.of(person).forget_person(person)
-        claims: dict[int, list[str]] = {}
-        for name in names:
-            claims.setdefault(self.number_of(name), []).append(name)
-        for number, own in claims.items():
-            self.partition(number).unclaim(own)
+        for _, partition in self.made():
+            partition.erase()
         return names
 
     def made(self) -> Iterator[tuple[int, Partition]]:

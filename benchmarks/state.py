@@ -1,0 +1,124 @@
+"""Decisions per second and latency of the server with state, beside a bare FastAPI route with a constant.
+
+    python benchmarks/state.py                # numbers of callers (`/v1/decide`)
+    python benchmarks/state.py exported       # events, read by an exported student
+
+Each caller watches a stream of its own, of a person of its own. Every decision is on the disk before its answer leaves;
+the bare route answers a constant to the same bytes and keeps nothing. Both take turns in one run; a ratio is the median
+over turns, with its quartiles. Servers and callers share the machine's processors, and the store lies on its disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import http.client
+import pathlib
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any
+
+from serve import free_port, post, serving, text_of
+
+
+def ask(connection: http.client.HTTPConnection, reads: bool, stream: str, number: int) -> None:
+    """One decision."""
+    if reads:
+        event = {"time": float(number), "text": text_of(stream, number), "person": stream}
+        post(connection, f"/v1/streams/{stream}/events", event)
+    else:
+        body = {"stream": stream, "person": stream, "time": float(number), "p_need": 0.8, "p_accept": 0.3}
+        post(connection, "/v1/decide", body)
+
+
+def measure(port: int, reads: bool, callers: int, requests: int, turn: int) -> tuple[float, list[float]]:
+    """Decisions per second of so many callers at once, and the seconds of each."""
+
+    def call(caller: int) -> list[float]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        connection.connect()
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        seconds = []
+        for number in range(requests // callers):
+            start = time.perf_counter()
+            ask(connection, reads, f"{turn}-{caller}", number)
+            seconds.append(time.perf_counter() - start)
+        connection.close()
+        return seconds
+
+    start = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(callers) as threads:
+        found = [one for done in [threads.submit(call, caller) for caller in range(callers)] for one in done.result()]
+    return len(found) / (time.perf_counter() - start), found
+
+
+def serve_bare(port: int) -> None:
+    """Serves a constant."""
+    import fastapi
+    import uvicorn
+
+    app = fastapi.FastAPI()
+    constant = {"id": "s/0", "stream": "s", "person": None, "time": 0.0, "speak": False, "p_need": 0.8, "p_accept": 0.3}
+
+    @app.post("/v1/streams/{stream:path}/events")
+    async def events(stream: str, _: dict[str, Any]) -> dict[str, Any]:
+        return constant
+
+    @app.post("/v1/decide")
+    async def decide(_: dict[str, Any]) -> dict[str, Any]:
+        return constant
+
+    @app.get("/readyz")
+    async def ready() -> dict[str, str]:
+        return {}
+
+    uvicorn.run(app, port=port, log_level="warning", access_log=False)
+
+
+def main() -> None:
+    """Measures, and prints a line per number of callers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", help="directory of an exported student")
+    parser.add_argument("--callers", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--requests", type=int, default=1280, help="decisions of a turn")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.bare:
+        serve_bare(options.bare)
+        return
+    reads = options.model is not None
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        ours, bare = free_port(), free_port()
+        command = [sys.executable, "-m", "prism_jax", "serve", f"--state={folder}/state", f"--port={ours}"]
+        command += [f"--model={options.model}"] if reads else ["--c_fa=1", "--c_fn=2"]
+        stack.enter_context(serving(command, ours, "/readyz"))
+        script = str(pathlib.Path(__file__).resolve())
+        stack.enter_context(serving([sys.executable, script, f"--bare={bare}"], bare, "/readyz"))
+        for callers in options.callers:
+            rates: dict[int, list[float]] = {ours: [], bare: []}
+            seconds: list[float] = []
+            for turn in range(options.turns + 1):
+                for port in (ours, bare) if turn % 2 else (bare, ours):
+                    rate, found = measure(port, reads, callers, options.requests, turn * 1000 + callers)
+                    if turn:  # the first is not counted
+                        rates[port].append(rate)
+                        seconds += found if port == ours else []
+            quotients = [mine / theirs for mine, theirs in zip(rates[ours], rates[bare], strict=True)]
+            low, middle, high = statistics.quantiles(quotients, n=4)
+            cuts = statistics.quantiles(seconds, n=100)
+            p50, p95, p99 = (1000 * cuts[place - 1] for place in (50, 95, 99))
+            print(
+                f"{callers} callers: {statistics.median(rates[ours]):.0f} decisions/s, P50 {p50:.1f} ms, "
+                f"P95 {p95:.1f} ms, P99 {p99:.1f} ms; of the bare route's rate {middle:.3g} [{low:.3g}, {high:.3g}]",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
