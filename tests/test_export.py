@@ -332,6 +332,7 @@ def test_of_two_exports_to_one_output_the_first_to_end_stays_whole(exported, tmp
         output.mkdir()
         for name in content:
             (output / name).write_text("theirs")
+        return "0" * 64
 
     monkeypatch.setattr("prism_jax.runs.export.write_digests", fill_output)
     with pytest.raises(FileExistsError, match=f"^{output}: found something there, expected a path that does not exist"):

@@ -6,7 +6,7 @@ The store is the state. An answer that the store has seen changes nothing, so a 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class Alarms(NamedTuple):
     log_product: float
 
 
+@runtime_checkable
 class DividedPeople(Protocol):
     """The people that an agent knows, where each has a store of several, which keeps what their alarm waits for."""
 

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import fastapi
 import fastapi.exceptions
@@ -146,6 +146,7 @@ class Metrics:
         return prometheus_client.generate_latest(self._registry)
 
 
+@runtime_checkable
 class Answers(Protocol[Q_contra, A_co]):
     """What answers, when it is loaded; one thread calls it."""
 
