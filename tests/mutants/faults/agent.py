@@ -431,7 +431,7 @@ PEOPLE = (
     Fault(
         "claims-outlive-their-person",
         "agent/state/partition.py",
-        'self.rows("DELETE FROM claims WHERE stream = ?", (name,))',
+        'self.rows("DELETE FROM claims WHERE person = ?", (person,))',
         "pass",
         "A deleted person is still named where their streams were claimed.",
         ("agent/test_durable.py",),
