@@ -86,7 +86,7 @@ def define_flags() -> None:
 def main() -> None:
     """Serves until it is told to stop."""
     try:
-        import uvicorn  # noqa: F401
+        import uvicorn  # noqa: F401  a missing extra is said before anything is loaded
 
         from prism_jax.service.http import LOOPBACK, Limits, Tokens
     except ImportError as error:

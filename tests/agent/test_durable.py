@@ -440,6 +440,10 @@ def test_few_files_are_open_at_a_time(tmp_path, monkeypatch):
                 item = Observation(f"stream {i}", Event(time=float(number), text="x"), person=f"person {i}")
                 assert agent.answer([Events((item,))])[0][0]["id"] == f"stream {i}/{number}"
         assert len(store._open) <= 3
+        together = [
+            Events((Observation(f"stream {i}", Event(time=2.0, text="x"), person=f"person {i}"),)) for i in range(8)
+        ]
+        assert [answer[0]["id"] for answer in agent.answer(together)] == [f"stream {i}/2" for i in range(8)]
 
 
 def test_a_partition_that_is_being_made_has_no_records(tmp_path):

@@ -206,7 +206,7 @@ class DurableAgent:
         item = request.items[0]
         person = self._person(item.stream, item.person)
         number = self.store.number_of(item.stream if person is None else person)
-        partition = self._partition(number)
+        partition = self.store.partition(number)
         if request.key is not None and (earlier := partition.answered(request.key)) is not None:
             if earlier[0] != request.digest:
                 raise ConflictError("Idempotency-Key: found it with another body before, expected a key of its own")
@@ -231,7 +231,7 @@ class DurableAgent:
                     self._failed(number, own, requests, error, found)
             for number, own in wanted.items():
                 try:
-                    self._partition(number).begin()
+                    self.store.partition(number).begin()
                     begun[number] = own
                 except (StaleError, StateError) as error:
                     self._failed(number, own, requests, error, found)
@@ -307,7 +307,7 @@ class DurableAgent:
         try:
             person = self._person(outcome.stream, None)
             number = self.store.number_of(outcome.stream if person is None else person)
-            partition = self._partition(number)
+            partition = self.store.partition(number)
             before = partition.outcome(outcome.stream, outcome.offer)
             if before is not None:
                 if before != outcome.record():
@@ -339,7 +339,7 @@ class DurableAgent:
         if stream in self._persons:
             known: tuple[str | None] | None = (self._persons[stream],)
         else:
-            partition = self._partition(self.store.number_of(stream))
+            partition = self.store.partition(self.store.number_of(stream))
             known = partition.claimed(stream)
             if known is not None and known[0] is not None and self.store.of(known[0]).stream(stream) is None:
                 known = None  # nothing has come of it
@@ -354,8 +354,11 @@ class DurableAgent:
     def _claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
         """Notes, in the partitions of their names, whose new streams are."""
         new = {name: person for name, person in streams if person is not None and name not in self._persons}
-        for number, names in self._by_partition(new).items():
-            partition = self._partition(number)
+        numbers: dict[int, list[str]] = {}
+        for name in new:
+            numbers.setdefault(self.store.number_of(name), []).append(name)
+        for number, names in numbers.items():
+            partition = self.store.partition(number)
             if missing := [name for name in names if partition.claimed(name) != (new[name],)]:
                 try:
                     with partition.transaction():
@@ -364,16 +367,6 @@ class DurableAgent:
                 except StaleError:
                     self.store.let_go(number)
                     raise
-
-    def _by_partition(self, streams: Iterable[str]) -> dict[int, list[str]]:
-        """Streams by the partition of their own names."""
-        numbers: dict[int, list[str]] = {}
-        for name in streams:
-            numbers.setdefault(self.store.number_of(name), []).append(name)
-        return numbers
-
-    def _partition(self, number: int) -> Partition:
-        return self.store.partition(number)
 
     def _load(self, partition: Partition, name: str) -> None:
         """Reads a stream again that is in the store and not in memory."""

@@ -155,7 +155,7 @@ class Partition:
             self._write_lease(now + self._seconds)
             self.people = PeopleStore.within(self._file, self.path, population, _Watched(self))
         except BaseException:
-            self._roll_back()
+            self.roll_back()
             raise
         self.rows("COMMIT")
 
@@ -167,7 +167,7 @@ class Partition:
 
     def begin(self) -> None:
         """Begins a transaction; StaleError where another process has become the owner, StateError where it cannot."""
-        self._roll_back()  # what an error may have left
+        self.roll_back()  # what an error may have left
         self.rows("BEGIN IMMEDIATE")
         try:
             lease, now = self.lease, self._clock()
@@ -176,7 +176,7 @@ class Partition:
             if lease.until < now + self._seconds / 2 or lease.until > now + self._seconds:  # a clock may jump back
                 self._write_lease(now + self._seconds)
         except BaseException:
-            self._roll_back()
+            self.roll_back()
             raise
 
     def commit(self) -> None:
@@ -184,12 +184,14 @@ class Partition:
         try:
             self.rows("COMMIT")
         except StateError:  # such as a full disk
-            self._roll_back()
+            self.roll_back()
             raise
 
     def roll_back(self) -> None:
-        """Ends the transaction with nothing changed."""
-        self._roll_back()
+        """Ends the transaction, where one has begun, with nothing changed."""
+        with contextlib.suppress(sqlite3.Error):  # the next one begins with another try
+            if self.is_changing:
+                self._file.execute("ROLLBACK")
 
     @property
     def is_changing(self) -> bool:
@@ -203,7 +205,7 @@ class Partition:
         try:
             yield
         except BaseException:
-            self._roll_back()
+            self.roll_back()
             raise
         self.commit()
 
@@ -362,11 +364,6 @@ class Partition:
     def _write_lease(self, until: float) -> None:
         self.rows("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (self._owner, self.epoch, until))
 
-    def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # the next one begins with another try
-            if self._file.in_transaction:
-                self._file.execute("ROLLBACK")
-
 
 class _Watched(MutableMapping[str, str]):
     """The offer whose answer each person's alarm waits for, in the partition's file."""
@@ -394,10 +391,8 @@ class _Watched(MutableMapping[str, str]):
 
 
 def _observation(stream: str, person: str | None, kept: dict[str, Any]) -> Observation:
-    event, offers = (
-        Event(time=kept["time"], text=kept["text"]),
-        tuple(Candidate(text=text) for text in kept["candidates"]),
-    )
+    event = Event(time=kept["time"], text=kept["text"])
+    offers = tuple(Candidate(text=text) for text in kept["candidates"])
     return Observation(stream, event, offers, kept.get("costs"), kept["domain"], person)
 
 

@@ -87,6 +87,8 @@ def read_log(
         if len(found) == most:
             break
         with _reading(path) as ask:
+            if ask is None:
+                continue
             end = _end(ask)
             rows = ask(question, (numbers.get(number, 0), *values, most - len(found)))
         found += [
@@ -105,7 +107,7 @@ def newest(folder: epath.PathLike) -> Cursor:
     numbers = {}
     for number, path in partition_files(folder):
         with _reading(path) as ask:
-            if end := _end(ask):
+            if ask is not None and (end := _end(ask)):
                 numbers[number] = end
     return Cursor(numbers)
 
@@ -119,17 +121,15 @@ def _end(ask: _Ask) -> int:
 
 
 @contextlib.contextmanager
-def _reading(path: epath.Path) -> Iterator[_Ask]:
-    """Asks a file, as it is at one moment."""
+def _reading(path: epath.Path) -> Iterator[_Ask | None]:
+    """Asks a file, as it is at one moment; None for one that is being made."""
     try:
         # A file without its journals cannot be opened to be read alone.
         uri = f"{pathlib.Path(path).absolute().as_uri()}?mode=rw"
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None)) as file:
             file.execute("PRAGMA query_only = ON")
             file.execute("BEGIN")
-            if not file.execute("PRAGMA user_version").fetchone()[0]:  # it is being made
-                yield lambda question, _: [(0,)] if "max(number)" in question else []
-                return
-            yield lambda question, values: file.execute(question, values).fetchall()
+            is_made = file.execute("PRAGMA user_version").fetchone()[0]
+            yield (lambda question, values: file.execute(question, values).fetchall()) if is_made else None
     except sqlite3.Error as error:
         raise StateError(f"{path}: found state that cannot be read ({error}), expected a whole one") from None

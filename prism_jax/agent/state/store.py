@@ -147,6 +147,8 @@ class StateStore:
         """Closes the file that was idle longest where too many are open; what is in memory of it stays true."""
         while self._alone and len(self._open) >= MOST_OPEN:
             idle = [number for number, partition in self._open.items() if not partition.is_changing]
+            if not idle:
+                return
             self._open.pop(idle[0]).close()
 
     def let_go(self, number: int) -> None:
