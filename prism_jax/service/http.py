@@ -85,7 +85,7 @@ class Tokens:
         """Reads a file with a token, or a tenant and a token, a line.
 
         Raises:
-          ValueError: for one without tokens, with a line of more words, or with a tenant that is no name.
+          ValueError: for one without tokens, with a line of more words, a token twice, or a tenant that is no name.
         """
         expected = "bearer tokens, one a line, or TENANT TOKEN"
         lines = [line.decode("utf-8", "surrogateescape").split() for _, line in read_lines(path, ValueError, expected)]
@@ -98,6 +98,8 @@ class Tokens:
                 raise ValueError(
                     f"{path}: found a tenant of other characters, expected 1 to 64 of a to z, 0 to 9, - and _"
                 )
+        if len({token for _, token in pairs}) < len(pairs):
+            raise ValueError(f"{path}: found a token twice, expected each once: it says whose a request is")
         return cls(pairs)
 
     @property

@@ -246,6 +246,9 @@ def test_tokens_have_tenants(tmp_path):
         file.write_text(bad)
         with pytest.raises(ValueError, match="a tenant of other characters"):
             Tokens.read(str(file))
+    file.write_text("north same\nsouth same\n")
+    with pytest.raises(ValueError, match="found a token twice, expected each once"):
+        Tokens.read(str(file))
 
 
 def test_the_pages_three_lines_decide_learn_and_read(tmp_path):
