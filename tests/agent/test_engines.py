@@ -388,7 +388,7 @@ def quartiles(values):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [6, pytest.param(20, marks=pytest.mark.study)])
+@pytest.mark.parametrize("most", [3, pytest.param(20, marks=pytest.mark.study)])
 def test_kills_of_agent_and_engine_lose_no_record_and_make_none_of_half_an_answer(real, port, tmp_path, most):
     path, _, folder = real
     (tmp_path / "in.jsonl").write_text(lines(9 * most))
