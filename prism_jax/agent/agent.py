@@ -310,7 +310,7 @@ class Agent:
         # Gate, exploration, budgets, allow-list.
         settle(steps, self._ledger)
         clock.ends("decide")
-        self._respond([step for step in steps if step.choice.spoke])
+        self._respond([step for step in steps if step.choice.spoke and step.would_speak is None])
         clock.ends("respond")
         return [self._noted(step, clock) for step in steps]
 

@@ -152,13 +152,15 @@ def choose(
 ) -> Choice:
     """Decides at one event, from the signals of the pass that decides.
 
-    A critical event, one on the allow-list, leads to an offer whatever it costs. Otherwise a spent interruption budget
-    means silence, and what is left is the gate's decision, or near the boundary chance. `slow_budget_spent` says that
-    the trigger fired and the slow budget was spent.
+    A critical event, one on the allow-list, leads to an offer whatever it costs. Otherwise a person who wants quiet or
+    a spent interruption budget means silence, and what is left is the gate's decision, or near the boundary chance.
+    `slow_budget_spent` says that the trigger fired and the slow budget was spent.
     """
     threshold = decision.threshold if decision.threshold < math.inf else None
     if critical:
         return Choice(True, 1.0, False, threshold, "offer: critical event")
+    if terms.quiet is not None:
+        return Choice(False, 0.0, False, threshold, f"silent: {terms.quiet}")
     note = "; not thought about: the slow budget is spent" if slow_budget_spent else ""
     chance, wants = float(decision.offers), decision.offers
     if terms.exploration is not None:
@@ -185,3 +187,9 @@ def without_signals(reason: str, *, critical: bool) -> Choice:
     if critical:
         return Choice(True, 1.0, False, None, f"offer: critical event; {reason}")
     return Choice(False, 0.0, False, None, f"silent: {reason}")
+
+
+def by_host(choice: Choice, spoke: bool) -> Choice:
+    """What the host did at an event, where the gate is only watching, beside what the gate would have done."""
+    reason = f"{'offer' if spoke else 'silent'}: by the host; the gate: {choice.reason}"
+    return Choice(spoke, float(spoke), False, choice.threshold, reason)

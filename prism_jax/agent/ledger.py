@@ -91,6 +91,11 @@ class Ledger:
         state.events += 1
         state.time = time
 
+    def skip(self, name: str, events: int, person: str | None) -> None:
+        """Begins a stream that has had events of which nothing else is known."""
+        state = self._streams[name] = _Stream(person)
+        state.events = events
+
     def decided(
         self, name: str, time: float, *, offer: str | None, counts: bool, thought: bool, prediction: Prediction | None
     ) -> None:

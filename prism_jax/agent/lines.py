@@ -17,7 +17,7 @@ from prism_jax.streams import Candidate, Event
 
 _EVENT = {
     **dict.fromkeys(("stream", "time", "text"), True),
-    **dict.fromkeys(("candidates", "costs", "domain", "person"), False),
+    **dict.fromkeys(("candidates", "costs", "domain", "person", "spoke"), False),
 }
 """Keys of an event, and whether it must have them."""
 _OUTCOME = {"stream": True, "offer": True, "outcome": True, "time": True, "needed": False}
@@ -66,13 +66,14 @@ def _event(value: Mapping[str, Any]) -> Observation:
         raise LineError(f"costs: found {_shown(costs)}, expected an object with keys")
     event = Event(time=_time(value["time"]), text=_text("text", value["text"]))
     person = None if value.get("person") is None else _name(value, "person")
-    return Observation(_name(value, "stream"), event, candidates, costs, _name(value, "domain", "unknown"), person)
+    spoke = _yes_or_no(value, "spoke")
+    return Observation(
+        _name(value, "stream"), event, candidates, costs, _name(value, "domain", "unknown"), person, spoke
+    )
 
 
 def _outcome(value: Mapping[str, Any]) -> OfferOutcome:
-    needed = value.get("needed")
-    if needed is not None and not isinstance(needed, bool):
-        raise LineError(f"needed: found {_shown(needed)}, expected true, false or null")
+    needed = _yes_or_no(value, "needed")
     time = Event(time=_time(value["time"]), text="outcome").time  # finite, and within the bounds of an event
     return OfferOutcome(_name(value, "stream"), _name(value, "offer"), _name(value, "outcome"), time, needed)
 
@@ -87,6 +88,13 @@ def _candidates(value: Any) -> tuple[Candidate, ...]:
         if text in texts[:i]:
             raise LineError(f"candidates[{i}]: found the text of candidates[{texts.index(text)}], expected another one")
     return tuple(Candidate(text=text) for text in texts)
+
+
+def _yes_or_no(value: Mapping[str, Any], key: str) -> bool | None:
+    said = value.get(key)
+    if said is not None and not isinstance(said, bool):
+        raise LineError(f"{key}: found {_shown(said)}, expected true, false or null")
+    return said
 
 
 def _name(value: Mapping[str, Any], key: str, default: str | None = None) -> str:

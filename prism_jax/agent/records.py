@@ -56,6 +56,7 @@ class Decision(NamedTuple):
     person: str | None = None  # whose stream it is; None where nobody is named
     known: KnownPerson | None = None  # what was known of the person; None without a store of people
     unanswered: str | None = None  # why the reader gave no signals, which are then NaN; None where it did
+    would_speak: bool | None = None  # what the gate would have done, where the host decided; None where the gate did
     redact: bool = True  # whether personal data and secrets are cut from its record's texts (`AgentSettings.redact`)
     keep_texts: bool = False  # whether its record holds the event's text (`AgentSettings.keep_texts`)
 
@@ -119,6 +120,7 @@ class Decision(NamedTuple):
             **({} if self.person is None else {"person": {"name": self.person, **self._known()}}),
             "history": self.history,
             **({"text": clean(self.text)} if self.keep_texts else {}),
+            **({} if self.would_speak is None else {"shadow": {"would_speak": self.would_speak}}),
             "tokens": self.tokens,
             "seconds": self.seconds,
             "fingerprints": self.fingerprints,

@@ -40,6 +40,9 @@ class Changes:
     thoughts: Budget | None = None  # slow budget
     exploration: Exploration | None = None  # draws as the log did where the seed is the same
     no_exploration: bool = False
+    thoughts_as_logged: bool = False  # who thought stays as it was; otherwise the trigger is asked again
+    partial: bool = False  # streams may begin in their middle; budgets then do not know of what came before
+    obeyed: bool = False  # whether the gate decides where the host did, and the gate only watched
 
     def at(self, terms: Terms) -> Terms:
         """The terms of a record with the changes; raises ValueError naming the field, for a value out of range."""
@@ -56,7 +59,8 @@ def replay(records: Iterable[_Line], changes: Changes | None = None) -> Iterator
     """Yields one record per line of a log, decided again, with the seconds and fingerprints of the log.
 
     Outcomes of offers that the replay does not make are left out. `records` holds (place for messages, record) of every
-    line of the log, in its order, and every stream from its first event. `changes` None reproduces every decision.
+    line of the log, in its order, and every stream from its first event, unless the changes are `partial`. `changes`
+    None reproduces every decision.
 
     Raises:
       RecordsError: naming the record, where the log cannot know what the replay needs, or is not a log.
@@ -98,7 +102,8 @@ class _Log:
             event = Event(time=record["time"], text=record.get("text", NOT_KEPT))
             person = record.get("person")
             name = None if person is None else person["name"]
-            item = Observation(record["stream"], event, candidates, None, record["domain"], name)
+            spoke = record["spoke"] if "shadow" in record and not self._changes.obeyed else None
+            item = Observation(record["stream"], event, candidates, None, record["domain"], name, spoke)
             terms = self._changes.at(terms_from_record(record))
             check_trigger(terms)
             if self._changes.need_target not in (None, terms.need_target):
@@ -131,6 +136,8 @@ class _Log:
     def _decide(self, wave: Sequence[tuple[Step, str, Mapping[str, Any]]]) -> None:
         """Decides on events of distinct streams, as an agent does."""
         for step, place, _ in wave:
+            if self._changes.partial and not self._ledger.has(step.item.stream):
+                self._ledger.skip(step.item.stream, step.number, step.person)
             try:
                 ((number, _),) = self._ledger.checked([(step.item.stream, step.item.event.time, step.person)])
             except RefusedError as error:
@@ -140,7 +147,10 @@ class _Log:
             self._ledger.read(step.item.stream, step.item.event.time, step.person)
         steps = [step for step, _, _ in wave]
         read = [step for step, _, record in wave if record["has_slow_pass"] and step.unanswered is None]
-        thinking = ask_trigger(read, self._ledger)
+        if self._changes.thoughts_as_logged:
+            thinking = [step for step, _, record in wave if record["thought"]]
+        else:
+            thinking = ask_trigger(read, self._ledger)
         for step, place, record in wave:
             if any(step is chosen for chosen in thinking):
                 self._think(step, place, record)
@@ -174,7 +184,10 @@ class _Log:
             redact=False,  # as they are in the log
             keep_texts="text" in record,
         ).record()
-        return {**record, **{key: value for key, value in made.items() if key not in _FROM_LOG}}
+        again = {**record, **{key: value for key, value in made.items() if key not in _FROM_LOG}}
+        if step.would_speak is None:
+            again.pop("shadow", None)
+        return again
 
 
 def _words(terms: Terms) -> str:

@@ -16,6 +16,8 @@ from prism_jax.runtime.dataclass_config import from_config_dict
 
 MOST_BUDGET = 1000
 """Largest number of a budget: so many times of each stream are kept."""
+QUIET = ("snoozed", "muted", "quiet hours", "busy")
+"""Why nobody may be interrupted now: what a person asked for, or for `busy` what the host knows."""
 POINT_FIELDS = tuple(field.name for field in dataclasses.fields(OperatingPoint))
 
 T = TypeVar("T")
@@ -66,6 +68,11 @@ class Terms:
     # what the slow pass does, which the trigger `value` needs; an agent takes it from the export
     thinking: Thinking | None = None
     need_target: str = MARGINAL  # what p_need estimates, one of `NEED_TARGETS`; an agent takes it from the export
+    quiet: str | None = None  # why there is no offer now whatever it is worth, one of `QUIET`; None where there may be
+
+    def __post_init__(self) -> None:
+        if self.quiet is not None and self.quiet not in QUIET:
+            raise ValueError(f"quiet: found {self.quiet!r:.80}, expected one of {', '.join(QUIET)}")
 
     @functools.cached_property
     def trigger(self) -> SlowTrigger:
@@ -91,6 +98,7 @@ class Terms:
             },
             "budgets": {"offers": _plain(self.offers), "thoughts": _plain(self.thoughts)},
             "exploration": _plain(self.exploration),
+            **({} if self.quiet is None else {"quiet": self.quiet}),
         }
 
 
@@ -119,6 +127,7 @@ def terms_from_record(record: Mapping[str, Any]) -> Terms:
         _from_record(Exploration, record["exploration"], "exploration"),
         None if trigger["thinking"] is None else thinking_from(trigger["thinking"]),
         need_target_from(policy),
+        record.get("quiet"),
     )
 
 
@@ -190,7 +199,7 @@ class AgentSettings:
         }
 
     def at(self, costs: Mapping[str, Any] | None) -> Terms:
-        """The terms of an event, which may ask for fields of `OperatingPoint`, `most_offers` and `offers_window`.
+        """The terms of an event, which may ask for fields of `OperatingPoint`, `most_offers`, `offers_window`, `quiet`.
 
         ValueError names the key, for an unknown one or a value out of range.
         """
@@ -206,9 +215,10 @@ class AgentSettings:
 def _at(terms: Terms, costs: Iterable[tuple[str, Any]]) -> Terms:
     wanted = dict(costs)
     limits = {key: wanted.pop(key) for key in ("most_offers", "offers_window") if key in wanted}
+    quiet = wanted.pop("quiet", terms.quiet)
     for key, value in wanted.items():
         if key not in POINT_FIELDS:
-            known = ", ".join((*POINT_FIELDS, "most_offers", "offers_window"))
+            known = ", ".join((*POINT_FIELDS, "most_offers", "offers_window", "quiet"))
             raise ValueError(f"costs.{key}: found an unknown key, expected one of {known}")
         named = isinstance(getattr(terms.point, key), str)
         if named != isinstance(value, str):
@@ -224,9 +234,9 @@ def _at(terms: Terms, costs: Iterable[tuple[str, Any]]) -> Terms:
                 raise ValueError("offers_window: found it without most_offers, expected both: there is no budget yet")
             before = offers or Budget(0)
             offers = Budget(limits.get("most_offers", before.most), limits.get("offers_window", before.seconds))
+        return dataclasses.replace(terms, point=point, offers=offers, quiet=quiet)
     except ValueError as error:
         raise ValueError(f"costs.{error}") from error
-    return dataclasses.replace(terms, point=point, offers=offers)
 
 
 def _is_number(value: Any) -> bool:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.gating import Choice, choose, fires, gate_decisions, without_signals
+from prism_jax.agent.gating import Choice, by_host, choose, fires, gate_decisions, without_signals
 from prism_jax.agent.ledger import Ledger
 from prism_jax.agent.personal import KnownPerson, Prediction
 from prism_jax.agent.reader import FastReading, Response, Thought
@@ -44,6 +44,7 @@ class Observation(NamedTuple):
     costs: Mapping[str, Any] | None = None  # what this event changes in the settings (`AgentSettings.at`)
     domain: str = "unknown"  # subject area of the stream, for a calibration per domain
     person: str | None = None  # whose stream it is. The first event of a stream says it; a later one may leave it out.
+    spoke: bool | None = None  # whether the host itself makes an offer, where the gate only watches; None asks the gate
 
 
 def excess(item: Observation) -> str | None:
@@ -77,6 +78,7 @@ class Step:
     thought: Thought | None = None  # slots and fields of the slow pass; None where it did not run
     slow: Signals | None = None  # None where the slow pass did not run
     choice: Choice = _UNDECIDED
+    would_speak: bool | None = None  # what the gate would have done, where the host decides
     response: Response | None = None  # None for silence, and from a reader that writes no responses
 
     @property
@@ -159,6 +161,7 @@ class Step:
             person=self.person,
             known=self.known,
             unanswered=self.unanswered,
+            would_speak=self.would_speak,
             redact=redact,
             keep_texts=keep_texts,
         )
@@ -194,10 +197,10 @@ def waves(items: Sequence[Observation]) -> Iterator[list[int]]:
 def ask_trigger(steps: Sequence[Step], ledger: Ledger) -> list[Step]:
     """Sets `fired` of steps with fast signals, and returns those whose stream's slow budget lasts for the slow pass.
 
-    The decision on a critical event is known without thinking.
+    The decisions on a critical event, and where a person wants quiet, are known without thinking.
     """
     for step, fired in zip(steps, fires([s.terms for s in steps], [s.compared(s.fast) for s in steps]), strict=True):
-        step.fired = fired and not step.critical
+        step.fired = fired and not step.critical and step.terms.quiet is None
     return [step for step in steps if step.fired and not _spent(step, ledger, "thoughts")]
 
 
@@ -223,6 +226,9 @@ def settle(steps: Sequence[Step], ledger: Ledger) -> None:
             budget_spent=_spent(step, ledger, "offers"),
             slow_budget_spent=step.fired and step.slow is None,
         )
+    for step in steps:
+        if step.item.spoke is not None:
+            step.would_speak, step.choice = step.choice.spoke, by_host(step.choice, step.item.spoke)
 
 
 def note(step: Step, ledger: Ledger) -> None:

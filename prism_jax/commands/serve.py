@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 
 OFFERS = 256
 """Tokens of the context that are free for the offers of one request."""
-ONLY_WITH_STATE = (*("partitions", "population", "deadline", "key", *DECISION_OPTIONS, *SETTINGS),)
+ONLY_WITH_STATE = (
+    *("partitions", "population", "shadow", "keep_days", "deadline", "key", *DECISION_OPTIONS, *SETTINGS),
+)
 """Flags that say nothing of decisions that each bring their stream."""
 OF_A_MODEL = (
     *("dtype", "context", "memory", "keep", "compilation_cache", "expect_digest", "deadline", "key", *DECISION_OPTIONS),
@@ -74,6 +76,10 @@ def define_flags() -> None:
     flags.DEFINE_integer("waiting", 256, "Most requests that wait; further ones get the status 429.", 1)
     flags.DEFINE_integer("body", 2**20, "Most bytes of a request.", 1)
     flags.DEFINE_integer("streams", None, "Most streams in memory; default: 1,024, with --state 10,000.", 1)
+    flags.DEFINE_bool(
+        "shadow", False, "Watch, with --state: the host decides, and the records compare the gate with it."
+    )
+    flags.DEFINE_float("keep_days", None, "With --state, delete streams of which nothing came for so many days.", 0.0)
     define_reading_flags()
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
     define_asking_flags()
@@ -156,7 +162,8 @@ def _with_state(
     options: Mapping[str, Any], tokens: Tokens, limits: Limits, stack: contextlib.ExitStack
 ) -> tuple[fastapi.FastAPI, str]:
     """The server of an agent."""
-    from prism_jax.service.state_app import Agents, Models, make_state_app
+    from prism_jax.service.agents import Agents, Models
+    from prism_jax.service.state_app import make_state_app
 
     load_model: Callable[[], Reader] | None = None
     if options["model"] is None and options["decisions"] is None:
@@ -178,7 +185,8 @@ def _with_state(
         return agents
 
     reads_events = load_model is not None
-    app = make_state_app(load, options["state"], reads_events=reads_events, tokens=tokens, limits=limits)
+    kept = {"shadow": options["shadow"], "keep_days": options["keep_days"]}
+    app = make_state_app(load, options["state"], reads_events=reads_events, tokens=tokens, limits=limits, **kept)
     return app, "an agent" if reads_events else "decisions on callers' numbers"
 
 

@@ -8,5 +8,7 @@ Dependencies: the extra `serve`.
 Where to change what:
 - who may ask, limits, errors, health: `http.py`; how requests become batches: `turns.py`
 - `POST /v1/decisions`: `app.py`, its form in `form.py`, its answers in `answering.py`
-- the routes of streams, outcomes, records and people, and tenants: `state_app.py`
+- the routes of streams, outcomes, records and people: `state_app.py`; bodies in `requests.py`, events in `offers.py`
+- the agents of all tenants, and what is done between requests: `agents.py`
+- what the gate would have done where it only watched: `shadow.py`
 """

@@ -211,6 +211,11 @@ class Served(Generic[Q, A]):
             for task in (answer, gone):
                 task.cancel()
 
+    async def do(self, item: Q) -> A:
+        """The answer to an item in its turn, which nobody waits for over HTTP; BusyError where too many wait."""
+        self.check_ready()
+        return await self._turns.ask(item)
+
     def _loaded(self) -> None:
         try:
             self._answers = self._load()

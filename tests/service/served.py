@@ -11,10 +11,11 @@ import uvicorn
 from fake_reader import FakeReader, exported
 
 from prism_jax.decision.calibration import Temperature
+from prism_jax.service.agents import Agents, Models
 from prism_jax.service.answering import Answering
 from prism_jax.service.app import make_app
 from prism_jax.service.http import Tokens
-from prism_jax.service.state_app import Agents, Models, make_state_app
+from prism_jax.service.state_app import make_state_app
 
 
 class Running:

@@ -4,7 +4,9 @@ Belongs here: the store of partitions, what is in one, who owns it, and the agen
 Does not belong here: HTTP (`prism_jax.service`), and how a decision is made (`prism_jax.agent.agent`).
 
 Where to change what:
-- what is kept, and in which tables: `partition.py`; who owns a partition: `Lease` there
+- tables and their formats: `schema.py`; what is kept in them, and who owns a partition: `partition.py`
 - which partition a stream or a person has, and where its file lies: `store.py`
-- how a batch becomes decisions and records in one transaction: `durable.py`
+- how a batch becomes decisions and records in one transaction: `durable.py`; people: `divided_people.py`
+- what a person may ask for, and what it would have changed: `preferences.py`, `preview.py`
+- reading records beside the agent that writes them: `reading.py`
 """

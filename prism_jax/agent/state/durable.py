@@ -8,29 +8,25 @@ of the store.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import itertools
 import math
 import sqlite3
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Exported
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.people import People
-from prism_jax.agent.personal import KnownPerson, Prediction
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import Decision, OfferOutcome, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
+from prism_jax.agent.state.divided_people import DurablePeople
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
+from prism_jax.agent.state.preferences import as_wanted, preferences_of
 from prism_jax.agent.state.store import StateStore
 from prism_jax.agent.steps import Observation
 from prism_jax.people.exports import StoreError
-from prism_jax.people.layer import Population
-from prism_jax.people.store import Person
 
 CHUNK = 256
 """Events of a stream that are read again at once."""
@@ -52,57 +48,6 @@ class Events(NamedTuple):
     items: tuple[Observation, ...]
     key: str | None = None  # a name of the request: sent again, it gets the same answer
     digest: bytes = b""  # hash of what the request says
-
-
-class DurablePeople:
-    """The people of all partitions, as an agent asks for them; the alarms of each have an equal share of the level.
-
-    While the probabilities are calibrated, any of a partition's alarms ever rings with a probability of at most
-    alpha / partitions, and any alarm of the store with one of at most alpha.
-    """
-
-    def __init__(self, store: StateStore, settings: AgentSettings) -> None:
-        """Raises ValueError for settings that recalibrate: the map of everybody would depend on every partition."""
-        if settings.people.recalibrate:
-            raise ValueError("recalibrate: found it with a store of partitions, expected none: its map is everybody's")
-        alarm = settings.people.alarm
-        self._settings = dataclasses.replace(settings.people, alarm=alarm and alarm / store.partitions)
-        self._store = store
-        self._people: weakref.WeakKeyDictionary[Partition, People] = weakref.WeakKeyDictionary()
-
-    @property
-    def population(self) -> Population:
-        """What is assumed of people."""
-        return self._store.population
-
-    def known(self, name: str) -> KnownPerson:
-        """What is known of a person now."""
-        return self._of(name).known(name)
-
-    def offered(self, person: str, offer: str) -> None:
-        """Notes an offer; see `People.offered`."""
-        self._of(person).offered(person, offer)
-
-    def withdrawn(self, offer: str, prediction: Prediction) -> None:
-        """Notes that no answer to an offer will come; see `People.withdrawn`."""
-        self._of(prediction.person).withdrawn(offer, prediction)
-
-    def learn(self, offer: str, prediction: Prediction, outcome: str, time: float) -> None:
-        """Takes the answer to an offer; see `People.learn`."""
-        self._of(prediction.person).learn(offer, prediction, outcome, time)
-
-    def take_rung(self) -> list[Person]:
-        """The people whose alarm has rung for the first time since this was asked last."""
-        rung = [person for people in self._people.values() for person in people.rang]
-        for people in self._people.values():
-            people.rang.clear()
-        return rung
-
-    def _of(self, person: str) -> People:
-        partition = self._store.of(person)
-        if partition not in self._people:
-            self._people[partition] = People(partition.people, self._settings)
-        return self._people[partition]
 
 
 class DurableAgent:
@@ -168,6 +113,10 @@ class DurableAgent:
         while len(self._loaded) > self._most:
             self.drop([next(iter(self._loaded))])
         return [found[i] for i in range(len(requests))]
+
+    def now(self) -> float:
+        """The time in seconds since 1970, by the agent's clock."""
+        return self._clock()
 
     def kind_of(self, stream: str) -> str | None:
         """The kind of the agent that decides on a stream; None for one that is not there."""
@@ -235,8 +184,13 @@ class DurableAgent:
                     begun[number] = own
                 except (StaleError, StateError) as error:
                     self._failed(number, own, requests, error, found)
-            order = [i for own in begun.values() for i in own]
-            decisions = iter(self._observed([item for i in order for item in requests[i].items]))
+            wanted_items = [
+                item
+                for number, own in begun.items()
+                for i in own
+                for item in self._wanted(number, live[i][0], requests[i])
+            ]
+            decisions = iter(self._observed(wanted_items))
             for number, own in list(begun.items()):
                 decided = {i: [next(decisions) for _ in requests[i].items] for i in own}
                 self._write(number, decided, requests, found)
@@ -255,6 +209,14 @@ class DurableAgent:
             else:
                 for i in left:
                     self._decide([i], requests, found)
+
+    def _wanted(self, number: int, person: str | None, request: Events) -> Sequence[Observation]:
+        """The events of a request, with what their person wants in their costs."""
+        if person is None:
+            return request.items
+        preferences = preferences_of(self.store.partition(number), person)
+        cost, now = self.agent.settings.terms.point.c_fa, self._clock()
+        return [as_wanted(item, preferences, cost, now) for item in request.items]
 
     def _observed(self, items: Sequence[Observation]) -> list[Decision]:
         """The agent's decisions; StateError where what is known of people cannot be read."""
@@ -422,4 +384,5 @@ def answer_of(decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "candidate": decision.candidate,
         "response": decision.response,
+        **({} if decision.would_speak is None else {"would_speak": decision.would_speak}),
     }

@@ -19,39 +19,17 @@ from etils import epath
 
 from prism_jax.agent.records import OfferOutcome, encode
 from prism_jax.agent.records_file import parse_record
+from prism_jax.agent.state.schema import SchemaError, prepare
 from prism_jax.agent.steps import Observation
 from prism_jax.people.layer import Population
-from prism_jax.people.store import SCHEMA as PEOPLE
 from prism_jax.people.store import PeopleStore
 from prism_jax.runtime.files import check_regular
 from prism_jax.streams import Candidate, Event
 
-FORMAT = 1
 KEPT_SECONDS = 7 * 86400.0
 """How long the answer to a request with a key of its own is kept."""
-_APPLICATION = 0x50525354
-"""Marks the file as one of ours ("PRST")."""
 _TO_ERASE = "INSERT OR REPLACE INTO facts VALUES ('erase', '{}')"
 """Notes, with a deletion, that copies of what was deleted are still in the file."""
-_SCHEMA = """
-CREATE TABLE lease (one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL, epoch INTEGER NOT NULL,
-    until REAL NOT NULL);
-CREATE TABLE claims (stream TEXT PRIMARY KEY, person TEXT) WITHOUT ROWID;
-CREATE TABLE streams (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, person TEXT,
-    kind TEXT NOT NULL);
-CREATE INDEX streams_of_person ON streams (person);
-CREATE TABLE events (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, number INTEGER NOT NULL,
-    item TEXT NOT NULL, PRIMARY KEY (stream, number)) WITHOUT ROWID;
-CREATE TABLE log (number INTEGER PRIMARY KEY AUTOINCREMENT,
-    stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, event INTEGER, offer TEXT,
-    time REAL NOT NULL, written REAL NOT NULL, record BLOB NOT NULL, answer TEXT);
-CREATE UNIQUE INDEX decisions ON log (stream, event) WHERE event IS NOT NULL;
-CREATE UNIQUE INDEX outcomes ON log (stream, offer) WHERE event IS NULL;
-CREATE TABLE requests (key BLOB PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE,
-    digest BLOB NOT NULL, answer TEXT NOT NULL, written REAL NOT NULL) WITHOUT ROWID;
-CREATE INDEX requests_by_time ON requests (written);
-CREATE TABLE watched (person TEXT PRIMARY KEY, offer TEXT NOT NULL) WITHOUT ROWID;
-"""
 
 
 class StateError(ValueError):
@@ -135,19 +113,10 @@ class Partition:
             self.rows(f"PRAGMA {pragma}")
         self.rows("BEGIN IMMEDIATE")
         try:
-            (kind,), (version,), (tables,) = (
-                self.rows(question)[0]
-                for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-            )
-            if tables and kind != _APPLICATION:
-                raise StateError(f"{self.path}: found a database of another program, expected a partition")
-            if tables and version != FORMAT:
-                raise StateError(f"{self.path}: format: found {version}, expected {FORMAT}")
-            if not tables:
-                for statement in (_SCHEMA + PEOPLE).split(";")[:-1]:
-                    self.rows(statement)
-                self.rows(f"PRAGMA application_id = {_APPLICATION}")
-                self.rows(f"PRAGMA user_version = {FORMAT}")
+            try:
+                prepare(self.rows)
+            except SchemaError as error:
+                raise StateError(f"{self.path}: {error}") from None
             before, now = self.lease, self._clock()
             if before is not None and not alone and before.until > now:
                 raise StaleError(self.path, before.until - now)
@@ -313,10 +282,32 @@ class Partition:
         with self.transaction():
             names = self.streams_of(person)
             self.rows("DELETE FROM streams WHERE person = ?", (person,))
-            self.rows("DELETE FROM watched WHERE person = ?", (person,))
+            for table in ("watched", "preferences", "signins"):
+                self.rows(f"DELETE FROM {table} WHERE person = ?", (person,))
             self.people.forget(person)
             self.rows(_TO_ERASE)
         return names
+
+    def expire(self, before: float) -> list[str]:
+        """Deletes the streams of which nothing was written since a time, in seconds since 1970; returns their names."""
+        old = self.rows(
+            "SELECT name, number FROM streams WHERE (SELECT max(written) FROM log WHERE stream = streams.number) < ?",
+            (before,),
+        )
+        if old:
+            with self.transaction():
+                for _, number in old:
+                    self.rows("DELETE FROM streams WHERE number = ?", (number,))
+                self.rows("DELETE FROM signins WHERE until < ?", (self._clock(),))
+                self.rows(_TO_ERASE)
+        return [name for name, _ in old]
+
+    def unclaim_stream(self, stream: str) -> None:
+        """Deletes the claim on a stream."""
+        if self.claimed(stream) is not None:
+            with self.transaction():
+                self.rows("DELETE FROM claims WHERE stream = ?", (stream,))
+                self.rows(_TO_ERASE)
 
     def unclaim(self, person: str) -> None:
         """Deletes the claims on streams of a person."""

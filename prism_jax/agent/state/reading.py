@@ -16,6 +16,9 @@ from etils import epath
 from prism_jax.agent.state.partition import StateError
 from prism_jax.agent.state.store import partition_files
 
+MOST_RECORDS = 1000
+"""Most records that are read at once."""
+
 
 class Logged(NamedTuple):
     """A record where it stands."""
@@ -62,16 +65,18 @@ def read_log(
     stream: str | None = None,
     person: str | None = None,
     since: float | None = None,
+    until: float | None = None,
     offers: bool = False,
 ) -> tuple[list[Logged], Cursor]:
     """At most so many records behind a cursor, those of a stream in their order, and the cursor to read on from.
 
-    `stream` and `person` take those of one alone, `since` those written at that time or later (seconds since 1970), and
-    `offers` decisions with an offer alone. No record is given twice, and none that was there is left out. StateError
-    names a file that cannot be read.
+    `stream` and `person` take those of one alone, `since` and `until` those written in [since, until) (seconds since
+    1970), and `offers` decisions with an offer alone. No record is given twice, and none that was there is left out.
+    StateError names a file that cannot be read.
     """
     where, values = "log.number > ?", []
-    for column, value in (("name = ?", stream), ("person = ?", person), ("written >= ?", since)):
+    conditions = {"name = ?": stream, "person = ?": person, "written >= ?": since, "written < ?": until}
+    for column, value in conditions.items():
         if value is not None:
             where += f" AND {column}"
             values.append(value)
@@ -86,7 +91,7 @@ def read_log(
     for number, path in partition_files(folder, person):
         if len(found) == most:
             break
-        with _reading(path) as ask:
+        with reading(path) as ask:
             if ask is None:
                 continue
             end = _end(ask)
@@ -102,11 +107,21 @@ def read_log(
     return found, Cursor(numbers)
 
 
+def all_records(folder: epath.PathLike, **conditions: Any) -> Iterator[dict[str, Any]]:
+    """Every record that `read_log` gives under its conditions, those of a stream in their order."""
+    cursor = Cursor()
+    while True:
+        found, cursor = read_log(folder, cursor, MOST_RECORDS, **conditions)
+        yield from (one.record for one in found)
+        if len(found) < MOST_RECORDS:
+            return
+
+
 def newest(folder: epath.PathLike) -> Cursor:
     """The cursor behind all records that are there."""
     numbers = {}
     for number, path in partition_files(folder):
-        with _reading(path) as ask:
+        with reading(path) as ask:
             if ask is not None and (end := _end(ask)):
                 numbers[number] = end
     return Cursor(numbers)
@@ -121,7 +136,7 @@ def _end(ask: _Ask) -> int:
 
 
 @contextlib.contextmanager
-def _reading(path: epath.Path) -> Iterator[_Ask | None]:
+def reading(path: epath.Path) -> Iterator[_Ask | None]:
     """Asks a file, as it is at one moment; None for one that is being made."""
     try:
         # A file without its journals cannot be opened to be read alone.

@@ -422,7 +422,7 @@ PEOPLE = (
     ),
     Fault(
         "tenants-share-streams",
-        "service/state_app.py",
+        "service/agents.py",
         "Namespace(models.reader, tenant)",
         "models.reader",
         "What a tenant's stream has shown moves another tenant's of the same name.",
@@ -438,7 +438,7 @@ PEOPLE = (
     ),
     Fault(
         "every-partition-spends-the-whole-level",
-        "agent/state/durable.py",
+        "agent/state/divided_people.py",
         "alarm=alarm and alarm / store.partitions",
         "alarm=alarm",
         "Alarms of many partitions ring without reason more often than stated.",

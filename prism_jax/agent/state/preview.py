@@ -1,0 +1,87 @@
+"""What a preference would have changed: a person's decisions again, from their records, before anything is saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.agent.people import ACCEPTED
+from prism_jax.agent.records_file import parse_record
+from prism_jax.agent.replay import Changes, replay
+from prism_jax.agent.state.preferences import Preferences
+from prism_jax.agent.state.reading import reading
+from prism_jax.agent.state.store import partition_files
+
+MOST = 5000
+"""Newest decisions of a person that are looked at."""
+
+
+class Preview(NamedTuple):
+    """A level beside what was done."""
+
+    decisions: int  # that were looked at
+    offers: int  # that were made in them
+    fewer: int  # offers that would not have been made
+    lost: int  # of these, accepted ones
+    more: int  # offers that would have been made as well
+    expected: float  # of these, how many would have been accepted, by their calibrated p_accept
+
+
+def preview(
+    folder: epath.PathLike, person: str, levels: Sequence[int], *, since: float, c_fa: float
+) -> dict[int, Preview]:
+    """What each level would have done on a person's decisions written since a time, in seconds since 1970.
+
+    Costs change as the level says; what was known, who thought, budgets, quiet times and chance stay as they were.
+    `c_fa` is what an unwanted offer costs where the event did not say. StateError names a file that cannot be read.
+    """
+    lines = _lines(folder, person, since)
+    accepted = {record["offer"] for _, record in lines if record.get("outcome") == ACCEPTED}
+    before = {_place(record): record for _, record in lines if record["kind"] == "decision"}
+    made = {place for place, record in before.items() if record["spoke"]}
+    found = {}
+    for level in levels:
+        factor = Preferences(level).factor
+        changed = list(_at(lines, c_fa, factor))
+        again = replay(changed, Changes(thoughts_as_logged=True, partial=True, obeyed=True))
+        after = {_place(record): record for record in again if record["kind"] == "decision"}
+        would = {place for place, record in after.items() if record["spoke"]}
+        fewer, more = made - would, would - made
+        lost = sum(before[place]["offer"] in accepted for place in fewer)
+        expected = sum(after[place]["p_accept"] or 0.0 for place in more)
+        found[level] = Preview(len(before), len(made), len(fewer), lost, len(more), expected)
+    return found
+
+
+def _lines(folder: epath.PathLike, person: str, since: float) -> list[tuple[dict[str, Any] | None, dict[str, Any]]]:
+    """A person's newest records in their order, each with its event."""
+    question = (
+        "SELECT item, record FROM log JOIN streams ON log.stream = streams.number LEFT JOIN events "
+        "ON events.stream = log.stream AND events.number = log.event "
+        "WHERE person = ? AND written >= ? ORDER BY log.number DESC LIMIT ?"
+    )
+    found: list[tuple[dict[str, Any] | None, dict[str, Any]]] = []
+    for _, path in partition_files(folder, person):
+        with reading(path) as ask:
+            if ask is not None:
+                rows = ask(question, (person, since, MOST))[::-1]
+                found += [(item and json.loads(item), parse_record(record, f"{path}: log")) for item, record in rows]
+    known = {record["offer"] for _, record in found if record["kind"] == "decision"}
+    return [line for line in found if line[1]["kind"] == "decision" or line[1]["offer"] in known]
+
+
+def _at(
+    lines: Sequence[tuple[Mapping[str, Any] | None, dict[str, Any]]], c_fa: float, factor: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    for item, record in lines:
+        if item is not None:
+            cost = (item.get("costs") or {}).get("c_fa", c_fa)
+            record = {**record, "costs": {**record["costs"], "c_fa": cost * factor}}
+        yield f"stream {record['stream']!r}", record
+
+
+def _place(record: Mapping[str, Any]) -> tuple[str, int]:
+    return record["stream"], record["event"]

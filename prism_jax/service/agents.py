@@ -1,0 +1,196 @@
+"""The agents of all tenants, on the thread that owns them: what is asked of them, one batch after the other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.agent.exported import Exported
+from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.reader import Reader
+from prism_jax.agent.records import OfferOutcome
+from prism_jax.agent.settings import AgentSettings
+from prism_jax.agent.state.durable import Again, DurableAgent, Events
+from prism_jax.agent.state.partition import StaleError, StateError
+from prism_jax.agent.state.store import StateStore, partition_files
+from prism_jax.agent.stated_reader import StatedReader
+from prism_jax.people.layer import Population
+from prism_jax.service.http import Metrics
+from prism_jax.service.namespaces import Namespace
+
+EVENTS, DECIDE = "events", "decide"
+"""The agents of a tenant: one reads events, one takes numbers that callers state."""
+
+
+class Visit(NamedTuple):
+    """Something to do with a tenant's agents by name, between what others ask; it may write to their store."""
+
+    call: Callable[[Mapping[str, DurableAgent]], Any]
+
+
+class Asked(NamedTuple):
+    """A request on its way to an agent."""
+
+    tenant: str
+    agent: str  # `EVENTS` or `DECIDE`; an outcome is for whichever has the stream
+    request: Events | OfferOutcome | Visit
+
+
+class Models(NamedTuple):
+    """What decides, and by which settings."""
+
+    reader: Reader | None  # reads events; None where only callers' numbers are decided on
+    exported: Exported  # its calibration
+    stated: Exported  # that of the numbers that callers state
+    settings: AgentSettings | None = None
+    population: Population | None = None
+
+
+class Agents:
+    """The agents of all tenants. One thread at a time may use it.
+
+    `on_offer` is called with the name of a tenant to whose people offers were made; `metrics` counts.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        folder: epath.PathLike,
+        *,
+        partitions: int | None = None,
+        streams: int = 10_000,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Makes it of what decides, and the folder of the tenants' stores, which are made when they are first used.
+
+        `report` is told what is wrong with a store; such a message has the name of a file, and nothing of its content.
+        """
+        self._models, self._folder, self._report = models, epath.Path(folder), report
+        self._partitions, self._streams = partitions, streams
+        self.on_offer: Callable[[str], None] = lambda _: None
+        self.metrics = Metrics()
+        self._open = contextlib.ExitStack()
+        self._agents: dict[str, dict[str, DurableAgent]] = {}
+
+    def answer(self, items: Sequence[Asked]) -> list[Any]:
+        """The answer to each request, in their order; an exception stands for one that failed."""
+        found: dict[int, Any] = {}
+        group: list[int] = []
+        for i, item in enumerate(items):
+            if group and (items[group[0]][:2] != item[:2] or not isinstance(item.request, Events)):
+                self._together(group, items, found)
+                group = []
+            group.append(i)
+            if not isinstance(item.request, Events):
+                self._together(group, items, found)
+                group = []
+        self._together(group, items, found)
+        return [found[i] for i in range(len(items))]
+
+    def close(self) -> None:
+        """Gives the stores back."""
+        self._open.close()
+
+    def _together(self, group: Sequence[int], items: Sequence[Asked], found: dict[int, Any]) -> None:
+        """Answers requests of one tenant to one agent."""
+        if not group:
+            return
+        first = items[group[0]]
+        try:
+            agents = self._of(first.tenant)
+            if isinstance(first.request, Visit):
+                found[group[0]] = first.request.call(agents)
+                return
+            agent = agents[first.agent]
+            if isinstance(first.request, OfferOutcome):
+                kind = agent.kind_of(first.request.stream)
+                agent = agents.get(kind or first.agent, agent)
+            requests = [items[i].request for i in group]
+            answers: Sequence[Any] = agent.answer(requests)  # type: ignore[arg-type]
+            for person in agent.people.take_rung():
+                self.metrics.alarms.inc()
+                self._report(
+                    f"alarm: the answers of person {person.number} of a partition no longer agree with the "
+                    f"probabilities stated before them, after {person.answers} answers"
+                )
+        except Exception as error:  # one that nobody foresaw fails these requests, and no others
+            answers = [error] * len(group)
+            if not isinstance(error, RefusedError | StaleError | StateError):
+                self._report(f"{type(error).__name__} while answering")
+        for message in {str(one) for one in answers if isinstance(one, StaleError | StateError)}:
+            self._report(message)
+        found.update(zip(group, answers, strict=True))
+        new = [one for own in answers if isinstance(own, list) and not isinstance(own, Again) for one in own]
+        self._count(first, new)
+
+    def _count(self, asked: Asked, answers: Sequence[Mapping[str, Any]]) -> None:
+        """Counts decisions and outcomes, and tells of offers."""
+        for one in answers:
+            if "speak" in one:
+                self.metrics.decisions.labels(asked.agent, str(one["speak"]).lower()).inc()
+            else:
+                self.metrics.outcomes.labels(one["outcome"]).inc()
+        if any(one.get("speak") for one in answers):
+            self.on_offer(asked.tenant)
+
+    def open(self, tenants: Iterable[str]) -> None:
+        """Opens the stores of tenants; ValueError or OSError names what cannot be used."""
+        for tenant in tenants:
+            self._of(tenant)
+
+    def _of(self, tenant: str) -> dict[str, DurableAgent]:
+        if tenant not in self._agents:
+            models, folder = self._models, folder_of(self._folder, tenant)
+            try:
+                store = StateStore(folder, partitions=self._partitions, population=models.population)
+            except OSError as error:
+                raise StateError(f"{folder}: {error}") from None
+            self._open.callback(store.close)
+            readers = {DECIDE: (StatedReader(), models.stated)}
+            if models.reader is not None:
+                readers[EVENTS] = (Namespace(models.reader, tenant), models.exported)  # type: ignore[assignment]
+            self._agents[tenant] = {
+                kind: DurableAgent(reader, exported, store, models.settings, kind=kind, streams=self._streams)
+                for kind, (reader, exported) in readers.items()
+            }
+        return self._agents[tenant]
+
+
+def folder_of(folder: epath.PathLike, tenant: str) -> epath.Path:
+    """Where a tenant's store lies."""
+    return epath.Path(folder) / "tenants" / tenant
+
+
+def forget(person: str) -> Visit:
+    """Deletes everything of a person; the answer is how many streams they had."""
+
+    def call(agents: Mapping[str, DurableAgent]) -> int:
+        store = agents[DECIDE].store
+        for agent in agents.values():
+            agent.drop(store.of(person).streams_of(person))
+        return len(store.forget_person(person))
+
+    return Visit(call)
+
+
+def expire(number: int, seconds: float) -> Visit:
+    """Deletes the streams of a partition of which nothing was written for so long; the answer is how many."""
+
+    def call(agents: Mapping[str, DurableAgent]) -> int:
+        store = agents[DECIDE].store
+        own = number % store.partitions
+        if not any(made == own for made, _ in partition_files(store.folder)):
+            return 0
+        names = store.partition(own).expire(agents[DECIDE].now() - seconds)
+        for agent in agents.values():
+            agent.drop(names)
+        for name in names:
+            store.of(name).unclaim_stream(name)
+        for changed in {own, *map(store.number_of, names)}:
+            store.partition(changed).erase()
+        return len(names)
+
+    return Visit(call)

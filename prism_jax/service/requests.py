@@ -1,0 +1,94 @@
+"""From the body of a request to what the agents are asked, or the error that its sender gets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fastapi
+
+from prism_jax.agent.lines import LineError, parse_item
+from prism_jax.agent.records import OfferOutcome
+from prism_jax.agent.state.durable import Events
+from prism_jax.agent.stated_reader import stated_event
+from prism_jax.agent.steps import MOST_NAME, Observation
+from prism_jax.runtime.files import JsonError, parse_json
+from prism_jax.service.http import ApiError
+
+MOST_KEY = 255
+"""Longest Idempotency-Key, in characters."""
+_DECIDE = ("stream", "time", "p_need", "p_accept", "person", "costs", "candidates", "domain", "spoke")
+
+
+def json_of(body: bytes) -> Any:
+    """The value of a body; ApiError 422 for what is no strict JSON."""
+    try:
+        return parse_json(body, "body", JsonError)
+    except ValueError as error:
+        raise ApiError(422, str(error)) from None
+
+
+def object_of(value: Any, place: str) -> dict[str, Any]:
+    """The value, which is an object; otherwise ApiError 422."""
+    if not isinstance(value, dict):
+        raise ApiError(422, f"{place}: found no object, expected one with keys")
+    return value
+
+
+def item_of(value: Mapping[str, Any], place: str) -> Observation | OfferOutcome:
+    """The event or outcome of an object, as in the agent's lines; ApiError 422 names what is wrong with it."""
+    try:
+        return parse_item(value, place)
+    except LineError as error:
+        raise ApiError(422, str(error)) from None
+
+
+def event_of(value: Any, stream: str, place: str) -> Observation:
+    """The event of an object, of the stream in the path."""
+    value = object_of(value, place)
+    for key in ("stream", "offer", "outcome"):
+        if key in value:
+            raise ApiError(
+                422, f"{place}: {key}: found it in an event, expected the stream in the path, and no outcome"
+            )
+    item = item_of({**value, "stream": stream}, place)
+    assert isinstance(item, Observation), "it has no outcome"
+    return item
+
+
+def stated_of(value: Any) -> Observation:
+    """The event of a request to `/v1/decide`, whose text states the caller's numbers."""
+    value = object_of(value, "body")
+    for key in value:
+        if key not in _DECIDE:
+            raise ApiError(422, f"body: {key!r:.40}: found an unknown key, expected one of {', '.join(_DECIDE)}")
+    for key in _DECIDE[:4]:
+        if key not in value:
+            raise ApiError(422, f"body: {key}: found no such key, expected it")
+    accept = value["p_accept"] if isinstance(value["p_accept"], list) else [value["p_accept"]]
+    rest = {key: value[key] for key in value if key not in ("p_need", "p_accept")}
+    item = item_of({**rest, "text": "stated"}, "body")
+    assert isinstance(item, Observation), "it has no outcome"
+    if len(accept) != len(item.candidates):
+        raise ApiError(422, f"body: p_accept: found {len(accept)} numbers, expected {len(item.candidates)}")
+    try:
+        return item._replace(event=stated_event(item.event.time, value["p_need"], accept))
+    except ValueError as error:
+        raise ApiError(422, f"body: {error}") from None
+
+
+def events_of(items: Sequence[Observation], request: fastapi.Request, body: bytes) -> Events:
+    """A request with its key, and a hash of what it says."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 1 <= len(key) <= MOST_KEY:
+        raise ApiError(422, f"Idempotency-Key: found {len(key)} characters, expected 1 to {MOST_KEY}")
+    digest = hashlib.sha256(request.url.path.encode() + b"\0" + body).digest()
+    named = None if key is None else f"{items[0].stream}\0{key}"
+    return Events(tuple(items), named, digest)
+
+
+def check_name(name: str, place: str) -> None:
+    """Raises ApiError 422 for a name that nobody can have."""
+    if not name.strip() or len(name) > MOST_NAME:
+        raise ApiError(422, f"{place}: found {len(name)} characters, expected 1 to {MOST_NAME}, not all blank")

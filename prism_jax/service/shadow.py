@@ -1,0 +1,110 @@
+"""What the gate would have saved or cost where it only watched, beside what the host did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from prism_jax.agent.people import ACCEPTED
+from prism_jax.agent.records import OUTCOMES
+from prism_jax.decision.uncertainty.bootstrap import UNDEFINED, Estimate
+from prism_jax.decision.uncertainty.means import mean_interval
+
+
+class ShadowReport(NamedTuple):
+    """Counts of decisions, and the mean difference in cost."""
+
+    decisions: int  # that the host made while the gate watched
+    host_offers: int  # of these, offers
+    gate_offers: int  # offers that the gate would have made
+    withheld: Mapping[str, int]  # the host's offers that the gate would not have made, by outcome; `none` has none yet
+    added: int  # offers that the gate would have made where the host was silent
+    expected_accepted: float  # how many of these would have been accepted, by their calibrated p_accept
+    # The gate's cost per decision minus the host's, with its 95 % interval over streams: an offer withheld saves c_fa
+    # if it was not accepted, and costs c_fn if it was; offers without an outcome are left out, and added ones.
+    withheld_cost: Estimate
+    # Of added offers, by what the gate itself expects: (1 - p_accept) c_fa - p_accept p_need c_fn each.
+    added_cost: Estimate
+
+    def tree(self) -> dict[str, Any]:
+        """The report as plain data."""
+
+        def plain(estimate: Estimate) -> dict[str, float | None]:
+            numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+            return {name: None if math.isnan(x) else float(x) for name, x in numbers.items()}
+
+        costs = {"withheld_cost": plain(self.withheld_cost), "added_cost": plain(self.added_cost)}
+        return {**self._asdict(), "withheld": dict(self.withheld), **costs}
+
+    def text(self) -> str:
+        """The report in words, some lines of Markdown."""
+        outcomes = ", ".join(f"{count} {name}" for name, count in self.withheld.items())
+        return "\n".join(
+            [
+                f"The host made {self.host_offers} offers at {self.decisions} decisions, the gate would have made "
+                f"{self.gate_offers}.",
+                f"Withheld: {sum(self.withheld.values())} ({outcomes}).",
+                f"Added: {self.added}, of which {self.expected_accepted:.1f} would be accepted, by the gate's own "
+                "probabilities.",
+                f"Cost per decision, gate minus host: {_shown(self.withheld_cost)} from what was withheld and "
+                f"answered, {_shown(self.added_cost)} from what was added, by the gate's own probabilities.",
+            ]
+        )
+
+
+def shadow_report(records: Iterable[Mapping[str, Any]]) -> ShadowReport:
+    """Compares host and gate on the decisions of a log that the gate only watched, with the outcomes in that log."""
+    watched: list[Mapping[str, Any]] = []
+    outcomes: dict[str, str] = {}
+    for record in records:
+        if record["kind"] == "outcome":
+            outcomes[record["offer"]] = record["outcome"]
+        elif "shadow" in record:
+            watched.append(record)
+    withheld = dict.fromkeys((*OUTCOMES, "none"), 0)
+    added, expected = 0, 0.0
+    kept, kept_of, asked, asked_of = [], [], [], []
+    for record in watched:
+        would, costs = record["shadow"]["would_speak"], record["costs"]
+        difference: float | None = 0.0
+        if record["spoke"]:
+            outcome = outcomes.get(record["offer"], "none")
+            if not would:
+                withheld[outcome] += 1
+                difference = -costs["c_fa"] if outcome != ACCEPTED else costs["c_fn"]
+            if outcome == "none":
+                difference = None
+        if difference is not None:
+            kept.append(difference)
+            kept_of.append(record["stream"])
+        gain = 0.0
+        if would and not record["spoke"] and record["p_accept"] is not None:
+            p, need = record["p_accept"], record["p_need"]
+            added, expected = added + 1, expected + p
+            gain = (1 - p) * costs["c_fa"] - p * need * costs["c_fn"]
+        asked.append(gain)
+        asked_of.append(record["stream"])
+    return ShadowReport(
+        decisions=len(watched),
+        host_offers=sum(record["spoke"] for record in watched),
+        gate_offers=sum(record["shadow"]["would_speak"] for record in watched),
+        withheld=withheld,
+        added=added,
+        expected_accepted=expected,
+        withheld_cost=_mean(kept, kept_of),
+        added_cost=_mean(asked, asked_of),
+    )
+
+
+def _mean(values: list[float], streams: list[str]) -> Estimate:
+    return mean_interval(np.array(values), np.array(streams)) if values else UNDEFINED
+
+
+def _shown(estimate: Estimate) -> str:
+    if math.isnan(estimate.value):
+        return "nothing known"
+    ends = "" if math.isnan(estimate.low) else f" [{estimate.low:+.4f}, {estimate.high:+.4f}]"
+    return f"{estimate.value:+.4f}{ends}"
