@@ -184,13 +184,9 @@ def expire(number: int, seconds: float) -> Visit:
         own = number % store.partitions
         if not any(made == own for made, _ in partition_files(store.folder)):
             return 0
-        names = store.partition(own).expire(agents[DECIDE].now() - seconds)
+        names = agents[DECIDE].expire(own, agents[DECIDE].now() - seconds)
         for agent in agents.values():
             agent.drop(names)
-        for name in names:
-            store.of(name).unclaim_stream(name)
-        for changed in {own, *map(store.number_of, names)}:
-            store.partition(changed).erase()
         return len(names)
 
     return Visit(call)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Exported
 from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import Decision, OfferOutcome, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
@@ -123,6 +124,31 @@ class DurableAgent:
         person = self._person(stream, None)
         known = self.store.of(stream if person is None else person).stream(stream)
         return None if known is None else known.kind
+
+    def expire(self, number: int, before: float) -> list[str]:
+        """Deletes a partition's streams of which nothing was written since a time; returns their names.
+
+        A person's alarm that waits for an offer of such a stream waits no longer. The partition's claims on streams
+        that are gone are deleted, too. StateError or StaleError where it cannot be done now; what has begun ends with
+        another call.
+        """
+        partition = self.store.partition(number)
+        old = partition.old_streams(before)
+        if old:
+            with partition.transaction():
+                for stream, _, person in old:
+                    record = None if person is None else partition.waited_for(stream, person)
+                    if record is not None and (prediction := prediction_from(record)) is not None:
+                        self.people.withdrawn(record["offer"], prediction)
+                    partition.delete_stream(stream)
+        names = [name for _, name, _ in old]
+        self.drop(names)
+        gone = [
+            stream for stream, person in partition.claims() if self.store.of(person or stream).stream(stream) is None
+        ]
+        partition.unclaim(gone)
+        partition.erase()
+        return names
 
     def drop(self, streams: Iterable[str]) -> None:
         """Drops streams from memory; they are read again when they are next needed."""

@@ -165,7 +165,7 @@ class StateStore:
         Where it fails with StateError, another call ends what this one has begun.
         """
         for _, partition in self.made():
-            partition.unclaim(person)
+            partition.unclaim([stream for stream, _ in partition.claims(person)])
         names = self.of(person).forget_person(person)
         for _, partition in self.made():
             partition.erase()
