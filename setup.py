@@ -23,6 +23,8 @@ REMOTE = ["openai>=3.57", "pydantic>=2.12", "tenacity>=9.1"]
 SERVE = [
     *("fastapi>=0.160", "httptools>=0.6", "prometheus-client>=0.22", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"),
 ]
+# For dividing the streams of a server among several machines.
+CLUSTER = [*SERVE, "ray[serve]==2.60.*"]
 
 TEST = [
     *STUDY,
@@ -89,6 +91,7 @@ setup(
         "gguf": GGUF,
         "remote": REMOTE,
         "serve": SERVE,
+        "cluster": CLUSTER,
         "text": TEXT,
         "study": STUDY,
         "figures": FIGURES,

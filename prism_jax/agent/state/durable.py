@@ -22,6 +22,7 @@ from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import Decision, OfferOutcome, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
+from prism_jax.agent.state.claims import Claims, StoredClaims
 from prism_jax.agent.state.divided_people import DurablePeople
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.preferences import as_wanted, preferences_of
@@ -64,6 +65,7 @@ class DurableAgent:
         kind: str = "events",
         streams: int = 10_000,
         clock: Callable[[], float] = time.time,
+        claims: Claims | None = None,
     ):
         """Makes an agent.
 
@@ -75,11 +77,12 @@ class DurableAgent:
           kind: A name for the agent: a stream that one agent decides on is refused by another on the same store.
           streams: Most streams in memory, at least 1.
           clock: Seconds since 1970, which records carry in the store.
+          claims: Who says whose a stream is; None asks the store.
         """
         settings = AgentSettings(Terms(exported.point)) if settings is None else settings
         self.people = DurablePeople(store, settings)
         self.agent = Agent(reader, exported, settings, self.people)
-        self.store = store
+        self.store, self.claims = store, StoredClaims(store) if claims is None else claims
         self._kind, self._most, self._clock = kind, streams, clock
         self._loaded: collections.OrderedDict[str, None] = collections.OrderedDict()
         self._persons: dict[str, str | None] = {}  # whose the streams in memory are
@@ -143,10 +146,14 @@ class DurableAgent:
                     partition.delete_stream(stream)
         names = [name for _, name, _ in old]
         self.drop(names)
-        gone = [
-            stream for stream, person in partition.claims() if self.store.of(person or stream).stream(stream) is None
-        ]
-        partition.unclaim(gone)
+        keys = {stream: person or stream for stream, person in partition.claims()}
+        partition.unclaim(
+            [
+                stream
+                for stream, key in keys.items()
+                if self.store.owns(self.store.number_of(key)) and self.store.of(key).stream(stream) is None
+            ]
+        )
         partition.erase()
         return names
 
@@ -200,7 +207,8 @@ class DurableAgent:
         try:
             for number, own in list(wanted.items()):
                 try:  # before any transaction, since a claim can lie in any partition
-                    self._claim([(requests[i].items[0].stream, live[i][0]) for i in own])
+                    new = [(requests[i].items[0].stream, live[i][0]) for i in own]
+                    self.claims.claim([pair for pair in new if pair[0] not in self._persons])
                 except (StaleError, StateError) as error:
                     del wanted[number]
                     self._failed(number, own, requests, error, found)
@@ -324,37 +332,8 @@ class DurableAgent:
 
     def _person(self, stream: str, stated: str | None) -> str | None:
         """Whose a stream is: of a new one, as stated. RefusedError where it is another's."""
-        if stream in self._persons:
-            known: tuple[str | None] | None = (self._persons[stream],)
-        else:
-            partition = self.store.partition(self.store.number_of(stream))
-            known = partition.claimed(stream)
-            if known is not None and known[0] is not None and self.store.of(known[0]).stream(stream) is None:
-                known = None  # nothing has come of it
-            if known is None and (own := partition.stream(stream)) is not None and own.person is None:
-                known = (None,)
-        if known is None:
-            return stated
-        if stated is not None and stated != known[0]:
-            raise RefusedError(f"stream {stream!r}: person: found another person than before, expected one per stream")
-        return known[0]
-
-    def _claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
-        """Notes, in the partitions of their names, whose new streams are."""
-        new = {name: person for name, person in streams if person is not None and name not in self._persons}
-        numbers: dict[int, list[str]] = {}
-        for name in new:
-            numbers.setdefault(self.store.number_of(name), []).append(name)
-        for number, names in numbers.items():
-            partition = self.store.partition(number)
-            if missing := [name for name in names if partition.claimed(name) != (new[name],)]:
-                try:
-                    with partition.transaction():
-                        for name in missing:
-                            partition.claim(name, new[name])
-                except StaleError:
-                    self.store.let_go(number)
-                    raise
+        known = self._persons.get(stream)
+        return known if known is not None and stated in (None, known) else self.claims.person(stream, stated)
 
     def _load(self, partition: Partition, name: str) -> None:
         """Reads a stream again that is in the store and not in memory."""

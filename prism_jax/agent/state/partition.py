@@ -38,6 +38,10 @@ class StaleError(Exception):
     def __init__(self, path: str, seconds: float) -> None:
         super().__init__(f"{path}: found it owned by another process, expected this one")
         self.seconds = max(0.0, seconds)
+        self._path = path
+
+    def __reduce__(self) -> tuple[type[StaleError], tuple[str, float]]:
+        return StaleError, (self._path, self.seconds)
 
 
 class Lease(NamedTuple):

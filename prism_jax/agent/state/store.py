@@ -13,12 +13,12 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from etils import epath
 
-from prism_jax.agent.state.partition import Partition, StateError
+from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.layer import Population
 from prism_jax.people.store import DEFAULT
@@ -84,6 +84,7 @@ class StateStore:
         self.folder = epath.Path(folder)
         owner = secrets.token_hex(16)
         self._alone = alone
+        self._own: frozenset[int] | None = None
         self._lease: dict[str, Any] = {"owner": owner, "alone": alone, "seconds": seconds, "clock": clock}
         self._open: collections.OrderedDict[int, Partition] = collections.OrderedDict()
         self.leaving: list[Callable[[int], None]] = []
@@ -130,6 +131,8 @@ class StateStore:
 
     def partition(self, number: int) -> Partition:
         """A partition by its number; errors as of `Partition`."""
+        if not self.owns(number):
+            raise StaleError(f"{self.folder}: partition {number}", 1.0)
         if number in self._open:
             self._open.move_to_end(number)
         else:
@@ -142,6 +145,16 @@ class StateStore:
             path = folder / f"{number:05d}.sqlite"
             self._open[number] = Partition(path, population=self.population, **self._lease)
         return self._open[number]
+
+    def owns(self, number: int) -> bool:
+        """Whether a partition is this process's to take."""
+        return self._own is None or number in self._own
+
+    def own(self, numbers: Iterable[int]) -> None:
+        """Has these partitions from now on, and lets the others go."""
+        self._own = frozenset(numbers)
+        for number in [number for number in self._open if number not in self._own]:
+            self.let_go(number)
 
     def _close_idle(self) -> None:
         """Closes the file that was idle longest where too many are open; what is in memory of it stays true."""
@@ -160,21 +173,24 @@ class StateStore:
             partition.close()
 
     def forget_person(self, person: str) -> list[str]:
-        """Deletes everything of a person, and returns the names of their streams, which no agent may have in memory.
+        """Deletes everything of a person that is in partitions of this process, and returns the names of their streams.
+
+        No agent may have these in memory.
 
         Where it fails with StateError, another call ends what this one has begun.
         """
         for _, partition in self.made():
             partition.unclaim([stream for stream, _ in partition.claims(person)])
-        names = self.of(person).forget_person(person)
+        names = self.of(person).forget_person(person) if self.owns(self.number_of(person)) else []
         for _, partition in self.made():
             partition.erase()
         return names
 
     def made(self) -> Iterator[tuple[int, Partition]]:
-        """Every partition that has a file, with its number, ascending."""
+        """Every partition of this process that has a file, with its number, ascending."""
         for number, _ in partition_files(self.folder):
-            yield number, self.partition(number)
+            if self.owns(number):
+                yield number, self.partition(number)
 
     def __enter__(self) -> StateStore:
         return self
