@@ -16,7 +16,7 @@ from prism_jax.agent.settings import AgentSettings
 from prism_jax.agent.state.claims import SettledClaims, StoredClaims
 from prism_jax.agent.state.durable import DurableAgent, Events
 from prism_jax.agent.state.partition import StaleError, StateError
-from prism_jax.agent.state.store import StateStore, partition_files
+from prism_jax.agent.state.store import MOST_OPEN, StateStore, partition_files
 from prism_jax.agent.stated_reader import StatedReader
 from prism_jax.people.layer import Population
 from prism_jax.service.http import Metrics
@@ -73,6 +73,7 @@ class Agents:
         and whose a stream is was settled before a request comes.
         """
         self._alone, self._lease, self._own = alone, lease, frozenset[int]()
+        self._most_open = MOST_OPEN
         self._models, self._folder, self._report = models, epath.Path(folder), report
         self._partitions, self._streams = partitions, streams
         self.metrics = Metrics()
@@ -138,6 +139,8 @@ class Agents:
 
     def open(self, tenants: Iterable[str]) -> None:
         """Opens the stores of tenants; ValueError or OSError names what cannot be used."""
+        tenants = list(tenants)
+        self._most_open = max(8, MOST_OPEN // max(1, len(tenants)))
         for tenant in tenants:
             self._of(tenant)
 
@@ -151,6 +154,7 @@ class Agents:
                     population=models.population,
                     alone=self._alone,
                     seconds=self._lease,
+                    most_open=self._most_open,
                 )
             except OSError as error:
                 raise StateError(f"{folder}: {error}") from None

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import random
 import sqlite3
 
@@ -15,7 +16,6 @@ from prism_jax.agent.records import OUTCOMES, OfferOutcome
 from prism_jax.agent.records_file import parse_record
 from prism_jax.agent.settings import AgentSettings, Budget, Exploration, PeopleSettings, Terms
 from prism_jax.agent.state import partition as partitions
-from prism_jax.agent.state import store as state_store
 from prism_jax.agent.state.durable import ConflictError, DurableAgent, Events
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.reading import Cursor, newest, read_log
@@ -431,15 +431,17 @@ def test_a_disk_that_fails_for_a_moment_is_no_contradiction(tmp_path, monkeypatc
         assert agent.answer([Events((observation("s0", 2),))])[0][0]["id"] == "s0/2"
 
 
-def test_few_files_are_open_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(state_store, "MOST_OPEN", 3)
-    with StateStore(tmp_path) as store:
+def test_few_files_are_open_at_a_time_and_those_that_were_closed_take_no_memory(tmp_path):
+    with StateStore(tmp_path, most_open=3) as store:
         agent = durable(store)
         for number in range(2):
             for i in range(8):
                 item = Observation(f"stream {i}", Event(time=float(number), text="x"), person=f"person {i}")
                 assert agent.answer([Events((item,))])[0][0]["id"] == f"stream {i}/{number}"
         assert len(store._open) <= 3
+        gc.collect()
+        mine = [one for one in gc.get_objects() if isinstance(one, Partition) and one.path.startswith(str(tmp_path))]
+        assert len(mine) <= 3
         together = [
             Events((Observation(f"stream {i}", Event(time=2.0, text="x"), person=f"person {i}"),)) for i in range(8)
         ]

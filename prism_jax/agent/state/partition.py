@@ -28,6 +28,8 @@ from prism_jax.streams import Candidate, Event
 
 KEPT_SECONDS = 7 * 86400.0
 """How long the answer to a request with a key of its own is kept."""
+SMALL = ("cache_size = -256", "wal_autocheckpoint = 256")
+"""Memory and disk that each open file may take: KiB, and pages of its journal. Many are open at a time."""
 _TO_ERASE = "INSERT OR REPLACE INTO facts VALUES ('erase', '{}')"
 """Notes, with a deletion, that copies of what was deleted are still in the file."""
 
@@ -109,7 +111,7 @@ class Partition:
             raise
 
     def _open(self, population: Population | None, alone: bool) -> None:
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", *SMALL):
             self.rows(f"PRAGMA {pragma}")
         self.rows("BEGIN IMMEDIATE")
         try:

@@ -25,8 +25,8 @@ from prism_jax.people.store import DEFAULT
 from prism_jax.runtime.files import read_object, write_json
 
 PARTITIONS, MOST_PARTITIONS = 256, 1024
-MOST_OPEN = 128
-"""Most files that are open at a time, where no other process has the store."""
+MOST_OPEN = 256
+"""Most partitions that are open at a time, where no other process has the store; each has three files."""
 FORMAT = 1
 _FILE = "store.json"
 
@@ -61,6 +61,7 @@ class StateStore:
         population: Population | None = None,
         alone: bool = True,
         seconds: float = 10.0,
+        most_open: int = MOST_OPEN,
         clock: Callable[[], float] = time.time,
     ):
         """Opens or makes a store.
@@ -73,6 +74,7 @@ class StateStore:
             one.
           alone: Whether this process has the whole store for itself; otherwise others may own some of its partitions.
           seconds: How long the lease of a partition lasts without a change.
+          most_open: Most partitions that are open at a time, where no other process has the store.
           clock: Seconds since 1970.
 
         Raises:
@@ -83,7 +85,7 @@ class StateStore:
             raise StateError(f"partitions: found {partitions}, expected 1 to {MOST_PARTITIONS}")
         self.folder = epath.Path(folder)
         owner = secrets.token_hex(16)
-        self._alone = alone
+        self._alone, self._most_open = alone, most_open
         self._own: frozenset[int] | None = None
         self._lease: dict[str, Any] = {"owner": owner, "alone": alone, "seconds": seconds, "clock": clock}
         self._open: collections.OrderedDict[int, Partition] = collections.OrderedDict()
@@ -158,7 +160,7 @@ class StateStore:
 
     def _close_idle(self) -> None:
         """Closes the file that was idle longest where too many are open; what is in memory of it stays true."""
-        while self._alone and len(self._open) >= MOST_OPEN:
+        while self._alone and len(self._open) >= self._most_open:
             idle = [number for number, partition in self._open.items() if not partition.is_changing]
             if not idle:
                 return
