@@ -45,6 +45,8 @@ MOST_LISTENERS = 64
 UNREADABLE = "the state cannot be read now"
 MOST_KEY = 255
 """Longest Idempotency-Key, in characters."""
+LENIENT = "handling=lenient"
+"""The header `Prefer` (RFC 7240) of who wants the first answer to a key, even where the body is another one now."""
 EVENTS, DECIDE = "events", "decide"
 """The agents of a tenant: one reads events, one takes numbers that callers state."""
 _DECIDE = ("stream", "time", "p_need", "p_accept", "person", "costs", "candidates", "domain")
@@ -434,7 +436,7 @@ def _events(items: Sequence[Observation], request: fastapi.Request, body: bytes)
         raise ApiError(422, f"Idempotency-Key: found {len(key)} characters, expected 1 to {MOST_KEY}")
     digest = hashlib.sha256(request.url.path.encode() + b"\0" + body).digest()
     named = None if key is None else f"{items[0].stream}\0{key}"
-    return Events(tuple(items), named, digest)
+    return Events(tuple(items), named, digest, request.headers.get("prefer") == LENIENT)
 
 
 def _check_name(name: str, place: str) -> None:
