@@ -36,7 +36,9 @@ TEST = [
     "filelock>=3.12",
     "hypothesis>=6.150",
     "import-linter>=2.5",
+    "langchain>=1.5.2",  # a host of our adapters, as is openai-agents
     "langchain-openai>=1.7.4",  # a client of the server, as is pydantic-ai
+    "openai-agents>=0.24",
     "pydantic-ai-slim[openai]>=2.68",
     "pytest>=8.4",
     "pytest-xdist>=3.8",
@@ -59,7 +61,12 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["prism_jax", "prism_jax.*"]),
-    package_data={"prism_jax": ["py.typed", "report/*.html.jinja", "report/*.css", "report/*.js"]},
+    package_data={
+        "prism_jax": [
+            *("py.typed", "report/*.html.jinja", "report/*.css", "report/*.js"),
+            *("adapters/openclaw/*.js", "adapters/openclaw/*.json"),
+        ]
+    },
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.3",
