@@ -53,7 +53,7 @@ def test_a_wake_up_that_is_sent_again_has_one_outcome(door, records):
     assert len(records("twice")) == 2
 
 
-def test_the_command_answers_a_scheduler_over_http(server, root):
+def test_the_command_answers_a_scheduler_over_http(server, root, records):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -78,6 +78,10 @@ def test_the_command_answers_a_scheduler_over_http(server, root):
             assert (status, answer["speak"], answer["offer"]) == (200, True, "http/0")
             assert post("/dismiss", {"stream": "http"}) == (200, {"taken": True})
             assert post("/reply", {"stream": "http"}) == (200, {"taken": False})
+            assert [found[1] for found in outcomes(records, "http")] == ["dismissed"]
+            post("/wake", asked | {"key": "job-8"})
+            assert post("/reply", {"stream": "http"}) == (200, {"taken": True})
+            assert [found[1] for found in outcomes(records, "http")] == ["dismissed", "accepted"]
             for path, body in [("/wake", b"{"), ("/wake", {"stream": "x"}), ("/other", {"stream": "x"})]:
                 assert post(path, body)[0] == 422
             assert post("/wake", asked, origin="http://page")[0] == 422

@@ -86,6 +86,8 @@ def test_each_person_is_predicted_from_their_own_answers():
     assert found[3, 1] == pytest.approx(1.0)
     alone = PersonalCalibrator().fit(p[:, None], accepted).predict_proba([[0.3], [0.7]])
     np.testing.assert_allclose(alone[:, 1], [0.3, 0.7], rtol=1e-12)
+    by_log_odds = PersonalCalibrator(log_odds=True).fit([[0.0], [1.0]], [0, 1]).predict_proba([[0.0], [1.0]])
+    np.testing.assert_allclose(logit(by_log_odds[:, 1]), [0.0, 1.0], atol=1e-12)  # a number of a score is no person
 
 
 @pytest.mark.slow

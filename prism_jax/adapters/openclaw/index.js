@@ -1,8 +1,14 @@
 // OpenClaw: asks before a message of a scheduled run is sent, and cancels it where the gate is silent.
 //
+//   FOLDER=$(python -c 'import prism_jax.adapters as a; print(a.__path__[0])')/openclaw
+//   openclaw plugins install --link "$FOLDER" --force && openclaw plugins enable prism-gate
+//
+// and in openclaw.json {"plugins": {"entries": {"prism-gate": {"config": {"url": "http://localhost:8000"}}}}}; all
+// settings are in the manifest.
+//
 // The hook `message_sending` withholds speech alone: it cancels, or has no objection, and it stands before no tool.
-// Answers to a person pass: only sessions of `sessions` are asked about, by default those of cron jobs and of heartbeats
-// in a session of their own. A heartbeat in the main session looks like an answer, and passes.
+// Answers to a person pass: only sessions of `sessions` are asked about, by default those of cron jobs, and of
+// heartbeats in a session of their own. A heartbeat in the main session looks like an answer, and passes.
 import { createHash } from "node:crypto";
 
 const SCHEDULED = "(^|:)(cron|heartbeat)(:|$)";
