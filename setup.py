@@ -38,6 +38,7 @@ TEST = [
     "filelock>=3.12",
     "hypothesis>=6.150",
     "import-linter>=2.5",
+    "langchain>=1.5.2",  # a host of our adapters
     "langchain-openai>=1.7.4",  # a client of the server, as is pydantic-ai
     "pydantic-ai-slim[openai]>=2.68",
     "pytest>=8.4",
@@ -53,6 +54,9 @@ TEST = [
     "torchmetrics>=1.8",
 ]
 
+# What the long runs of `make studies` need beside.
+STUDIES = [*CLUSTER, "openai-agents>=0.24"]
+
 setup(
     name="prism_jax",
     version="0.1.0",
@@ -61,7 +65,12 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["prism_jax", "prism_jax.*"]),
-    package_data={"prism_jax": ["py.typed", "report/*.html.jinja", "report/*.css", "report/*.js"]},
+    package_data={
+        "prism_jax": [
+            *("py.typed", "report/*.html.jinja", "report/*.css", "report/*.js"),
+            *("adapters/openclaw/*.js", "adapters/openclaw/*.json"),
+        ]
+    },
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.3",
@@ -101,5 +110,6 @@ setup(
         "cuda12": ["jax[cuda12]~=0.10.2"],
         "test": TEST,
         "dev": [*TEST, "mypy>=1.18", "ruff>=0.14"],
+        "studies": STUDIES,
     },
 )

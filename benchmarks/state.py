@@ -6,7 +6,8 @@
 
 Each caller watches a stream of its own, of a person of its own. Every decision is on the disk before its answer leaves;
 the bare route answers a constant to the same bytes and keeps nothing. Both take turns in one run; a ratio is the median
-over turns, with its quartiles. Servers and callers share the machine's processors, and the store lies on its disk.
+over turns, with its quartiles. Servers and callers share the machine's processors, and the store lies on its disk. The
+last line is a whole process each, from its start to its end: the script of docs/service.md that decides once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pathlib
 import resource
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -56,6 +58,27 @@ def measure(port: int, reads: bool, callers: int, requests: int, turn: int) -> t
     with concurrent.futures.ThreadPoolExecutor(callers) as threads:
         found = [one for done in [threads.submit(call, caller) for caller in range(callers)] for one in done.result()]
     return len(found) / (time.perf_counter() - start), found
+
+
+def measure_once(port: int, folder: str, turns: int) -> str:
+    """Seconds of a process that runs the page's script, beside those of one that does nothing."""
+    page = (pathlib.Path(__file__).parents[1] / "docs" / "service.md").read_text(encoding="utf-8")
+    script = pathlib.Path(folder, "once.py")
+    script.write_text("# once.py" + page.split("```python\n# once.py")[1].split("```")[0].replace("8000", str(port)))
+    python = [sys.executable, "-I", "-S"]
+    commands = {"one decision": [*python, str(script), "once", "0.8", "0.9"], "nothing": [*python, "-c", "0"]}
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for turn in range(turns + 1):
+        for name, command in commands.items():
+            start = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            if turn:  # the first is not counted
+                seconds[name].append(time.perf_counter() - start)
+    parts = []
+    for name, found in seconds.items():
+        low, middle, high = (1000 * one for one in statistics.quantiles(found, n=4))
+        parts.append(f"{middle:.0f} ms [{low:.0f}, {high:.0f}] for {name}")
+    return f"a process of its own: {', '.join(parts)}"
 
 
 def serve_bare(port: int) -> None:
@@ -175,6 +198,8 @@ def main() -> None:
                 f"P95 {p95:.1f} ms, P99 {p99:.1f} ms; of the bare route's rate {middle:.3g} [{low:.3g}, {high:.3g}]",
                 flush=True,
             )
+        if not reads:
+            print(measure_once(ours, folder, 8 * options.turns))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from prism_jax.agent.agent import Agent
 from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.steps import Observation
-from prism_jax.decision.uncertainty.means import mean_interval
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.service.shadow import shadow_report
 from prism_jax.streams import Event
 
