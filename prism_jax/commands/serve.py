@@ -15,6 +15,7 @@ import pathlib
 import resource
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -297,13 +298,17 @@ def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -
     _start_ray(ray, options, options["owners"])
     load = functools.partial(_load_in_owner, dict(options), tuple(tenants))
     settings = {"owners": options["owners"], "partitions": counts.pop(), "waiting": waiting}
-    resources = {"num_cpus": 1, "num_gpus": options["gpus"]}
+    # Where others compute the signals, an owner mostly waits for its disk.
+    computes = options["model"] is not None and options["engine"] is None
+    resources = {"num_cpus": 1.0 if computes else 0.25, "num_gpus": options["gpus"]}
     directory = start_directory(load, options["state"], options=resources, stays=bool(options["ray"]), **settings)
     return DividedDoor(directory, options["state"], settings["partitions"])
 
 
 def _load_in_owner(options: Mapping[str, Any], tenants: Sequence[str]) -> Agents:
-    """The agents of an owner, in its own process."""
+    """The agents of an owner, in its own process, with answers of its own."""
+    if options["answers"] is None:
+        options = {**options, "answers": f"{tempfile.mkdtemp()}/answers.sqlite"}
     return _loading(options, tenants, contextlib.ExitStack(), alone=False)()
 
 

@@ -35,6 +35,8 @@ ANSWER_SECONDS = 10.0
 """How long an owner may take to answer before it is taken for lost."""
 PATIENCE = 30.0
 """How long a request waits for a partition that changes hands."""
+START_SECONDS = 600.0
+"""How long owners may take to load."""
 _KNOWN = 100_000
 """Streams whose person the door remembers."""
 
@@ -201,7 +203,14 @@ def start_directory(
         .options(name=DIRECTORY, namespace=NAMESPACE, get_if_exists=True, num_cpus=0, max_concurrency=1000, **lifetime)
         .remote(load, str(folder), waiting, partitions, {**options, **lifetime})
     )
-    ray.get(directory.scale.remote(owners))
+    try:
+        ray.get(directory.scale.remote(owners), timeout=START_SECONDS)
+    except ray.exceptions.GetTimeoutError:
+        free = {name: number for name, number in ray.available_resources().items() if name in ("CPU", "GPU")}
+        raise ValueError(
+            f"--owners: found no room for {owners} within {START_SECONDS:g} s (free: {free}), expected "
+            f"{options['num_cpus']:g} CPUs and {options['num_gpus']:g} GPUs for each"
+        ) from None
     return directory
 
 
