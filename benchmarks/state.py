@@ -132,6 +132,10 @@ def plan(model: str | None, people: int, rounds: int, callers: int) -> None:
                         f"{resident(server.pid) / 2**20:.0f} MiB resident, {size / events:.0f} bytes on disk per event",
                         flush=True,
                     )
+            server.terminate()  # the journals go with it
+            server.wait()
+            size = sum(path.stat().st_size for path in pathlib.Path(folder).rglob("*") if path.is_file())
+            print(f"closed: {size / (rounds * people):.0f} bytes per event", flush=True)
         with serving(command, port, "/readyz"):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
             cold, warm = [], []
