@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -63,11 +64,14 @@ class Agents:
         partitions: int | None = None,
         streams: int = 10_000,
         report: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Makes it of what decides, and the folder of the tenants' stores, which are made when they are first used.
 
         `report` is told what is wrong with a store; such a message has the name of a file, and nothing of its content.
+        `clock` gives seconds since 1970.
         """
+        self._clock = clock
         self._models, self._folder, self._report = models, epath.Path(folder), report
         self._partitions, self._streams = partitions, streams
         self.on_offer: Callable[[str], None] = lambda _: None
@@ -145,7 +149,7 @@ class Agents:
         if tenant not in self._agents:
             models, folder = self._models, folder_of(self._folder, tenant)
             try:
-                store = StateStore(folder, partitions=self._partitions, population=models.population)
+                store = StateStore(folder, partitions=self._partitions, population=models.population, clock=self._clock)
             except OSError as error:
                 raise StateError(f"{folder}: {error}") from None
             self._open.callback(store.close)
@@ -153,7 +157,9 @@ class Agents:
             if models.reader is not None:
                 readers[EVENTS] = (Namespace(models.reader, tenant), models.exported)  # type: ignore[assignment]
             self._agents[tenant] = {
-                kind: DurableAgent(reader, exported, store, models.settings, kind=kind, streams=self._streams)
+                kind: DurableAgent(
+                    reader, exported, store, models.settings, kind=kind, streams=self._streams, clock=self._clock
+                )
                 for kind, (reader, exported) in readers.items()
             }
         return self._agents[tenant]

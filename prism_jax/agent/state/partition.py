@@ -288,6 +288,13 @@ class Partition:
             self.rows(_TO_ERASE)
         return names
 
+    def forget_learnt(self, person: str) -> None:
+        """Deletes what was learnt of a person, and leaves their streams and records."""
+        with self.transaction():
+            self.rows("DELETE FROM watched WHERE person = ?", (person,))
+            self.people.forget(person)
+            self.rows(_TO_ERASE)
+
     def expire(self, before: float) -> list[str]:
         """Deletes the streams of which nothing was written since a time, in seconds since 1970; returns their names."""
         old = self.rows(
