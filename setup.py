@@ -30,6 +30,7 @@ TEST = [
     *SERVE,
     *NOTEBOOKS,
     *DOCS,
+    "axe-core-python>=0.1",  # brings axe, which checks the person's page for what shuts people out
     "accelerate>=1.10",  # lets transformers read GGUF files, as a reference for tests
     "peft~=0.21.2",  # reads and writes the adapters that are exported and imported here
     "beartype>=0.22",
@@ -59,7 +60,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["prism_jax", "prism_jax.*"]),
-    package_data={"prism_jax": ["py.typed", "report/*.html.jinja", "report/*.css", "report/*.js"]},
+    package_data={"prism_jax": ["py.typed", "report/*.html.jinja", "report/*.css", "report/*.js", "service/me/*"]},
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.3",

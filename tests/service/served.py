@@ -80,7 +80,19 @@ class Served(Running):
 class Stateful(Running):
     """A server of an agent whose state is in a folder, with a reader that needs no model."""
 
-    def __init__(self, folder, *, tokens=(), limits=None, partitions=8, reader=None, settings=None, stated=None):
+    def __init__(
+        self,
+        folder,
+        *,
+        tokens=(),
+        limits=None,
+        partitions=8,
+        reader=None,
+        settings=None,
+        stated=None,
+        shadow=False,
+        clock=time.time,
+    ):
         plain = exported(slow=False, responses=False)
         identity = dict.fromkeys(plain.maps, Temperature(1.0))
         models = Models(
@@ -91,6 +103,11 @@ class Stateful(Running):
         )
         super().__init__(
             make_state_app(
-                lambda: Agents(models, folder, partitions=partitions), folder, tokens=Tokens(tokens), limits=limits
+                lambda: Agents(models, folder, partitions=partitions, clock=clock),
+                folder,
+                tokens=Tokens(tokens),
+                limits=limits,
+                shadow=shadow,
+                clock=clock,
             )
         )

@@ -1,0 +1,105 @@
+"""Reads what the store has of one person: one offer, when it began, and all of it as a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.agent.state.preferences import Preferences
+from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, read_log, reading
+from prism_jax.agent.state.store import partition_files
+from prism_jax.people.store import Person
+
+MOST_EVENTS = 500
+"""Events that are read at once."""
+
+
+class Offer(NamedTuple):
+    """An offer of a person, and what an outcome of it says."""
+
+    stream: str
+    offer: str
+    time: float  # the newest of the stream, on its clock; not before the offer
+    outcome: str | None  # what became of it; None where nobody said so yet
+
+
+def offer_of(folder: epath.PathLike, person: str, number: int) -> Offer | None:
+    """A person's offer by the number of its record; None where they have none. StateError for an unread file."""
+    asked = (
+        "SELECT name, offer, stream FROM log JOIN streams ON log.stream = streams.number "
+        "WHERE log.number = ? AND person = ? AND event IS NOT NULL AND offer IS NOT NULL"
+    )
+    for rows, ask in _asked(folder, person, asked, (number, person)):
+        for name, offer, stream in rows:
+            ((newest,),) = ask("SELECT max(time) FROM log WHERE stream = ?", (stream,))
+            said = ask("SELECT record FROM log WHERE stream = ? AND event IS NULL AND offer = ?", (stream, offer))
+            return Offer(name, offer, newest, json.loads(said[0][0])["outcome"] if said else None)
+    return None
+
+
+def first_written(folder: epath.PathLike, person: str) -> float | None:
+    """When the first record of a person was written, in seconds since 1970. StateError for an unread file."""
+    asked = "SELECT min(written) FROM log JOIN streams ON log.stream = streams.number WHERE person = ?"
+    for rows, _ in _asked(folder, person, asked, (person,)):
+        return rows[0][0]
+    return None
+
+
+def exported(folder: epath.PathLike, person: str, preferences: Preferences, known: Person) -> Iterator[bytes]:
+    """Everything of a person as one object of JSON, in parts: no more than a few hundred events are in memory.
+
+    StateError names a file that cannot be read; the object is then cut off.
+    """
+    learnt = {**known._asdict(), "belief": known.belief._asdict()}
+    head = {"person": person, "preferences": dataclasses.asdict(preferences), "learnt": learnt}
+    yield json.dumps(head, indent=1)[:-2].encode() + b',\n "events": ['
+    yield from _listed(_events(folder, person))
+    yield b'],\n "records": ['
+    yield from _listed(_records(folder, person))
+    yield b"]\n}\n"
+
+
+def _records(folder: epath.PathLike, person: str) -> Iterator[dict[str, Any]]:
+    cursor, more = Cursor(), True
+    while more:
+        found, cursor = read_log(folder, cursor, MOST_RECORDS, person=person)
+        for one in found:
+            yield {
+                "written": one.written,
+                "record": one.record,
+                **({} if one.answer is None else {"answer": one.answer}),
+            }
+        more = len(found) == MOST_RECORDS
+
+
+def _events(folder: epath.PathLike, person: str) -> Iterator[dict[str, Any]]:
+    asked = (
+        "SELECT stream, events.number, name, kind, item FROM events JOIN streams ON events.stream = streams.number "
+        "WHERE person = ? AND (stream, events.number) > (?, ?) ORDER BY stream, events.number LIMIT ?"
+    )
+    place, more = (0, 0), True
+    while more:
+        found: list[tuple[Any, ...]] = []
+        for rows, _ in _asked(folder, person, asked, (person, *place, MOST_EVENTS)):
+            found = rows
+        for stream, number, name, kind, item in found:
+            place = stream, number
+            yield {"stream": name, "kind": kind, "event": number, **json.loads(item)}
+        more = len(found) == MOST_EVENTS
+
+
+def _asked(folder: epath.PathLike, person: str, question: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+    """What the person's file answers, and how it can be asked for more; nothing where there is no file."""
+    for _, path in partition_files(folder, person):
+        with reading(path) as ask:
+            if ask is not None:
+                yield ask(question, values), ask
+
+
+def _listed(items: Iterator[Any]) -> Iterator[bytes]:
+    for i, item in enumerate(items):
+        yield (b",\n  " if i else b"\n  ") + json.dumps(item).encode()
