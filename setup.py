@@ -22,6 +22,7 @@ REMOTE = ["openai>=3.57", "pydantic>=2.12", "tenacity>=9.1"]
 # For serving a model over HTTP.
 SERVE = [
     *("fastapi>=0.160", "httptools>=0.6", "prometheus-client>=0.22", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"),
+    "tzdata>=2025.2",  # time zones of people, where the machine has none
 ]
 
 TEST = [

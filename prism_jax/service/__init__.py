@@ -11,6 +11,7 @@ Where to change what:
 - the routes of streams, outcomes, records and people: `state_app.py`; bodies in `requests.py`, events in `offers.py`
 - the agents of all tenants, and what is done between requests: `agents.py`
 - the page of the person: `person_page.py`, its words in `person_view.py`, its files in `me/`; what the store has of one
-  person: `person_data.py`; links and sessions: `sessions.py`, their secrets in `signin.py`; headers and forms: `browser.py`
+  person: `person_data.py`
+- signing in to it: `sessions.py`, the secrets in `signin.py`; what a browser is sent and sends: `browser.py`
 - what the gate would have done where it only watched: `shadow.py`
 """

@@ -41,12 +41,19 @@ def offer_of(folder: epath.PathLike, person: str, number: int) -> Offer | None:
     return None
 
 
-def first_written(folder: epath.PathLike, person: str) -> float | None:
-    """When the first record of a person was written, in seconds since 1970. StateError for an unread file."""
-    asked = "SELECT min(written) FROM log JOIN streams ON log.stream = streams.number WHERE person = ?"
+class Span(NamedTuple):
+    """What a person's records reach over."""
+
+    first: float | None  # when the first was written, in seconds since 1970; None without any
+    newest: int | None  # number of the newest in its file, which no other record ever gets
+
+
+def span_of(folder: epath.PathLike, person: str) -> Span:
+    """What a person's records reach over. StateError for an unread file."""
+    asked = "SELECT min(written), max(log.number) FROM log JOIN streams ON log.stream = streams.number WHERE person = ?"
     for rows, _ in _asked(folder, person, asked, (person,)):
-        return rows[0][0]
-    return None
+        return Span(*rows[0])
+    return Span(None, None)
 
 
 def exported(folder: epath.PathLike, person: str, preferences: Preferences, known: Person) -> Iterator[bytes]:

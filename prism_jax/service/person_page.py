@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import datetime
 import functools
+import math
 import zoneinfo
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.durable import DurableAgent
 from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.preferences import LEVELS, Preferences, QuietHours, Silence, keep_preferences, preferences_of
-from prism_jax.agent.state.preview import preview
+from prism_jax.agent.state.preview import Preview, preview
 from prism_jax.agent.state.reading import read_latest
 from prism_jax.people.layer import Population
 from prism_jax.people.store import Person
@@ -31,14 +32,15 @@ from prism_jax.service import browser
 from prism_jax.service import person_view as view
 from prism_jax.service.agents import DECIDE, EVENTS, Visit, forget
 from prism_jax.service.http import ApiError
-from prism_jax.service.person_data import Offer, exported, first_written, offer_of
+from prism_jax.service.person_data import Offer, exported, offer_of, span_of
 from prism_jax.service.sessions import Ask, Session, Sessions, readable
 
 DAY, WEEK = 86400.0, 7 * 86400.0
 MOST_RECORDS = 500
 """Most records of a day that are shown, the newest."""
-AT_ONCE = 2
-"""Most previews that are computed at once, each on a thread."""
+AT_ONCE, MOST_PREVIEWED, PREVIEWS = 2, 2000, 1000
+"""Most previews that are computed at once, most records of a person in each (a second per 1,000), and most that are
+kept until something new comes."""
 FORGET_WORD = "forget"
 """What somebody types to have everything deleted."""
 DONE = {
@@ -76,7 +78,8 @@ class PersonPage:
         """Of the stores of tenants; `ask` puts something to the agents of the tenant in a request's state."""
         self._sessions = Sessions(folder, tenants, ask, clock)
         self._ask, self._clock = ask, clock
-        self._previews = asyncio.Semaphore(AT_ONCE)
+        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._previews: dict[tuple[Any, ...], dict[int, Preview]] = {}
         self.link = self._sessions.link
 
     def add_to(self, app: fastapi.FastAPI) -> None:
@@ -113,14 +116,11 @@ class PersonPage:
         since = now - DAY if zone is None else _midnight(now, zone)
         with readable():
             found = await run_in_threadpool(read_latest, session.place, session.person, since, MOST_RECORDS)
-            async with self._previews:
-                levels = await run_in_threadpool(
-                    preview, session.place, session.person, LEVELS, since=now - WEEK, c_fa=known.c_fa
-                )
-            began = await run_in_threadpool(first_written, session.place, session.person)
+            span = await run_in_threadpool(span_of, session.place, session.person)
+            levels = await self._preview(session, span.newest, known.c_fa)
         shown = zone or datetime.UTC
         hours = own.hours if own.hours is not None and now < own.hours.until else None
-        in_week = datetime.datetime.fromtimestamp(now + WEEK, shown)
+        last_day = datetime.datetime.fromtimestamp(now + WEEK, shown).date() if hours is None else _last_day(hours)
         return browser.render(
             "page.html.jinja",
             status,
@@ -130,18 +130,20 @@ class PersonPage:
             person=view.bounded(session.person, 60),
             zone=None if zone is None else zone.key,
             level=own.level,
+            looked_at=levels[0].decisions,
             levels=[(level, view.LEVEL_NAMES[level], view.sentence(levels[level])) for level in LEVELS],
             silence=own.silence if own.silence is not None and now < own.silence.until else None,
             hours=hours,
             quiet=view.quiet_now(own, shown, now),
             until=lambda seconds: view.moment(seconds, shown, now),
-            last_day=f"{(in_week if hours is None else _last_day(hours)):%Y-%m-%d}",
+            last_day=last_day.isoformat(),
+            last_day_words=f"{last_day:%-d %B %Y}",
             zones=_zones(),
             chosen_zone=hours.zone if hours is not None else "UTC" if zone is None else zone.key,
             has_critical=known.has_critical,
             day=view.day_of(found, since, shown, MOST_RECORDS),
             learnt=view.learnt(known.person, known.population),
-            began=None if began is None else f"{datetime.datetime.fromtimestamp(began, shown):%-d %B %Y}",
+            began=None if span.first is None else f"{datetime.datetime.fromtimestamp(span.first, shown):%-d %B %Y}",
         )
 
     async def export(self, request: fastapi.Request) -> Response:
@@ -259,6 +261,19 @@ class PersonPage:
             return browser.message(503, "The deletion has begun", words)
         words = "Nothing is known of you here any more."
         return self._sessions.ended(request, "Everything of yours is deleted", words)
+
+    async def _preview(self, session: Session, newest: int | None, c_fa: float) -> dict[int, Preview]:
+        """What each level would have done in the last week, to the hour."""
+        since = 3600.0 * math.floor((self._clock() - WEEK) / 3600.0)
+        key = session.place, session.key.partition, newest, since, c_fa
+        if key not in self._previews:
+            asked = {"since": since, "c_fa": c_fa, "most": MOST_PREVIEWED}
+            async with self._turn:
+                found = await run_in_threadpool(preview, session.place, session.person, LEVELS, **asked)
+            if len(self._previews) >= PREVIEWS:
+                del self._previews[next(iter(self._previews))]
+            self._previews[key] = found
+        return self._previews[key]
 
     async def _offer(self, session: Session, number: int) -> Offer | None:
         with readable():

@@ -271,6 +271,7 @@ def test_a_snooze_a_mute_and_quiet_hours_are_silence_until_they_end(tmp_path, cl
         ada = Visitor(served).sign_in("ada")
         hours = {"begin": "22:00", "end": "07:00", "zone": "Europe/Paris", "last_day": "2027-02-04"}
         assert ada.post("/me/hours", **hours)[0] == 303
+        assert "22:00 to 07:00, Europe/Paris, up to and including 4 February 2027" in ada.ask("/me")[1]
         for day, hour, quiet in ((3, 21, 0), (3, 22, 1), (4, 6, 1), (4, 7, 0), (4, 23, 1), (5, 0, 0), (5, 6, 0)):
             clock.now = datetime.datetime(2027, 2, day, hour, 59 * (1 - quiet), tzinfo=paris).timestamp()
             silent("quiet hours" if quiet else None)
