@@ -15,7 +15,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import ml_collections
@@ -73,7 +73,8 @@ def _overridable(kind: Any, value: Any) -> Any:
     return value
 
 
-_type_hints = functools.cache(typing.get_type_hints)  # reading a record asks for them each time
+# Reading a record asks for them each time.
+_type_hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def from_config_dict(

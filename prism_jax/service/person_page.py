@@ -267,9 +267,10 @@ class PersonPage:
         since = 3600.0 * math.floor((self._clock() - WEEK) / 3600.0)
         key = session.place, session.key.partition, newest, since, c_fa
         if key not in self._previews:
-            asked = {"since": since, "c_fa": c_fa, "most": MOST_PREVIEWED}
             async with self._turn:
-                found = await run_in_threadpool(preview, session.place, session.person, LEVELS, **asked)
+                found = await run_in_threadpool(
+                    preview, session.place, session.person, LEVELS, since=since, c_fa=c_fa, most=MOST_PREVIEWED
+                )
             if len(self._previews) >= PREVIEWS:
                 del self._previews[next(iter(self._previews))]
             self._previews[key] = found

@@ -10,8 +10,7 @@ import numpy as np
 
 from prism_jax.agent.people import ACCEPTED
 from prism_jax.agent.records import OUTCOMES
-from prism_jax.decision.uncertainty.bootstrap import UNDEFINED, Estimate
-from prism_jax.decision.uncertainty.means import mean_interval
+from prism_jax.decision.uncertainty import UNDEFINED, Estimate, mean_interval
 
 
 class ShadowReport(NamedTuple):

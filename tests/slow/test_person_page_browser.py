@@ -93,11 +93,18 @@ def go(browser, change):
     WebDriverWait(browser, 10).until(lambda one: one.find_element(By.TAG_NAME, "html") != before)
 
 
-def violations(browser):
+@pytest.fixture(scope="module")
+def axe():
+    """The script of axe: of the package, or of the file in PRISM_AXE."""
+    if named := os.environ.get("PRISM_AXE"):
+        return pathlib.Path(named).read_text(encoding="utf-8")
+    pytest.importorskip("axe_core_python", reason="axe: found no package axe-core-python, expected that of the tests")
+    return (importlib.resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(browser, axe):
     """What axe finds against the page."""
-    named = os.environ.get("PRISM_AXE")
-    script = pathlib.Path(named) if named else importlib.resources.files("axe_core_python") / "axe.min.js"
-    browser.execute_script(script.read_text(encoding="utf-8"))
+    browser.execute_script(axe)
     found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
     assert len(found["passes"]) > 15
     return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]]
@@ -119,20 +126,19 @@ def shoot(browser, path, most=None, **options):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 320])
-def test_axe_finds_nothing_and_no_width_scrolls_sideways(page, server, tmp_path, width, scheme):
-    pytest.importorskip("axe_core_python", reason="axe: found no package axe-core-python, expected that of the tests")
+def test_axe_finds_nothing_and_no_width_scrolls_sideways(axe, page, server, tmp_path, width, scheme):
     for person in ("ada", ATTACK):
         browser = page(person, width, scheme)
         browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
-        assert violations(browser) == []
+        assert violations(browser, axe) == []
         assert sideways(browser) == 0
         shoot(browser, tmp_path / f"{person[:3].strip('</')}-{width}-{scheme}.png")
     browser.get(server.url + "/me")
     browser.execute_script("document.querySelector('[for=range]').remove()")
-    assert "label" in dict(violations(browser)), "it would find something"
+    assert "label" in dict(violations(browser, axe)), "it would find something"
     for path in ("/me/forget", f"/me/link?key={key_of(server, 'ada')}", "/me/link?key=none"):
         browser.get(server.url + path)
-        assert violations(browser) == [], path
+        assert violations(browser, axe) == [], path
         assert sideways(browser) == 0
     ended = browser.get_log("browser")  # a link that has ended has a status of 410
     assert len(ended) == 1 and "410" in ended[0]["message"]
