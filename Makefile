@@ -30,7 +30,7 @@ test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --thorough --optimised --dist=worksteal -m "not slow and not study" $(PURE)
 
 # Long runs that no change needs to pass: repetitions of studies, and configs compiled for GPUs that are not here.
-studies: .venv/installed-dev
+studies: .venv/installed-studies
 	$(BIN)/python -m pytest --thorough --optimised -m study
 
 # Which of the seeded faults in tests/mutants/faults no fast test notices.
@@ -62,6 +62,10 @@ docs: .venv/installed-dev
 .venv/installed-dev: setup.py pyproject.toml | .venv/bin/python
 	$(PIP) --editable '.[dev]'
 	touch $@ .venv/installed .venv/installed-remote
+
+.venv/installed-studies: setup.py pyproject.toml | .venv/bin/python
+	$(PIP) --editable '.[dev,studies]'
+	touch $@ .venv/installed .venv/installed-remote .venv/installed-dev
 
 clean:
 	rm -rf .venv runs build dist *.egg-info

@@ -24,6 +24,8 @@ SERVE = [
     *("fastapi>=0.160", "httptools>=0.6", "prometheus-client>=0.22", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"),
     "tzdata>=2025.2",  # time zones of people, where the machine has none
 ]
+# For dividing the streams of a server among several machines.
+CLUSTER = [*SERVE, "ray[serve]==2.60.*"]
 
 TEST = [
     *STUDY,
@@ -38,6 +40,7 @@ TEST = [
     "filelock>=3.12",
     "hypothesis>=6.150",
     "import-linter>=2.5",
+    "langchain>=1.5.2",  # a host of our adapters
     "langchain-openai>=1.7.4",  # a client of the server, as is pydantic-ai
     "pydantic-ai-slim[openai]>=2.68",
     "pytest>=8.4",
@@ -53,6 +56,9 @@ TEST = [
     "torchmetrics>=1.8",
 ]
 
+# What the long runs of `make studies` need beside.
+STUDIES = [*CLUSTER, "openai-agents>=0.24"]
+
 setup(
     name="prism_jax",
     version="0.1.0",
@@ -61,7 +67,12 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["prism_jax", "prism_jax.*"]),
-    package_data={"prism_jax": ["py.typed", "report/*.html.jinja", "report/*.css", "report/*.js", "service/me/*"]},
+    package_data={
+        "prism_jax": [
+            *("py.typed", "report/*.html.jinja", "report/*.css", "report/*.js", "service/me/*"),
+            *("adapters/openclaw/*.js", "adapters/openclaw/*.json"),
+        ]
+    },
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.3",
@@ -91,6 +102,7 @@ setup(
         "gguf": GGUF,
         "remote": REMOTE,
         "serve": SERVE,
+        "cluster": CLUSTER,
         "text": TEXT,
         "study": STUDY,
         "figures": FIGURES,
@@ -100,5 +112,6 @@ setup(
         "cuda12": ["jax[cuda12]~=0.10.2"],
         "test": TEST,
         "dev": [*TEST, "mypy>=1.18", "ruff>=0.14"],
+        "studies": STUDIES,
     },
 )

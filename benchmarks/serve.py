@@ -118,8 +118,8 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(command: list[str], port: int, path: str) -> Iterator[int]:
-    """The port of a server in a process of its own, once `path` answers."""
+def serving(command: list[str], port: int, path: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a server on a port, once `path` answers."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             ends = time.monotonic() + 600
@@ -132,7 +132,7 @@ def serving(command: list[str], port: int, path: str) -> Iterator[int]:
                 time.sleep(0.1)
             else:
                 raise RuntimeError(f"{command[:3]} has ended, or is not ready")
-            yield port
+            yield process
         finally:
             process.kill()
 
@@ -207,12 +207,14 @@ def main() -> None:
         for kind in ("ours", "bare"):
             port, script = free_port(), str(pathlib.Path(__file__).resolve())
             command = [sys.executable, script, options.file, f"--serve={kind}", f"--port={port}"]
-            ports[kind] = stack.enter_context(serving(command, port, "/readyz"))
+            stack.enter_context(serving(command, port, "/readyz"))
+            ports[kind] = port
         asks: dict[str, Ask] = {"ours": decide, "bare": decide}
         if pathlib.Path(options.file).is_file():
             port = free_port()
             command = [sys.executable, "-c", LLAMA, options.file, str(port), str(SLOTS), str(CONTEXT)]
-            ports["llama.cpp"] = stack.enter_context(serving(command, port, "/health"))
+            stack.enter_context(serving(command, port, "/health"))
+            ports["llama.cpp"] = port
             asks["llama.cpp"] = by_llama
         for callers in options.callers:
             rates: dict[str, list[float]] = {kind: [] for kind in asks}

@@ -23,6 +23,7 @@ COMMANDS = {
     "promise": "finds the gates that keep a limit on false alarms or missed help for new people",
     "counterfactual": "says what another gate would have cost, from the log of the one that ran",
     "person": "shows, copies and deletes what an agent knows of people",
+    "state": "shows, exports and moves the streams and records of a server",
     "audit": "checks printed tables of results for numbers that cannot be",
     "official_scores": "scores traces as ProactiveBench does, or writes an agent's records as traces",
     "report": "compares several runs on one page",

@@ -44,6 +44,12 @@ class Questions(NamedTuple):
     )
     offer: str = "help with what the user is doing"  # stands for a candidate without a text
 
+    def asked(self, candidates: Sequence[Candidate]) -> list[Predicate]:
+        """The question of need, and one of acceptance per candidate."""
+        texts = [self.offer if offer.text is None else offer.text for offer in candidates]
+        words = [self.accept.replace("{offer}", text) for text in texts]
+        return [Predicate("need", self.need), *(Predicate(f"accept_{i}", one) for i, one in enumerate(words))]
+
     @classmethod
     def read(cls, path: epath.PathLike) -> Questions:
         """Reads a JSON object with some of the fields; ValueError names what is wrong in it."""
@@ -58,13 +64,26 @@ class Questions(NamedTuple):
         return questions
 
 
+class Slots:
+    """The questions of a server of ours (`prism_jax serve`), which their names alone ask: its calibrated slots."""
+
+    def asked(self, candidates: Sequence[Candidate]) -> list[Predicate]:
+        """See `Questions.asked`."""
+        names = ["accept" if offer.text is None else f"accept:{offer.text}" for offer in candidates]
+        return [Predicate(name, "as trained") for name in ("need", *names)]
+
+
+SLOTS = "slots"
+"""Stands for a file of questions where those of `Slots` are asked."""
+
+
 class DecisionReader(AskingReader):
     """Reads streams by a decision model; satisfies `prism_jax.agent.reader.Reader`."""
 
     def __init__(
         self,
         client: Client,
-        questions: Questions | None = None,
+        questions: Questions | Slots | None = None,
         *,
         window: int = 50,
         deadline: float = 10.0,
@@ -74,7 +93,7 @@ class DecisionReader(AskingReader):
 
         Args:
           client: The endpoint, with its cache, budget and redaction.
-          questions: The words of both questions; None takes the default.
+          questions: The words of both questions, or the slots of a server of ours; None takes the default words.
           window: Newest events of a stream that are sent at most, at least 1. When it is full, the older half goes, so
             that the beginning of the requests, and with it the server's cache of prompts, changes seldom.
           deadline: Seconds that an event's answer may take.
@@ -85,7 +104,7 @@ class DecisionReader(AskingReader):
         super().__init__(deadline)
         self._client, self._questions = client, questions or Questions()
         self._window, self._names_stream = window, cache_key
-        self._texts: dict[str, list[str]] = {}
+        self._texts: dict[str, list[str | tuple[float, str]]] = {}
         self._digest: dict[str, bytes] = {}
 
     @property
@@ -100,7 +119,7 @@ class DecisionReader(AskingReader):
             kept = self._texts.setdefault(stream, [])
             if len(kept) == self._window:
                 del kept[: (self._window + 1) // 2]
-            kept.append(text)
+            kept.append((event.time, event.text) if isinstance(self._questions, Slots) else text)
             self._newest[stream] = event
             seen = json.dumps([text, [offer.text for offer in offers]])
             self._digest[stream] = hashlib.sha256(self._digest.get(stream, b"") + seen.encode()).digest()
@@ -119,11 +138,7 @@ class DecisionReader(AskingReader):
         return 0
 
     async def _answer(self, stream: str, candidates: Sequence[Candidate]) -> FastReading:
-        words = self._questions
-        asked = [Predicate("need", words.need)]
-        for number, offer in enumerate(candidates):
-            text = words.offer if offer.text is None else offer.text
-            asked.append(Predicate(f"accept_{number}", words.accept.replace("{offer}", text)))
+        asked = self._questions.asked(candidates)
         texts = tuple(self._texts[stream])
         name = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         found: list[float | None] = []
@@ -142,7 +157,8 @@ class DecisionReader(AskingReader):
                 raise NoAnswerError(f"the decision model gave no answer {why}", tokens, late=late)
             found += json.loads(answer.text)
         if None in found:
-            refused = asked[found.index(None)].name
-            raise NoAnswerError(f"the decision model refuses the question {refused!r}", tokens)
+            refused = found.index(None)
+            question = "of need" if refused == 0 else f"of acceptance of candidate {refused - 1}"
+            raise NoAnswerError(f"the decision model refuses the question {question}", tokens)
         z_need, *z_accept = special.logit(np.clip(np.array(found, np.float64), CERTAIN, 1 - CERTAIN)).tolist()
         return FastReading(z_need, tuple(z_accept), tokens)

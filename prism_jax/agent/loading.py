@@ -153,7 +153,8 @@ def load_decisions(
       cache: Answers and spending.
       key: Name of the environment variable that holds the API key.
       deadline: Seconds after which an event without an answer is one in silence.
-      questions: JSON file with the words of the questions (`decision_reader.Questions`); None takes the default.
+      questions: JSON file with the words of the questions (`decision_reader.Questions`); None takes the default, and
+        `slots` asks a server of ours.
       window: Newest events of a stream that are sent.
       prompt_cache: Whether requests name their stream, by a hash, for the server's cache of prompts.
       redact: Whether personal data is cut from what is sent.
@@ -163,7 +164,7 @@ def load_decisions(
     Raises:
       ValueError, OSError: naming what cannot be used.
     """
-    from prism_jax.agent.decision_reader import DecisionReader, Questions
+    from prism_jax.agent.decision_reader import SLOTS, DecisionReader, Questions, Slots
     from prism_jax.remote.client import Client
     from prism_jax.remote.endpoints import EndpointConfig, is_private
     from prism_jax.remote.tally import Tally
@@ -184,9 +185,14 @@ def load_decisions(
         client = Client(endpoint, cache, Tally(), redact=redact)
     except ValueError as error:
         raise ValueError(f"--decisions: {error} (--key, --budget, --input_price, --output_price)") from error
-    words = Questions() if questions is None else Questions.read(questions)
+    words: Questions | Slots
+    if questions == SLOTS:
+        words, asked = Slots(), {"questions": SLOTS}
+    else:
+        words = Questions() if questions is None else Questions.read(questions)
+        asked = words._asdict()
     reader = DecisionReader(client, words, window=window, deadline=deadline, cache_key=prompt_cache)
-    fingerprints = {"model": fingerprint([url, model]), "config": fingerprint({**words._asdict(), "window": window})}
+    fingerprints = {"model": fingerprint([url, model]), "config": fingerprint({**asked, "window": window})}
     bare = Exported({}, {}, gate.point, None, None, writes_responses=False, fingerprints=fingerprints)
     return reader, with_gate(bare, gate)
 

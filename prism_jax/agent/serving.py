@@ -70,7 +70,11 @@ def define_asking_flags() -> None:
     )
     flags.DEFINE_string("decisions", None, "Base URL of a decision model (POST URL/decisions), in place of --model.")
     flags.DEFINE_string("decision_model", None, "With --decisions: name of the model there.")
-    flags.DEFINE_string("questions", None, "With --decisions: JSON file with the words of the questions.")
+    flags.DEFINE_string(
+        "questions",
+        None,
+        "With --decisions: JSON file with the words of the questions, or slots for a `prism_jax serve`.",
+    )
     flags.DEFINE_integer("window", None, "With --decisions: newest events of a stream that are sent.", lower_bound=1)
     flags.DEFINE_bool("prompt_cache", None, "With --decisions: name the stream, by a hash, for the cache of prompts.")
     flags.DEFINE_string("answers", None, "With --decisions: SQLite file of answers and spending.")

@@ -9,12 +9,14 @@ no model at all, for callers that have numbers of their own. Without --token_fil
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import resource
 import socket
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -44,12 +46,15 @@ from prism_jax.runtime.command import refuse_empty
 if TYPE_CHECKING:
     import fastapi
 
+    from prism_jax.service.agents import Agents
+    from prism_jax.service.answering import Answering
+    from prism_jax.service.door import Door
     from prism_jax.service.http import Limits, Tokens
 
 OFFERS = 256
 """Tokens of the context that are free for the offers of one request."""
 ONLY_WITH_STATE = (
-    *("partitions", "population", "shadow", "keep_days", "deadline", "key", *DECISION_OPTIONS, *SETTINGS),
+    *("partitions", "population", "shadow", "keep_days", "owners", "deadline", "key", *DECISION_OPTIONS, *SETTINGS),
 )
 """Flags that say nothing of decisions that each bring their stream."""
 OF_A_MODEL = (
@@ -80,6 +85,13 @@ def define_flags() -> None:
         "shadow", False, "Watch, with --state: the host decides, and the records compare the gate with it."
     )
     flags.DEFINE_float("keep_days", None, "With --state, delete streams of which nothing came for so many days.", 0.0)
+    flags.DEFINE_integer("owners", None, "With --state, divide it among so many processes of Ray; extra `cluster`.", 1)
+    flags.DEFINE_string("replicas", None, "Without --state, LEAST:MOST replicas of the model, by Ray Serve.")
+    flags.DEFINE_float("gpus", 0.0, "GPUs of each owner or replica; a fraction shares one.", 0.0)
+    flags.DEFINE_string(
+        "ray", None, "Address of the Ray cluster to join, such as auto; by default one on this machine."
+    )
+    flags.DEFINE_float("lease", 10.0, "Seconds after which what a lost owner had can be taken.", 0.1)
     define_reading_flags()
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
     define_asking_flags()
@@ -103,6 +115,8 @@ def main() -> None:
     if not tokens and options["host"] not in LOOPBACK:
         raise ValueError(f"--token_file: found none with --host={options['host']}, expected one, or {LOOPBACK[0]}")
     limits = Limits(body=options["body"], waiting=options["waiting"])
+    if options["replicas"] is not None:
+        return _replicated(options, tokens, limits)
     with contextlib.ExitStack() as stack:
         make = _stateless if options["state"] is None else _with_state
         app, name = make(options, tokens, limits, stack)
@@ -119,6 +133,8 @@ def _check(options: Mapping[str, Any]) -> None:
             if flags.FLAGS[name].present:
                 raise ValueError(f"--{name}: found it without --state, expected it with one")
         return
+    if options["replicas"] is not None:
+        raise ValueError("--replicas: found it with --state, expected it without, or --owners")
     if options["name"] is not None:
         raise ValueError("--name: found it with --state, expected it without: no client asks for a model by name")
     if not has_model:
@@ -137,8 +153,15 @@ def _stateless(
     options: Mapping[str, Any], tokens: Tokens, limits: Limits, stack: contextlib.ExitStack
 ) -> tuple[fastapi.FastAPI, str]:
     """The server of decisions that each bring their stream."""
-    from prism_jax.service.answering import Answering
     from prism_jax.service.app import make_app
+
+    name = _name(options)
+    return make_app(_answering(options), name, tokens=tokens, limits=limits), name
+
+
+def _answering(options: Mapping[str, Any]) -> Callable[[], Answering]:
+    """Loads what answers; an export or a gate that cannot be used is refused at once."""
+    from prism_jax.service.answering import Answering
 
     exported = read_exported(options["model"], options["expect_digest"])
     if options["gate"]:
@@ -154,16 +177,78 @@ def _stateless(
             reader.warm_up()
         return Answering(reader, exported, streams=options["streams"] or 1024)
 
-    name = options["name"] or pathlib.Path(options["model"]).resolve().name
-    return make_app(load, name, tokens=tokens, limits=limits), name
+    return load
+
+
+def _name(options: Mapping[str, Any]) -> str:
+    return options["name"] or pathlib.Path(options["model"]).resolve().name
+
+
+def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> None:
+    """Serves from replicas of the model until it is told to stop."""
+    try:
+        import ray
+
+        from prism_jax.service.replicas import run_replicas
+    except ImportError as error:
+        raise ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[cluster]'") from error
+    least, _, most = options["replicas"].partition(":")
+    try:
+        numbers = int(least), int(most or least)
+        if not 1 <= numbers[0] <= numbers[1]:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"--replicas: found {options['replicas']!r:.80}, expected MOST or LEAST:MOST") from None
+    _answering(options)  # what is wrong with the flags is said here
+    _start_ray(ray, options, numbers[1])
+    place = f"http://{options['host']}:{options['port']}/v1"
+    run_replicas(
+        functools.partial(_answering_in_replica, dict(options)),
+        _name(options),
+        tokens=tokens,
+        limits=limits,
+        least=numbers[0],
+        most=numbers[1],
+        gpus=options["gpus"],
+        host=options["host"],
+        port=options["port"],
+        on_ready=lambda: _say(f"serving {_name(options)} at {place}"),
+    )
+
+
+def _answering_in_replica(options: Mapping[str, Any]) -> Answering:
+    """What answers, in its own process."""
+    return _answering(options)()
+
+
+def _start_ray(ray: Any, options: Mapping[str, Any], processes: int) -> None:
+    """Joins the cluster of --ray, or starts one on this machine with places for so many processes."""
+    here = {} if options["ray"] else {"num_cpus": max(processes, os.cpu_count() or 1), "include_dashboard": False}
+    ray.init(address=options["ray"], log_to_driver=True, **here)
 
 
 def _with_state(
     options: Mapping[str, Any], tokens: Tokens, limits: Limits, stack: contextlib.ExitStack
 ) -> tuple[fastapi.FastAPI, str]:
     """The server of an agent."""
-    from prism_jax.service.agents import Agents, Models
+    from prism_jax.service.door import Door
     from prism_jax.service.state_app import make_state_app
+
+    if options["owners"] is None:
+        door = Door(_loading(options, tokens.tenants, stack), options["state"], limits.waiting)
+    else:
+        door = _divided(options, tokens.tenants, limits.waiting)
+    reads_events = options["model"] is not None or options["decisions"] is not None
+    kept = {"shadow": options["shadow"], "keep_days": options["keep_days"]}
+    app = make_state_app(door, reads_events=reads_events, tokens=tokens, limits=limits, **kept)
+    return app, "an agent" if reads_events else "decisions on callers' numbers"
+
+
+def _loading(
+    options: Mapping[str, Any], tenants: Sequence[str], stack: contextlib.ExitStack, alone: bool = True
+) -> Callable[[], Agents]:
+    """Loads the agents; flags and files that cannot be used are refused at once."""
+    from prism_jax.service.agents import Agents, Models
 
     load_model: Callable[[], Reader] | None = None
     if options["model"] is None and options["decisions"] is None:
@@ -180,14 +265,51 @@ def _with_state(
             reader.warm_up()
         models = Models(reader, exported, stated, settings, population)
         numbers = {"partitions": options["partitions"], "streams": options["streams"] or 10_000}
-        agents = Agents(models, options["state"], report=_say, **numbers)
-        agents.open(tokens.tenants)
+        agents = Agents(models, options["state"], report=_say, alone=alone, lease=options["lease"], **numbers)
+        agents.open(tenants)
         return agents
 
-    reads_events = load_model is not None
-    kept = {"shadow": options["shadow"], "keep_days": options["keep_days"]}
-    app = make_state_app(load, options["state"], reads_events=reads_events, tokens=tokens, limits=limits, **kept)
-    return app, "an agent" if reads_events else "decisions on callers' numbers"
+    return load
+
+
+def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -> Door:
+    """The door to owners of partitions, which are actors of Ray."""
+    from prism_jax.agent.state.store import StateStore
+    from prism_jax.service.agents import folder_of
+
+    try:
+        import ray
+
+        from prism_jax.service.cluster import DividedDoor, start_directory
+    except ImportError as error:
+        raise ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[cluster]'") from error
+    _loading(options, tenants, contextlib.ExitStack(), alone=False)  # what is wrong with the flags is said here
+    counts = set()
+    for tenant in tenants:
+        with StateStore(
+            folder_of(options["state"], tenant),
+            partitions=options["partitions"],
+            population=population_of(options),
+            alone=False,
+        ) as store:
+            counts.add(store.partitions)
+    if len(counts) > 1:
+        raise ValueError(f"--state: found stores of {sorted(counts)} partitions, expected one number for all tenants")
+    _start_ray(ray, options, options["owners"])
+    load = functools.partial(_load_in_owner, dict(options), tuple(tenants))
+    settings = {"owners": options["owners"], "partitions": counts.pop(), "waiting": waiting}
+    # Where others compute the signals, an owner mostly waits for its disk.
+    computes = options["model"] is not None and options["engine"] is None
+    resources = {"num_cpus": 1.0 if computes else 0.25, "num_gpus": options["gpus"]}
+    directory = start_directory(load, options["state"], options=resources, stays=bool(options["ray"]), **settings)
+    return DividedDoor(directory, options["state"], settings["partitions"])
+
+
+def _load_in_owner(options: Mapping[str, Any], tenants: Sequence[str]) -> Agents:
+    """The agents of an owner, in its own process, with answers of its own."""
+    if options["answers"] is None:
+        options = {**options, "answers": f"{tempfile.mkdtemp()}/answers.sqlite"}
+    return _loading(options, tenants, contextlib.ExitStack(), alone=False)()
 
 
 def _bare() -> Exported:

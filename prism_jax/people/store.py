@@ -196,6 +196,16 @@ class PeopleStore:
             for name, value in facts.items():
                 self._write(name, value)
 
+    def add(self, person: Person) -> None:
+        """Adds somebody whom another store knew, with a new number; StoreError where the name is taken."""
+        if self.person(person.name).number:
+            raise StoreError(f"{self.path}: found somebody of this name, expected nobody")
+        values = (*person.belief, person.answers, person.time, json.dumps(person.alarm), person.rang)
+        self._rows(
+            "INSERT INTO people (mean, variance, answers, time, alarm, rang, name) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*values, person.name),
+        )
+
     def forget(self, name: str) -> bool:
         """Deletes a person, and writes the file anew without them; False if there was no such person.
 

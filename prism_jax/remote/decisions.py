@@ -32,28 +32,36 @@ class Predicate(NamedTuple):
 class DecisionRequest(NamedTuple):
     """Predicates about an input. The text of its `Answer` is JSON: a probability for each, null for a refusal."""
 
-    input: tuple[str, ...]  # texts, each a message of the user, oldest first
+    # texts, each a message of the user, oldest first; or events with their times in seconds
+    input: tuple[str | tuple[float, str], ...]
     questions: tuple[Predicate, ...]  # at most `MOST`
     # names what shares its beginning with this input, for the server's cache of prompts; None leaves it out
     cache_key: str | None = None
 
     def prepared(self, endpoint: EndpointConfig, clean: Callable[[str], str]) -> Prepared:
         """See `Asked.prepared`."""
+        names = tuple(sendable(clean(one.name)) for one in self.questions)
         body: dict[str, Any] = {
             "model": endpoint.model,
-            "input": [{"role": "user", "content": sendable(clean(text))} for text in self.input],
+            "input": [_message(item, clean) for item in self.input],
             "questions": [
-                {"type": "predicate", "name": one.name, "instructions": sendable(clean(one.instructions))}
-                for one in self.questions
+                {"type": "predicate", "name": name, "instructions": sendable(clean(one.instructions))}
+                for name, one in zip(names, self.questions, strict=True)
             ],
         }
         if self.cache_key is not None:
             body["prompt_cache_key"] = self.cache_key
         content, key = encoded(body, endpoint)
-        names = tuple(one.name for one in self.questions)
         # Servers may count the input once for each question.
         most = TokenLimits(len(content) * len(names), THOUGHT * len(names))
         return Prepared(content, key, "/decisions", functools.partial(read_decision, names=names), most)
+
+
+def _message(item: str | tuple[float, str], clean: Callable[[str], str]) -> dict[str, Any]:
+    if isinstance(item, str):
+        return {"role": "user", "content": sendable(clean(item))}
+    event = {"time": item[0], "text": sendable(clean(item[1]))}
+    return {"role": "user", "content": [{"type": "input_json", "data": event}]}
 
 
 def read_decision(

@@ -14,9 +14,10 @@ from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings
-from prism_jax.agent.state.durable import Again, DurableAgent, Events
+from prism_jax.agent.state.claims import SettledClaims, StoredClaims
+from prism_jax.agent.state.durable import DurableAgent, Events
 from prism_jax.agent.state.partition import StaleError, StateError
-from prism_jax.agent.state.store import StateStore, partition_files
+from prism_jax.agent.state.store import MOST_OPEN, StateStore, partition_files
 from prism_jax.agent.stated_reader import StatedReader
 from prism_jax.people.layer import Population
 from prism_jax.service.http import Metrics
@@ -30,6 +31,8 @@ class Visit(NamedTuple):
     """Something to do with a tenant's agents by name, between what others ask; it may write to their store."""
 
     call: Callable[[Mapping[str, DurableAgent]], Any]
+    person: str | None = None  # who is deleted by it
+    alone: str | None = None  # the person whose partition alone it is about; None is about all partitions
 
 
 class Asked(NamedTuple):
@@ -38,6 +41,7 @@ class Asked(NamedTuple):
     tenant: str
     agent: str  # `EVENTS` or `DECIDE`; an outcome is for whichever has the stream
     request: Events | OfferOutcome | Visit
+    person: str | None = None  # whose its stream is, where that was settled before
 
 
 class Models(NamedTuple):
@@ -51,10 +55,7 @@ class Models(NamedTuple):
 
 
 class Agents:
-    """The agents of all tenants. One thread at a time may use it.
-
-    `on_offer` is called with the name of a tenant to whose people offers were made; `metrics` counts.
-    """
+    """The agents of all tenants. One thread at a time may use it; `metrics` counts alarms."""
 
     def __init__(
         self,
@@ -64,17 +65,20 @@ class Agents:
         partitions: int | None = None,
         streams: int = 10_000,
         report: Callable[[str], None] = lambda _: None,
+        alone: bool = True,
+        lease: float = 10.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Makes it of what decides, and the folder of the tenants' stores, which are made when they are first used.
 
         `report` is told what is wrong with a store; such a message has the name of a file, and nothing of its content.
-        `clock` gives seconds since 1970.
+        `clock` gives seconds since 1970. Where this process is not `alone`, it has the partitions that `own` says, each
+        by a lease of so many seconds, and whose a stream is was settled before a request comes.
         """
-        self._clock = clock
+        self._clock, self._alone, self._lease, self._own = clock, alone, lease, frozenset[int]()
+        self._most_open = MOST_OPEN
         self._models, self._folder, self._report = models, epath.Path(folder), report
         self._partitions, self._streams = partitions, streams
-        self.on_offer: Callable[[str], None] = lambda _: None
         self.metrics = Metrics()
         self._open = contextlib.ExitStack()
         self._agents: dict[str, dict[str, DurableAgent]] = {}
@@ -109,6 +113,8 @@ class Agents:
                 found[group[0]] = first.request.call(agents)
                 return
             agent = agents[first.agent]
+            if isinstance(agent.claims, SettledClaims):
+                agent.claims.persons = {stream_of(items[i].request): items[i].person for i in group}
             if isinstance(first.request, OfferOutcome):
                 kind = agent.kind_of(first.request.stream)
                 agent = agents.get(kind or first.agent, agent)
@@ -127,21 +133,17 @@ class Agents:
         for message in {str(one) for one in answers if isinstance(one, StaleError | StateError)}:
             self._report(message)
         found.update(zip(group, answers, strict=True))
-        new = [one for own in answers if isinstance(own, list) and not isinstance(own, Again) for one in own]
-        self._count(first, new)
 
-    def _count(self, asked: Asked, answers: Sequence[Mapping[str, Any]]) -> None:
-        """Counts decisions and outcomes, and tells of offers."""
-        for one in answers:
-            if "speak" in one:
-                self.metrics.decisions.labels(asked.agent, str(one["speak"]).lower()).inc()
-            else:
-                self.metrics.outcomes.labels(one["outcome"]).inc()
-        if any(one.get("speak") for one in answers):
-            self.on_offer(asked.tenant)
+    def own(self, numbers: Iterable[int]) -> None:
+        """Has these partitions of every tenant from now on, and lets the others go."""
+        self._own = frozenset(numbers)
+        for agents in self._agents.values():
+            agents[DECIDE].store.own(self._own)
 
     def open(self, tenants: Iterable[str]) -> None:
         """Opens the stores of tenants; ValueError or OSError names what cannot be used."""
+        tenants = list(tenants)
+        self._most_open = max(8, MOST_OPEN // max(1, len(tenants)))
         for tenant in tenants:
             self._of(tenant)
 
@@ -149,16 +151,34 @@ class Agents:
         if tenant not in self._agents:
             models, folder = self._models, folder_of(self._folder, tenant)
             try:
-                store = StateStore(folder, partitions=self._partitions, population=models.population, clock=self._clock)
+                store = StateStore(
+                    folder,
+                    partitions=self._partitions,
+                    population=models.population,
+                    alone=self._alone,
+                    seconds=self._lease,
+                    most_open=self._most_open,
+                    clock=self._clock,
+                )
             except OSError as error:
                 raise StateError(f"{folder}: {error}") from None
             self._open.callback(store.close)
+            if not self._alone:
+                store.own(self._own)
+            claims = None if self._alone else SettledClaims()
             readers = {DECIDE: (StatedReader(), models.stated)}
             if models.reader is not None:
                 readers[EVENTS] = (Namespace(models.reader, tenant), models.exported)  # type: ignore[assignment]
             self._agents[tenant] = {
                 kind: DurableAgent(
-                    reader, exported, store, models.settings, kind=kind, streams=self._streams, clock=self._clock
+                    reader,
+                    exported,
+                    store,
+                    models.settings,
+                    kind=kind,
+                    streams=self._streams,
+                    claims=claims,
+                    clock=self._clock,
                 )
                 for kind, (reader, exported) in readers.items()
             }
@@ -170,16 +190,28 @@ def folder_of(folder: epath.PathLike, tenant: str) -> epath.Path:
     return epath.Path(folder) / "tenants" / tenant
 
 
+def settle(stream: str, stated: str | None) -> Visit:
+    """Says whose a stream is, once and for all; the answer is the person, or None."""
+    return Visit(lambda agents: StoredClaims(agents[DECIDE].store).settle(stream, stated))
+
+
+def stream_of(request: Events | OfferOutcome | Visit) -> str:
+    """The stream that a request is about."""
+    assert not isinstance(request, Visit), "it is about a store"
+    return request.stream if isinstance(request, OfferOutcome) else request.items[0].stream
+
+
 def forget(person: str) -> Visit:
     """Deletes everything of a person; the answer is how many streams they had."""
 
     def call(agents: Mapping[str, DurableAgent]) -> int:
         store = agents[DECIDE].store
         for agent in agents.values():
-            agent.drop(store.of(person).streams_of(person))
+            if store.owns(store.number_of(person)):
+                agent.drop(store.of(person).streams_of(person))
         return len(store.forget_person(person))
 
-    return Visit(call)
+    return Visit(call, person)
 
 
 def expire(number: int, seconds: float) -> Visit:
@@ -188,15 +220,11 @@ def expire(number: int, seconds: float) -> Visit:
     def call(agents: Mapping[str, DurableAgent]) -> int:
         store = agents[DECIDE].store
         own = number % store.partitions
-        if not any(made == own for made, _ in partition_files(store.folder)):
+        if not (store.owns(own) and any(made == own for made, _ in partition_files(store.folder))):
             return 0
-        names = store.partition(own).expire(agents[DECIDE].now() - seconds)
+        names = agents[DECIDE].expire(own, agents[DECIDE].now() - seconds)
         for agent in agents.values():
             agent.drop(names)
-        for name in names:
-            store.of(name).unclaim_stream(name)
-        for changed in {own, *map(store.number_of, names)}:
-            store.partition(changed).erase()
         return len(names)
 
     return Visit(call)

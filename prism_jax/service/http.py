@@ -248,7 +248,7 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
         yield
         await served.stop()
 
-    app = fastapi.FastAPI(title="prism_jax", version=__version__, lifespan=lifespan)
+    app = fastapi.FastAPI(title="prism_jax", version=__version__, lifespan=lifespan, redirect_slashes=False)
     app.state.prism = served
     app.add_middleware(_Guard, most=limits.body, seconds=limits.seconds, tokens=tokens, metrics=served.metrics)
     if not tokens:

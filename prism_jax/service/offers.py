@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
-
-from etils import epath
-from starlette.concurrency import run_in_threadpool
+from collections.abc import AsyncIterator
 
 from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, read_log
+from prism_jax.agent.state.reading import MOST_RECORDS, Cursor
+from prism_jax.service.door import Door
 
 STEP, KEPT_ALIVE = 1.0, 15.0
 """Seconds after which a stream of offers looks whether the server stops, and after which it says that it is there."""
@@ -44,27 +42,20 @@ class Changes:
         self._next.pop(tenant, asyncio.Event()).set()
 
 
-async def sent(
-    place: epath.Path,
-    cursor: Cursor,
-    tenant: str,
-    person: str | None,
-    changes: Changes,
-    is_stopping: Callable[[], bool],
-) -> AsyncIterator[bytes]:
+async def sent(door: Door, cursor: Cursor, tenant: str, person: str | None, changes: Changes) -> AsyncIterator[bytes]:
     """Offers as server-sent events, whose ids are the cursors behind them, until the server stops."""
     changes.listening += 1
     try:
         yield f"id: {cursor}\n\n".encode()
-        while not is_stopping():
+        while not door.is_stopping():
             change = changes.next(tenant)  # before what is there is read, so that none is missed
-            found, behind = await run_in_threadpool(read_log, place, cursor, MOST_RECORDS, person=person, offers=True)
+            found, behind = await door.read_log(tenant, cursor, MOST_RECORDS, person=person, offers=True)
             for one in found:
                 cursor = cursor.behind(one)
                 yield f"id: {cursor}\nevent: offer\ndata: {json.dumps(one.answer)}\n\n".encode()
             cursor = behind
             waited = 0.0
-            while not (len(found) == MOST_RECORDS or change.is_set() or is_stopping() or waited >= KEPT_ALIVE):
+            while not (len(found) == MOST_RECORDS or change.is_set() or door.is_stopping() or waited >= KEPT_ALIVE):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(change.wait(), STEP)
                 waited += STEP

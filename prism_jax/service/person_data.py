@@ -56,18 +56,17 @@ def span_of(folder: epath.PathLike, person: str) -> Span:
     return Span(None, None)
 
 
-def exported(folder: epath.PathLike, person: str, preferences: Preferences, known: Person) -> Iterator[bytes]:
-    """Everything of a person as one object of JSON, in parts: no more than a few hundred events are in memory.
-
-    StateError names a file that cannot be read; the object is then cut off.
-    """
+def exported(folder: epath.PathLike, person: str, preferences: Preferences, known: Person) -> bytes:
+    """Everything of a person as one object of JSON. StateError for an unread file."""
     learnt = {**known._asdict(), "belief": known.belief._asdict()}
-    head = {"person": person, "preferences": dataclasses.asdict(preferences), "learnt": learnt}
-    yield json.dumps(head, indent=1)[:-2].encode() + b',\n "events": ['
-    yield from _listed(_events(folder, person))
-    yield b'],\n "records": ['
-    yield from _listed(_records(folder, person))
-    yield b"]\n}\n"
+    found = {
+        "person": person,
+        "preferences": dataclasses.asdict(preferences),
+        "learnt": learnt,
+        "events": list(_events(folder, person)),
+        "records": list(_records(folder, person)),
+    }
+    return json.dumps(found, indent=1).encode()
 
 
 def _records(folder: epath.PathLike, person: str) -> Iterator[dict[str, Any]]:
@@ -105,8 +104,3 @@ def _asked(folder: epath.PathLike, person: str, question: str, values: tuple[Any
         with reading(path) as ask:
             if ask is not None:
                 yield ask(question, values), ask
-
-
-def _listed(items: Iterator[Any]) -> Iterator[bytes]:
-    for i, item in enumerate(items):
-        yield (b",\n  " if i else b"\n  ") + json.dumps(item).encode()

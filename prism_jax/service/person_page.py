@@ -13,12 +13,10 @@ import functools
 import math
 import zoneinfo
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import fastapi
-from etils import epath
-from fastapi.responses import Response, StreamingResponse
-from starlette.concurrency import run_in_threadpool
+from fastapi.responses import Response
 
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.durable import DurableAgent
@@ -31,9 +29,12 @@ from prism_jax.people.store import Person
 from prism_jax.service import browser
 from prism_jax.service import person_view as view
 from prism_jax.service.agents import DECIDE, EVENTS, Visit, forget
+from prism_jax.service.door import Door
 from prism_jax.service.http import ApiError
 from prism_jax.service.person_data import Offer, exported, offer_of, span_of
 from prism_jax.service.sessions import Ask, Session, Sessions, readable
+
+T = TypeVar("T")
 
 DAY, WEEK = 86400.0, 7 * 86400.0
 MOST_RECORDS = 500
@@ -74,10 +75,10 @@ class Known(NamedTuple):
 class PersonPage:
     """The routes of `/me`; `link` makes what leads there."""
 
-    def __init__(self, folder: epath.PathLike, tenants: Collection[str], ask: Ask, clock: Callable[[], float]) -> None:
-        """Of the stores of tenants; `ask` puts something to the agents of the tenant in a request's state."""
-        self._sessions = Sessions(folder, tenants, ask, clock)
-        self._ask, self._clock = ask, clock
+    def __init__(self, door: Door, tenants: Collection[str], ask: Ask, clock: Callable[[], float]) -> None:
+        """Of the tenants behind a door; `ask` puts something to the agents of the tenant in a request's state."""
+        self._sessions = Sessions(door, tenants, ask, clock)
+        self._door, self._ask, self._clock = door, ask, clock
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._previews: dict[tuple[Any, ...], dict[int, Preview]] = {}
         self.link = self._sessions.link
@@ -115,8 +116,8 @@ class PersonPage:
             zone = view.zone_of(own.hours.zone)
         since = now - DAY if zone is None else _midnight(now, zone)
         with readable():
-            found = await run_in_threadpool(read_latest, session.place, session.person, since, MOST_RECORDS)
-            span = await run_in_threadpool(span_of, session.place, session.person)
+            found = await self._read(session, read_latest, since, MOST_RECORDS)
+            span = await self._read(session, span_of)
             levels = await self._preview(session, span.newest, known.c_fa)
         shown = zone or datetime.UTC
         hours = own.hours if own.hours is not None and now < own.hours.until else None
@@ -150,9 +151,10 @@ class PersonPage:
         """Everything of the person, as a file of JSON."""
         session = await self._sessions.session(request)
         known: Known = await self._ask(request, DECIDE, _know(session))
-        found = exported(session.place, session.person, known.preferences, known.person)
+        with readable():
+            found = await self._read(session, exported, known.preferences, known.person)
         headers = {"content-disposition": 'attachment; filename="what-is-known-of-me.json"'}
-        return StreamingResponse(found, media_type="application/json", headers=headers)
+        return Response(found, media_type="application/json", headers=headers)
 
     # What is changed
 
@@ -236,7 +238,7 @@ class PersonPage:
             partition.forget_learnt(session.person)
             partition.erase()
 
-        await self._ask(request, DECIDE, Visit(call))
+        await self._ask(request, DECIDE, Visit(call, alone=session.person))
         return browser.to("/me?done=reset#known")
 
     async def ask_forget(self, request: fastapi.Request, status: int = 200, error: str | None = None) -> Response:
@@ -262,15 +264,20 @@ class PersonPage:
         words = "Nothing is known of you here any more."
         return self._sessions.ended(request, "Everything of yours is deleted", words)
 
+    async def _read(self, session: Session, function: Callable[..., T], *values: Any, **options: Any) -> T:
+        """What a function of the store's folder and the person reads."""
+        person = session.person
+        return await self._door.read(
+            session.key.tenant, person, lambda place: function(place, person, *values, **options)
+        )
+
     async def _preview(self, session: Session, newest: int | None, c_fa: float) -> dict[int, Preview]:
         """What each level would have done in the last week, to the hour."""
         since = 3600.0 * math.floor((self._clock() - WEEK) / 3600.0)
-        key = session.place, session.key.partition, newest, since, c_fa
+        key = session.key.tenant, session.key.partition, newest, since, c_fa
         if key not in self._previews:
             async with self._turn:
-                found = await run_in_threadpool(
-                    preview, session.place, session.person, LEVELS, since=since, c_fa=c_fa, most=MOST_PREVIEWED
-                )
+                found = await self._read(session, preview, LEVELS, since=since, c_fa=c_fa, most=MOST_PREVIEWED)
             if len(self._previews) >= PREVIEWS:
                 del self._previews[next(iter(self._previews))]
             self._previews[key] = found
@@ -278,7 +285,7 @@ class PersonPage:
 
     async def _offer(self, session: Session, number: int) -> Offer | None:
         with readable():
-            return await run_in_threadpool(offer_of, session.place, session.person, number)
+            return await self._read(session, offer_of, number)
 
     async def _prefer(self, request: fastapi.Request, session: Session, **changes: Any) -> None:
         def change(partition: Partition) -> None:
@@ -296,7 +303,7 @@ def _know(session: Session) -> Visit:
         own, person = preferences_of(partition, session.person), partition.people.person(session.person)
         return Known(own, person, partition.people.population, settings.terms.point.c_fa, critical)
 
-    return Visit(call)
+    return Visit(call, alone=session.person)
 
 
 def _midnight(now: float, zone: datetime.tzinfo) -> float:

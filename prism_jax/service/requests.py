@@ -18,6 +18,8 @@ from prism_jax.service.http import ApiError
 
 MOST_KEY = 255
 """Longest Idempotency-Key, in characters."""
+LENIENT = "handling=lenient"
+"""The header `Prefer` (RFC 7240) of who wants the first answer to a key, even where the body is another one now."""
 _DECIDE = ("stream", "time", "p_need", "p_accept", "person", "costs", "candidates", "domain", "spoke")
 
 
@@ -85,7 +87,7 @@ def events_of(items: Sequence[Observation], request: fastapi.Request, body: byte
         raise ApiError(422, f"Idempotency-Key: found {len(key)} characters, expected 1 to {MOST_KEY}")
     digest = hashlib.sha256(request.url.path.encode() + b"\0" + body).digest()
     named = None if key is None else f"{items[0].stream}\0{key}"
-    return Events(tuple(items), named, digest)
+    return Events(tuple(items), named, digest, request.headers.get("prefer") == LENIENT)
 
 
 def check_name(name: str, place: str) -> None:

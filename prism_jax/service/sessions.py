@@ -8,14 +8,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import fastapi
-from etils import epath
 from fastapi.responses import Response
-from starlette.concurrency import run_in_threadpool
 
 from prism_jax.agent.state.durable import DurableAgent
 from prism_jax.agent.state.partition import Partition, StateError
 from prism_jax.service import browser, signin
-from prism_jax.service.agents import DECIDE, Visit, folder_of
+from prism_jax.service.agents import DECIDE, Visit
+from prism_jax.service.door import Door
 from prism_jax.service.http import ApiError
 from prism_jax.service.person_view import zone_of
 from prism_jax.service.signin import LINK, SESSION, Key
@@ -26,31 +25,31 @@ Ask = Callable[[fastapi.Request, str, Any], Awaitable[Any]]
 
 
 class Session(NamedTuple):
-    """Who asks, and where their state lies."""
+    """Who asks."""
 
     key: Key
     person: str
-    place: epath.Path  # their tenant's store
 
 
 class Sessions:
     """Who has signed in, and the routes that begin and end that."""
 
-    def __init__(self, folder: epath.PathLike, tenants: Collection[str], ask: Ask, clock: Callable[[], float]) -> None:
-        """Of the stores of tenants; `ask` puts something to the agents of the tenant in a request's state."""
-        self._folder, self._tenants, self._ask, self._clock = folder, tenants, ask, clock
+    def __init__(self, door: Door, tenants: Collection[str], ask: Ask, clock: Callable[[], float]) -> None:
+        """Of the tenants behind a door; `ask` puts something to the agents of the tenant in a request's state."""
+        self._door, self._tenants, self._ask, self._clock = door, tenants, ask, clock
 
     async def link(self, person: str, request: fastapi.Request) -> dict[str, Any]:
         """Makes a link for a person of the caller's tenant."""
+        tenant = request.state.tenant
 
         def call(agents: Mapping[str, DurableAgent]) -> tuple[Key, float]:
             agent = agents[DECIDE]
             number = agent.store.number_of(person)
-            key, partition = signin.new_key(request.state.tenant, number), agent.store.partition(number)
+            key, partition = signin.new_key(tenant, number), agent.store.partition(number)
             with partition.transaction():
                 return key, signin.issue(partition, key, LINK, person, agent.now())
 
-        key, until = await self._ask(request, DECIDE, Visit(call))
+        key, until = await self._ask(request, DECIDE, Visit(call, alone=person))
         return {"url": f"{request.base_url}me/link?{urllib.parse.urlencode({'key': key.text})}", "expires": until}
 
     async def show_link(self, request: fastapi.Request) -> Response:
@@ -64,7 +63,8 @@ class Sessions:
         """Uses a link up, and begins a session."""
         fields = await browser.fields_of(request)
         key = signin.read_key(fields.get("key", ""), self._tenants)
-        if key is None or await self._owner(key, LINK) is None:
+        owner = None if key is None else await self._owner(key, LINK)
+        if key is None or owner is None:
             return browser.message(410, "This link has ended", ENDED)
         session = signin.new_key(key.tenant, key.partition)
 
@@ -79,7 +79,7 @@ class Sessions:
             return person is not None
 
         request.state.tenant = key.tenant
-        if not await self._ask(request, DECIDE, Visit(call)):
+        if not await self._ask(request, DECIDE, Visit(call, alone=owner)):
             return browser.message(410, "This link has ended", ENDED)
         answer = browser.to("/me")
         keeping: dict[str, Any] = {
@@ -111,7 +111,7 @@ class Sessions:
         if key is None or person is None:
             raise ApiError(401, "no session")
         request.state.tenant = key.tenant
-        return Session(key, person, folder_of(self._folder, key.tenant))
+        return Session(key, person)
 
     async def posted(self, request: fastapi.Request) -> tuple[Session, Mapping[str, str]]:
         """Who asks for a change, and its fields; ApiError 403 where the person's own page did not ask."""
@@ -132,13 +132,15 @@ class Sessions:
                     change(partition)
             return lasts
 
-        if not await self._ask(request, DECIDE, Visit(call)):
+        if not await self._ask(request, DECIDE, Visit(call, alone=session.person)):
             raise ApiError(401, "no session")
 
     async def _owner(self, key: Key, kind: str) -> str | None:
         with readable():
-            place = folder_of(self._folder, key.tenant)
-            return await run_in_threadpool(signin.owner, place, key, kind, self._clock())
+            now = self._clock()
+            return await self._door.read_at(
+                key.tenant, key.partition, lambda place: signin.owner(place, key, kind, now)
+            )
 
 
 @contextlib.contextmanager

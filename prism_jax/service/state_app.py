@@ -9,23 +9,23 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import fastapi
-from etils import epath
 from starlette.concurrency import run_in_threadpool
 
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
-from prism_jax.agent.state.durable import ConflictError, Events
+from prism_jax.agent.state.durable import Again, ConflictError, Events
 from prism_jax.agent.state.partition import StaleError, StateError
-from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, all_records, newest, read_log
+from prism_jax.agent.state.reading import MOST_RECORDS, Cursor
 from prism_jax.agent.state.store import MOST_PARTITIONS
 from prism_jax.agent.steps import Observation
-from prism_jax.service.agents import DECIDE, EVENTS, Agents, Asked, Visit, expire, folder_of, forget
+from prism_jax.service.agents import DECIDE, EVENTS, Asked, Visit, expire, forget
+from prism_jax.service.door import Door
 from prism_jax.service.form import ErrorBody
-from prism_jax.service.http import ApiError, Limits, Served, Tokens, make_base
+from prism_jax.service.http import ApiError, Limits, Tokens, make_base
 from prism_jax.service.offers import MOST_LISTENERS, Changes, sent
 from prism_jax.service.person_page import PersonPage
 from prism_jax.service.requests import check_name, event_of, events_of, item_of, json_of, object_of, stated_of
@@ -37,8 +37,7 @@ UNREADABLE = "the state cannot be read now"
 
 
 def make_state_app(
-    load: Callable[[], Agents],
-    folder: epath.PathLike,
+    door: Door,
     *,
     reads_events: bool = True,
     shadow: bool = False,
@@ -47,7 +46,7 @@ def make_state_app(
     limits: Limits | None = None,
     clock: Callable[[], float] = time.time,
 ) -> fastapi.FastAPI:
-    """The application; `load` is called on the agents' thread when it starts, and `folder` holds the tenants' stores.
+    """The application in front of the agents that a door reaches.
 
     Without tokens it answers requests to loopback names alone. Without `reads_events` it takes callers' numbers alone.
     With `shadow` the host decides, and the gate watches. Streams of which nothing came for `keep_days` are deleted.
@@ -56,29 +55,38 @@ def make_state_app(
     limits = limits or Limits()
     changes = Changes()
 
-    def loaded() -> Agents:
-        agents = load()
-        agents.on_offer, agents.metrics = changes.come, served.metrics
-        return agents
-
-    served: Served[Asked, Any] = Served(loaded, limits.waiting)
     tokens = tokens or Tokens(())
     tasks: set[asyncio.Task[None]] = set()
 
     def begin() -> None:
         changes.begin()
         if keep_days is not None:
-            tasks.add(asyncio.create_task(_expire(served, tokens.tenants, keep_days * 86400.0)))
+            tasks.add(asyncio.create_task(_expire(door, tokens.tenants, keep_days * 86400.0)))
 
-    served.on_start = begin
-    app = make_base(served, tokens, limits)
+    door.on_start = begin
+    app = make_base(door, tokens, limits)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody} for status in (401, 404, 408, 409, 413, 422, 429, 503)
     }
 
+    def count(tenant: str, agent: str, answer: Mapping[str, Any]) -> None:
+        if "outcome" in answer:
+            door.metrics.outcomes.labels(answer["outcome"]).inc()
+            return
+        door.metrics.decisions.labels(agent, str(answer["speak"]).lower()).inc()
+        if answer["speak"]:
+            changes.come(tenant)
+
     async def ask(request: fastapi.Request, agent: str, item: Events | OfferOutcome | Visit) -> Any:
         try:
-            return await served.ask(Asked(request.state.tenant, agent, item), request)
+            answers = await door.ask(Asked(request.state.tenant, agent, item), request)
+            if isinstance(answers, list) and not isinstance(answers, Again):
+                for answer in answers:
+                    count(request.state.tenant, agent, answer)
+            return answers
+        except ApiError:
+            changes.come(request.state.tenant)  # an offer may have been made that nobody was told of
+            raise
         except ConflictError as error:
             raise ApiError(409, str(error)) from None
         except RefusedError as error:
@@ -132,18 +140,16 @@ def make_state_app(
         until: float | None = None,
     ) -> dict[str, Any]:
         """Records in the order of each stream, from the cursor `after` on; `next` is the cursor behind them."""
-        served.check_ready()
+        door.check_ready()
         if not 1 <= limit <= MOST_RECORDS:
             raise ApiError(422, f"limit: found {limit}, expected 1 to {MOST_RECORDS}", param="limit")
         try:
             cursor = Cursor.read(after)
         except ValueError as error:
             raise ApiError(422, str(error), param="after") from None
-        place = folder_of(folder, request.state.tenant)
+        conditions = {"stream": stream, "person": person, "since": since, "until": until}
         try:
-            found, cursor = await run_in_threadpool(
-                read_log, place, cursor, limit, stream=stream, person=person, since=since, until=until
-            )
+            found, cursor = await door.read_log(request.state.tenant, cursor, limit, **conditions)
         except StateError:
             raise ApiError(503, UNREADABLE) from None
         return {"records": [one.record for one in found], "next": str(cursor)}
@@ -151,23 +157,26 @@ def make_state_app(
     @app.get("/v1/shadow", responses=errors)
     async def compared(request: fastapi.Request, since: float | None = None) -> dict[str, Any]:
         """What the gate would have saved or cost where it only watched, beside what the host did."""
-        served.check_ready()
-        place = folder_of(folder, request.state.tenant)
+        door.check_ready()
+        cursor, more, known = Cursor(), True, []
         try:
-            report = await run_in_threadpool(lambda: shadow_report(all_records(place, since=since)))
+            while more:
+                found, cursor = await door.read_log(request.state.tenant, cursor, MOST_RECORDS, since=since)
+                known += [one.record for one in found]
+                more = len(found) == MOST_RECORDS
         except StateError:
             raise ApiError(503, UNREADABLE) from None
-        return report.tree()
+        return (await run_in_threadpool(shadow_report, known)).tree()
 
     @app.get("/v1/offers", responses=errors)
     async def offers(
         request: fastapi.Request, after: str | None = None, person: str | None = None
     ) -> fastapi.responses.StreamingResponse:
         """Offers as server-sent events as they are made, from now on or behind a cursor (`Last-Event-ID`, `after`)."""
-        served.check_ready()
-        place, text = folder_of(folder, request.state.tenant), request.headers.get("last-event-id") or after
+        door.check_ready()
+        text = request.headers.get("last-event-id") or after
         try:
-            begin = Cursor.read(text) if text else await run_in_threadpool(newest, place)
+            begin = Cursor.read(text) if text else await door.newest(request.state.tenant)
         except StateError:
             raise ApiError(503, UNREADABLE) from None
         except ValueError as error:
@@ -175,7 +184,7 @@ def make_state_app(
         if changes.listening >= MOST_LISTENERS:
             raise ApiError(429, f"found {changes.listening} who listen for offers, expected fewer")
         return fastapi.responses.StreamingResponse(
-            sent(place, begin, request.state.tenant, person, changes, served.is_stopping),
+            sent(door, begin, request.state.tenant, person, changes),
             media_type="text/event-stream",
         )
 
@@ -185,7 +194,7 @@ def make_state_app(
         check_name(person, "person")
         return {"streams": await ask(request, DECIDE, forget(person))}
 
-    page = PersonPage(folder, tokens.tenants, ask, clock)
+    page = PersonPage(door, tokens.tenants, ask, clock)
     page.add_to(app)
 
     @app.post("/v1/people/{person:path}/link", responses=errors)
@@ -197,10 +206,10 @@ def make_state_app(
     return app
 
 
-async def _expire(served: Served[Asked, Any], tenants: Sequence[str], seconds: float) -> None:
+async def _expire(door: Door, tenants: Sequence[str], seconds: float) -> None:
     """Deletes old streams, one partition after the other: all of them within an hour."""
     for number in itertools.count():
         await asyncio.sleep(3600.0 / MOST_PARTITIONS)
         for tenant in tenants:
             with contextlib.suppress(Exception):  # it is tried again; what is wrong with a store was reported
-                await served.do(Asked(tenant, DECIDE, expire(number, seconds)))
+                await door.do(Asked(tenant, DECIDE, expire(number, seconds)))

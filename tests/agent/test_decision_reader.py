@@ -69,7 +69,7 @@ def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, ca
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("refusal", "silent: the decision model refuses the question 'accept_1'"),
+        ("refusal", "silent: the decision model refuses the question of acceptance of candidate 1"),
         ("few", "silent: the decision model gave no answer (gave up after"),
         ("another order", "silent: the decision model gave no answer (gave up after"),
         (500, "silent: the decision model gave no answer (gave up after"),

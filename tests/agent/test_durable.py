@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import gc
 import random
+import shutil
 import sqlite3
 
 import pytest
@@ -15,7 +17,6 @@ from prism_jax.agent.records import OUTCOMES, OfferOutcome
 from prism_jax.agent.records_file import parse_record
 from prism_jax.agent.settings import AgentSettings, Budget, Exploration, PeopleSettings, Terms
 from prism_jax.agent.state import partition as partitions
-from prism_jax.agent.state import store as state_store
 from prism_jax.agent.state.durable import ConflictError, DurableAgent, Events
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.reading import Cursor, newest, read_log
@@ -431,15 +432,17 @@ def test_a_disk_that_fails_for_a_moment_is_no_contradiction(tmp_path, monkeypatc
         assert agent.answer([Events((observation("s0", 2),))])[0][0]["id"] == "s0/2"
 
 
-def test_few_files_are_open_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(state_store, "MOST_OPEN", 3)
-    with StateStore(tmp_path) as store:
+def test_few_files_are_open_at_a_time_and_those_that_were_closed_take_no_memory(tmp_path):
+    with StateStore(tmp_path, most_open=3) as store:
         agent = durable(store)
         for number in range(2):
             for i in range(8):
                 item = Observation(f"stream {i}", Event(time=float(number), text="x"), person=f"person {i}")
                 assert agent.answer([Events((item,))])[0][0]["id"] == f"stream {i}/{number}"
         assert len(store._open) <= 3
+        gc.collect()
+        mine = [one for one in gc.get_objects() if isinstance(one, Partition) and one.path.startswith(str(tmp_path))]
+        assert len(mine) <= 3
         together = [
             Events((Observation(f"stream {i}", Event(time=2.0, text="x"), person=f"person {i}"),)) for i in range(8)
         ]
@@ -452,3 +455,41 @@ def test_a_partition_that_is_being_made_has_no_records(tmp_path):
         (tmp_path / "partitions" / "00999.sqlite").touch()
         assert len(read_log(tmp_path, Cursor(), 10)[0]) == 1
         assert newest(tmp_path).numbers == {store.number_of("ada"): 1}
+
+
+def test_clocks_that_jump_change_no_decision_and_no_owner(tmp_path):
+    """Backwards, forwards by years, and between restarts."""
+    batches, draw = list(requests(12)), random.Random(4)
+    expected, now = in_memory(batches), [1e9]
+    store = StateStore(tmp_path, partitions=2, alone=False, clock=lambda: now[0])
+    agent = durable(store, clock=lambda: now[0])
+    for i, batch in enumerate(batches):
+        now[0] += draw.choice([-1e8, -5.0, 0.0, 5.0, 1e8])
+        answers = agent.answer(batch)
+        assert not any(isinstance(answer, StaleError | StateError) for answer in answers)
+        if i % 4 == 3:
+            store.close()
+            store = StateStore(tmp_path, alone=False, clock=lambda: now[0])
+            agent = durable(store, clock=lambda: now[0])
+    assert {stream: log_of(store, stream) for stream in PEOPLE} == expected
+    store.close()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_copied_store_resumes_where_the_other_was(closed, tmp_path):
+    """Copied after its process has ended, or has died with its journals unwritten."""
+    batches = list(requests(16))
+    store = StateStore(tmp_path / "one", partitions=3)
+    agent = durable(store)
+    for batch in batches[:8]:
+        agent.answer(batch)
+    if closed:
+        store.close()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    with StateStore(tmp_path / "two") as copy:
+        agent = durable(copy)
+        for batch in batches[8:]:
+            agent.answer(batch)
+        assert {stream: log_of(copy, stream) for stream in PEOPLE} == in_memory(batches)
+    if not closed:
+        store.close()

@@ -14,7 +14,8 @@ from prism_jax.decision.calibration import Temperature
 from prism_jax.service.agents import Agents, Models
 from prism_jax.service.answering import Answering
 from prism_jax.service.app import make_app
-from prism_jax.service.http import Tokens
+from prism_jax.service.door import Door
+from prism_jax.service.http import Limits, Tokens
 from prism_jax.service.state_app import make_state_app
 
 
@@ -90,8 +91,8 @@ class Stateful(Running):
         reader=None,
         settings=None,
         stated=None,
-        shadow=False,
         clock=time.time,
+        **options,
     ):
         plain = exported(slow=False, responses=False)
         identity = dict.fromkeys(plain.maps, Temperature(1.0))
@@ -103,11 +104,14 @@ class Stateful(Running):
         )
         super().__init__(
             make_state_app(
-                lambda: Agents(models, folder, partitions=partitions, clock=clock),
-                folder,
+                Door(
+                    lambda: Agents(models, folder, partitions=partitions, clock=clock),
+                    folder,
+                    (limits or Limits()).waiting,
+                ),
                 tokens=Tokens(tokens),
                 limits=limits,
-                shadow=shadow,
                 clock=clock,
+                **options,
             )
         )

@@ -18,7 +18,7 @@ from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.service.form import MOST_QUESTIONS
-from prism_jax.streams import Event
+from prism_jax.streams import Candidate, Event
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Served
@@ -305,3 +305,26 @@ def test_a_server_that_stops_finishes_what_it_has_begun():
     with contextlib.suppress(urllib.error.URLError):
         served.ask("/healthz")
         raise AssertionError("it still answers")
+
+
+def test_an_agent_elsewhere_that_asks_for_the_slots_decides_as_one_here(tmp_path):
+    """Times, candidates and their texts reach the model as they are."""
+    from prism_jax.agent.loading import load_decisions
+    from prism_jax.gate import Gate
+    from prism_jax.remote.cache import Cache
+
+    offers = (Candidate(text="Tea? (now: 5)"), Candidate())
+    here = Agent(FakeReader(slow=False, responses=False), exported(slow=False, responses=False))
+    with Served() as served, Cache(tmp_path / "answers.sqlite", 0.0) as cache:
+        served.ready()
+        url = f"{served.url}/v1"
+        reader, bare = load_decisions(url, "tiny", Gate(exported().point), questions="slots", cache=cache)
+        there = Agent(reader, bare)
+        for number in range(6):
+            event = Event(time=1000.0 * number**2, text=f"event {number}")
+            mine, theirs = here.observe("s", event, offers), there.observe("s", event, offers)
+            assert theirs.unanswered is None
+            assert theirs.fast.need == pytest.approx(mine.fast.need, abs=1e-6)
+            assert theirs.fast.accept == pytest.approx(mine.fast.accept, abs=1e-6)
+            assert (theirs.spoke, theirs.candidate) == (mine.spoke, mine.candidate)
+        reader.close()

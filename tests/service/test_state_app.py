@@ -125,6 +125,16 @@ def test_a_request_that_is_sent_again_with_its_key_gets_the_same_answer(served):
     assert len(records(served)) == 1
 
 
+def test_who_prefers_leniency_gets_the_first_answer_to_a_key_whatever_the_body_says_now(served):
+    asked = {"stream": "s", "time": 5.0, "p_need": 0.9, "p_accept": 0.1}
+    first = served.ask("/v1/decide", asked, idempotency_key="k")
+    other = asked | {"time": 1.0, "p_accept": 0.99}
+    assert served.ask("/v1/decide", other, idempotency_key="k")[0] == 409
+    assert served.ask("/v1/decide", other, idempotency_key="k", prefer="handling=lenient")[:2] == first[:2]
+    assert served.ask("/v1/decide", other, prefer="handling=lenient")[0] == 422  # without a key, nothing is lenient
+    assert len(records(served)) == 1
+
+
 def test_records_are_read_behind_a_cursor_each_once_in_the_order_of_its_stream(served, tmp_path):
     for number in range(9):
         for stream in ("a", "b", "c"):

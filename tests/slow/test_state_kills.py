@@ -1,8 +1,6 @@
 """kill -9 of the server with state under load: what was answered is recorded once, and nothing else is."""
 
 import concurrent.futures
-import http.client
-import json
 import os
 import random
 import signal
@@ -14,77 +12,8 @@ import time
 
 import pytest
 
-from prism_jax.agent.agent import Agent
-from prism_jax.agent.exported import Exported, with_gate
-from prism_jax.agent.state.reading import Cursor, read_log
-from prism_jax.agent.stated_reader import StatedReader, stated_event
-from prism_jax.gate import Gate
-from prism_jax.people.store import PeopleStore
-
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
-
-PEOPLE = 6
-
-
-def asked(person, number):
-    """Numbers of a caller, near the gate."""
-    draw = random.Random(f"{person} {number}")
-    return {"time": float(number), "p_need": draw.random(), "p_accept": round(draw.uniform(0.2, 0.6), 3)}
-
-
-def answered(person, number):
-    return random.Random(f"answer {person} {number}").choice(["accepted", "dismissed", None])
-
-
-def insist(port, path, body, key=None):
-    """The answer to a request, which is sent until there is one."""
-    headers = {"content-type": "application/json"} | ({} if key is None else {"idempotency-key": key})
-    while True:
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-            connection.request("POST", path, json.dumps(body), headers)
-            answer = connection.getresponse()
-            content = json.loads(answer.read())
-        except (OSError, http.client.HTTPException, ValueError):
-            time.sleep(0.02)
-            continue
-        if answer.status == 200:
-            return content
-        assert answer.status in (429, 503), content
-        time.sleep(0.02)
-
-
-def watch(port, person, done, stop):
-    """Asks for one person until it is told to stop; the answers in their order."""
-    number, found = 0, []
-    while not stop.is_set():
-        numbers = asked(person, number)
-        decided = insist(port, "/v1/decide", {"stream": f"of {person}", "person": person, **numbers}, f"k{number}")
-        found.append(decided)
-        outcome = answered(person, number)
-        if decided["speak"] and outcome:
-            body = {"stream": f"of {person}", "offer": decided["id"], "outcome": outcome, "time": numbers["time"]}
-            found.append(insist(port, "/v1/outcomes", body))
-        number += 1
-        done.release()
-    return found
-
-
-def undisturbed(person, count):
-    """What an agent with everything in memory decides on the same."""
-    bare = Exported({}, {}, Gate.at_costs(c_fa=1.0, c_fn=2.0).point, None, None, False, {"model": "", "config": ""})
-    found = []
-    with PeopleStore() as people:
-        agent = Agent(StatedReader(), with_gate(bare, Gate.at_costs(c_fa=1.0, c_fn=2.0)), people=people)
-        for number in range(count):
-            numbers = asked(person, number)
-            event = stated_event(numbers["time"], numbers["p_need"], [numbers["p_accept"]])
-            decided = agent.observe(f"of {person}", event, person=person)
-            found.append((decided.spoke, decided.p_accept))
-            outcome = answered(person, number)
-            if decided.spoke and outcome:
-                agent.outcome(f"of {person}", decided.offer, outcome, numbers["time"])
-    return found
+from state_callers import PEOPLE, check, watch
 
 
 @pytest.mark.slow
@@ -113,14 +42,5 @@ def test_what_is_answered_is_there_once_whenever_the_server_dies(kills, tmp_path
                 server.terminate()
         finally:
             stop.set()
-    for i, answers in enumerate(found):
-        person = f"p{i}"
-        read, _ = read_log(tmp_path / "tenants" / "default", Cursor(), 10**6, person=person)
-        records = [one.record for one in read]
-        decisions = [one for one in records if one["kind"] == "decision"]
-        outcomes = [one for one in records if one["kind"] == "outcome"]
-        assert [one["event"] for one in decisions] == list(range(len(decisions)))
-        assert outcomes == [one for one in answers if "kind" in one]
-        told = [(one["speak"], one["p_accept"]) for one in answers if "speak" in one]
-        assert [(one["spoke"], one["p_accept"]) for one in decisions] == told == undisturbed(person, len(decisions))
+    check(tmp_path / "tenants" / "default", found)
     assert sum(map(len, found)) > 20 * kills and any("kind" in one for one in found[0])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import weakref
 
 from prism_jax.agent.people import People
 from prism_jax.agent.personal import KnownPerson, Prediction
 from prism_jax.agent.settings import AgentSettings
-from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.store import StateStore
 from prism_jax.people.layer import Population
 from prism_jax.people.store import Person
@@ -28,7 +26,7 @@ class DurablePeople:
         alarm = settings.people.alarm
         self._settings = dataclasses.replace(settings.people, alarm=alarm and alarm / store.partitions)
         self._store = store
-        self._people: weakref.WeakKeyDictionary[Partition, People] = weakref.WeakKeyDictionary()
+        self._rang: list[Person] = []
 
     @property
     def population(self) -> Population:
@@ -49,17 +47,14 @@ class DurablePeople:
 
     def learn(self, offer: str, prediction: Prediction, outcome: str, time: float) -> None:
         """Takes the answer to an offer; see `People.learn`."""
-        self._of(prediction.person).learn(offer, prediction, outcome, time)
+        people = self._of(prediction.person)
+        people.learn(offer, prediction, outcome, time)
+        self._rang += people.rang
 
     def take_rung(self) -> list[Person]:
         """The people whose alarm has rung for the first time since this was asked last."""
-        rung = [person for people in self._people.values() for person in people.rang]
-        for people in self._people.values():
-            people.rang.clear()
-        return rung
+        rang, self._rang = self._rang, []
+        return rang
 
     def _of(self, person: str) -> People:
-        partition = self._store.of(person)
-        if partition not in self._people:
-            self._people[partition] = People(partition.people, self._settings)
-        return self._people[partition]
+        return People(self._store.of(person).people, self._settings)

@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Exported
 from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import Decision, OfferOutcome, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
+from prism_jax.agent.state.claims import Claims, StoredClaims
 from prism_jax.agent.state.divided_people import DurablePeople
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.preferences import as_wanted, preferences_of
@@ -48,6 +50,7 @@ class Events(NamedTuple):
     items: tuple[Observation, ...]
     key: str | None = None  # a name of the request: sent again, it gets the same answer
     digest: bytes = b""  # hash of what the request says
+    lenient: bool = False  # whether the key alone says that it is the same request, whatever else it says now
 
 
 class DurableAgent:
@@ -63,6 +66,7 @@ class DurableAgent:
         kind: str = "events",
         streams: int = 10_000,
         clock: Callable[[], float] = time.time,
+        claims: Claims | None = None,
     ):
         """Makes an agent.
 
@@ -74,11 +78,12 @@ class DurableAgent:
           kind: A name for the agent: a stream that one agent decides on is refused by another on the same store.
           streams: Most streams in memory, at least 1.
           clock: Seconds since 1970, which records carry in the store.
+          claims: Who says whose a stream is; None asks the store.
         """
         settings = AgentSettings(Terms(exported.point)) if settings is None else settings
         self.people = DurablePeople(store, settings)
         self.agent = Agent(reader, exported, settings, self.people)
-        self.store = store
+        self.store, self.claims = store, StoredClaims(store) if claims is None else claims
         self._kind, self._most, self._clock = kind, streams, clock
         self._loaded: collections.OrderedDict[str, None] = collections.OrderedDict()
         self._persons: dict[str, str | None] = {}  # whose the streams in memory are
@@ -124,6 +129,35 @@ class DurableAgent:
         known = self.store.of(stream if person is None else person).stream(stream)
         return None if known is None else known.kind
 
+    def expire(self, number: int, before: float) -> list[str]:
+        """Deletes a partition's streams of which nothing was written since a time; returns their names.
+
+        A person's alarm that waits for an offer of such a stream waits no longer. The partition's claims on streams
+        that are gone are deleted, too. StateError or StaleError where it cannot be done now; what has begun ends with
+        another call.
+        """
+        partition = self.store.partition(number)
+        old = partition.old_streams(before)
+        if old:
+            with partition.transaction():
+                for stream, _, person in old:
+                    record = None if person is None else partition.waited_for(stream, person)
+                    if record is not None and (prediction := prediction_from(record)) is not None:
+                        self.people.withdrawn(record["offer"], prediction)
+                    partition.delete_stream(stream)
+        names = [name for _, name, _ in old]
+        self.drop(names)
+        keys = {stream: person or stream for stream, person in partition.claims()}
+        partition.unclaim(
+            [
+                stream
+                for stream, key in keys.items()
+                if self.store.owns(self.store.number_of(key)) and self.store.of(key).stream(stream) is None
+            ]
+        )
+        partition.erase()
+        return names
+
     def drop(self, streams: Iterable[str]) -> None:
         """Drops streams from memory; they are read again when they are next needed."""
         for name in streams:
@@ -157,7 +191,7 @@ class DurableAgent:
         number = self.store.number_of(item.stream if person is None else person)
         partition = self.store.partition(number)
         if request.key is not None and (earlier := partition.answered(request.key)) is not None:
-            if earlier[0] != request.digest:
+            if earlier[0] != request.digest and not request.lenient:
                 raise ConflictError("Idempotency-Key: found it with another body before, expected a key of its own")
             return person, number, Again(earlier[1])
         self._load(partition, item.stream)
@@ -174,7 +208,8 @@ class DurableAgent:
         try:
             for number, own in list(wanted.items()):
                 try:  # before any transaction, since a claim can lie in any partition
-                    self._claim([(requests[i].items[0].stream, live[i][0]) for i in own])
+                    new = [(requests[i].items[0].stream, live[i][0]) for i in own]
+                    self.claims.claim([pair for pair in new if pair[0] not in self._persons])
                 except (StaleError, StateError) as error:
                     del wanted[number]
                     self._failed(number, own, requests, error, found)
@@ -298,37 +333,8 @@ class DurableAgent:
 
     def _person(self, stream: str, stated: str | None) -> str | None:
         """Whose a stream is: of a new one, as stated. RefusedError where it is another's."""
-        if stream in self._persons:
-            known: tuple[str | None] | None = (self._persons[stream],)
-        else:
-            partition = self.store.partition(self.store.number_of(stream))
-            known = partition.claimed(stream)
-            if known is not None and known[0] is not None and self.store.of(known[0]).stream(stream) is None:
-                known = None  # nothing has come of it
-            if known is None and (own := partition.stream(stream)) is not None and own.person is None:
-                known = (None,)
-        if known is None:
-            return stated
-        if stated is not None and stated != known[0]:
-            raise RefusedError(f"stream {stream!r}: person: found another person than before, expected one per stream")
-        return known[0]
-
-    def _claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
-        """Notes, in the partitions of their names, whose new streams are."""
-        new = {name: person for name, person in streams if person is not None and name not in self._persons}
-        numbers: dict[int, list[str]] = {}
-        for name in new:
-            numbers.setdefault(self.store.number_of(name), []).append(name)
-        for number, names in numbers.items():
-            partition = self.store.partition(number)
-            if missing := [name for name in names if partition.claimed(name) != (new[name],)]:
-                try:
-                    with partition.transaction():
-                        for name in missing:
-                            partition.claim(name, new[name])
-                except StaleError:
-                    self.store.let_go(number)
-                    raise
+        known = self._persons.get(stream)
+        return known if known is not None and stated in (None, known) else self.claims.person(stream, stated)
 
     def _load(self, partition: Partition, name: str) -> None:
         """Reads a stream again that is in the store and not in memory."""

@@ -19,7 +19,7 @@ from etils import epath
 
 from prism_jax.agent.records import OfferOutcome, encode
 from prism_jax.agent.records_file import parse_record
-from prism_jax.agent.state.schema import SchemaError, prepare
+from prism_jax.agent.state.schema import StateError, prepare
 from prism_jax.agent.steps import Observation
 from prism_jax.people.layer import Population
 from prism_jax.people.store import PeopleStore
@@ -28,12 +28,10 @@ from prism_jax.streams import Candidate, Event
 
 KEPT_SECONDS = 7 * 86400.0
 """How long the answer to a request with a key of its own is kept."""
+SMALL = ("cache_size = -256", "wal_autocheckpoint = 256")
+"""Memory and disk that each open file may take: KiB, and pages of its journal. Many are open at a time."""
 _TO_ERASE = "INSERT OR REPLACE INTO facts VALUES ('erase', '{}')"
 """Notes, with a deletion, that copies of what was deleted are still in the file."""
-
-
-class StateError(ValueError):
-    """State that cannot be used or changed now; the message names the file, what was found and expected."""
 
 
 class StaleError(Exception):
@@ -42,6 +40,10 @@ class StaleError(Exception):
     def __init__(self, path: str, seconds: float) -> None:
         super().__init__(f"{path}: found it owned by another process, expected this one")
         self.seconds = max(0.0, seconds)
+        self._path = path
+
+    def __reduce__(self) -> tuple[type[StaleError], tuple[str, float]]:
+        return StaleError, (self._path, self.seconds)
 
 
 class Lease(NamedTuple):
@@ -109,14 +111,11 @@ class Partition:
             raise
 
     def _open(self, population: Population | None, alone: bool) -> None:
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", *SMALL):
             self.rows(f"PRAGMA {pragma}")
         self.rows("BEGIN IMMEDIATE")
         try:
-            try:
-                prepare(self.rows)
-            except SchemaError as error:
-                raise StateError(f"{self.path}: {error}") from None
+            prepare(self.path, self.rows)
             before, now = self.lease, self._clock()
             if before is not None and not alone and before.until > now:
                 raise StaleError(self.path, before.until - now)
@@ -295,32 +294,43 @@ class Partition:
             self.people.forget(person)
             self.rows(_TO_ERASE)
 
-    def expire(self, before: float) -> list[str]:
-        """Deletes the streams of which nothing was written since a time, in seconds since 1970; returns their names."""
-        old = self.rows(
-            "SELECT name, number FROM streams WHERE (SELECT max(written) FROM log WHERE stream = streams.number) < ?",
+    def old_streams(self, before: float) -> list[tuple[int, str, str | None]]:
+        """Number, name and person of the streams of which nothing was written since a time, in seconds since 1970."""
+        return self.rows(  # type: ignore[return-value]
+            "SELECT number, name, person FROM streams "
+            "WHERE (SELECT max(written) FROM log WHERE stream = streams.number) < ?",
             (before,),
         )
-        if old:
-            with self.transaction():
-                for _, number in old:
-                    self.rows("DELETE FROM streams WHERE number = ?", (number,))
-                self.rows("DELETE FROM signins WHERE until < ?", (self._clock(),))
-                self.rows(_TO_ERASE)
-        return [name for name, _ in old]
 
-    def unclaim_stream(self, stream: str) -> None:
-        """Deletes the claim on a stream."""
-        if self.claimed(stream) is not None:
-            with self.transaction():
-                self.rows("DELETE FROM claims WHERE stream = ?", (stream,))
-                self.rows(_TO_ERASE)
+    def waited_for(self, stream: int, person: str) -> dict[str, Any] | None:
+        """The record of a stream's offer whose answer a person's alarm waits for; None where it waits for another."""
+        found = self.rows(
+            "SELECT record FROM log WHERE stream = ? AND event IS NOT NULL "
+            "AND offer = (SELECT offer FROM watched WHERE person = ?)",
+            (stream, person),
+        )
+        return parse_record(found[0][0], f"{self.path}: log") if found else None
 
-    def unclaim(self, person: str) -> None:
-        """Deletes the claims on streams of a person."""
-        if self.rows("SELECT 1 FROM claims WHERE person = ? LIMIT 1", (person,)):
+    def delete_stream(self, number: int) -> None:
+        """Deletes a stream with its events and records, in a transaction of the caller."""
+        self.rows("DELETE FROM answers WHERE offer IN (SELECT offer FROM log WHERE stream = ?)", (number,))
+        self.rows("DELETE FROM streams WHERE number = ?", (number,))
+        self.rows("DELETE FROM signins WHERE until < ?", (self._clock(),))
+        self.rows(_TO_ERASE)
+
+    def claims(self, person: str | None = None) -> list[tuple[str, str | None]]:
+        """The streams that are claimed here, of one person or of all, and whose each is."""
+        where = "" if person is None else " WHERE person = ?"
+        return self.rows(  # type: ignore[return-value]
+            f"SELECT stream, person FROM claims{where}", () if person is None else (person,)
+        )
+
+    def unclaim(self, streams: Sequence[str]) -> None:
+        """Deletes the claims on streams."""
+        if streams:
             with self.transaction():
-                self.rows("DELETE FROM claims WHERE person = ?", (person,))
+                for stream in streams:
+                    self.rows("DELETE FROM claims WHERE stream = ?", (stream,))
                 self.rows(_TO_ERASE)
 
     def erase(self) -> None:

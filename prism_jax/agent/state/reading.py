@@ -8,7 +8,7 @@ import contextlib
 import json
 import pathlib
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -68,12 +68,13 @@ def read_log(
     since: float | None = None,
     until: float | None = None,
     offers: bool = False,
+    partitions: Container[int] | None = None,
 ) -> tuple[list[Logged], Cursor]:
     """At most so many records behind a cursor, those of a stream in their order, and the cursor to read on from.
 
     `stream` and `person` take those of one alone, `since` and `until` those written in [since, until) (seconds since
-    1970), and `offers` decisions with an offer alone. No record is given twice, and none that was there is left out.
-    StateError names a file that cannot be read.
+    1970), `offers` decisions with an offer alone, and `partitions` those of some. No record is given twice, and none
+    that was there is left out. StateError names a file that cannot be read.
     """
     where, values = "log.number > ?", []
     conditions = {"name = ?": stream, "person = ?": person, "written >= ?": since, "written < ?": until}
@@ -92,6 +93,8 @@ def read_log(
     for number, path in partition_files(folder, person):
         if len(found) == most:
             break
+        if partitions is not None and number not in partitions:
+            continue
         with reading(path) as ask:
             if ask is None:
                 continue
@@ -132,10 +135,12 @@ def all_records(folder: epath.PathLike, **conditions: Any) -> Iterator[dict[str,
             return
 
 
-def newest(folder: epath.PathLike) -> Cursor:
-    """The cursor behind all records that are there."""
+def newest(folder: epath.PathLike, partitions: Container[int] | None = None) -> Cursor:
+    """The cursor behind all records that are there, or are in some of the partitions."""
     numbers = {}
     for number, path in partition_files(folder):
+        if partitions is not None and number not in partitions:
+            continue
         with reading(path) as ask:
             if ask is not None and (end := _end(ask)):
                 numbers[number] = end

@@ -40,24 +40,24 @@ CREATE INDEX signins_of_person ON signins (person);
 """What changes from each format to the next."""
 
 
-class SchemaError(ValueError):
-    """A database with other tables; the message says what was found and expected."""
+class StateError(ValueError):
+    """State that cannot be used or changed now; the message names the file, what was found and expected."""
 
 
-def prepare(ask: Callable[[str], list[tuple[Any, ...]]]) -> None:
+def prepare(path: str, ask: Callable[[str], list[tuple[Any, ...]]]) -> None:
     """Makes the tables in an empty database, or brings those of an earlier format up to date, in its transaction.
 
     Raises:
-      SchemaError: for a database of another program, or of a format that is not known here.
+      StateError: for a database of another program, or of a format that is not known here.
     """
     (kind,), (version,), (tables,) = (
         ask(question)[0]
         for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
     )
     if tables and kind != APPLICATION:
-        raise SchemaError("found a database of another program, expected a partition")
+        raise StateError(f"{path}: found a database of another program, expected a partition")
     if tables and not 1 <= version <= FORMAT:
-        raise SchemaError(f"format: found {version}, expected {FORMAT}")
+        raise StateError(f"{path}: format: found {version}, expected {FORMAT}")
     scripts = [] if tables else [_FIRST + PEOPLE]
     scripts += [_STEPS[step] for step in range(version if tables else 1, FORMAT)]
     for script in scripts:

@@ -13,20 +13,20 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from etils import epath
 
-from prism_jax.agent.state.partition import Partition, StateError
+from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.layer import Population
 from prism_jax.people.store import DEFAULT
 from prism_jax.runtime.files import read_object, write_json
 
 PARTITIONS, MOST_PARTITIONS = 256, 1024
-MOST_OPEN = 128
-"""Most files that are open at a time, where no other process has the store."""
+MOST_OPEN = 256
+"""Most partitions that are open at a time, where no other process has the store; each has three files."""
 FORMAT = 1
 _FILE = "store.json"
 
@@ -66,6 +66,7 @@ class StateStore:
         population: Population | None = None,
         alone: bool = True,
         seconds: float = 10.0,
+        most_open: int = MOST_OPEN,
         clock: Callable[[], float] = time.time,
     ):
         """Opens or makes a store.
@@ -78,6 +79,7 @@ class StateStore:
             one.
           alone: Whether this process has the whole store for itself; otherwise others may own some of its partitions.
           seconds: How long the lease of a partition lasts without a change.
+          most_open: Most partitions that are open at a time, where no other process has the store.
           clock: Seconds since 1970.
 
         Raises:
@@ -88,7 +90,8 @@ class StateStore:
             raise StateError(f"partitions: found {partitions}, expected 1 to {MOST_PARTITIONS}")
         self.folder = epath.Path(folder)
         owner = secrets.token_hex(16)
-        self._alone = alone
+        self._alone, self._most_open = alone, most_open
+        self._own: frozenset[int] | None = None
         self._lease: dict[str, Any] = {"owner": owner, "alone": alone, "seconds": seconds, "clock": clock}
         self._open: collections.OrderedDict[int, Partition] = collections.OrderedDict()
         self.leaving: list[Callable[[int], None]] = []
@@ -135,6 +138,8 @@ class StateStore:
 
     def partition(self, number: int) -> Partition:
         """A partition by its number; errors as of `Partition`."""
+        if not self.owns(number):
+            raise StaleError(f"{self.folder}: partition {number}", 1.0)
         if number in self._open:
             self._open.move_to_end(number)
         else:
@@ -147,9 +152,19 @@ class StateStore:
             self._open[number] = Partition(path, population=self.population, **self._lease)
         return self._open[number]
 
+    def owns(self, number: int) -> bool:
+        """Whether a partition is this process's to take."""
+        return self._own is None or number in self._own
+
+    def own(self, numbers: Iterable[int]) -> None:
+        """Has these partitions from now on, and lets the others go."""
+        self._own = frozenset(numbers)
+        for number in [number for number in self._open if number not in self._own]:
+            self.let_go(number)
+
     def _close_idle(self) -> None:
         """Closes the file that was idle longest where too many are open; what is in memory of it stays true."""
-        while self._alone and len(self._open) >= MOST_OPEN:
+        while self._alone and len(self._open) >= self._most_open:
             idle = [number for number, partition in self._open.items() if not partition.is_changing]
             if not idle:
                 return
@@ -164,21 +179,24 @@ class StateStore:
             partition.close()
 
     def forget_person(self, person: str) -> list[str]:
-        """Deletes everything of a person, and returns the names of their streams, which no agent may have in memory.
+        """Deletes everything of a person that is in partitions of this process, and returns the names of their streams.
+
+        No agent may have these in memory.
 
         Where it fails with StateError, another call ends what this one has begun.
         """
         for _, partition in self.made():
-            partition.unclaim(person)
-        names = self.of(person).forget_person(person)
+            partition.unclaim([stream for stream, _ in partition.claims(person)])
+        names = self.of(person).forget_person(person) if self.owns(self.number_of(person)) else []
         for _, partition in self.made():
             partition.erase()
         return names
 
     def made(self) -> Iterator[tuple[int, Partition]]:
-        """Every partition that has a file, with its number, ascending."""
+        """Every partition of this process that has a file, with its number, ascending."""
         for number, _ in partition_files(self.folder):
-            yield number, self.partition(number)
+            if self.owns(number):
+                yield number, self.partition(number)
 
     def __enter__(self) -> StateStore:
         return self

@@ -430,8 +430,8 @@ PEOPLE = (
     ),
     Fault(
         "claims-outlive-their-person",
-        "agent/state/partition.py",
-        'self.rows("DELETE FROM claims WHERE person = ?", (person,))',
+        "agent/state/store.py",
+        "partition.unclaim([stream for stream, _ in partition.claims(person)])",
         "pass",
         "A deleted person is still named where their streams were claimed.",
         ("agent/test_durable.py",),

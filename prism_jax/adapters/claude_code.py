@@ -1,0 +1,85 @@
+"""Claude Code: hooks for its questions and notifications, as a command or as callbacks of claude-agent-sdk.
+
+As a command it reads a hook's JSON on standard input and prints the answer's; in `.claude/settings.json`:
+
+    {"hooks": {"PreToolUse": [{"matcher": "AskUserQuestion|PushNotification", "hooks": [{"type": "command",
+      "command": "python -m prism_jax.adapters.claude_code --url=http://localhost:8000 --p_accept=0.5"}]}]}}
+
+A question or notification where the gate is silent is denied, and the model reads why. Anything else is answered by {},
+which leaves it to the permissions of the session: no answer ever allows a tool. The event Notification can withhold
+nothing; what it starts is a command of yours, `... --url=URL -- notify-send`, which runs where the gate speaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+from prism_jax.adapters.client import Door
+from prism_jax.adapters.wire import DoorError, message_of
+
+SPEECH = ("AskUserQuestion", "PushNotification")
+"""Tools that only speak to the person."""
+
+
+def answer_of(
+    hook: Mapping[str, Any], door: Door, tools: Collection[str] = SPEECH, notify: Collection[str] = (), **more: Any
+) -> dict[str, Any]:
+    """The answer to a hook: a denial, or {}; `notify` is a command for a notification, `more` goes to `Door.ask`.
+
+    What the server refuses is a denial, too, since a hook that fails would let the speech go out.
+    """
+    event, tool = hook["hook_event_name"], hook.get("tool_name")
+    if event == "Notification" and notify:
+        message = hook["message"]
+        if door.ask(hook["session_id"], message, text=hook.get("notification_type", ""), **more).speak:
+            subprocess.run([*notify, message], check=False, stdout=2)  # standard output is the answer's
+    if event != "PreToolUse" or tool not in tools:
+        return {}
+    try:
+        words = message_of(hook["tool_input"])
+        answer = door.ask(hook["session_id"], words, text=f"use of {tool}", key=hook["tool_use_id"], **more)
+    except DoorError as error:
+        return _denied(f"the gate cannot decide: {error}")
+    reason = f"an interruption is not worth it now ({answer.reason}); continue without it"
+    return {} if answer.speak else _denied(reason)
+
+
+def callback(door: Door, tools: Collection[str] = SPEECH, **more: Any) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """A callback for `ClaudeAgentOptions(hooks={"PreToolUse": [HookMatcher(hooks=[callback(door)])]})`."""
+
+    async def hook(given: Mapping[str, Any], tool_use_id: str | None, context: Any) -> dict[str, Any]:
+        return await asyncio.to_thread(answer_of, given, door, tools, **more)
+
+    return hook
+
+
+def _denied(reason: str) -> dict[str, Any]:
+    own = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": reason}
+    return {"hookSpecificOutput": own}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Answers the hook on standard input."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", required=True, help="address of the server with state")
+    parser.add_argument("--token", help="bearer token")
+    parser.add_argument("--otherwise", default="silent", help="what stands in for a server without answer")
+    parser.add_argument("--tools", default=",".join(SPEECH), help="names of tools that only speak, with commas")
+    parser.add_argument("--person", help="whose session it is")
+    parser.add_argument("--p_need", type=float, default=1.0, help="probability of need, with --p_accept")
+    parser.add_argument("--p_accept", type=float, help="probability of acceptance; without, the server reads the words")
+    parser.add_argument("notify", nargs="*", help="command that is run with a notification, behind --")
+    given = parser.parse_args(arguments)
+    door = Door(given.url, given.token, otherwise=given.otherwise)
+    numbers = {"p_need": given.p_need, "p_accept": given.p_accept, "person": given.person}
+    print(json.dumps(answer_of(json.load(sys.stdin), door, given.tools.split(","), given.notify, **numbers)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Made-up days of a scheduler, on a server of yours: who wakes 27 times a day, and is right to speak once.
+
+    python -m prism_jax serve --state=state --c_fa=1 --c_fn=1 --port=8000 &
+    python -m prism_jax.adapters.wake_ups --url=http://localhost:8000
+
+27 wake-ups, of which 26 spoke where silence was right, are the counts of one publicly reported thread
+(openclaw/openclaw#142588); times, order, probabilities and later days are made up. The person dismisses each of the 26
+and accepts the one. A host that knows nothing states the same p_accept at each wake-up, one that knows something states
+more at the right one, and each learns from the outcomes alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from collections.abc import Iterator
+
+from prism_jax.adapters.client import Door
+from prism_jax.adapters.heartbeat import Heartbeat
+
+WAKE_UPS, RIGHT = 27, 13
+"""Wake-ups of a day, and the number of the one at which speaking is right."""
+HOSTS = {"knows nothing": (0.6, 0.6), "knows something": (0.6, 0.9)}
+"""What hosts state as p_accept where silence is right, and where speaking is."""
+
+
+def days_of(door: Door, wrong: float, right: float, name: str, days: int = 5) -> Iterator[tuple[int, int]]:
+    """Messages of each day where silence was right, and where speaking was."""
+    beats = Heartbeat(door, ignored_after=3600.0)
+    for day in range(days):
+        spoken = [0, 0]
+        for number in range(WAKE_UPS):
+            time, wanted = 86400.0 * day + 1800.0 * number, number == RIGHT
+            asked = {"p_need": 1.0, "p_accept": right if wanted else wrong, "person": name}
+            if beats.wake(name, f"wake-up {number}", time=time, key=f"{day}/{number}", **asked).speak:
+                spoken[wanted] += 1
+                beats.reply(name, "accepted" if wanted else "dismissed", time + 60.0)
+        yield spoken[0], spoken[1]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints a row per day."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", required=True, help="address of the server with state")
+    parser.add_argument("--token", help="bearer token")
+    parser.add_argument("--days", type=int, default=5, help="number of days")
+    given = parser.parse_args(arguments)
+    run = uuid.uuid4().hex[:8]  # a person of their own, so that a run knows nothing of another one
+    for host, (wrong, right) in HOSTS.items():
+        print(f"a host that {host}: spoke where silence was right (of 26), where speaking was (of 1)")
+        door = Door(given.url, given.token)
+        for day, spoken in enumerate(days_of(door, wrong, right, f"{run} {host}", given.days), 1):
+            print(f"  day {day}: {spoken[0]:2d}, {spoken[1]}")
+
+
+if __name__ == "__main__":
+    main()

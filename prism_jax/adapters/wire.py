@@ -1,0 +1,82 @@
+"""One request to the server with state and its answer; `client.py` says what is asked."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+TEMPORARY = (408, 429)
+"""Statuses below 500 after which the same request can succeed later."""
+MOST_TEXT = 100_000
+"""Characters of a text that are sent."""
+
+
+class DoorError(ValueError):
+    """The server refused a request, or is no such server; the message has status, what was found and expected."""
+
+
+class OutageError(Exception):
+    """The server gave no answer, or cannot answer now."""
+
+
+class Wire:
+    """Posts to a server, each time on a connection of its own, so that threads may share it."""
+
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+        """Connects to nothing yet; `timeout` is in seconds. Raises ValueError for a URL that is none."""
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"url: found {url!r:.80}, expected http://HOST:PORT or https://HOST:PORT")
+        connection = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connect = lambda: connection(parts.hostname or "", parts.port, timeout=timeout)
+        self._path = parts.path.rstrip("/")
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+
+    def post(self, path: str, body: Mapping[str, Any], headers: dict[str, str]) -> Any:
+        """The answer; OutageError where there is none, DoorError where the request is refused."""
+        connection = self._connect()
+        try:
+            connection.request("POST", self._path + path, json.dumps(body).encode(), self._headers | headers)
+            answer = connection.getresponse()
+            status, content = answer.status, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise OutageError(f"{type(error).__name__}: {error}") from None
+        finally:
+            connection.close()
+        if status >= 500 or status in TEMPORARY:
+            raise OutageError(f"status {status}")
+        try:
+            found = json.loads(content)
+            refusal = None if status == 200 else found["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            raise DoorError(f"{self._path}{path}: status {status}: found no answer of a server with state") from None
+        if refusal is not None:
+            raise DoorError(f"{self._path}{path}: status {status}: {refusal}")
+        return found
+
+
+def as_text(text: str) -> str:
+    """A text as the server takes it, which refuses half a surrogate pair, and the word null where words are meant."""
+    text = text[:MOST_TEXT].encode("utf-8", "replace").decode()
+    return json.dumps(text) if text.strip().lower() in ("", "null") else text
+
+
+def as_path(name: str) -> str:
+    """A name as a part of a path."""
+    return urllib.parse.quote(name, safe="")
+
+
+def as_key(key: str) -> str:
+    """A key as a header can carry it: its hash where it is long or has other characters than ASCII."""
+    fits = key.isascii() and key.isprintable() and key == key.strip() and 0 < len(key) <= 255
+    return key if fits else hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
+
+
+def message_of(arguments: Mapping[str, Any]) -> str:
+    """What a tool call says: its only argument where that is a text, and otherwise all of them as JSON."""
+    (first, *others) = arguments.values() or [""]
+    return first if isinstance(first, str) and not others else json.dumps(arguments, ensure_ascii=False)

@@ -1,0 +1,92 @@
+"""Whose a stream is. The partition of its name says it, so that a stream is found without its person being named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, runtime_checkable
+
+from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.state.partition import StaleError
+from prism_jax.agent.state.store import StateStore
+
+
+@runtime_checkable
+class Claims(Protocol):
+    """Says whose streams are."""
+
+    def person(self, stream: str, stated: str | None) -> str | None:
+        """Whose a stream is: of a new one, as stated. RefusedError where it is another's."""
+
+    def claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
+        """Notes whose new streams are, before anything comes of them. Errors as of `Partition`."""
+
+
+class StoredClaims:
+    """Claims of a store that one process has as a whole. A claim of which nothing came binds nobody."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    def person(self, stream: str, stated: str | None) -> str | None:
+        """See `Claims.person`."""
+        partition = self._store.partition(self._store.number_of(stream))
+        known = partition.claimed(stream)
+        if known is not None and known[0] is not None and self._store.of(known[0]).stream(stream) is None:
+            known = None
+        if known is None and (own := partition.stream(stream)) is not None and own.person is None:
+            known = (None,)
+        return _agreed(stream, stated, known)
+
+    def claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
+        """See `Claims.claim`."""
+        numbers: dict[int, dict[str, str]] = {}
+        for name, person in streams:
+            if person is not None:
+                numbers.setdefault(self._store.number_of(name), {})[name] = person
+        for number, new in numbers.items():
+            self._write(number, new)
+
+    def settle(self, stream: str, stated: str | None) -> str | None:
+        """Says whose a stream is, once and for all, where the partition of its person is another process's."""
+        number = self._store.number_of(stream)
+        partition = self._store.partition(number)
+        known = partition.claimed(stream)
+        if known is None and (own := partition.stream(stream)) is not None and own.person is None:
+            known = (None,)
+        if known is None:
+            self._write(number, {stream: stated})
+        return _agreed(stream, stated, known)
+
+    def _write(self, number: int, new: Mapping[str, str | None]) -> None:
+        partition = self._store.partition(number)
+        missing = [name for name, person in new.items() if partition.claimed(name) != (person,)]
+        if missing:
+            try:
+                with partition.transaction():
+                    for name in missing:
+                        partition.claim(name, new[name])
+            except StaleError:
+                self._store.let_go(number)
+                raise
+
+
+class SettledClaims:
+    """Claims that were settled before a request came here; `persons` holds them by stream."""
+
+    def __init__(self) -> None:
+        self.persons: dict[str, str | None] = {}
+
+    def person(self, stream: str, stated: str | None) -> str | None:
+        """See `Claims.person`."""
+        return _agreed(stream, stated, (self.persons[stream],))
+
+    def claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
+        """See `Claims.claim`."""
+
+
+def _agreed(stream: str, stated: str | None, known: tuple[str | None] | None) -> str | None:
+    if known is None:
+        return stated
+    if stated is not None and stated != known[0]:
+        raise RefusedError(f"stream {stream!r}: person: found another person than before, expected one per stream")
+    return known[0]

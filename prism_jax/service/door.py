@@ -1,0 +1,46 @@
+"""How the routes reach the agents and what they have written, where this process has the whole store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from etils import epath
+from starlette.concurrency import run_in_threadpool
+
+from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
+from prism_jax.service.agents import Agents, Asked, folder_of
+from prism_jax.service.http import Served
+
+T = TypeVar("T")
+
+
+class Door(Served[Asked, Any]):
+    """Asks the agents, and reads beside them; StateError where a file cannot be read."""
+
+    def __init__(self, load: Callable[[], Agents], folder: epath.PathLike, waiting: int) -> None:
+        """Of `load`, which is called on the agents' thread; `folder` has the stores, and at most `waiting` wait."""
+
+        def loaded() -> Agents:
+            agents = load()
+            agents.metrics = self.metrics
+            return agents
+
+        super().__init__(loaded, waiting)
+        self._folder = epath.Path(folder)
+
+    async def read_log(self, tenant: str, cursor: Cursor, most: int, **conditions: Any) -> tuple[list[Logged], Cursor]:
+        """See `prism_jax.agent.state.reading.read_log`."""
+        return await run_in_threadpool(read_log, folder_of(self._folder, tenant), cursor, most, **conditions)
+
+    async def newest(self, tenant: str) -> Cursor:
+        """See `prism_jax.agent.state.reading.newest`."""
+        return await run_in_threadpool(newest, folder_of(self._folder, tenant))
+
+    async def read(self, tenant: str, person: str, function: Callable[[epath.Path], T]) -> T:
+        """Of a function that reads what is kept of a person, given the folder of the tenant's store."""
+        return await run_in_threadpool(function, folder_of(self._folder, tenant))
+
+    async def read_at(self, tenant: str, partition: int, function: Callable[[epath.Path], T]) -> T:
+        """Of a function that reads a partition by its number, given the folder of the tenant's store."""
+        return await run_in_threadpool(function, folder_of(self._folder, tenant))

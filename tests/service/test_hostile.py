@@ -1,0 +1,137 @@
+"""Whatever a request holds, in whichever place, its answer is a decision or an error of its sender, and soon there."""
+
+import http.client
+import itertools
+import json
+import time
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
+from served import Stateful
+
+DEEP = json.loads("[" * 400 + "]" * 400)
+VALUES = (
+    *(None, True, False, 0, -1, 2**63, 10**400, 0.5, -0.0, 5e-324, 1.7e308, 2.0),
+    *(
+        "",
+        " ",
+        "null",
+        "x",
+        "x" * 2000,
+        "\x00",
+        "\x7f\u202e\u2066",
+        "../../etc/passwd",
+        "'; DROP TABLE log; --",
+        "𝟘",
+        "NaN",
+    ),
+    *(
+        [],
+        [None],
+        [[]],
+        ["x", "x"],
+        [0.5, 0.5],
+        {},
+        {"": {}},
+        {"c_fa": "1"},
+        {"quiet": "x"},
+        {"most_offers": 10**30},
+        DEEP,
+    ),
+)
+BODIES = {
+    "/v1/streams/s/events": {"time": 1.0, "text": "x", "candidates": ["a"], "costs": {"c_fa": 1.0}, "domain": "d"},
+    "/v1/decide": {"stream": "d", "time": 1.0, "p_need": 0.5, "p_accept": 0.5, "person": "p", "spoke": None},
+    "/v1/outcomes": {"stream": "d", "offer": "d/0", "outcome": "ignored", "time": 2.0, "needed": None},
+}
+QUERIES = (
+    *(
+        "after=%00",
+        "after=e30",
+        "after=eyIwIjotMX0=",
+        "after=" + "A" * 6000,
+        "limit=0",
+        "limit=1e3",
+        "limit=" + "9" * 40,
+    ),
+    *("since=nan", "since=inf&until=-inf", "since=x", "person=%00", "stream=%ff%fe", "person=" + "p" * 5000, "x=y"),
+)
+HEADERS = (
+    *({"idempotency-key": ""}, {"idempotency-key": "\xff"}, {"idempotency-key": "k" * 300}, {"prefer": "\xff"}),
+    *({"content-type": "text/xml; charset=\xff"}, {"last-event-id": "\xff"}, {"authorization": "Bearer " + "t" * 6000}),
+    *(
+        {"transfer-encoding": "gzip"},
+        {"content-encoding": "gzip"},
+        {"host": "evil.example"},
+        {"expect": "100-continue"},
+    ),
+)
+PATHS = (
+    *("/v1/streams//events", "/v1/streams/%00/events", "/v1/streams/%ff/events", "/v1/streams/..%2f..%2fx/events"),
+    *(
+        "/v1/people/",
+        "/v1/people/%00",
+        "/v1/people/../x",
+        "/v1//records",
+        "/v1/records/",
+        "/%2e%2e/",
+        "/v1/shadow?since=x",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with Stateful(tmp_path_factory.mktemp("hostile") / "state") as running:
+        yield running.ready()
+
+
+def requests():
+    for path, body in BODIES.items():
+        for key, value in itertools.product((*body, "person", "new"), VALUES):
+            yield "POST", path, json.dumps({**body, key: value}), {}
+        for text in ("", "{", "null", "[" * 10_000, "\ufeff{}", '{"a":1}{"a":1}', json.dumps([body] * 3)):
+            yield "POST", path, text, {}
+        for header in HEADERS:
+            yield "POST", path, json.dumps({**body, "time": 3.0}), header
+    for query in QUERIES:
+        yield "GET", f"/v1/records?{query}", None, {}
+        yield "GET", f"/v1/shadow?{query}", None, {}
+    for path, method in itertools.product(PATHS, ("GET", "POST", "DELETE", "PUT", "OPTIONS", "TRACE")):
+        yield method, path, None if method == "GET" else "{}", {}
+
+
+def test_no_request_makes_the_server_fail_or_hang(served):
+    statuses = {}
+    for method, path, body, headers in requests():
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+        start = time.monotonic()
+        own = {"host": "localhost", **headers}
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in own.items():
+            connection.putheader(name, value.encode("latin-1"))
+        data = b"" if body is None else body.encode()
+        if "transfer-encoding" not in own:
+            connection.putheader("content-length", str(len(data)))
+        connection.endheaders()
+        connection.send(data)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        shown = (method, path[:60], (body or "")[:200], headers, text[:200])
+        assert answer.status == 200 or 400 <= answer.status < 500, (answer.status, *shown)
+        assert time.monotonic() - start < 5, shown
+        if path.startswith("/v1/") and answer.status >= 400 and text.startswith(b"{"):
+            assert json.loads(text)["error"]["message"], shown
+        statuses[answer.status] = statuses.get(answer.status, 0) + 1
+    assert statuses[200] > 30 and statuses[422] > 300, statuses
+    status, answer, _ = served.ask("/v1/decide", {"stream": "after", "time": 0, "p_need": 1, "p_accept": 1})
+    assert (status, answer["speak"]) == (200, True)
+    read, after = [], ""
+    while len(found := served.ask(f"/v1/records?limit=1000&after={after}")[1]["records"]) > 0:
+        read += found
+        after = served.ask(f"/v1/records?limit=1000&after={after}")[1]["next"]
+    assert [one["event"] for one in read if one["stream"] == "s"] == list(
+        range(sum(one["stream"] == "s" for one in read))
+    )

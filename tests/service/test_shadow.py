@@ -1,0 +1,110 @@
+"""Where the host decides and the gate watches: nothing obeys the gate, and the report is what hand counting gives."""
+
+import json
+
+import numpy as np
+import pytest
+from fake_reader import FakeReader, exported
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.replay import Changes, replay
+from prism_jax.agent.settings import AgentSettings, Terms
+from prism_jax.agent.steps import Observation
+from prism_jax.decision.uncertainty import mean_interval
+from prism_jax.service.shadow import shadow_report
+from prism_jax.streams import Event
+
+pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
+from served import Stateful
+
+
+def items(count, spoke):
+    return [Observation(f"s{n % 3}", Event(time=60.0 * n, text=f"event {n}"), spoke=spoke(n)) for n in range(count)]
+
+
+def test_the_host_decides_and_the_record_says_what_the_gate_would_have_done():
+    settings = AgentSettings(Terms(exported().point))
+    obeyed = Agent(FakeReader(), exported(), settings).observe_many(items(60, lambda n: None))
+    reader = FakeReader()
+    watching = Agent(reader, exported(), settings)
+    watched = watching.observe_many(items(60, lambda n: n % 2 == 0))
+    assert [one.spoke for one in watched] == [n % 2 == 0 for n in range(60)]
+    assert [one.would_speak for one in watched] == [one.spoke for one in obeyed]
+    assert {one.propensity for one in watched} == {0.0, 1.0}
+    assert not any(kind == "respond" for kind, _ in reader.calls), "the host says what it says"
+    for mine, gate in zip(watched, obeyed, strict=True):
+        assert mine.reason == f"{'offer' if mine.spoke else 'silent'}: by the host; the gate: {gate.reason}"
+    assert watching.outcome("s0", "s0/0", "dismissed", 5.0).outcome == "dismissed"
+    lines = [(f"log:{i}", json.loads(json.dumps(one.record()))) for i, one in enumerate(watched)]
+    again = list(replay(lines))
+    assert [one["spoke"] for one in again] == [one.spoke for one in watched]
+    assert [one["shadow"] for one in again] == [record["shadow"] for _, record in lines]
+    freed = list(replay(lines, Changes(obeyed=True)))
+    assert [one["spoke"] for one in freed] == [one.spoke for one in obeyed]
+    assert not any("shadow" in one for one in freed)
+
+
+def decision(number, spoke, would, stream="s", p_need=0.5, p_accept=0.4):
+    return {
+        "kind": "decision",
+        "stream": stream,
+        "event": number,
+        "offer": f"{stream}/{number}" if spoke else None,
+        "spoke": spoke,
+        "p_need": p_need,
+        "p_accept": p_accept,
+        "costs": {"c_fa": 1.0, "c_fn": 3.0},
+        "shadow": {"would_speak": would},
+    }
+
+
+def outcome(number, what, stream="s"):
+    return {"kind": "outcome", "offer": f"{stream}/{number}", "outcome": what}
+
+
+def test_the_report_counts_what_would_have_been_withheld_and_added():
+    log = [
+        *(decision(0, True, False), outcome(0, "dismissed")),  # saves 1
+        *(decision(1, True, False), outcome(1, "accepted")),  # costs 3
+        decision(2, True, False),  # nobody knows
+        *(decision(3, True, True), outcome(3, "ignored")),  # no difference
+        decision(4, False, True, p_need=0.9, p_accept=0.8),  # 0.2 - 0.8 * 0.9 * 3
+        decision(5, False, False, stream="t"),
+        {**decision(6, True, True), "shadow": None} | {"kind": "decision"},
+    ]
+    log[-1].pop("shadow")  # the gate decided
+    report = shadow_report(log)
+    assert (report.decisions, report.host_offers, report.gate_offers) == (6, 4, 2)
+    assert report.withheld == {"accepted": 1, "dismissed": 1, "ignored": 0, "none": 1}
+    assert (report.added, report.expected_accepted) == (1, 0.8)
+    units = np.array(["s", "s", "s", "s", "t"])
+    expected = mean_interval(np.array([-1.0, 3.0, 0.0, 0.0, 0.0]), units)
+    np.testing.assert_allclose(report.withheld_cost[:3], expected[:3])
+    assert report.added_cost.value == pytest.approx((0.2 - 0.8 * 0.9 * 3) / 6)
+    assert json.loads(json.dumps(report.tree()))["withheld_cost"]["value"] == pytest.approx(0.4)
+    assert "The host made 4 offers at 6 decisions, the gate would have made 2." in report.text()
+    empty = shadow_report([])
+    assert empty.decisions == 0 and empty.tree()["added_cost"] == {"value": None, "low": None, "high": None}
+
+
+def test_a_server_in_shadow_mode_is_never_obeyed_and_reports(tmp_path):
+    with Stateful(tmp_path / "state", shadow=True) as served:
+        served.ready()
+        answers = []
+        for number in range(12):
+            numbers = {"p_need": 0.9, "p_accept": 0.9 if number % 3 == 0 else 0.05, "person": "ada"}
+            body = {"stream": "chat", "time": float(number), **numbers, **({"spoke": False} if number == 11 else {})}
+            status, answer, _ = served.ask("/v1/decide", body)
+            assert status == 200
+            answers.append(answer)
+            if number in (0, 1):
+                said = {"stream": "chat", "offer": answer["id"], "outcome": "dismissed", "time": number + 0.5}
+                assert served.ask("/v1/outcomes", said)[0] == 200
+        assert [one["speak"] for one in answers] == [True] * 11 + [False]
+        assert [one["would_speak"] for one in answers[2:]] == [number % 3 == 0 for number in range(2, 12)]
+        status, report, _ = served.ask("/v1/shadow")
+        assert status == 200
+        assert (report["decisions"], report["host_offers"]) == (12, 11)
+        assert report["gate_offers"] == sum(one["would_speak"] for one in answers)
+        assert report["withheld"]["none"] + report["withheld"]["dismissed"] == 11 - report["gate_offers"]
+        assert served.ask("/v1/shadow?since=1e12")[1]["decisions"] == 0
