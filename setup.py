@@ -22,6 +22,7 @@ REMOTE = ["openai>=3.57", "pydantic>=2.12", "tenacity>=9.1"]
 # For serving a model over HTTP.
 SERVE = [
     *("fastapi>=0.160", "httptools>=0.6", "prometheus-client>=0.22", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"),
+    "tzdata>=2025.2",  # time zones of people, where the machine has none
 ]
 # For dividing the streams of a server among several machines.
 CLUSTER = [*SERVE, "ray[serve]==2.60.*"]
@@ -32,6 +33,7 @@ TEST = [
     *SERVE,
     *NOTEBOOKS,
     *DOCS,
+    "axe-core-python>=0.1",  # brings axe, which checks the person's page for what shuts people out
     "accelerate>=1.10",  # lets transformers read GGUF files, as a reference for tests
     "peft~=0.21.2",  # reads and writes the adapters that are exported and imported here
     "beartype>=0.22",
@@ -67,7 +69,7 @@ setup(
     packages=find_packages(include=["prism_jax", "prism_jax.*"]),
     package_data={
         "prism_jax": [
-            *("py.typed", "report/*.html.jinja", "report/*.css", "report/*.js"),
+            *("py.typed", "report/*.html.jinja", "report/*.css", "report/*.js", "service/me/*"),
             *("adapters/openclaw/*.js", "adapters/openclaw/*.json"),
         ]
     },

@@ -56,16 +56,21 @@ def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-@functools.cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
+def make_environment(folder: pathlib.Path) -> jinja2.Environment:
+    """Templates of a folder, by the rules above."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = make_environment(FOLDER)
     environment.globals |= {"asset": load_asset, "policy": content_policy}
     return environment
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import ml_collections
@@ -55,7 +56,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def to_config_dict(config: Any) -> ml_collections.ConfigDict:
     """A config dataclass as a `ConfigDict` whose every key absl flags can override."""
-    hints = typing.get_type_hints(type(config))
+    hints = _type_hints(type(config))
     tree = {f.name: _overridable(hints[f.name], getattr(config, f.name)) for f in dataclasses.fields(config)}
     return ml_collections.ConfigDict(tree)
 
@@ -72,6 +73,10 @@ def _overridable(kind: Any, value: Any) -> Any:
     return value
 
 
+# Reading a record asks for them each time.
+_type_hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)
+
+
 def from_config_dict(
     cls: type[T],
     tree: Mapping[str, Any] | ml_collections.ConfigDict,
@@ -86,7 +91,7 @@ def from_config_dict(
     that has no default, a value of the wrong type, a number that is not finite, or a value that the dataclass itself
     rejects; always with the full dotted key.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _type_hints(cls)
     # T should be bound to dataclasses, but there is no name for them that exists when types are checked at run time.
     names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     values = {}

@@ -10,5 +10,8 @@ Where to change what:
 - `POST /v1/decisions`: `app.py`, its form in `form.py`, its answers in `answering.py`
 - the routes of streams, outcomes, records and people: `state_app.py`; bodies in `requests.py`, events in `offers.py`
 - the agents of all tenants, and what is done between requests: `agents.py`
+- the page of the person: `person_page.py`, its words in `person_view.py`, its files in `me/`; what the store has of one
+  person: `person_data.py`
+- signing in to it: `sessions.py`, the secrets in `signin.py`; what a browser is sent and sends: `browser.py`
 - what the gate would have done where it only watched: `shadow.py`
 """

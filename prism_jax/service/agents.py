@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ class Visit(NamedTuple):
 
     call: Callable[[Mapping[str, DurableAgent]], Any]
     person: str | None = None  # who is deleted by it
+    alone: str | None = None  # the person whose partition alone it is about; None is about all partitions
 
 
 class Asked(NamedTuple):
@@ -65,14 +67,15 @@ class Agents:
         report: Callable[[str], None] = lambda _: None,
         alone: bool = True,
         lease: float = 10.0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Makes it of what decides, and the folder of the tenants' stores, which are made when they are first used.
 
         `report` is told what is wrong with a store; such a message has the name of a file, and nothing of its content.
-        Where this process is not `alone`, it has the partitions that `own` says, each by a lease of so many seconds,
-        and whose a stream is was settled before a request comes.
+        `clock` gives seconds since 1970. Where this process is not `alone`, it has the partitions that `own` says, each
+        by a lease of so many seconds, and whose a stream is was settled before a request comes.
         """
-        self._alone, self._lease, self._own = alone, lease, frozenset[int]()
+        self._clock, self._alone, self._lease, self._own = clock, alone, lease, frozenset[int]()
         self._most_open = MOST_OPEN
         self._models, self._folder, self._report = models, epath.Path(folder), report
         self._partitions, self._streams = partitions, streams
@@ -155,6 +158,7 @@ class Agents:
                     alone=self._alone,
                     seconds=self._lease,
                     most_open=self._most_open,
+                    clock=self._clock,
                 )
             except OSError as error:
                 raise StateError(f"{folder}: {error}") from None
@@ -167,7 +171,14 @@ class Agents:
                 readers[EVENTS] = (Namespace(models.reader, tenant), models.exported)  # type: ignore[assignment]
             self._agents[tenant] = {
                 kind: DurableAgent(
-                    reader, exported, store, models.settings, kind=kind, streams=self._streams, claims=claims
+                    reader,
+                    exported,
+                    store,
+                    models.settings,
+                    kind=kind,
+                    streams=self._streams,
+                    claims=claims,
+                    clock=self._clock,
                 )
                 for kind, (reader, exported) in readers.items()
             }

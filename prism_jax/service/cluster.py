@@ -246,6 +246,8 @@ class DividedDoor(Door):
           ApiError: 504 where an owner was lost on the way, so that nobody knows whether it has answered.
         """
         if isinstance(item.request, Visit):
+            if item.request.alone is not None:
+                return await self._at(self._number(item.request.alone), "ask", item)
             if item.request.person is not None:
                 for place in [place for place, person in self._persons.items() if person == item.request.person]:
                     del self._persons[place]
@@ -283,7 +285,11 @@ class DividedDoor(Door):
 
     async def read(self, tenant: str, person: str, function: Callable[[epath.Path], T]) -> T:
         """See `Door.read`; the owner of the person's partition reads."""
-        return await self._at(self._number(person), "read", tenant, function)
+        return await self.read_at(tenant, self._number(person), function)
+
+    async def read_at(self, tenant: str, partition: int, function: Callable[[epath.Path], T]) -> T:
+        """See `Door.read_at`; the owner of the partition reads."""
+        return await self._at(partition, "read", tenant, function)
 
     def _number(self, key: str) -> int:
         return number_of(key, self._partitions)

@@ -40,3 +40,7 @@ class Door(Served[Asked, Any]):
     async def read(self, tenant: str, person: str, function: Callable[[epath.Path], T]) -> T:
         """Of a function that reads what is kept of a person, given the folder of the tenant's store."""
         return await run_in_threadpool(function, folder_of(self._folder, tenant))
+
+    async def read_at(self, tenant: str, partition: int, function: Callable[[epath.Path], T]) -> T:
+        """Of a function that reads a partition by its number, given the folder of the tenant's store."""
+        return await run_in_threadpool(function, folder_of(self._folder, tenant))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import fastapi
@@ -26,6 +27,7 @@ from prism_jax.service.door import Door
 from prism_jax.service.form import ErrorBody
 from prism_jax.service.http import ApiError, Limits, Tokens, make_base
 from prism_jax.service.offers import MOST_LISTENERS, Changes, sent
+from prism_jax.service.person_page import PersonPage
 from prism_jax.service.requests import check_name, event_of, events_of, item_of, json_of, object_of, stated_of
 from prism_jax.service.shadow import shadow_report
 
@@ -42,11 +44,13 @@ def make_state_app(
     keep_days: float | None = None,
     tokens: Tokens | None = None,
     limits: Limits | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> fastapi.FastAPI:
     """The application in front of the agents that a door reaches.
 
     Without tokens it answers requests to loopback names alone. Without `reads_events` it takes callers' numbers alone.
     With `shadow` the host decides, and the gate watches. Streams of which nothing came for `keep_days` are deleted.
+    `clock` gives seconds since 1970, as that of the agents.
     """
     limits = limits or Limits()
     changes = Changes()
@@ -189,6 +193,15 @@ def make_state_app(
         """Deletes everything of a person, and says how many streams that were."""
         check_name(person, "person")
         return {"streams": await ask(request, DECIDE, forget(person))}
+
+    page = PersonPage(door, tokens.tenants, ask, clock)
+    page.add_to(app)
+
+    @app.post("/v1/people/{person:path}/link", responses=errors)
+    async def link(person: str, request: fastapi.Request) -> dict[str, Any]:
+        """Makes a link, for the host to give to a person, that opens their own page once within 15 minutes."""
+        check_name(person, "person")
+        return await page.link(person, request)
 
     return app
 

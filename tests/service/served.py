@@ -82,7 +82,17 @@ class Stateful(Running):
     """A server of an agent whose state is in a folder, with a reader that needs no model."""
 
     def __init__(
-        self, folder, *, tokens=(), limits=None, partitions=8, reader=None, settings=None, stated=None, **options
+        self,
+        folder,
+        *,
+        tokens=(),
+        limits=None,
+        partitions=8,
+        reader=None,
+        settings=None,
+        stated=None,
+        clock=time.time,
+        **options,
     ):
         plain = exported(slow=False, responses=False)
         identity = dict.fromkeys(plain.maps, Temperature(1.0))
@@ -94,9 +104,14 @@ class Stateful(Running):
         )
         super().__init__(
             make_state_app(
-                Door(lambda: Agents(models, folder, partitions=partitions), folder, (limits or Limits()).waiting),
+                Door(
+                    lambda: Agents(models, folder, partitions=partitions, clock=clock),
+                    folder,
+                    (limits or Limits()).waiting,
+                ),
                 tokens=Tokens(tokens),
                 limits=limits,
+                clock=clock,
                 **options,
             )
         )

@@ -5,13 +5,9 @@ Needs Debian's packages chromium and chromium-driver; where this process may, it
 
 import base64
 import json
-import os
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -35,33 +31,6 @@ ATTACK = (
     "\"onmouseover='window.hit=1' <!--<script> \u202egnp.exe {{7*7}}"
 )
 POINTS = {"margin": OperatingPoint(c_fa=1.5, c_fn=3.6, trigger="margin"), "value": OperatingPoint(trigger="value")}
-
-
-def chromium():
-    """The paths of the browser and its driver; installs them, or skips with the reason."""
-    names = ("chromium", "chromedriver")
-    if not all(map(shutil.which, names)):
-        if not shutil.which("apt-get") or os.geteuid() != 0:
-            pytest.skip("no browser: chromium and chromedriver are missing, and this process may not run apt-get")
-        install = "apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver"
-        done = subprocess.run(install, shell=True, capture_output=True, text=True)
-        if done.returncode or not all(map(shutil.which, names)):
-            reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
-            pytest.skip(f"no browser: apt-get could not install chromium and chromium-driver ({reason[0]})")
-    return tuple(map(shutil.which, names))
-
-
-@pytest.fixture(scope="module")
-def browser():
-    binary, driver = chromium()
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield found
-    found.quit()
 
 
 def stream(name, steps=12):

@@ -287,6 +287,13 @@ class Partition:
             self.rows(_TO_ERASE)
         return names
 
+    def forget_learnt(self, person: str) -> None:
+        """Deletes what was learnt of a person, and leaves their streams and records."""
+        with self.transaction():
+            self.rows("DELETE FROM watched WHERE person = ?", (person,))
+            self.people.forget(person)
+            self.rows(_TO_ERASE)
+
     def old_streams(self, before: float) -> list[tuple[int, str, str | None]]:
         """Number, name and person of the streams of which nothing was written since a time, in seconds since 1970."""
         return self.rows(  # type: ignore[return-value]

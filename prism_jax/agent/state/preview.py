@@ -16,7 +16,7 @@ from prism_jax.agent.state.reading import reading
 from prism_jax.agent.state.store import partition_files
 
 MOST = 5000
-"""Newest decisions of a person that are looked at."""
+"""Newest records of a person that are looked at."""
 
 
 class Preview(NamedTuple):
@@ -31,14 +31,14 @@ class Preview(NamedTuple):
 
 
 def preview(
-    folder: epath.PathLike, person: str, levels: Sequence[int], *, since: float, c_fa: float
+    folder: epath.PathLike, person: str, levels: Sequence[int], *, since: float, c_fa: float, most: int = MOST
 ) -> dict[int, Preview]:
-    """What each level would have done on a person's decisions written since a time, in seconds since 1970.
+    """What each level would have done on a person's `most` newest records written since a time, in seconds since 1970.
 
     Costs change as the level says; what was known, who thought, budgets, quiet times and chance stay as they were.
     `c_fa` is what an unwanted offer costs where the event did not say. StateError names a file that cannot be read.
     """
-    lines = _lines(folder, person, since)
+    lines = _lines(folder, person, since, most)
     accepted = {record["offer"] for _, record in lines if record.get("outcome") == ACCEPTED}
     before = {_place(record): record for _, record in lines if record["kind"] == "decision"}
     made = {place for place, record in before.items() if record["spoke"]}
@@ -56,7 +56,9 @@ def preview(
     return found
 
 
-def _lines(folder: epath.PathLike, person: str, since: float) -> list[tuple[dict[str, Any] | None, dict[str, Any]]]:
+def _lines(
+    folder: epath.PathLike, person: str, since: float, most: int
+) -> list[tuple[dict[str, Any] | None, dict[str, Any]]]:
     """A person's newest records in their order, each with its event."""
     question = (
         "SELECT item, record FROM log JOIN streams ON log.stream = streams.number LEFT JOIN events "
@@ -67,7 +69,7 @@ def _lines(folder: epath.PathLike, person: str, since: float) -> list[tuple[dict
     for _, path in partition_files(folder, person):
         with reading(path) as ask:
             if ask is not None:
-                rows = ask(question, (person, since, MOST))[::-1]
+                rows = ask(question, (person, since, most))[::-1]
                 found += [(item and json.loads(item), parse_record(record, f"{path}: log")) for item, record in rows]
     known = {record["offer"] for _, record in found if record["kind"] == "decision"}
     return [line for line in found if line[1]["kind"] == "decision" or line[1]["offer"] in known]

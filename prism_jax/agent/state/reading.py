@@ -27,6 +27,7 @@ class Logged(NamedTuple):
     number: int  # in its partition
     record: dict[str, Any]
     answer: dict[str, Any] | None  # of an offer, what who sent the event was answered
+    written: float  # when, in seconds since 1970
 
 
 class Cursor:
@@ -84,7 +85,7 @@ def read_log(
     if offers:
         where += " AND answer IS NOT NULL"
     question = (
-        "SELECT log.number, record, answer FROM log JOIN streams ON log.stream = streams.number "
+        "SELECT log.number, record, answer, written FROM log JOIN streams ON log.stream = streams.number "
         f"WHERE {where} ORDER BY log.number LIMIT ?"
     )
     found: list[Logged] = []
@@ -99,15 +100,29 @@ def read_log(
                 continue
             end = _end(ask)
             rows = ask(question, (numbers.get(number, 0), *values, most - len(found)))
-        found += [
-            Logged(number, place, json.loads(record), None if answer is None else json.loads(answer))
-            for place, record, answer in rows
-        ]
+        found += [_logged(number, row) for row in rows]
         if len(found) == most:  # there may be more
             numbers[number] = rows[-1][0]
         elif end:
             numbers[number] = max(end, numbers.get(number, 0))
     return found, Cursor(numbers)
+
+
+def read_latest(folder: epath.PathLike, person: str, since: float, most: int) -> list[Logged]:
+    """A person's newest records that were written since a time, at most so many, the oldest of them first.
+
+    StateError names a file that cannot be read.
+    """
+    question = (
+        "SELECT log.number, record, answer, written FROM log JOIN streams ON log.stream = streams.number "
+        "WHERE person = ? AND written >= ? ORDER BY log.number DESC LIMIT ?"
+    )
+    found: list[Logged] = []
+    for number, path in partition_files(folder, person):
+        with reading(path) as ask:
+            rows = [] if ask is None else ask(question, (person, since, most))
+        found += [_logged(number, row) for row in reversed(rows)]
+    return found
 
 
 def all_records(folder: epath.PathLike, **conditions: Any) -> Iterator[dict[str, Any]]:
@@ -133,6 +148,11 @@ def newest(folder: epath.PathLike, partitions: Container[int] | None = None) -> 
 
 
 _Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+
+def _logged(partition: int, row: tuple[Any, ...]) -> Logged:
+    number, record, answer, written = row
+    return Logged(partition, number, json.loads(record), None if answer is None else json.loads(answer), written)
 
 
 def _end(ask: _Ask) -> int:

@@ -41,6 +41,11 @@ def partition_files(folder: epath.PathLike, key: str | None = None) -> list[tupl
     return [(number, path) for number, path in found if number == wanted]
 
 
+def partition_file(folder: epath.PathLike, number: int) -> epath.Path:
+    """Where a partition of a store lies."""
+    return epath.Path(folder) / "partitions" / f"{number:05d}.sqlite"
+
+
 def number_of(key: str, partitions: int) -> int:
     """The number of the partition of a key, of so many."""
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
@@ -139,12 +144,11 @@ class StateStore:
             self._open.move_to_end(number)
         else:
             self._close_idle()
-            folder = self.folder / "partitions"
+            path = partition_file(self.folder, number)
             try:
-                folder.mkdir(mode=0o700, exist_ok=True)
+                path.parent.mkdir(mode=0o700, exist_ok=True)
             except OSError as error:
-                raise StateError(f"{folder}: {error}") from None
-            path = folder / f"{number:05d}.sqlite"
+                raise StateError(f"{path.parent}: {error}") from None
             self._open[number] = Partition(path, population=self.population, **self._lease)
         return self._open[number]
 

@@ -1,0 +1,106 @@
+"""Reads what the store has of one person: one offer, when it began, and all of it as a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.agent.state.preferences import Preferences
+from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, read_log, reading
+from prism_jax.agent.state.store import partition_files
+from prism_jax.people.store import Person
+
+MOST_EVENTS = 500
+"""Events that are read at once."""
+
+
+class Offer(NamedTuple):
+    """An offer of a person, and what an outcome of it says."""
+
+    stream: str
+    offer: str
+    time: float  # the newest of the stream, on its clock; not before the offer
+    outcome: str | None  # what became of it; None where nobody said so yet
+
+
+def offer_of(folder: epath.PathLike, person: str, number: int) -> Offer | None:
+    """A person's offer by the number of its record; None where they have none. StateError for an unread file."""
+    asked = (
+        "SELECT name, offer, stream FROM log JOIN streams ON log.stream = streams.number "
+        "WHERE log.number = ? AND person = ? AND event IS NOT NULL AND offer IS NOT NULL"
+    )
+    for rows, ask in _asked(folder, person, asked, (number, person)):
+        for name, offer, stream in rows:
+            ((newest,),) = ask("SELECT max(time) FROM log WHERE stream = ?", (stream,))
+            said = ask("SELECT record FROM log WHERE stream = ? AND event IS NULL AND offer = ?", (stream, offer))
+            return Offer(name, offer, newest, json.loads(said[0][0])["outcome"] if said else None)
+    return None
+
+
+class Span(NamedTuple):
+    """What a person's records reach over."""
+
+    first: float | None  # when the first was written, in seconds since 1970; None without any
+    newest: int | None  # number of the newest in its file, which no other record ever gets
+
+
+def span_of(folder: epath.PathLike, person: str) -> Span:
+    """What a person's records reach over. StateError for an unread file."""
+    asked = "SELECT min(written), max(log.number) FROM log JOIN streams ON log.stream = streams.number WHERE person = ?"
+    for rows, _ in _asked(folder, person, asked, (person,)):
+        return Span(*rows[0])
+    return Span(None, None)
+
+
+def exported(folder: epath.PathLike, person: str, preferences: Preferences, known: Person) -> bytes:
+    """Everything of a person as one object of JSON. StateError for an unread file."""
+    learnt = {**known._asdict(), "belief": known.belief._asdict()}
+    found = {
+        "person": person,
+        "preferences": dataclasses.asdict(preferences),
+        "learnt": learnt,
+        "events": list(_events(folder, person)),
+        "records": list(_records(folder, person)),
+    }
+    return json.dumps(found, indent=1).encode()
+
+
+def _records(folder: epath.PathLike, person: str) -> Iterator[dict[str, Any]]:
+    cursor, more = Cursor(), True
+    while more:
+        found, cursor = read_log(folder, cursor, MOST_RECORDS, person=person)
+        for one in found:
+            yield {
+                "written": one.written,
+                "record": one.record,
+                **({} if one.answer is None else {"answer": one.answer}),
+            }
+        more = len(found) == MOST_RECORDS
+
+
+def _events(folder: epath.PathLike, person: str) -> Iterator[dict[str, Any]]:
+    asked = (
+        "SELECT stream, events.number, name, kind, item FROM events JOIN streams ON events.stream = streams.number "
+        "WHERE person = ? AND (stream, events.number) > (?, ?) ORDER BY stream, events.number LIMIT ?"
+    )
+    place, more = (0, 0), True
+    while more:
+        found: list[tuple[Any, ...]] = []
+        for rows, _ in _asked(folder, person, asked, (person, *place, MOST_EVENTS)):
+            found = rows
+        for stream, number, name, kind, item in found:
+            place = stream, number
+            yield {"stream": name, "kind": kind, "event": number, **json.loads(item)}
+        more = len(found) == MOST_EVENTS
+
+
+def _asked(folder: epath.PathLike, person: str, question: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+    """What the person's file answers, and how it can be asked for more; nothing where there is no file."""
+    for _, path in partition_files(folder, person):
+        with reading(path) as ask:
+            if ask is not None:
+                yield ask(question, values), ask

@@ -1,0 +1,157 @@
+"""Signing in to the person's page: from a link that works once to a session, which every page and form of it names."""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.parse
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import fastapi
+from fastapi.responses import Response
+
+from prism_jax.agent.state.durable import DurableAgent
+from prism_jax.agent.state.partition import Partition, StateError
+from prism_jax.service import browser, signin
+from prism_jax.service.agents import DECIDE, Visit
+from prism_jax.service.door import Door
+from prism_jax.service.http import ApiError
+from prism_jax.service.person_view import zone_of
+from prism_jax.service.signin import LINK, SESSION, Key
+
+ENDED = "A link works once, for 15 minutes. Ask for another one where you got this one."
+
+Ask = Callable[[fastapi.Request, str, Any], Awaitable[Any]]
+
+
+class Session(NamedTuple):
+    """Who asks."""
+
+    key: Key
+    person: str
+
+
+class Sessions:
+    """Who has signed in, and the routes that begin and end that."""
+
+    def __init__(self, door: Door, tenants: Collection[str], ask: Ask, clock: Callable[[], float]) -> None:
+        """Of the tenants behind a door; `ask` puts something to the agents of the tenant in a request's state."""
+        self._door, self._tenants, self._ask, self._clock = door, tenants, ask, clock
+
+    async def link(self, person: str, request: fastapi.Request) -> dict[str, Any]:
+        """Makes a link for a person of the caller's tenant."""
+        tenant = request.state.tenant
+
+        def call(agents: Mapping[str, DurableAgent]) -> tuple[Key, float]:
+            agent = agents[DECIDE]
+            number = agent.store.number_of(person)
+            key, partition = signin.new_key(tenant, number), agent.store.partition(number)
+            with partition.transaction():
+                return key, signin.issue(partition, key, LINK, person, agent.now())
+
+        key, until = await self._ask(request, DECIDE, Visit(call, alone=person))
+        return {"url": f"{request.base_url}me/link?{urllib.parse.urlencode({'key': key.text})}", "expires": until}
+
+    async def show_link(self, request: fastapi.Request) -> Response:
+        """Shows the button of a link, which a mail scanner that reads the page does not press."""
+        key = signin.read_key(request.query_params.get("key", ""), self._tenants)
+        if key is None or await self._owner(key, LINK) is None:
+            return browser.message(410, "This link has ended", ENDED)
+        return browser.render("link.html.jinja", key=key.text)
+
+    async def use_link(self, request: fastapi.Request) -> Response:
+        """Uses a link up, and begins a session."""
+        fields = await browser.fields_of(request)
+        key = signin.read_key(fields.get("key", ""), self._tenants)
+        owner = None if key is None else await self._owner(key, LINK)
+        if key is None or owner is None:
+            return browser.message(410, "This link has ended", ENDED)
+        session = signin.new_key(key.tenant, key.partition)
+
+        def call(agents: Mapping[str, DurableAgent]) -> bool:
+            agent = agents[DECIDE]
+            partition, now = agent.store.partition(key.partition), agent.now()
+            with partition.transaction():
+                person = signin.owner_in(partition, key, LINK, now)
+                if person is not None:
+                    signin.end(partition, key)
+                    signin.issue(partition, session, SESSION, person, now)
+            return person is not None
+
+        request.state.tenant = key.tenant
+        if not await self._ask(request, DECIDE, Visit(call, alone=owner)):
+            return browser.message(410, "This link has ended", ENDED)
+        answer = browser.to("/me")
+        keeping: dict[str, Any] = {
+            "max_age": int(signin.LASTS[SESSION]),
+            "secure": request.url.scheme == "https",
+            "samesite": "strict",
+        }
+        answer.set_cookie(_cookie(request), session.text, httponly=True, **keeping)
+        if zone_of(fields.get("zone")) is not None:
+            answer.set_cookie("zone", fields["zone"], **keeping)
+        return answer
+
+    async def sign_out(self, request: fastapi.Request) -> Response:
+        """Ends the session."""
+        session, _ = await self.posted(request)
+        await self.change(request, session, lambda partition: signin.end(partition, session.key))
+        return self.ended(request, "You are signed out", "To come back, ask for another link.")
+
+    def ended(self, request: fastapi.Request, title: str, words: str) -> Response:
+        """A page after which the browser knows no session."""
+        answer = browser.message(200, title, words)
+        answer.delete_cookie(_cookie(request), secure=request.url.scheme == "https", httponly=True, samesite="strict")
+        return answer
+
+    async def session(self, request: fastapi.Request) -> Session:
+        """Who asks; ApiError 401 for nobody."""
+        key = signin.read_key(request.cookies.get(_cookie(request), ""), self._tenants)
+        person = None if key is None else await self._owner(key, SESSION)
+        if key is None or person is None:
+            raise ApiError(401, "no session")
+        request.state.tenant = key.tenant
+        return Session(key, person)
+
+    async def posted(self, request: fastapi.Request) -> tuple[Session, Mapping[str, str]]:
+        """Who asks for a change, and its fields; ApiError 403 where the person's own page did not ask."""
+        fields = await browser.fields_of(request)
+        session = await self.session(request)
+        if not session.key.made(fields.get("form_token", "")):
+            raise ApiError(403, "form token: found another one, expected that of the session")
+        return session, fields
+
+    async def change(self, request: fastapi.Request, session: Session, change: Callable[[Partition], None]) -> None:
+        """Changes the person's partition in one transaction, unless the session has ended meanwhile."""
+
+        def call(agents: Mapping[str, DurableAgent]) -> bool:
+            partition, now = agents[DECIDE].store.partition(session.key.partition), agents[DECIDE].now()
+            with partition.transaction():
+                lasts = signin.owner_in(partition, session.key, SESSION, now) is not None
+                if lasts:
+                    change(partition)
+            return lasts
+
+        if not await self._ask(request, DECIDE, Visit(call, alone=session.person)):
+            raise ApiError(401, "no session")
+
+    async def _owner(self, key: Key, kind: str) -> str | None:
+        with readable():
+            now = self._clock()
+            return await self._door.read_at(
+                key.tenant, key.partition, lambda place: signin.owner(place, key, kind, now)
+            )
+
+
+@contextlib.contextmanager
+def readable() -> Iterator[None]:
+    """ApiError 503 where a file of the store cannot be read."""
+    try:
+        yield
+    except StateError:
+        raise ApiError(503, "the state cannot be read now") from None
+
+
+def _cookie(request: fastapi.Request) -> str:
+    """The cookie's name, which over https no other host can set."""
+    return "__Host-prism-me" if request.url.scheme == "https" else "prism-me"

@@ -1,0 +1,219 @@
+"""The person's page in a real browser: without axe's violations, by keys alone, on a phone, and with hostile texts.
+
+Needs Debian's packages chromium and chromium-driver; where this process may, it installs them. The pictures of
+docs/service.md come from here: PRISM_PICTURES=docs/figures names the folder for them.
+"""
+
+import base64
+import importlib.resources
+import json
+import os
+import pathlib
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
+from served import Stateful
+from visitor import Clock, decide, key_of, live
+
+from prism_jax.agent.settings import AgentSettings, Critical, Terms
+from prism_jax.decision.operating_point import OperatingPoint
+
+pytestmark = pytest.mark.slow
+
+ATTACK = (
+    "</p></main><script>window.hit=1</script><img src=//x.invalid/a onerror=window.hit=1><style>*{display:none}</style>"
+)
+HOSTILE = (
+    ATTACK,
+    "\"'><svg onload=window.hit=1> \u202egnp.exe\u202c \x1b[2J {{7*7}} <!--",
+    "x" * 500_000,
+    "Z\u0351\u0353\u0352\u036c" * 60 + " e\u0301" + "\u0323\u0307" * 200,
+    "\u0645\u0631\u062d\u0628\u0627 \u05e9\u05dc\u05d5\u05dd",
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server with two weeks alike, of ada's and bob's, and with one whose name and texts are hostile."""
+    clock = Clock()
+    settings = AgentSettings(Terms(OperatingPoint(c_fa=1.0, c_fn=1.0)), critical=Critical(texts=frozenset({"fire"})))
+    with Stateful(tmp_path_factory.mktemp("state") / "state", clock=clock, settings=settings) as served:
+        served.ready()
+        for person in ("ada", "bob"):
+            live(served, clock, person)
+        begin = clock.now - 9 * 3600.0
+        for i in range(8):
+            for number, text in enumerate(HOSTILE):
+                clock.now = begin + 60.0 * i
+                decide(
+                    served, ATTACK, 0.9, 0.9 if i % 2 else 0.1, stream=f"{ATTACK}{number}", time=clock.now, text=text
+                )
+        clock.now = begin + 9 * 3600.0
+        served.clock = clock
+        yield served
+
+
+@pytest.fixture
+def page(browser, server):
+    """Signs somebody in, with the browser as a device of so many points across; nothing may be amiss in the end."""
+
+    def sign_in(person="ada", width=1280, scheme="light", scripts=True):
+        browser.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1 if width > 500 else 2, "mobile": width < 500}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        features = [("prefers-color-scheme", scheme), ("prefers-reduced-motion", "reduce")]
+        media = {"features": [{"name": name, "value": value} for name, value in features]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Europe/Paris"})
+        browser.get(f"{server.url}/me/link?key={key_of(server, person)}")
+        ActionChains(browser).send_keys(Keys.TAB, Keys.ENTER).perform()
+        WebDriverWait(browser, 10).until(lambda one: one.current_url == f"{server.url}/me")
+        return browser
+
+    browser.get_log("browser")
+    browser.get_log("performance")
+    yield sign_in
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    assert asked and all(url.startswith((server.url, "data:")) for url in asked)
+
+
+def go(browser, change):
+    """Does what leads to another page, and waits for that."""
+    before = browser.find_element(By.TAG_NAME, "html")
+    change()
+    WebDriverWait(browser, 10).until(lambda one: one.find_element(By.TAG_NAME, "html") != before)
+
+
+@pytest.fixture(scope="module")
+def axe():
+    """The script of axe: of the package, or of the file in PRISM_AXE."""
+    if named := os.environ.get("PRISM_AXE"):
+        return pathlib.Path(named).read_text(encoding="utf-8")
+    pytest.importorskip("axe_core_python", reason="axe: found no package axe-core-python, expected that of the tests")
+    return (importlib.resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(browser, axe):
+    """What axe finds against the page."""
+    browser.execute_script(axe)
+    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert len(found["passes"]) > 15
+    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]]
+
+
+def sideways(browser):
+    return browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def shoot(browser, path, most=None, **options):
+    """A picture of the page, of at most so many points down."""
+    if most:
+        width = browser.execute_script("return document.documentElement.clientWidth")
+        options["clip"] = {"x": 0, "y": 0, "width": width, "height": most, "scale": 1}
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, **options})
+    path.write_bytes(base64.b64decode(shot["data"]))
+    return path.stat().st_size
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 320])
+def test_axe_finds_nothing_and_no_width_scrolls_sideways(axe, page, server, tmp_path, width, scheme):
+    for person in ("ada", ATTACK):
+        browser = page(person, width, scheme)
+        browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert violations(browser, axe) == []
+        assert sideways(browser) == 0
+        shoot(browser, tmp_path / f"{person[:3].strip('</')}-{width}-{scheme}.png")
+    browser.get(server.url + "/me")
+    browser.execute_script("document.querySelector('[for=range]').remove()")
+    assert "label" in dict(violations(browser, axe)), "it would find something"
+    for path in ("/me/forget", f"/me/link?key={key_of(server, 'ada')}", "/me/link?key=none"):
+        browser.get(server.url + path)
+        assert violations(browser, axe) == [], path
+        assert sideways(browser) == 0
+    ended = browser.get_log("browser")  # a link that has ended has a status of 410
+    assert len(ended) == 1 and "410" in ended[0]["message"]
+
+
+def test_hostile_texts_stay_texts(page):
+    browser = page(ATTACK)
+    assert browser.execute_script("return window.hit") is None
+    assert (
+        browser.execute_script(
+            "return document.querySelectorAll('img, main script, main style, main svg:not(.strip)').length"
+        )
+        == 0
+    )
+    shown = browser.execute_script("return [...document.querySelectorAll('.what')].map((one) => one.textContent)")
+    assert ATTACK in shown and max(map(len, shown)) <= 330
+    assert not any(mark in browser.page_source for mark in ("\u202e", "\x1b"))
+    assert browser.find_element(By.CSS_SELECTOR, ".who bdi").text.startswith("</p></main><script>")
+    heights = browser.execute_script(
+        "return [...document.querySelectorAll('.day > li')].map((one) => one.offsetHeight)"
+    )
+    assert max(heights) < 400
+
+
+def test_keys_suffice_and_the_slider_says_what_it_would_have_done(page, server):
+    browser = page("bob")
+    words = browser.execute_script("return [...document.querySelectorAll('.step small')].map((one) => one.textContent)")
+    assert not browser.find_element(By.ID, "steps").is_displayed()
+    order = []
+    for _ in range(14):
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        focused = browser.switch_to.active_element
+        order.append(focused.get_attribute("id") or focused.text or focused.tag_name)
+    assert order[:3] == ["To the content", "Sign out", "range"]
+    assert order[3:10] == [
+        "Save",
+        "1 hour",
+        "4 hours",
+        "until tomorrow 8:00",
+        "a week",
+        "30 days",
+        "Quiet hours every day",
+    ]
+    slider = browser.find_element(By.ID, "range")
+    for key, step in ((Keys.ARROW_RIGHT, 3), (Keys.ARROW_RIGHT, 4), (Keys.HOME, 0), (Keys.ARROW_RIGHT, 1)):
+        slider.send_keys(key)
+        assert browser.find_element(By.ID, "preview").text == words[step]
+    assert slider.get_attribute("aria-valuetext") == "Less"
+    assert browser.find_element(By.ID, "preview").get_attribute("aria-live") == "polite"
+    go(browser, lambda: slider.send_keys(Keys.TAB, Keys.ENTER))
+    assert browser.find_element(By.CSS_SELECTOR, "[role=status]").text.startswith("Saved.")
+    assert browser.find_element(By.ID, "range").get_attribute("value") == "-1"
+    go(browser, lambda: browser.find_element(By.CSS_SELECTOR, "[value=morning]").send_keys(Keys.ENTER))
+    assert browser.find_element(By.TAG_NAME, "h1").text == "Snoozed until tomorrow 08:00"
+    go(browser, lambda: browser.find_element(By.CSS_SELECTOR, ".standing button").send_keys(Keys.ENTER))
+    before = len(browser.find_elements(By.CSS_SELECTOR, ".judge"))
+    go(browser, lambda: browser.find_element(By.CSS_SELECTOR, ".judge [value=accepted]").send_keys(Keys.SPACE))
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".judge")) == before - 1
+    fields = "[...document.querySelectorAll('main input:not([type=hidden]), select')]"
+    assert browser.execute_script(f"return {fields}.every((one) => one.labels.length)")
+
+
+def test_without_scripts_everything_is_there(page):
+    browser = page("bob", width=320, scripts=False)
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".step")) == 5 and sideways(browser) == 0
+    browser.find_element(By.CSS_SELECTOR, ".step input[value='2']").click()
+    go(browser, lambda: browser.find_element(By.CSS_SELECTOR, "#level-form > button").click())
+    assert browser.find_element(By.CSS_SELECTOR, ".step input[checked]").get_attribute("value") == "2"
+    assert browser.find_element(By.CSS_SELECTOR, "[value=morning]").text == "until tomorrow 8:00 UTC"
+
+
+def test_the_pictures_of_the_docs_are_small(page, tmp_path):
+    folder = pathlib.Path(os.environ.get("PRISM_PICTURES", tmp_path))
+    browser = page(width=860)
+    small = {"format": "webp", "quality": 70}
+    assert 8_000 < shoot(browser, folder / "person_page.webp", 1500, **small) < 150_000
+    browser = page(width=390, scheme="dark")
+    assert 8_000 < shoot(browser, folder / "person_page_phone.webp", 1500, **small) < 150_000
