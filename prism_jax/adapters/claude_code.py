@@ -20,41 +20,41 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
-from prism_jax.adapters.client import Door
-from prism_jax.adapters.wire import DoorError, message_of
+from prism_jax.adapters.client import Client
+from prism_jax.adapters.wire import message_of
 
 SPEECH = ("AskUserQuestion", "PushNotification")
 """Tools that only speak to the person."""
 
 
 def answer_of(
-    hook: Mapping[str, Any], door: Door, tools: Collection[str] = SPEECH, notify: Collection[str] = (), **more: Any
+    hook: Mapping[str, Any], client: Client, tools: Collection[str] = SPEECH, notify: Collection[str] = (), **more: Any
 ) -> dict[str, Any]:
-    """The answer to a hook: a denial, or {}; `notify` is a command for a notification, `more` goes to `Door.ask`.
+    """The answer to a hook: a denial, or {}; `notify` is a command for a notification, `more` goes to `Client.ask`.
 
     What the server refuses is a denial, too, since a hook that fails would let the speech go out.
     """
     event, tool = hook["hook_event_name"], hook.get("tool_name")
     if event == "Notification" and notify:
         message = hook["message"]
-        if door.ask(hook["session_id"], message, text=hook.get("notification_type", ""), **more).speak:
+        if client.ask(hook["session_id"], message, text=hook.get("notification_type", ""), **more).speak:
             subprocess.run([*notify, message], check=False, stdout=2)  # standard output is the answer's
     if event != "PreToolUse" or tool not in tools:
         return {}
     try:
         words = message_of(hook["tool_input"])
-        answer = door.ask(hook["session_id"], words, text=f"use of {tool}", key=hook["tool_use_id"], **more)
-    except DoorError as error:
+        answer = client.ask(hook["session_id"], words, text=f"use of {tool}", key=hook["tool_use_id"], **more)
+    except Exception as error:  # one of a hook would let the speech go out
         return _denied(f"the gate cannot decide: {error}")
     reason = f"an interruption is not worth it now ({answer.reason}); continue without it"
     return {} if answer.speak else _denied(reason)
 
 
-def callback(door: Door, tools: Collection[str] = SPEECH, **more: Any) -> Callable[..., Awaitable[dict[str, Any]]]:
-    """A callback for `ClaudeAgentOptions(hooks={"PreToolUse": [HookMatcher(hooks=[callback(door)])]})`."""
+def callback(client: Client, tools: Collection[str] = SPEECH, **more: Any) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """A callback for `ClaudeAgentOptions(hooks={"PreToolUse": [HookMatcher(hooks=[callback(client)])]})`."""
 
     async def hook(given: Mapping[str, Any], tool_use_id: str | None, context: Any) -> dict[str, Any]:
-        return await asyncio.to_thread(answer_of, given, door, tools, **more)
+        return await asyncio.to_thread(answer_of, given, client, tools, **more)
 
     return hook
 
@@ -76,9 +76,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--p_accept", type=float, help="probability of acceptance; without, the server reads the words")
     parser.add_argument("notify", nargs="*", help="command that is run with a notification, behind --")
     given = parser.parse_args(arguments)
-    door = Door(given.url, given.token, otherwise=given.otherwise)
     numbers = {"p_need": given.p_need, "p_accept": given.p_accept, "person": given.person}
-    print(json.dumps(answer_of(json.load(sys.stdin), door, given.tools.split(","), given.notify, **numbers)))
+    tools = [name.strip() for name in given.tools.split(",")]
+    try:
+        client = Client(given.url, given.token, otherwise=given.otherwise)
+        answer = answer_of(json.load(sys.stdin), client, tools, given.notify, **numbers)
+    except Exception as error:
+        answer = _denied(f"the gate cannot decide: {type(error).__name__}: {error}")
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """A client of the server with state, on the standard library alone.
 
-    from prism_jax.adapters.client import Door
+    from prism_jax.adapters.client import Client
 
-    door = Door("http://localhost:8000")
-    answer = door.ask("chat", "Shall I run the tests?", p_need=0.9, p_accept=0.7, person="ada", key="call-17")
+    client = Client("http://localhost:8000")
+    answer = client.ask("chat", "Shall I run the tests?", p_need=0.9, p_accept=0.7, person="ada", key="call-17")
     if answer.speak:
         print("Shall I run the tests?")
-        door.outcome("chat", answer.offer, "accepted")
+        client.outcome("chat", answer.offer, "accepted")
 
 A server that cannot answer never raises into the host: `otherwise` decides, and the reason says so. What the server
-refuses is a mistake of the caller and raises `DoorError`.
+refuses is a mistake of the caller and raises `ClientError`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import contextlib
 import time as clock
 from typing import Any, NamedTuple
 
-from prism_jax.adapters.wire import DoorError, OutageError, Wire, as_key, as_path, as_text
+from prism_jax.adapters.wire import ClientError, OutageError, Wire, as_key, as_path, as_text
 
 BACKWARDS = "events are in time order"
 """What the server says where another caller's later event came first."""
@@ -42,7 +42,7 @@ SAME = Answer._fields[:-1]
 """Keys that the server's decision has, too."""
 
 
-class Door:
+class Client:
     """A server with state, as who asks it sees it. Threads may share it."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 2.0, otherwise: str = "silent") -> None:
@@ -81,8 +81,8 @@ class Door:
             except OutageError as error:
                 return self._stand_in(f"no answer of the server: {error}")
             except (KeyError, TypeError):
-                raise DoorError("found an answer that is no decision, expected that of a server with state") from None
-            except DoorError as error:
+                raise ClientError("found an answer that is no decision, expected that of a server with state") from None
+            except ClientError as error:
                 if time is not None or BACKWARDS not in str(error):
                     raise
                 clock.sleep(PAUSE * number)

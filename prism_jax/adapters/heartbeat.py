@@ -16,22 +16,27 @@ import json
 import time as clock
 from typing import Any
 
-from prism_jax.adapters.client import Answer, Door
+from prism_jax.adapters.client import Answer, Client
+from prism_jax.adapters.wire import ClientError
+
+MOST_CLOSED = 10_000
+"""Newest offers with an outcome that are remembered: a wake-up that comes again does not open them anew."""
 
 
 class Heartbeat:
     """Decisions at wake-ups, and the outcomes of what was said. Times are in seconds; None is now."""
 
-    def __init__(self, door: Door, ignored_after: float) -> None:
+    def __init__(self, client: Client, ignored_after: float) -> None:
         """A message without an answer within `ignored_after` seconds counts as ignored."""
-        self._door, self._after = door, ignored_after
+        self._client, self._after = client, ignored_after
         self._open: dict[str, tuple[str, float]] = {}  # the stream of each offer, and when it was made, oldest first
+        self._closed: dict[str, None] = {}  # the newest offers that have an outcome
 
     def wake(self, stream: str, message: str, *, time: float | None = None, **asked: Any) -> Answer:
-        """Whether to say a message now; `asked` goes to `Door.ask`."""
+        """Whether to say a message now; `asked` goes to `Client.ask`."""
         self.settle(time)
-        answer = self._door.ask(stream, message, time=time, **asked)
-        if answer.offer is not None:
+        answer = self._client.ask(stream, message, time=time, **asked)
+        if answer.offer is not None and answer.offer not in self._closed:
             self._open.setdefault(answer.offer, (stream, clock.time() if time is None else time))
         return answer
 
@@ -49,9 +54,17 @@ class Heartbeat:
                 self._became(offer, "ignored", time)
 
     def _became(self, offer: str, outcome: str, time: float | None) -> bool:
-        done = self._door.outcome(self._open[offer][0], offer, outcome, time)
-        if done:  # otherwise the next call says it again
-            del self._open[offer]
+        try:
+            done = self._client.outcome(self._open[offer][0], offer, outcome, time)
+        except ClientError:  # it has another outcome already, or is gone with its stream
+            done = False
+        else:
+            if not done:  # the next call says it again
+                return False
+        del self._open[offer]
+        self._closed[offer] = None
+        if len(self._closed) > MOST_CLOSED:
+            del self._closed[next(iter(self._closed))]
         return done
 
 
@@ -84,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=8001, help="port to listen on")
     parser.add_argument("--ignored_after", type=float, default=3600.0, help="seconds after which silence is an answer")
     given = parser.parse_args(arguments)
-    _Handler.beats = Heartbeat(Door(given.url, given.token), given.ignored_after)
+    _Handler.beats = Heartbeat(Client(given.url, given.token), given.ignored_after)
     http.server.HTTPServer(("127.0.0.1", given.port), _Handler).serve_forever()
 
 

@@ -2,10 +2,10 @@
 
     from langchain.agents import create_agent
 
-    from prism_jax.adapters.client import Door
+    from prism_jax.adapters.client import Client
     from prism_jax.adapters.langchain import SpeechGate
 
-    gate = SpeechGate(Door("http://localhost:8000"), tools=["notify"], person="ada")
+    gate = SpeechGate(Client("http://localhost:8000"), tools=["notify"], person="ada")
     agent = create_agent("openai:gpt-5", tools=[notify, write_file], middleware=[gate])
 
 A tool that is not named runs as it would without the gate. Where the gate is silent, the named tool does not run, and
@@ -22,7 +22,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from prism_jax.adapters.client import Answer, Door
+from prism_jax.adapters.client import Answer, Client
 from prism_jax.adapters.wire import message_of
 
 
@@ -31,7 +31,7 @@ class SpeechGate(AgentMiddleware):
 
     def __init__(
         self,
-        door: Door,
+        client: Client,
         tools: Collection[str],
         *,
         stream: str | None = None,
@@ -44,7 +44,7 @@ class SpeechGate(AgentMiddleware):
         without, the server reads the last message of the person, and the call's arguments as what would be said.
         """
         super().__init__()
-        self._door, self._speech = door, frozenset(tools)
+        self._client, self._speech = client, frozenset(tools)
         self._stream, self._person, self._numbers = stream, person, numbers
 
     def ask(self, request: ToolCallRequest) -> Answer | None:
@@ -56,7 +56,7 @@ class SpeechGate(AgentMiddleware):
         thread = (request.runtime.config or {}).get("configurable", {}).get("thread_id", "langchain")
         numbers = {} if self._numbers is None else self._numbers(request)
         words, stream = message_of(call["args"]), self._stream or str(thread)
-        return self._door.ask(stream, words, text=said[-1], person=self._person, key=call["id"], **numbers)
+        return self._client.ask(stream, words, text=said[-1], person=self._person, key=call["id"], **numbers)
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Runs the tool unless the gate is silent."""

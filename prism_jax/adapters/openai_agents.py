@@ -2,10 +2,10 @@
 
     from agents import function_tool
 
-    from prism_jax.adapters.client import Door
+    from prism_jax.adapters.client import Client
     from prism_jax.adapters.openai_agents import speech_guardrail
 
-    gate = speech_guardrail(Door("http://localhost:8000"), "chat", numbers=lambda data: {"p_accept": 0.6})
+    gate = speech_guardrail(Client("http://localhost:8000"), "chat", numbers=lambda data: {"p_accept": 0.6})
 
     @function_tool(tool_input_guardrails=[gate])
     def notify(message: str) -> str: ...
@@ -22,12 +22,12 @@ from collections.abc import Callable, Mapping
 
 from agents import ToolGuardrailFunctionOutput, ToolInputGuardrail, ToolInputGuardrailData
 
-from prism_jax.adapters.client import Door
+from prism_jax.adapters.client import Client
 from prism_jax.adapters.wire import message_of
 
 
 def speech_guardrail(
-    door: Door,
+    client: Client,
     stream: str | Callable[[ToolInputGuardrailData], str],
     *,
     person: str | None = None,
@@ -43,7 +43,7 @@ def speech_guardrail(
     async def speech(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         call = data.context
         answer = await asyncio.to_thread(
-            door.ask,
+            client.ask,
             stream(data) if callable(stream) else stream,
             message_of(json.loads(call.tool_arguments or "{}")),
             text=text(data),

@@ -15,7 +15,7 @@ import argparse
 import uuid
 from collections.abc import Iterator
 
-from prism_jax.adapters.client import Door
+from prism_jax.adapters.client import Client
 from prism_jax.adapters.heartbeat import Heartbeat
 
 WAKE_UPS, RIGHT = 27, 13
@@ -24,9 +24,9 @@ HOSTS = {"knows nothing": (0.6, 0.6), "knows something": (0.6, 0.9)}
 """What hosts state as p_accept where silence is right, and where speaking is."""
 
 
-def days_of(door: Door, wrong: float, right: float, name: str, days: int = 5) -> Iterator[tuple[int, int]]:
+def days_of(client: Client, wrong: float, right: float, name: str, days: int = 5) -> Iterator[tuple[int, int]]:
     """Messages of each day where silence was right, and where speaking was."""
-    beats = Heartbeat(door, ignored_after=3600.0)
+    beats = Heartbeat(client, ignored_after=3600.0)
     for day in range(days):
         spoken = [0, 0]
         for number in range(WAKE_UPS):
@@ -48,8 +48,8 @@ def main(arguments: list[str] | None = None) -> None:
     run = uuid.uuid4().hex[:8]  # a person of their own, so that a run knows nothing of another one
     for host, (wrong, right) in HOSTS.items():
         print(f"a host that {host}: spoke where silence was right (of 26), where speaking was (of 1)")
-        door = Door(given.url, given.token)
-        for day, spoken in enumerate(days_of(door, wrong, right, f"{run} {host}", given.days), 1):
+        client = Client(given.url, given.token)
+        for day, spoken in enumerate(days_of(client, wrong, right, f"{run} {host}", given.days), 1):
             print(f"  day {day}: {spoken[0]:2d}, {spoken[1]}")
 
 

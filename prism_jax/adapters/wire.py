@@ -15,7 +15,7 @@ MOST_TEXT = 100_000
 """Characters of a text that are sent."""
 
 
-class DoorError(ValueError):
+class ClientError(ValueError):
     """The server refused a request, or is no such server; the message has status, what was found and expected."""
 
 
@@ -37,7 +37,7 @@ class Wire:
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def post(self, path: str, body: Mapping[str, Any], headers: dict[str, str]) -> Any:
-        """The answer; OutageError where there is none, DoorError where the request is refused."""
+        """The answer; OutageError where there is none, ClientError where the request is refused."""
         connection = self._connect()
         try:
             connection.request("POST", self._path + path, json.dumps(body).encode(), self._headers | headers)
@@ -53,9 +53,9 @@ class Wire:
             found = json.loads(content)
             refusal = None if status == 200 else found["error"]["message"]
         except (ValueError, KeyError, TypeError):
-            raise DoorError(f"{self._path}{path}: status {status}: found no answer of a server with state") from None
+            raise ClientError(f"{self._path}{path}: status {status}: found no answer of a server with state") from None
         if refusal is not None:
-            raise DoorError(f"{self._path}{path}: status {status}: {refusal}")
+            raise ClientError(f"{self._path}{path}: status {status}: {refusal}")
         return found
 
 

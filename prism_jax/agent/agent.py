@@ -24,7 +24,7 @@ from prism_jax.agent.ledger import Ledger, RefusedError
 from prism_jax.agent.people import DividedPeople, People
 from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought, Unanswered
-from prism_jax.agent.records import Decision, OfferOutcome
+from prism_jax.agent.records import Decision, OfferOutcome, counts_against_budget
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.signals import Signals, probabilities, signals_of
 from prism_jax.agent.steps import AN_OFFER, Clock, Observation, Step, ask_trigger, excess, note, settle, waves
@@ -202,7 +202,7 @@ class Agent:
                     items[i].stream,
                     items[i].event.time,
                     offer=record["offer"],
-                    counts=not record["critical"],
+                    counts=counts_against_budget(record),
                     thought=record["thought"],
                     prediction=prediction,
                 )

@@ -101,7 +101,8 @@ class Ledger:
     ) -> None:
         """Notes a decision; `offer` None is silence.
 
-        `counts` says whether an offer counts against the interruption budget: one for a critical event does not.
+        `counts` says whether it counts against the interruption budget: an offer for a critical event does not, and
+        where the gate only watches, what it would have done does.
         `prediction` is what the offer said of its acceptance, None where nobody is named.
         """
         state = self._streams[name]
@@ -109,16 +110,16 @@ class Ledger:
             if state.thoughts is None:
                 state.thoughts = deque(maxlen=MOST_BUDGET)
             state.thoughts.append(time)
+        if counts:
+            if state.offers is None:
+                state.offers = deque(maxlen=MOST_BUDGET)
+            state.offers.append(time)
         if offer is None:
             return
         if state.open is None:
             state.open = {}
         state.open[offer] = _OpenOffer(time, prediction)
         _drop_oldest(state.open)
-        if counts:
-            if state.offers is None:
-                state.offers = deque(maxlen=MOST_BUDGET)
-            state.offers.append(time)
 
     def spent(self, name: str, time: float, kind: str, budget: Budget | None) -> bool:
         """Whether a stream's budget of `offers` or `thoughts` is spent at `time`."""

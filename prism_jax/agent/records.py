@@ -145,6 +145,13 @@ class OfferOutcome(NamedTuple):
         return {"format": FORMAT, "kind": "outcome", **self._asdict()}
 
 
+def counts_against_budget(record: Mapping[str, Any]) -> bool:
+    """Whether a decision record counts against its stream's interruption budget (`Ledger.decided`)."""
+    shadow = record.get("shadow")
+    speaks = record["offer"] is not None if shadow is None else shadow["would_speak"]
+    return speaks and not record["critical"]
+
+
 def offer_id(stream: str, event: int) -> str:
     """The id of the offer at one event; distinct events have distinct ids."""
     return f"{stream}/{event}"

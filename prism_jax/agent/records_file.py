@@ -109,7 +109,8 @@ class RecordsFile:
                 f"{record['stream']!r}"
             )
         kept = {key: record[key] for key in _KEPT}
-        earlier.append({**kept, "person": record.get("person"), "stated": prediction_in(record, place)})
+        more = {"person": record.get("person"), "shadow": record.get("shadow")}
+        earlier.append({**kept, **more, "stated": prediction_in(record, place)})
 
 
 def lock(descriptor: int, path: str) -> None:
@@ -156,6 +157,9 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
     person = record.get("person")
     if person is not None and not (isinstance(person, dict) and isinstance(person.get("name"), str)):
         raise RecordsError(f"{place}: person: found no name, expected what the agent writes there")
+    shadow = record.get("shadow")
+    if shadow is not None and not (isinstance(shadow, dict) and isinstance(shadow.get("would_speak"), bool)):
+        raise RecordsError(f"{place}: shadow: found no would_speak, expected what the agent writes there")
     return record
 
 

@@ -237,7 +237,7 @@ def note(step: Step, ledger: Ledger) -> None:
         step.item.stream,
         step.item.event.time,
         offer=step.offer,
-        counts=not step.critical,
+        counts=(step.choice.spoke if step.would_speak is None else step.would_speak) and not step.critical,
         thought=step.slow is not None,
         prediction=step.prediction,
     )

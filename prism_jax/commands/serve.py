@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import pathlib
 import resource
@@ -57,6 +58,12 @@ ONLY_WITH_STATE = (
     *("partitions", "population", "shadow", "keep_days", "owners", "deadline", "key", *DECISION_OPTIONS, *SETTINGS),
 )
 """Flags that say nothing of decisions that each bring their stream."""
+OF_THE_DOOR = (
+    *("owners", "ray", "gpus", "host", "port", "token_file", "waiting", "body", "shadow", "keep_days", "replicas"),
+)
+"""Flags that say nothing of how owners decide."""
+LEAST_DAYS = 1 / 24
+"""Least --keep_days."""
 OF_A_MODEL = (
     *("dtype", "context", "memory", "keep", "compilation_cache", "expect_digest", "deadline", "key", *DECISION_OPTIONS),
 )
@@ -85,13 +92,15 @@ def define_flags() -> None:
         "shadow", False, "Watch, with --state: the host decides, and the records compare the gate with it."
     )
     flags.DEFINE_float("keep_days", None, "With --state, delete streams of which nothing came for so many days.", 0.0)
-    flags.DEFINE_integer("owners", None, "With --state, divide it among so many processes of Ray; extra `cluster`.", 1)
-    flags.DEFINE_string("replicas", None, "Without --state, LEAST:MOST replicas of the model, by Ray Serve.")
+    flags.DEFINE_integer(
+        "owners", None, "With --state, divide it among so many processes of Ray (extra `cluster`); 0 ends them.", 0
+    )
+    flags.DEFINE_string("replicas", None, "Without --state, NUMBER or LEAST:MOST replicas of the model, by Ray Serve.")
     flags.DEFINE_float("gpus", 0.0, "GPUs of each owner or replica; a fraction shares one.", 0.0)
     flags.DEFINE_string(
         "ray", None, "Address of the Ray cluster to join, such as auto; by default one on this machine."
     )
-    flags.DEFINE_float("lease", 10.0, "Seconds after which what a lost owner had can be taken.", 0.1)
+    flags.DEFINE_float("lease", 10.0, "With --owners, seconds after which what a lost one had can be taken.", 0.1)
     define_reading_flags()
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
     define_asking_flags()
@@ -115,6 +124,8 @@ def main() -> None:
     if not tokens and options["host"] not in LOOPBACK:
         raise ValueError(f"--token_file: found none with --host={options['host']}, expected one, or {LOOPBACK[0]}")
     limits = Limits(body=options["body"], waiting=options["waiting"])
+    if options["owners"] == 0:
+        return _end_owners(options)
     if options["replicas"] is not None:
         return _replicated(options, tokens, limits)
     with contextlib.ExitStack() as stack:
@@ -125,6 +136,16 @@ def main() -> None:
 
 def _check(options: Mapping[str, Any]) -> None:
     """ValueError, naming the flag, for one that says nothing where there is no --state, or no model."""
+    for name in ("ray", "gpus"):
+        if flags.FLAGS[name].present and options["owners"] is None and options["replicas"] is None:
+            raise ValueError(f"--{name}: found it without --owners and --replicas, expected it with one of them")
+    if flags.FLAGS["lease"].present and options["owners"] is None:
+        raise ValueError("--lease: found it without --owners, expected it with them")
+    for name in ("keep_days", "lease", "gpus"):
+        if options[name] is not None and not math.isfinite(options[name]):
+            raise ValueError(f"--{name}: found {options[name]}, expected a finite number")
+    if options["keep_days"] is not None and options["keep_days"] < LEAST_DAYS:
+        raise ValueError(f"--keep_days: found {options['keep_days']:g}, expected at least {LEAST_DAYS:g}, an hour")
     has_model = options["model"] is not None or options["decisions"] is not None
     if options["state"] is None:
         if options["model"] is None:
@@ -191,14 +212,14 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
 
         from prism_jax.service.replicas import run_replicas
     except ImportError as error:
-        raise ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[cluster]'") from error
+        raise _no_cluster(error) from error
     least, _, most = options["replicas"].partition(":")
     try:
         numbers = int(least), int(most or least)
         if not 1 <= numbers[0] <= numbers[1]:
             raise ValueError
     except ValueError:
-        raise ValueError(f"--replicas: found {options['replicas']!r:.80}, expected MOST or LEAST:MOST") from None
+        raise ValueError(f"--replicas: found {options['replicas']!r:.80}, expected NUMBER or LEAST:MOST") from None
     _answering(options)  # what is wrong with the flags is said here
     _start_ray(ray, options, numbers[1])
     place = f"http://{options['host']}:{options['port']}/v1"
@@ -223,8 +244,9 @@ def _answering_in_replica(options: Mapping[str, Any]) -> Answering:
 
 def _start_ray(ray: Any, options: Mapping[str, Any], processes: int) -> None:
     """Joins the cluster of --ray, or starts one on this machine with places for so many processes."""
-    here = {} if options["ray"] else {"num_cpus": max(processes, os.cpu_count() or 1), "include_dashboard": False}
-    ray.init(address=options["ray"], log_to_driver=True, **here)
+    # One more than they need: a lost one is replaced before what it had is free.
+    here = {} if options["ray"] else {"num_cpus": max(processes, os.cpu_count() or 1) + 1, "include_dashboard": False}
+    ray.init(address=options["ray"] or "local", log_to_driver=True, **here)
 
 
 def _with_state(
@@ -280,29 +302,57 @@ def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -
     try:
         import ray
 
-        from prism_jax.service.cluster import DividedDoor, start_directory
+        from prism_jax.service.cluster import start_owners
+        from prism_jax.service.divided import DividedDoor
     except ImportError as error:
-        raise ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[cluster]'") from error
+        raise _no_cluster(error) from error
     _loading(options, tenants, contextlib.ExitStack(), alone=False)  # what is wrong with the flags is said here
     counts = set()
     for tenant in tenants:
-        with StateStore(
-            folder_of(options["state"], tenant),
-            partitions=options["partitions"],
-            population=population_of(options),
-            alone=False,
-        ) as store:
+        place, population = folder_of(options["state"], tenant), population_of(options)
+        with StateStore(place, partitions=options["partitions"], population=population, alone=False) as store:
             counts.add(store.partitions)
     if len(counts) > 1:
         raise ValueError(f"--state: found stores of {sorted(counts)} partitions, expected one number for all tenants")
+    partitions = counts.pop()
     _start_ray(ray, options, options["owners"])
-    load = functools.partial(_load_in_owner, dict(options), tuple(tenants))
-    settings = {"owners": options["owners"], "partitions": counts.pop(), "waiting": waiting}
+    own = {name: value for name, value in options.items() if name not in OF_THE_DOOR and name in _defined()}
     # Where others compute the signals, an owner mostly waits for its disk.
     computes = options["model"] is not None and options["engine"] is None
-    resources = {"num_cpus": 1.0 if computes else 0.25, "num_gpus": options["gpus"]}
-    directory = start_directory(load, options["state"], options=resources, stays=bool(options["ray"]), **settings)
-    return DividedDoor(directory, options["state"], settings["partitions"])
+    owners = start_owners(
+        functools.partial(_load_in_owner, own, tuple(tenants)),
+        options["state"],
+        owners=options["owners"],
+        partitions=partitions,
+        waiting=waiting,
+        resources={"num_cpus": 1.0 if computes else 0.25, "num_gpus": options["gpus"]},
+        settings=fingerprint([own, list(tenants)]),
+        stays=bool(options["ray"]),
+    )
+    return DividedDoor(owners, options["state"], partitions)
+
+
+def _end_owners(options: Mapping[str, Any]) -> None:
+    """Ends the owners of a state."""
+    try:
+        import ray
+
+        from prism_jax.service.cluster import stop_owners
+    except ImportError as error:
+        raise _no_cluster(error) from error
+    _start_ray(ray, options, 1)
+    _say("ended" if stop_owners(options["state"]) else f"--owners: found none of {options['state']}")
+
+
+def _no_cluster(error: ImportError) -> ValueError:
+    return ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[cluster]'")
+
+
+def _defined() -> frozenset[str]:
+    """The flags of this command; those of libraries differ between processes."""
+    own = flags.FLAGS.flags_by_module_dict()
+    modules = [name for name in own if name.startswith(("prism_jax", "__main__")) or name == sys.argv[0]]
+    return frozenset(flag.name for name in modules for flag in own[name])
 
 
 def _load_in_owner(options: Mapping[str, Any], tenants: Sequence[str]) -> Agents:

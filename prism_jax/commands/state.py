@@ -9,6 +9,7 @@ The folder is that of `python -m prism_jax serve --state=DIR` (docs/service.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,9 +20,11 @@ from prism_jax.agent.state.moving import export_records, import_files
 from prism_jax.agent.state.partition import StateError
 from prism_jax.agent.state.reading import all_records, reading
 from prism_jax.agent.state.store import StateStore, partition_files
+from prism_jax.people.store import PeopleStore
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.files import check_absent
+from prism_jax.runtime.files import check_absent, check_regular
+from prism_jax.service.shadow import shadow_report, watched_of
 
 JOBS = ("show", "export", "import_records")
 """Flags of which a call has one."""
@@ -41,6 +44,8 @@ def run_job(options: Mapping[str, Any]) -> None:
     for name, job in _NEED.items():
         if options[name] is not None and job != asked[0]:
             raise ValueError(f"--{name}: found it with --{asked[0]}, expected it with --{job} only")
+        if isinstance(options[name], float) and not math.isfinite(options[name]):
+            raise ValueError(f"--{name}: found {options[name]}, expected a finite number of seconds")
     folder = epath.Path(options["state"]) / "tenants" / options["tenant"]
     if options["import_records"]:
         _import(folder, options)
@@ -71,19 +76,22 @@ def show(folder: epath.Path) -> None:
         f"{totals['streams']} streams of {totals['people']} people who have answered, {totals['events']} events, "
         f"{totals['log']} records, {size} bytes in {len(files)} partitions"
     )
-    watched = [record for record in all_records(folder) if record["kind"] == "outcome" or "shadow" in record]
-    if any("shadow" in record for record in watched):
-        from prism_jax.service.shadow import shadow_report
-
-        print(shadow_report(watched).text())
+    report = shadow_report(watched_of(record) for record in all_records(folder))
+    if report.decisions:
+        print(report.text())
 
 
 def _import(folder: epath.Path, options: Mapping[str, Any]) -> None:
     if options["input"] is None:
         raise ValueError("--input: found none, expected what the agent has read: without it no stream could be resumed")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with StateStore(folder, partitions=options["partitions"]) as store:
-        moved = import_files(store, options["import_records"], options["input"], options["people"])
+    people, population = [], None
+    if options["people"] is not None:
+        check_regular(options["people"], StateError, "the agent's store of people")
+        with PeopleStore(options["people"]) as known:
+            people, population = list(known), known.population
+    with StateStore(folder, partitions=options["partitions"], population=population) as store:
+        moved = import_files(store, options["import_records"], options["input"], people)
     waiting = f"; {moved.waiting} events of the input were not decided on yet" if moved.waiting else ""
     print(f"{moved.records} records of {moved.streams} streams and {moved.people} people in {folder}{waiting}")
 

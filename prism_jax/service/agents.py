@@ -31,7 +31,6 @@ class Visit(NamedTuple):
     """Something to do with a tenant's agents by name, between what others ask; it may write to their store."""
 
     call: Callable[[Mapping[str, DurableAgent]], Any]
-    person: str | None = None  # who is deleted by it
     alone: str | None = None  # the person whose partition alone it is about; None is about all partitions
 
 
@@ -42,6 +41,7 @@ class Asked(NamedTuple):
     agent: str  # `EVENTS` or `DECIDE`; an outcome is for whichever has the stream
     request: Events | OfferOutcome | Visit
     person: str | None = None  # whose its stream is, where that was settled before
+    is_new: bool = False  # whether its stream was claimed for it
 
 
 class Models(NamedTuple):
@@ -115,6 +115,7 @@ class Agents:
             agent = agents[first.agent]
             if isinstance(agent.claims, SettledClaims):
                 agent.claims.persons = {stream_of(items[i].request): items[i].person for i in group}
+                agent.claims.new = frozenset(stream_of(items[i].request) for i in group if items[i].is_new)
             if isinstance(first.request, OfferOutcome):
                 kind = agent.kind_of(first.request.stream)
                 agent = agents.get(kind or first.agent, agent)
@@ -190,15 +191,41 @@ def folder_of(folder: epath.PathLike, tenant: str) -> epath.Path:
     return epath.Path(folder) / "tenants" / tenant
 
 
-def settle(stream: str, stated: str | None) -> Visit:
-    """Says whose a stream is, once and for all; the answer is the person, or None."""
-    return Visit(lambda agents: StoredClaims(agents[DECIDE].store).settle(stream, stated))
-
-
 def stream_of(request: Events | OfferOutcome | Visit) -> str:
     """The stream that a request is about."""
     assert not isinstance(request, Visit), "it is about a store"
     return request.stream if isinstance(request, OfferOutcome) else request.items[0].stream
+
+
+def whose(stream: str) -> Visit:
+    """Whose a stream is, by the partition of its name: the person or None, in a tuple; None is nobody's."""
+    return Visit(lambda agents: StoredClaims(agents[DECIDE].store).claimed(stream))
+
+
+def claim(stream: str, known: tuple[str | None] | None, person: str | None) -> Visit:
+    """Claims a stream, where `whose` still says what was known; the answer is whether it does."""
+    return Visit(lambda agents: StoredClaims(agents[DECIDE].store).change(stream, known, person))
+
+
+def check(agent: str, request: Events | OfferOutcome | Visit) -> Visit:
+    """Raises RefusedError for what the agent would refuse of a new stream's first events; the answer is True."""
+
+    def call(agents: Mapping[str, DurableAgent]) -> bool:
+        assert isinstance(request, Events), "it may make a stream"
+        agents[agent].agent.check(request.items)
+        return True
+
+    return Visit(call)
+
+
+def gone_of(number: int, streams: Sequence[str]) -> Visit:
+    """Of streams whose key is of a partition, those that are not there."""
+
+    def call(agents: Mapping[str, DurableAgent]) -> list[str]:
+        partition = agents[DECIDE].store.partition(number)
+        return [stream for stream in streams if partition.stream(stream) is None]
+
+    return Visit(call)
 
 
 def forget(person: str) -> Visit:
@@ -206,12 +233,12 @@ def forget(person: str) -> Visit:
 
     def call(agents: Mapping[str, DurableAgent]) -> int:
         store = agents[DECIDE].store
-        for agent in agents.values():
-            if store.owns(store.number_of(person)):
+        if store.owns(store.number_of(person)):
+            for agent in agents.values():
                 agent.drop(store.of(person).streams_of(person))
         return len(store.forget_person(person))
 
-    return Visit(call, person)
+    return Visit(call)
 
 
 def expire(number: int, seconds: float) -> Visit:
@@ -222,9 +249,26 @@ def expire(number: int, seconds: float) -> Visit:
         own = number % store.partitions
         if not (store.owns(own) and any(made == own for made, _ in partition_files(store.folder))):
             return 0
-        names = agents[DECIDE].expire(own, agents[DECIDE].now() - seconds)
-        for agent in agents.values():
-            agent.drop(names)
-        return len(names)
+        before = agents[DECIDE].now() - seconds
+        for agent in agents.values():  # before anything is deleted, which may end half-way
+            agent.drop([name for _, name, _ in store.partition(own).old_streams(before)])
+        return len(agents[DECIDE].expire(own, before))
+
+    return Visit(call)
+
+
+def claims_in(number: int) -> Visit:
+    """The claims of a partition, as pairs of a stream and its person."""
+    return Visit(lambda agents: agents[DECIDE].store.partition(number).claims())
+
+
+def unclaim(number: int, streams: Sequence[str]) -> Visit:
+    """Deletes claims of a partition, with every copy; the answer is how many."""
+
+    def call(agents: Mapping[str, DurableAgent]) -> int:
+        partition = agents[DECIDE].store.partition(number)
+        partition.unclaim(streams)
+        partition.erase()
+        return len(streams)
 
     return Visit(call)

@@ -1,324 +1,222 @@
-"""Owners of partitions on several machines, as actors of Ray: who has which partition, and how a request finds it.
-
-An owner is a process with the agents of `agents.py` for some partitions of every tenant. The directory says which owner
-has which; it is a matter of speed alone: the leases in the files keep a stale owner from changing anything.
-"""
+"""Owners of partitions as actors of Ray, and the directory that makes them and replaces those that are lost."""
 
 from __future__ import annotations
 
 import asyncio
-import collections
-import contextlib
-import itertools
-import os
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+import hashlib
+from collections.abc import Callable
+from typing import Any
 
-import fastapi
 import ray
 from etils import epath
-from starlette.concurrency import run_in_threadpool
 
-from prism_jax.agent.records import OfferOutcome
-from prism_jax.agent.state.partition import StaleError
-from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
-from prism_jax.agent.state.store import number_of
-from prism_jax.service.agents import Agents, Asked, Visit, folder_of, settle, stream_of
-from prism_jax.service.door import Door
-from prism_jax.service.http import BATCH, ApiError
-from prism_jax.service.turns import BusyError, Turns
+from prism_jax.service.agents import Agents
+from prism_jax.service.divided import ANSWER_SECONDS, Handle, LostError, Owner, Owners
 
-T = TypeVar("T")
-
-NAMESPACE, DIRECTORY = "prism_jax", "directory"
-ANSWER_SECONDS = 10.0
-"""How long an owner may take to answer before it is taken for lost."""
-PATIENCE = 30.0
-"""How long a request waits for a partition that changes hands."""
+NAMESPACE = "prism_jax"
 START_SECONDS = 600.0
 """How long owners may take to load."""
-_KNOWN = 100_000
-"""Streams whose person the door remembers."""
+LINGER = 60.0
+"""How long an owner that has no partitions any more still tells others so."""
 
 
-class Owners(NamedTuple):
-    """Who has which partitions."""
-
-    generation: int  # how many times it has changed
-    actors: tuple[Any, ...]  # the owner of partition p is number p % len(actors)
-
-
-class Owner:
-    """An actor with the agents of some partitions. Requests wait in a queue, and one thread answers them in batches."""
-
-    def __init__(self, load: Callable[[], Agents], folder: epath.PathLike, waiting: int) -> None:
-        self._load, self._folder, self._waiting = load, folder, waiting
-        self._agents: Agents | None = None
-        self._mine = range(0)
-
-    async def start(self) -> None:
-        """Loads everything, and has no partition."""
-        self._turns: Turns[Asked | None, Any] = Turns(self._answer, most=BATCH, waiting=self._waiting)
-        self._turns.start(before=self._loaded)
-        await self.own(0, 0, 0)
-
-    async def own(self, mine: int, count: int, partitions: int) -> None:
-        """Has every partition p with p % count = mine from now on; with a count of 0 none."""
-        self._mine = range(mine, partitions, count) if count else range(0)
-        await self._turns.ask(None)  # in its turn
-
-    async def ask(self, asked: Asked) -> Any:
-        """The answer to a request in its turn; raises what `Turns.ask` raises."""
-        return await self._turns.ask(asked)
-
-    async def read_log(
-        self, tenant: str, cursor: Cursor, most: int, conditions: dict[str, Any]
-    ) -> tuple[list[Logged], Cursor]:
-        """See `prism_jax.agent.state.reading.read_log`, of the partitions that it has."""
-        place = folder_of(self._folder, tenant)
-        return await run_in_threadpool(read_log, place, cursor, most, partitions=self._mine, **conditions)
-
-    async def newest(self, tenant: str) -> Cursor:
-        """See `prism_jax.agent.state.reading.newest`, of the partitions that it has."""
-        return await run_in_threadpool(newest, folder_of(self._folder, tenant), self._mine)
-
-    async def read(self, tenant: str, function: Callable[[epath.Path], T]) -> T:
-        """What a function reads in the folder of a tenant's store."""
-        return await run_in_threadpool(function, folder_of(self._folder, tenant))
+class OwnerActor(Owner):
+    """An owner that is an actor."""
 
     async def leave(self) -> None:
-        """Ends the process."""
+        """Ends the process after a while."""
+        await self.stop()
+        await asyncio.sleep(LINGER)
         ray.actor.exit_actor()
 
-    def alive(self) -> int:
-        """The number of its process."""
-        return os.getpid()
 
-    def _loaded(self) -> None:
-        self._agents = self._load()
+class Actor:
+    """An actor as others call it."""
 
-    def _answer(self, items: Sequence[Asked | None]) -> Sequence[Any]:
-        assert self._agents is not None, "it was loaded before"
-        answers: list[Any] = []
-        for changes, group in itertools.groupby(items, key=lambda item: item is None):
-            if changes:
-                self._agents.own(self._mine)
-                answers += [None for _ in group]
-            else:
-                answers += self._agents.answer([item for item in group if item is not None])
-        return answers
+    def __init__(self, actor: Any) -> None:
+        self.actor = actor
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """See `Handle.call`."""
+        try:
+            return await getattr(self.actor, method).remote(*arguments)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.RayError as error:
+            raise LostError(type(error).__name__) from None
 
 
 class Directory:
-    """An actor that makes owners, and replaces those that are lost."""
+    """An actor that makes owners, says who has what, and replaces those that are lost."""
 
     def __init__(
         self,
         load: Callable[[], Agents],
-        folder: epath.PathLike,
+        folder: str,
         waiting: int,
         partitions: int,
         options: dict[str, Any],
+        settings: str,
     ) -> None:
         self._load, self._folder, self._waiting, self._partitions = load, folder, waiting, partitions
-        self._options = options  # of the actors, such as their CPUs and GPUs
-        self._owners: list[Any] = []
+        self._options, self._settings = options, settings
+        self._owners: list[Actor] = []
         self._generation = 0
         self._changing = asyncio.Lock()
 
+    def settings(self) -> str:
+        """A hash of what the owners were made with."""
+        return self._settings
+
     async def owners(self) -> Owners:
-        """Who has which partitions now."""
+        """See `OwnerList.owners`."""
         return Owners(self._generation, tuple(self._owners))
 
-    async def scale(self, count: int) -> Owners:
+    async def scale(self, count: int) -> None:
         """Divides the partitions among so many owners. They change hands while requests are answered."""
         async with self._changing:
             kept, left = self._owners[:count], self._owners[count:]
-            new = [self._made() for _ in range(count - len(kept))]
-            await asyncio.gather(*(owner.start.remote() for owner in new))
+            new: list[Actor] = []
+            try:
+                for _ in range(count - len(kept)):
+                    new.append(self._made())
+                await asyncio.gather(*(owner.call("start") for owner in new))
+            except BaseException:
+                for owner in new:
+                    ray.kill(owner.actor)
+                raise
             # Those who had partitions let them go first, so that nobody waits for a lease to end.
-            old = [owner.own.remote(i, count, self._partitions) for i, owner in enumerate(kept)]
-            old += [owner.own.remote(0, 0, 0) for owner in left]
-            await asyncio.gather(*map(_tried, old))
-            await asyncio.gather(
-                *(owner.own.remote(i, count, self._partitions) for i, owner in enumerate(new, len(kept)))
-            )
+            old = [owner.call("own", self._share(i, count)) for i, owner in enumerate(kept)]
+            await asyncio.gather(*map(_tried, [*old, *(owner.call("own", range(0)) for owner in left)]))
+            await asyncio.gather(*(owner.call("own", self._share(i, count)) for i, owner in enumerate(new, len(kept))))
             self._owners = kept + new
             self._generation += 1
             for owner in left:
-                owner.leave.remote()
-            return Owners(self._generation, tuple(self._owners))
+                owner.actor.leave.remote()
 
-    async def lost(self, generation: int, place: int) -> Owners:
-        """Replaces an owner that somebody got no answer from, if it gives none now either.
-
-        It may only be slow: when it wakes, its leases have gone to the new one, and it can change nothing.
-        """
+    async def lost(self, generation: int, place: int) -> None:
+        """See `OwnerList.lost`."""
         async with self._changing:
-            if generation == self._generation and not await _tried(self._owners[place].alive.remote()):
-                new = self._made()
-                await new.start.remote()
-                await new.own.remote(place, len(self._owners), self._partitions)
-                asleep, self._owners[place] = self._owners[place], new
-                self._generation += 1
-                asleep.leave.remote()  # when it wakes
-            return Owners(self._generation, tuple(self._owners))
+            if generation != self._generation or await _tried(self._owners[place].call("alive")):
+                return
+            # What it may still do, its leases forbid; and it could hold a file, or what a new one needs of the machine.
+            ray.kill(self._owners[place].actor)
+            new = self._made()
+            try:
+                await asyncio.wait_for(new.call("start"), START_SECONDS)
+                await new.call("own", self._share(place, len(self._owners)))
+            except BaseException:
+                ray.kill(new.actor)
+                raise
+            self._owners[place] = new
+            self._generation += 1
 
-    def _made(self) -> Any:
-        actor = ray.remote(Owner).options(max_concurrency=1000, **self._options)
-        return actor.remote(self._load, self._folder, self._waiting)
+    def _share(self, place: int, count: int) -> range:
+        return range(place, self._partitions, count)
+
+    def _made(self) -> Actor:
+        actor = ray.remote(OwnerActor).options(max_concurrency=1000, **self._options)
+        return Actor(actor.remote(self._load, self._folder, self._waiting))
+
+
+class RemoteDirectory:
+    """The directory, from outside of its process."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = Actor(actor)
+
+    async def owners(self) -> Owners:
+        """See `OwnerList.owners`."""
+        found: Owners = await self._actor.call("owners")
+        return found
+
+    async def lost(self, generation: int, place: int) -> None:
+        """See `OwnerList.lost`."""
+        await self._actor.call("lost", generation, place)
 
 
 async def _tried(call: Any) -> bool:
-    """Whether a call ends well within a few seconds."""
+    """Whether a call ends well in half of the time that an answer may take."""
     try:
-        await asyncio.wait_for(asyncio.ensure_future(_awaited(call)), ANSWER_SECONDS / 2)
-    except (TimeoutError, ray.exceptions.RayError):
+        await asyncio.wait_for(call, ANSWER_SECONDS / 2)
+    except (TimeoutError, LostError):
         return False
     return True
 
 
-async def _awaited(call: Any) -> Any:
-    return await call
+def name_of(folder: epath.PathLike) -> str:
+    """The name of the directory of a state's folder."""
+    place = str(epath.Path(folder).resolve())
+    return f"owners of {hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
-def start_directory(
+def start_owners(
     load: Callable[[], Agents],
     folder: epath.PathLike,
     *,
     owners: int,
     partitions: int,
     waiting: int,
-    options: dict[str, Any],
+    resources: dict[str, float],
+    settings: str,
     stays: bool,
-) -> Any:
-    """The directory of this Ray cluster, which is made where there is none, with so many owners.
+) -> RemoteDirectory:
+    """Divides a state's partitions among so many owners on the Ray cluster that was joined.
 
-    `load` makes the agents of an owner, `options` are those of its actor, and `stays` lets all of them outlive this
-    process.
+    Args:
+      load: Makes the agents of an owner, in its process.
+      folder: Folder of the state.
+      owners: Number of owners; those that are there already stay.
+      partitions: Number of partitions of the store.
+      waiting: Most requests that wait at an owner.
+      resources: `num_cpus` and `num_gpus` of each owner.
+      settings: Hash of what they are made with.
+      stays: Whether they outlive this process.
+
+    Raises:
+      ValueError: if they run with other settings, or cannot be placed; and what `load` raises.
     """
     lifetime = {"lifetime": "detached"} if stays else {}
-    directory = (
+    actor = (
         ray.remote(Directory)
-        .options(name=DIRECTORY, namespace=NAMESPACE, get_if_exists=True, num_cpus=0, max_concurrency=1000, **lifetime)
-        .remote(load, str(folder), waiting, partitions, {**options, **lifetime})
+        .options(
+            name=name_of(folder),
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            num_cpus=0,
+            max_concurrency=1000,
+            **lifetime,
+        )
+        .remote(load, str(folder), waiting, partitions, {**resources, **lifetime}, settings)
     )
+    if ray.get(actor.settings.remote()) != settings:
+        raise ValueError(
+            f"--state: {folder}: found owners that run with other flags or tenants, expected the same; "
+            "--owners=0 ends them"
+        )
     try:
-        ray.get(directory.scale.remote(owners), timeout=START_SECONDS)
+        ray.get(actor.scale.remote(owners), timeout=START_SECONDS)
     except ray.exceptions.GetTimeoutError:
         free = {name: number for name, number in ray.available_resources().items() if name in ("CPU", "GPU")}
         raise ValueError(
             f"--owners: found no room for {owners} within {START_SECONDS:g} s (free: {free}), expected "
-            f"{options['num_cpus']:g} CPUs and {options['num_gpus']:g} GPUs for each"
+            f"{resources['num_cpus']:g} CPUs and {resources['num_gpus']:g} GPUs for each"
         ) from None
-    return directory
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    return RemoteDirectory(actor)
 
 
-class DividedDoor(Door):
-    """Takes requests to the owner of their partition, and waits while it changes hands."""
-
-    def __init__(self, directory: Any, folder: epath.PathLike, partitions: int) -> None:
-        super().__init__(lambda: None, folder, 1)  # type: ignore[arg-type, return-value]
-        self._directory, self._partitions = directory, partitions
-        self._owners: Owners | None = None
-        self._persons: collections.OrderedDict[tuple[str, str], str | None] = collections.OrderedDict()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether everything is loaded: the owners are."""
-        return True
-
-    def check_ready(self) -> None:
-        """Does nothing: the owners are there."""
-
-    def start(self) -> None:
-        """Begins at once."""
-        self.on_start()
-        self.on_ready()
-
-    async def stop(self) -> None:
-        """Ends; the owners stay."""
-
-    async def ask(self, item: Asked, request: fastapi.Request | None = None) -> Any:
-        """The answer of the owner of the request's partition.
-
-        Raises:
-          ApiError: 504 where an owner was lost on the way, so that nobody knows whether it has answered.
-        """
-        if isinstance(item.request, Visit):
-            if item.request.alone is not None:
-                return await self._at(self._number(item.request.alone), "ask", item)
-            if item.request.person is not None:
-                for place in [place for place, person in self._persons.items() if person == item.request.person]:
-                    del self._persons[place]
-            return sum(await asyncio.gather(*(self._at(i, "ask", item) for i in range(await self._count()))))
-        stream = stream_of(item.request)
-        stated = None if isinstance(item.request, OfferOutcome) else item.request.items[0].person
-        place = item.tenant, stream
-        if place not in self._persons or (stated is not None and stated != self._persons[place]):
-            settled = item._replace(request=settle(stream, stated))
-            self._persons[place] = await self._at(self._number(stream), "ask", settled)
-            if len(self._persons) > _KNOWN:
-                self._persons.popitem(last=False)
-        person = self._persons[place]
-        number = self._number(stream if person is None else person)
-        return await self._at(number, "ask", item._replace(person=person))
-
-    async def do(self, item: Asked) -> Any:
-        """See `ask`."""
-        return await self.ask(item)
-
-    async def read_log(self, tenant: str, cursor: Cursor, most: int, **conditions: Any) -> tuple[list[Logged], Cursor]:
-        """See `Door.read_log`; every owner reads its partitions."""
-        found: list[Logged] = []
-        for i in range(await self._count()):
-            if len(found) == most:
-                break
-            new, cursor = await self._at(i, "read_log", tenant, cursor, most - len(found), conditions)
-            found += new
-        return found, cursor
-
-    async def newest(self, tenant: str) -> Cursor:
-        """See `Door.newest`."""
-        parts = [await self._at(i, "newest", tenant) for i in range(await self._count())]
-        return Cursor({number: last for part in parts for number, last in part.numbers.items()})
-
-    async def read(self, tenant: str, person: str, function: Callable[[epath.Path], T]) -> T:
-        """See `Door.read`; the owner of the person's partition reads."""
-        return await self.read_at(tenant, self._number(person), function)
-
-    async def read_at(self, tenant: str, partition: int, function: Callable[[epath.Path], T]) -> T:
-        """See `Door.read_at`; the owner of the partition reads."""
-        return await self._at(partition, "read", tenant, function)
-
-    def _number(self, key: str) -> int:
-        return number_of(key, self._partitions)
-
-    async def _count(self) -> int:
-        return len((await self._known()).actors)
-
-    async def _known(self) -> Owners:
-        if self._owners is None:
-            self._owners = await self._directory.owners.remote()
-        return self._owners
-
-    async def _at(self, number: int, method: str, *arguments: Any) -> Any:
-        """What a method of the owner of a partition returns."""
-        ends = asyncio.get_running_loop().time() + PATIENCE
-        while True:
-            owners = await self._known()
-            place = number % len(owners.actors)
-            try:
-                call = getattr(owners.actors[place], method).remote(*arguments)
-                return await asyncio.wait_for(_awaited(call), ANSWER_SECONDS)
-            except (TimeoutError, ray.exceptions.RayActorError):
-                with contextlib.suppress(ray.exceptions.RayError):
-                    self._owners = await self._directory.lost.remote(owners.generation, place)
-                raise ApiError(504, "an owner was lost; send the request again, with its Idempotency-Key") from None
-            except ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, BusyError):
-                    raise ApiError(429, "found too many requests waiting, expected fewer") from None
-                if not isinstance(error.cause, StaleError) or asyncio.get_running_loop().time() > ends:
-                    raise error.cause from None
-            self._owners = None  # the partition changes hands, and nothing has changed of it
-            await asyncio.sleep(0.05)
+def stop_owners(folder: epath.PathLike) -> bool:
+    """Ends the owners of a state's partitions; False where there were none."""
+    try:
+        actor = ray.get_actor(name_of(folder), NAMESPACE)
+    except ValueError:
+        return False
+    handles: tuple[Handle, ...] = ray.get(actor.owners.remote()).handles
+    ray.get(actor.scale.remote(0))
+    for handle in handles:
+        if isinstance(handle, Actor):
+            ray.kill(handle.actor)
+    ray.kill(actor)
+    return True

@@ -9,7 +9,7 @@ from etils import epath
 from starlette.concurrency import run_in_threadpool
 
 from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
-from prism_jax.service.agents import Agents, Asked, folder_of
+from prism_jax.service.agents import DECIDE, Agents, Asked, expire, folder_of
 from prism_jax.service.http import Served
 
 T = TypeVar("T")
@@ -28,6 +28,10 @@ class Door(Served[Asked, Any]):
 
         super().__init__(loaded, waiting)
         self._folder = epath.Path(folder)
+
+    async def expire(self, tenant: str, number: int, seconds: float) -> None:
+        """Deletes what is older in a partition; see `prism_jax.service.agents.expire`."""
+        await self.do(Asked(tenant, DECIDE, expire(number, seconds)))
 
     async def read_log(self, tenant: str, cursor: Cursor, most: int, **conditions: Any) -> tuple[list[Logged], Cursor]:
         """See `prism_jax.agent.state.reading.read_log`."""

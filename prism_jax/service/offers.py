@@ -17,7 +17,7 @@ MOST_LISTENERS = 64
 """Most who listen for offers at once."""
 
 
-class Changes:
+class News:
     """Wakes who waits for something new, from any thread."""
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class Changes:
         self._next.pop(tenant, asyncio.Event()).set()
 
 
-async def sent(door: Door, cursor: Cursor, tenant: str, person: str | None, changes: Changes) -> AsyncIterator[bytes]:
+async def sent(door: Door, cursor: Cursor, tenant: str, person: str | None, news: News) -> AsyncIterator[bytes]:
     """Offers as server-sent events, whose ids are the cursors behind them, until the server stops."""
-    changes.listening += 1
+    news.listening += 1
     try:
         yield f"id: {cursor}\n\n".encode()
         while not door.is_stopping():
-            change = changes.next(tenant)  # before what is there is read, so that none is missed
+            change = news.next(tenant)  # before what is there is read, so that none is missed
             found, behind = await door.read_log(tenant, cursor, MOST_RECORDS, person=person, offers=True)
             for one in found:
                 cursor = cursor.behind(one)
@@ -63,4 +63,4 @@ async def sent(door: Door, cursor: Cursor, tenant: str, person: str | None, chan
     except StateError:  # who listens asks again, from the last id on
         return
     finally:
-        changes.listening -= 1
+        news.listening -= 1

@@ -118,7 +118,7 @@ class PersonPage:
         with readable():
             found = await self._read(session, read_latest, since, MOST_RECORDS)
             span = await self._read(session, span_of)
-            levels = await self._preview(session, span.newest, known.c_fa)
+            levels = await self._preview(session, span.newest, known.c_fa, own.level)
         shown = zone or datetime.UTC
         hours = own.hours if own.hours is not None and now < own.hours.until else None
         last_day = datetime.datetime.fromtimestamp(now + WEEK, shown).date() if hours is None else _last_day(hours)
@@ -271,13 +271,14 @@ class PersonPage:
             session.key.tenant, person, lambda place: function(place, person, *values, **options)
         )
 
-    async def _preview(self, session: Session, newest: int | None, c_fa: float) -> dict[int, Preview]:
-        """What each level would have done in the last week, to the hour."""
+    async def _preview(self, session: Session, newest: int | None, c_fa: float, level: int) -> dict[int, Preview]:
+        """What each level would have done in the last week, to the hour, beside the present one."""
         since = 3600.0 * math.floor((self._clock() - WEEK) / 3600.0)
-        key = session.key.tenant, session.key.partition, newest, since, c_fa
+        key = session.key.tenant, session.key.partition, newest, since, c_fa, level
         if key not in self._previews:
+            bounds = {"since": since, "c_fa": c_fa, "most": MOST_PREVIEWED}
             async with self._turn:
-                found = await self._read(session, preview, LEVELS, since=since, c_fa=c_fa, most=MOST_PREVIEWED)
+                found = await self._read(session, preview, LEVELS, current=level, **bounds)
             if len(self._previews) >= PREVIEWS:
                 del self._previews[next(iter(self._previews))]
             self._previews[key] = found

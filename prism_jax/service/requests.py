@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,11 +87,19 @@ def events_of(items: Sequence[Observation], request: fastapi.Request, body: byte
     if key is not None and not 1 <= len(key) <= MOST_KEY:
         raise ApiError(422, f"Idempotency-Key: found {len(key)} characters, expected 1 to {MOST_KEY}")
     digest = hashlib.sha256(request.url.path.encode() + b"\0" + body).digest()
+    wishes = [wish.strip() for wish in request.headers.get("prefer", "").lower().split(",")]
     named = None if key is None else f"{items[0].stream}\0{key}"
-    return Events(tuple(items), named, digest, request.headers.get("prefer") == LENIENT)
+    return Events(tuple(items), named, digest, LENIENT in wishes)
 
 
 def check_name(name: str, place: str) -> None:
     """Raises ApiError 422 for a name that nobody can have."""
     if not name.strip() or len(name) > MOST_NAME:
         raise ApiError(422, f"{place}: found {len(name)} characters, expected 1 to {MOST_NAME}, not all blank")
+
+
+def check_finite(**values: float | None) -> None:
+    """Raises ApiError 422, naming it, for a number that is none or infinite."""
+    for name, value in values.items():
+        if value is not None and not math.isfinite(value):
+            raise ApiError(422, f"{name}: found {value}, expected a finite number of seconds", param=name)

@@ -23,7 +23,7 @@ class ShadowReport(NamedTuple):
     added: int  # offers that the gate would have made where the host was silent
     expected_accepted: float  # how many of these would have been accepted, by their calibrated p_accept
     # The gate's cost per decision minus the host's, with its 95 % interval over streams: an offer withheld saves c_fa
-    # if it was not accepted, and costs c_fn if it was; offers without an outcome are left out, and added ones.
+    # if it was not accepted, and costs c_fn if it was. Withheld ones without an outcome are left out; added ones are 0.
     withheld_cost: Estimate
     # Of added offers, by what the gate itself expects: (1 - p_accept) c_fa - p_accept p_need c_fn each.
     added_cost: Estimate
@@ -54,47 +54,67 @@ class ShadowReport(NamedTuple):
         )
 
 
-def shadow_report(records: Iterable[Mapping[str, Any]]) -> ShadowReport:
+class Watched(NamedTuple):
+    """What the report needs of a record."""
+
+    stream: str
+    offer: str | None  # of the host; of an outcome, what it is about
+    outcome: str | None = None  # None in a decision
+    spoke: bool = False
+    would_speak: bool = False
+    p_need: float | None = None
+    p_accept: float | None = None
+    c_fa: float = 0.0
+    c_fn: float = 0.0
+
+
+def watched_of(record: Mapping[str, Any]) -> Watched | None:
+    """What the report needs of a record; None of one that it has nothing to do with."""
+    if record["kind"] == "outcome":
+        return Watched(record["stream"], record["offer"], record["outcome"])
+    if "shadow" not in record:
+        return None
+    numbers = record["p_need"], record["p_accept"], record["costs"]["c_fa"], record["costs"]["c_fn"]
+    return Watched(record["stream"], record["offer"], None, record["spoke"], record["shadow"]["would_speak"], *numbers)
+
+
+def shadow_report(records: Iterable[Watched | None]) -> ShadowReport:
     """Compares host and gate on the decisions of a log that the gate only watched, with the outcomes in that log."""
-    watched: list[Mapping[str, Any]] = []
-    outcomes: dict[str, str] = {}
+    watched: list[Watched] = []
+    outcomes: dict[str | None, str] = {}
     for record in records:
-        if record["kind"] == "outcome":
-            outcomes[record["offer"]] = record["outcome"]
-        elif "shadow" in record:
+        if record is not None and record.outcome is not None:
+            outcomes[record.offer] = record.outcome
+        elif record is not None:
             watched.append(record)
     withheld = dict.fromkeys((*OUTCOMES, "none"), 0)
     added, expected = 0, 0.0
-    kept, kept_of, asked, asked_of = [], [], [], []
+    known: dict[str, list[Any]] = {"cost": [], "stream": []}
+    believed: dict[str, list[Any]] = {"cost": [], "stream": []}
     for record in watched:
-        would, costs = record["shadow"]["would_speak"], record["costs"]
         difference: float | None = 0.0
-        if record["spoke"]:
-            outcome = outcomes.get(record["offer"], "none")
-            if not would:
-                withheld[outcome] += 1
-                difference = -costs["c_fa"] if outcome != ACCEPTED else costs["c_fn"]
-            if outcome == "none":
-                difference = None
+        if record.spoke and not record.would_speak:
+            outcome = outcomes.get(record.offer, "none")
+            withheld[outcome] += 1
+            difference = {"none": None, ACCEPTED: record.c_fn}.get(outcome, -record.c_fa)
         if difference is not None:
-            kept.append(difference)
-            kept_of.append(record["stream"])
+            known["cost"].append(difference)
+            known["stream"].append(record.stream)
         gain = 0.0
-        if would and not record["spoke"] and record["p_accept"] is not None:
-            p, need = record["p_accept"], record["p_need"]
-            added, expected = added + 1, expected + p
-            gain = (1 - p) * costs["c_fa"] - p * need * costs["c_fn"]
-        asked.append(gain)
-        asked_of.append(record["stream"])
+        if record.would_speak and not record.spoke and record.p_accept is not None and record.p_need is not None:
+            added, expected = added + 1, expected + record.p_accept
+            gain = (1 - record.p_accept) * record.c_fa - record.p_accept * record.p_need * record.c_fn
+        believed["cost"].append(gain)
+        believed["stream"].append(record.stream)
     return ShadowReport(
         decisions=len(watched),
-        host_offers=sum(record["spoke"] for record in watched),
-        gate_offers=sum(record["shadow"]["would_speak"] for record in watched),
+        host_offers=sum(record.spoke for record in watched),
+        gate_offers=sum(record.would_speak for record in watched),
         withheld=withheld,
         added=added,
         expected_accepted=expected,
-        withheld_cost=_mean(kept, kept_of),
-        added_cost=_mean(asked, asked_of),
+        withheld_cost=_mean(known["cost"], known["stream"]),
+        added_cost=_mean(believed["cost"], believed["stream"]),
     )
 
 

@@ -22,14 +22,23 @@ from prism_jax.agent.state.partition import StaleError, StateError
 from prism_jax.agent.state.reading import MOST_RECORDS, Cursor
 from prism_jax.agent.state.store import MOST_PARTITIONS
 from prism_jax.agent.steps import Observation
-from prism_jax.service.agents import DECIDE, EVENTS, Asked, Visit, expire, forget
+from prism_jax.service.agents import DECIDE, EVENTS, Asked, Visit, forget
 from prism_jax.service.door import Door
 from prism_jax.service.form import ErrorBody
 from prism_jax.service.http import ApiError, Limits, Tokens, make_base
-from prism_jax.service.offers import MOST_LISTENERS, Changes, sent
+from prism_jax.service.offers import MOST_LISTENERS, News, sent
 from prism_jax.service.person_page import PersonPage
-from prism_jax.service.requests import check_name, event_of, events_of, item_of, json_of, object_of, stated_of
-from prism_jax.service.shadow import shadow_report
+from prism_jax.service.requests import (
+    check_finite,
+    check_name,
+    event_of,
+    events_of,
+    item_of,
+    json_of,
+    object_of,
+    stated_of,
+)
+from prism_jax.service.shadow import shadow_report, watched_of
 
 MOST_EVENTS = 1000
 """Most events of one request."""
@@ -53,20 +62,20 @@ def make_state_app(
     `clock` gives seconds since 1970, as that of the agents.
     """
     limits = limits or Limits()
-    changes = Changes()
+    news = News()
 
     tokens = tokens or Tokens(())
     tasks: set[asyncio.Task[None]] = set()
 
     def begin() -> None:
-        changes.begin()
+        news.begin()
         if keep_days is not None:
             tasks.add(asyncio.create_task(_expire(door, tokens.tenants, keep_days * 86400.0)))
 
     door.on_start = begin
     app = make_base(door, tokens, limits)
     errors: dict[int | str, dict[str, Any]] = {
-        status: {"model": ErrorBody} for status in (401, 404, 408, 409, 413, 422, 429, 503)
+        status: {"model": ErrorBody} for status in (401, 404, 408, 409, 413, 422, 429, 503, 504)
     }
 
     def count(tenant: str, agent: str, answer: Mapping[str, Any]) -> None:
@@ -75,7 +84,7 @@ def make_state_app(
             return
         door.metrics.decisions.labels(agent, str(answer["speak"]).lower()).inc()
         if answer["speak"]:
-            changes.come(tenant)
+            news.come(tenant)
 
     async def ask(request: fastapi.Request, agent: str, item: Events | OfferOutcome | Visit) -> Any:
         try:
@@ -85,7 +94,7 @@ def make_state_app(
                     count(request.state.tenant, agent, answer)
             return answers
         except ApiError:
-            changes.come(request.state.tenant)  # an offer may have been made that nobody was told of
+            news.come(request.state.tenant)  # an offer may have been made that nobody was told of
             raise
         except ConflictError as error:
             raise ApiError(409, str(error)) from None
@@ -141,6 +150,7 @@ def make_state_app(
     ) -> dict[str, Any]:
         """Records in the order of each stream, from the cursor `after` on; `next` is the cursor behind them."""
         door.check_ready()
+        check_finite(since=since, until=until)
         if not 1 <= limit <= MOST_RECORDS:
             raise ApiError(422, f"limit: found {limit}, expected 1 to {MOST_RECORDS}", param="limit")
         try:
@@ -158,11 +168,12 @@ def make_state_app(
     async def compared(request: fastapi.Request, since: float | None = None) -> dict[str, Any]:
         """What the gate would have saved or cost where it only watched, beside what the host did."""
         door.check_ready()
+        check_finite(since=since)
         cursor, more, known = Cursor(), True, []
         try:
             while more:
                 found, cursor = await door.read_log(request.state.tenant, cursor, MOST_RECORDS, since=since)
-                known += [one.record for one in found]
+                known += [watched_of(one.record) for one in found]
                 more = len(found) == MOST_RECORDS
         except StateError:
             raise ApiError(503, UNREADABLE) from None
@@ -181,10 +192,10 @@ def make_state_app(
             raise ApiError(503, UNREADABLE) from None
         except ValueError as error:
             raise ApiError(422, str(error), param="after") from None
-        if changes.listening >= MOST_LISTENERS:
-            raise ApiError(429, f"found {changes.listening} who listen for offers, expected fewer")
+        if news.listening >= MOST_LISTENERS:
+            raise ApiError(429, f"found {news.listening} who listen for offers, expected fewer")
         return fastapi.responses.StreamingResponse(
-            sent(door, begin, request.state.tenant, person, changes),
+            sent(door, begin, request.state.tenant, person, news),
             media_type="text/event-stream",
         )
 
@@ -212,4 +223,4 @@ async def _expire(door: Door, tenants: Sequence[str], seconds: float) -> None:
         await asyncio.sleep(3600.0 / MOST_PARTITIONS)
         for tenant in tenants:
             with contextlib.suppress(Exception):  # it is tried again; what is wrong with a store was reported
-                await door.do(Asked(tenant, DECIDE, expire(number, seconds)))
+                await door.expire(tenant, number, seconds)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from prism_jax.adapters.client import Door
+from prism_jax.adapters.client import Client
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.decision.operating_point import OperatingPoint
 
@@ -23,8 +23,8 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def door(server):
-    return Door(server.url, timeout=20)
+def client(server):
+    return Client(server.url, timeout=20)
 
 
 @pytest.fixture

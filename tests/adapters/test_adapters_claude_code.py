@@ -7,7 +7,7 @@ import json
 import pytest
 
 from prism_jax.adapters import claude_code
-from prism_jax.adapters.client import Door
+from prism_jax.adapters.client import Client
 
 SESSION = {"session_id": "session-1", "transcript_path": "/t.jsonl", "cwd": "/w", "permission_mode": "default"}
 
@@ -25,27 +25,29 @@ def use_of(tool, call, **arguments):
 QUESTION = {"questions": [{"question": "Which branch?", "header": "Branch", "options": [], "multiSelect": False}]}
 
 
-def test_a_question_is_denied_where_the_gate_is_silent_and_has_no_answer_where_it_speaks(door, records):
-    silent = claude_code.answer_of(use_of("AskUserQuestion", "toolu_1", **QUESTION), door, p_accept=0.1)
+def test_a_question_is_denied_where_the_gate_is_silent_and_has_no_answer_where_it_speaks(client, records):
+    silent = claude_code.answer_of(use_of("AskUserQuestion", "toolu_1", **QUESTION), client, p_accept=0.1)
     assert silent["hookSpecificOutput"].keys() == {"hookEventName", "permissionDecision", "permissionDecisionReason"}
     assert silent["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert "not worth it now (silent: 0.1" in silent["hookSpecificOutput"]["permissionDecisionReason"]
-    assert claude_code.answer_of(use_of("PushNotification", "toolu_2", message="Done"), door, p_accept=0.9) == {}
+    assert claude_code.answer_of(use_of("PushNotification", "toolu_2", message="Done"), client, p_accept=0.9) == {}
     # The same call is resumed, and the numbers say otherwise.
-    assert claude_code.answer_of(use_of("AskUserQuestion", "toolu_1", **QUESTION), door, p_accept=0.9) == silent
+    assert claude_code.answer_of(use_of("AskUserQuestion", "toolu_1", **QUESTION), client, p_accept=0.9) == silent
     assert [one["spoke"] for one in records("session-1")] == [False, True]
     assert records("session-1")[1]["candidate"] == "Done"
 
 
 @pytest.mark.parametrize("tool", ["Bash", "Write", "Edit", "mcp__mail__send", "askuserquestion", "ExitPlanMode"])
 def test_no_other_tool_is_asked_about_or_answered(tool, nowhere):
-    assert claude_code.answer_of(use_of(tool, "t", command="rm -rf /"), Door(nowhere, otherwise="speak")) == {}
+    assert claude_code.answer_of(use_of(tool, "t", command="rm -rf /"), Client(nowhere, otherwise="speak")) == {}
 
 
-def test_nothing_ever_allows_a_tool(door, nowhere):
+def test_nothing_ever_allows_a_tool(client, nowhere):
     for event in ("PreToolUse", "PermissionRequest", "PostToolUse", "Stop", "UserPromptSubmit"):
         for tool in ("AskUserQuestion", "PushNotification", "Bash"):
-            for number, (where, p) in enumerate([(door, 0.0), (door, 1.0), (Door(nowhere, otherwise="speak"), 0.5)]):
+            for number, (where, p) in enumerate(
+                [(client, 0.0), (client, 1.0), (Client(nowhere, otherwise="speak"), 0.5)]
+            ):
                 hook = use_of(tool, f"{event}-{tool}-{number}", message="x") | {"hook_event_name": event}
                 answer = claude_code.answer_of(hook, where, tools=("AskUserQuestion", "Bash"), p_accept=p)
                 denies = event == "PreToolUse" and tool != "PushNotification" and p == 0.0
@@ -55,13 +57,16 @@ def test_nothing_ever_allows_a_tool(door, nowhere):
 
 def test_a_refusal_and_an_outage_are_silence(server, nowhere):
     hook = use_of("AskUserQuestion", "t", **QUESTION)
-    for door, why in [(Door(nowhere), "no answer of the server"), (Door(server.url + "/x"), "the gate cannot decide")]:
-        found = claude_code.answer_of(hook, door, p_accept=0.99)["hookSpecificOutput"]
+    for client, why in [
+        (Client(nowhere), "no answer of the server"),
+        (Client(server.url + "/x"), "the gate cannot decide"),
+    ]:
+        found = claude_code.answer_of(hook, client, p_accept=0.99)["hookSpecificOutput"]
         assert found["permissionDecision"] == "deny" and why in found["permissionDecisionReason"]
 
 
-def test_a_callback_of_the_sdk_answers_the_same(door):
-    hook = claude_code.callback(door, p_accept=0.1)
+def test_a_callback_of_the_sdk_answers_the_same(client):
+    hook = claude_code.callback(client, p_accept=0.1)
     answer = asyncio.run(hook(use_of("AskUserQuestion", "sdk", **QUESTION), "sdk", {"signal": None}))
     assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert asyncio.run(hook(use_of("Bash", "sdk2", command="ls"), "sdk2", {"signal": None})) == {}
@@ -86,3 +91,24 @@ def test_the_command_reads_a_hook_and_prints_the_answer(server, monkeypatch, cap
         assert run(monkeypatch, capsys, more, where, "--p_need=0.9", f"--p_accept={p_accept}", *notify) == {}
         assert (tmp_path / p_accept).exists() is spoken
         assert (tmp_path / "Waiting").exists() is spoken  # the message is the last argument
+
+
+@pytest.mark.parametrize(
+    ("flags", "hook"),
+    [
+        (["--url=localhost:9"], use_of("AskUserQuestion", "t", **QUESTION)),
+        (["--url=http://localhost:9", "--otherwise=quiet"], use_of("AskUserQuestion", "t", **QUESTION)),
+        (["--url=http://localhost:9", "--token=☕"], use_of("AskUserQuestion", "t", **QUESTION)),
+        (["--url=http://localhost:9"], {**use_of("AskUserQuestion", "t"), "tool_input": None}),
+        (
+            ["--url=http://localhost:9", "--tools=AskUserQuestion, PushNotification"],
+            use_of("PushNotification", "t", m="x"),
+        ),
+        (["--url=http://localhost:9"], "no object"),
+    ],
+)
+def test_whatever_fails_in_the_command_withholds(flags, hook, monkeypatch, capsys):
+    """A hook that ends with an error lets the question be asked."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(hook)))
+    claude_code.main(flags)
+    assert json.loads(capsys.readouterr().out)["hookSpecificOutput"]["permissionDecision"] == "deny"

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from prism_jax.adapters import wake_ups
-from prism_jax.adapters.client import Door
+from prism_jax.adapters.client import Client
 from prism_jax.adapters.heartbeat import Heartbeat
 
 
@@ -19,8 +19,8 @@ def outcomes(records, stream):
     return [(one["offer"], one["outcome"], one["time"]) for one in records(stream) if one["kind"] == "outcome"]
 
 
-def test_a_reply_accepts_a_dismissal_dismisses_and_silence_is_ignored_after_the_stated_time(door, records):
-    beats = Heartbeat(door, ignored_after=100.0)
+def test_a_reply_accepts_a_dismissal_dismisses_and_silence_is_ignored_after_the_stated_time(client, records):
+    beats = Heartbeat(client, ignored_after=100.0)
     assert not beats.reply("beat", time=0.0)
     for number, at in enumerate([0.0, 50.0, 60.0, 120.0]):
         assert beats.wake("beat", f"{number}", time=at, p_accept=0.9).offer == f"beat/{number}"
@@ -34,23 +34,34 @@ def test_a_reply_accepts_a_dismissal_dismisses_and_silence_is_ignored_after_the_
     assert not beats.reply("beat", time=170.0)
 
 
-def test_an_outcome_that_did_not_reach_the_server_is_said_again(door, nowhere, records):
-    beats = Heartbeat(door, ignored_after=100.0)
+def test_an_outcome_that_did_not_reach_the_server_is_said_again(client, nowhere, records):
+    beats = Heartbeat(client, ignored_after=100.0)
     beats.wake("again", "Now?", time=0.0, p_accept=0.9)
-    beats._door = Door(nowhere)
+    beats._client = Client(nowhere)
     beats.settle(200.0)
-    beats._door = door
+    beats._client = client
     beats.settle(300.0)
     beats.settle(400.0)
     assert outcomes(records, "again") == [("again/0", "ignored", 300.0)]
 
 
-def test_a_wake_up_that_is_sent_again_has_one_outcome(door, records):
-    beats = Heartbeat(door, ignored_after=100.0)
+def test_a_wake_up_that_is_sent_again_has_one_outcome(client, records):
+    beats = Heartbeat(client, ignored_after=100.0)
     for at in (0.0, 10.0):
         assert beats.wake("twice", "Now?", time=at, p_accept=0.9, key="job").offer == "twice/0"
     assert beats.reply("twice", time=20.0) and not beats.reply("twice", time=21.0)
     assert len(records("twice")) == 2
+
+
+def test_a_wake_up_that_comes_again_late_silences_nobody(client, records):
+    beats = Heartbeat(client, ignored_after=100.0)
+    for now in (0.0, 1.0):
+        assert beats.wake("late", "mail", time=now, key="one", p_accept=0.9).speak
+        beats.reply("late", "accepted", now)
+    assert beats.wake("late", "mail", time=500.0, key="two", p_accept=0.9).speak
+    beats._open["late/0"] = ("late", 0.0)  # as after a restart that knows of it, and not of its outcome
+    assert beats.wake("late", "mail", time=1000.0, key="three", p_accept=0.9).speak
+    assert [found[1] for found in outcomes(records, "late")] == ["accepted", "ignored"]
 
 
 def test_the_command_answers_a_scheduler_over_http(server, root, records):
@@ -102,7 +113,7 @@ def test_from_the_first_dismissals_on_the_gate_speaks_at_few_of_27_wake_ups(serv
 
 
 @pytest.mark.parametrize("host", wake_ups.HOSTS)
-def test_without_outcomes_nothing_is_learned(host, door, monkeypatch):
-    monkeypatch.setattr(Door, "outcome", lambda *_: True)
+def test_without_outcomes_nothing_is_learned(host, client, monkeypatch):
+    monkeypatch.setattr(Client, "outcome", lambda *_: True)
     wrong, right = wake_ups.HOSTS[host]
-    assert list(wake_ups.days_of(door, wrong, right, f"unheard {host}", 2)) == [(26, 1), (26, 1)]
+    assert list(wake_ups.days_of(client, wrong, right, f"unheard {host}", 2)) == [(26, 1), (26, 1)]

@@ -15,8 +15,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from prism_jax.adapters import client
-from prism_jax.adapters.client import Door
+from prism_jax.adapters.client import Client
 from prism_jax.adapters.langchain import SpeechGate
 
 
@@ -54,8 +53,8 @@ def build():
 ASKED = {"messages": [HumanMessage("Fix the build.")]}
 
 
-def test_where_the_gate_is_silent_the_model_reads_why_and_goes_on(build, door, records):
-    gate = SpeechGate(door, ["notify"], person="ada", numbers=lambda _: {"p_need": 0.9, "p_accept": 0.1})
+def test_where_the_gate_is_silent_the_model_reads_why_and_goes_on(build, client, records):
+    gate = SpeechGate(client, ["notify"], person="ada", numbers=lambda _: {"p_need": 0.9, "p_accept": 0.1})
     agent, config, called = build(gate)
     _, _, withheld, last = agent.invoke(ASKED, config)["messages"]
     assert withheld.type == "tool" and withheld.name == "notify" and withheld.status == "success"
@@ -66,12 +65,12 @@ def test_where_the_gate_is_silent_the_model_reads_why_and_goes_on(build, door, r
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_where_it_speaks_the_tool_runs_and_other_tools_are_not_asked_about(build, door, nowhere, asynchronous):
+def test_where_it_speaks_the_tool_runs_and_other_tools_are_not_asked_about(build, client, nowhere, asynchronous):
     numbers = {"p_need": 0.9, "p_accept": 0.9}
     for gate, name, arguments, wanted in [
-        (SpeechGate(door, ["notify"], stream="own", numbers=lambda _: numbers), "notify", None, "Build is red"),
-        (SpeechGate(door, ["notify"], numbers=lambda _: numbers | {"p_accept": 0.1}), "notify", None, None),
-        (SpeechGate(Door(nowhere), ["notify"]), "write", {"path": "a.txt"}, "a.txt"),
+        (SpeechGate(client, ["notify"], stream="own", numbers=lambda _: numbers), "notify", None, "Build is red"),
+        (SpeechGate(client, ["notify"], numbers=lambda _: numbers | {"p_accept": 0.1}), "notify", None, None),
+        (SpeechGate(Client(nowhere), ["notify"]), "write", {"path": "a.txt"}, "a.txt"),
     ]:
         agent, config, called = build(gate, name=name, arguments=arguments)
         called.clear()
@@ -81,16 +80,16 @@ def test_where_it_speaks_the_tool_runs_and_other_tools_are_not_asked_about(build
         assert called == ([] if wanted is None else [wanted]) and messages[-1].text == "Done."
 
 
-def test_without_numbers_the_server_reads_what_the_person_said(build, door, server, monkeypatch):
-    monkeypatch.setattr(client, "clock", types.SimpleNamespace(time=lambda: 1.0))
-    agent, config, called = build(SpeechGate(door, ["notify"]))
+def test_without_numbers_the_server_reads_what_the_person_said(build, client, server, monkeypatch):
+    monkeypatch.setattr("prism_jax.adapters.client.clock", types.SimpleNamespace(time=lambda: 1.0))
+    agent, config, called = build(SpeechGate(client, ["notify"]))
     agent.invoke(ASKED, config)
     event = {"time": 1.0, "text": "Fix the build.", "candidates": ["Build is red"]}
     wanted = server.ask("/v1/streams/beside/events", event)[1]
     assert called == (["Build is red"] if wanted["speak"] else [])
 
 
-def test_a_resumed_call_gets_the_answer_of_the_first_time_though_the_numbers_have_changed(build, door, records):
+def test_a_resumed_call_gets_the_answer_of_the_first_time_though_the_numbers_have_changed(build, client, records):
     """The tool waits for its person, so that the call is run again from its start on resume."""
     from langgraph.types import interrupt
 
@@ -101,7 +100,7 @@ def test_a_resumed_call_gets_the_answer_of_the_first_time_though_the_numbers_hav
         def wrap_tool_call(self, request, handler):
             return super().wrap_tool_call(request, lambda request: (waits.append(interrupt("?")), handler(request))[1])
 
-    agent, config, called = build(Waits(door, ["notify"], numbers=lambda _: numbers))
+    agent, config, called = build(Waits(client, ["notify"], numbers=lambda _: numbers))
     assert agent.invoke(ASKED, config)["__interrupt__"] and called == []
     numbers["p_accept"] = 0.0
     assert agent.invoke(Command(resume="yes"), config)["messages"][-1].text == "Done."
@@ -134,9 +133,9 @@ def test_a_condition_of_an_approval_that_changes_its_mind_runs_what_the_person_r
 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 @pytest.mark.parametrize("gate_is_outermost", [True, False])
-def test_beside_the_gate_what_the_person_rejected_stays_rejected(build, door, mode, gate_is_outermost):
+def test_beside_the_gate_what_the_person_rejected_stays_rejected(build, client, mode, gate_is_outermost):
     answers = iter([0.9, 0.0, 0.9])
-    gate = SpeechGate(door, ["notify"], numbers=lambda _: {"p_accept": next(answers)})
+    gate = SpeechGate(client, ["notify"], numbers=lambda _: {"p_accept": next(answers)})
     order = [gate, approval(lambda _: True, mode)]
     agent, config, called = build(*(order if gate_is_outermost else order[::-1]))
     assert agent.invoke(ASKED, config)["__interrupt__"]

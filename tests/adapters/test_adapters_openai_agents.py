@@ -7,8 +7,7 @@ import uuid
 
 import pytest
 
-from prism_jax.adapters import client
-from prism_jax.adapters.client import Door
+from prism_jax.adapters.client import Client
 
 pytestmark = pytest.mark.study  # the SDK takes two seconds to import
 
@@ -60,8 +59,8 @@ def sdk():
     return types.SimpleNamespace(run=run, guardrail=speech_guardrail)
 
 
-def test_silence_rejects_the_content_and_the_agent_goes_on(sdk, door, records):
-    gate = sdk.guardrail(door, "agents", person="ada", numbers=lambda _: {"p_need": 0.9, "p_accept": 0.1})
+def test_silence_rejects_the_content_and_the_agent_goes_on(sdk, client, records):
+    gate = sdk.guardrail(client, "agents", person="ada", numbers=lambda _: {"p_need": 0.9, "p_accept": 0.1})
     said, (output,), result = sdk.run(gate)
     assert said == [] and output.startswith("Not said, because an interruption is not worth it now (silent: 0.1")
     assert result.final_output == "Done."
@@ -69,25 +68,25 @@ def test_silence_rejects_the_content_and_the_agent_goes_on(sdk, door, records):
     assert record["candidate"] == "Build is red" and record["person"]["name"] == "ada"
 
 
-def test_where_it_speaks_the_tool_runs(sdk, door, server, monkeypatch):
-    said, outputs, _ = sdk.run(sdk.guardrail(door, lambda data: "agents 2", numbers=lambda _: {"p_accept": 0.9}))
+def test_where_it_speaks_the_tool_runs(sdk, client, server, monkeypatch):
+    said, outputs, _ = sdk.run(sdk.guardrail(client, lambda data: "agents 2", numbers=lambda _: {"p_accept": 0.9}))
     assert (said, outputs) == (["Build is red"], ["told"])
     monkeypatch.setattr(client, "clock", types.SimpleNamespace(time=lambda: 1.0))
     event = {"time": 1.0, "text": "It failed.", "candidates": ["Build is red"]}
     wanted = server.ask("/v1/streams/beside-agents/events", event)[1]["speak"]
-    assert sdk.run(sdk.guardrail(door, "agents 3", text=lambda _: "It failed."))[0] == ["Build is red"][: int(wanted)]
+    assert sdk.run(sdk.guardrail(client, "agents 3", text=lambda _: "It failed."))[0] == ["Build is red"][: int(wanted)]
 
 
-def test_a_call_that_is_run_again_gets_the_same_answer(sdk, door, nowhere):
+def test_a_call_that_is_run_again_gets_the_same_answer(sdk, client, nowhere):
     for p_accept in (0.1, 0.99):
         assert (
-            sdk.run(sdk.guardrail(door, "agents 4", numbers=lambda _, p=p_accept: {"p_accept": p}), "call-1")[0] == []
+            sdk.run(sdk.guardrail(client, "agents 4", numbers=lambda _, p=p_accept: {"p_accept": p}), "call-1")[0] == []
         )
-    assert sdk.run(sdk.guardrail(Door(nowhere), "s"))[0] == []
+    assert sdk.run(sdk.guardrail(Client(nowhere), "s"))[0] == []
 
 
-def test_no_objection_is_no_approval(sdk, door):
+def test_no_objection_is_no_approval(sdk, client):
     """The tool needs its person's approval; a gate that speaks does not give it."""
-    gate = sdk.guardrail(door, "agents 5", numbers=lambda _: {"p_accept": 0.99})
+    gate = sdk.guardrail(client, "agents 5", numbers=lambda _: {"p_accept": 0.99})
     said, outputs, result = sdk.run(gate, needs_approval=True)
     assert (said, outputs) == ([], []) and [one.name for one in result.interruptions] == ["notify"]

@@ -109,6 +109,17 @@ def test_an_outage_and_a_refusal_are_silence_unless_the_host_wants_speech(send, 
     assert refused["cancel"] and "found 2, expected a number from 0 to 1" in refused["cancelReason"]
 
 
+def test_whatever_fails_in_the_hook_withholds(send, server, session):
+    """One that throws would let the message be sent."""
+    event, context = message("a", session)
+    del event["content"]
+    (answer,) = send({"url": server.url, "p_accept": 0.9}, (event, context))
+    assert answer["cancel"] and answer["cancelReason"].startswith("the gate cannot decide")
+    quiet = {"url": server.url, "p_accept": 0.1, "sessions": "("}
+    (answer,) = send(quiet, message("b", "agent:main:telegram:direct:ada"))
+    assert answer["cancel"], "a pattern that is none asks about every session"
+
+
 def test_a_clock_that_stays_behind_is_an_outage(send, server, session):
     ahead = {"stream": session, "time": 1e10, "p_need": 1.0, "p_accept": 0.9}
     assert server.ask("/v1/decide", ahead)[0] == 200

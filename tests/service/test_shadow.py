@@ -8,10 +8,11 @@ from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.replay import Changes, replay
-from prism_jax.agent.settings import AgentSettings, Terms
+from prism_jax.agent.settings import AgentSettings, Budget, Terms
+from prism_jax.agent.state.reading import Cursor, read_log
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.uncertainty import mean_interval
-from prism_jax.service.shadow import shadow_report
+from prism_jax.service.shadow import shadow_report, watched_of
 from prism_jax.streams import Event
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
@@ -44,6 +45,21 @@ def test_the_host_decides_and_the_record_says_what_the_gate_would_have_done():
     assert not any("shadow" in one for one in freed)
 
 
+@pytest.mark.parametrize("host", [True, False])
+def test_the_hosts_offers_do_not_spend_the_gates_budget(host):
+    """What the gate would have done spends it, and so it would have been had the gate decided."""
+    settings = AgentSettings(Terms(exported().point, offers=Budget(2, 600.0)))
+    obeyed = Agent(FakeReader(), exported(), settings).observe_many(items(90, lambda n: None))
+    watching = Agent(FakeReader(), exported(), settings)
+    watched = watching.observe_many(items(90, lambda n: host))
+    assert [one.would_speak for one in watched] == [one.spoke for one in obeyed]
+    assert any("interruption budget" in one.reason for one in obeyed)
+    again = Agent(FakeReader(), exported(), settings)
+    again.resume_many(items(60, lambda n: host), [one.record() for one in watched[:60]])
+    rest = again.observe_many(items(90, lambda n: host)[60:])
+    assert [one.would_speak for one in rest] == [one.would_speak for one in watched[60:]], "as before a restart"
+
+
 def decision(number, spoke, would, stream="s", p_need=0.5, p_accept=0.4):
     return {
         "kind": "decision",
@@ -59,7 +75,7 @@ def decision(number, spoke, would, stream="s", p_need=0.5, p_accept=0.4):
 
 
 def outcome(number, what, stream="s"):
-    return {"kind": "outcome", "offer": f"{stream}/{number}", "outcome": what}
+    return {"kind": "outcome", "stream": stream, "offer": f"{stream}/{number}", "outcome": what}
 
 
 def test_the_report_counts_what_would_have_been_withheld_and_added():
@@ -73,7 +89,7 @@ def test_the_report_counts_what_would_have_been_withheld_and_added():
         {**decision(6, True, True), "shadow": None} | {"kind": "decision"},
     ]
     log[-1].pop("shadow")  # the gate decided
-    report = shadow_report(log)
+    report = shadow_report(map(watched_of, log))
     assert (report.decisions, report.host_offers, report.gate_offers) == (6, 4, 2)
     assert report.withheld == {"accepted": 1, "dismissed": 1, "ignored": 0, "none": 1}
     assert (report.added, report.expected_accepted) == (1, 0.8)
@@ -108,3 +124,5 @@ def test_a_server_in_shadow_mode_is_never_obeyed_and_reports(tmp_path):
         assert report["gate_offers"] == sum(one["would_speak"] for one in answers)
         assert report["withheld"]["none"] + report["withheld"]["dismissed"] == 11 - report["gate_offers"]
         assert served.ask("/v1/shadow?since=1e12")[1]["decisions"] == 0
+        sent, _ = read_log(tmp_path / "state" / "tenants" / "default", Cursor(), 100, offers=True)
+        assert sent == [], "nobody is sent what the host says anyway"

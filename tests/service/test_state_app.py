@@ -18,6 +18,8 @@ import pytest
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
+from prism_jax.agent.state.durable import Events
+from prism_jax.agent.steps import Observation
 from prism_jax.gate import Gate
 from prism_jax.streams import Event
 
@@ -382,3 +384,34 @@ def test_flags_that_say_nothing_are_refused_before_anything_is_made(flags, messa
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: ")
     assert message in done.stderr.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_half_way(tmp_path, monkeypatch):
+    from prism_jax.agent.state.partition import Partition, StateError
+    from prism_jax.service.agents import Agents, Asked, Models, expire
+    from prism_jax.service.http import TENANT
+
+    now = [1e9]
+    plain = exported(slow=False, responses=False)
+    models = Models(FakeReader(slow=False, responses=False), plain, plain)
+    agents = Agents(models, tmp_path, partitions=1, clock=lambda: now[0])
+
+    def decided(number):
+        item = Observation("s", Event(time=float(number), text="x"), person="ada")
+        ((answer,),) = agents.answer([Asked(TENANT, "events", Events((item,)))])
+        return answer["id"]
+
+    assert [decided(number) for number in range(3)] == ["s/0", "s/1", "s/2"]
+    now[0] += 1e6
+    erase = Partition.erase
+
+    def busy(self):
+        raise StateError("in use")
+
+    monkeypatch.setattr(Partition, "erase", busy)
+    (failed,) = agents.answer([Asked(TENANT, "decide", expire(0, 1e5))])
+    assert isinstance(failed, StateError)
+    monkeypatch.setattr(Partition, "erase", erase)
+    assert decided(0) == "s/0"
+    assert agents.answer([Asked(TENANT, "decide", expire(0, 1e5))]) == [0]
+    agents.close()

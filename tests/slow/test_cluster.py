@@ -17,7 +17,7 @@ pytest.importorskip("ray", reason="owners of partitions are actors of the extra 
 import ray
 from state_callers import PEOPLE, check, watch
 
-from prism_jax.service.cluster import DIRECTORY, NAMESPACE
+from prism_jax.service.cluster import NAMESPACE, name_of
 
 pytestmark = pytest.mark.study
 
@@ -25,16 +25,16 @@ pytestmark = pytest.mark.study
 @pytest.fixture
 def cluster():
     """The address of a Ray cluster on this machine."""
-    context = ray.init(num_cpus=16, include_dashboard=False, namespace=NAMESPACE)
+    context = ray.init(address="local", num_cpus=2, include_dashboard=False, namespace=NAMESPACE)
     yield context.address_info["address"]
     ray.shutdown()
 
 
-def process_of(place):
+def process_of(directory, place):
     """The number of the process of an owner; None where it does not answer."""
-    owners = ray.get(ray.get_actor(DIRECTORY, NAMESPACE).owners.remote())
+    owners = ray.get(directory.owners.remote())
     with contextlib.suppress(ray.exceptions.RayError):
-        return ray.get(owners.actors[place].alive.remote(), timeout=2)
+        return ray.get(owners.handles[place].actor.alive.remote(), timeout=2)
 
 
 def test_records_are_one_processs_while_owners_come_go_die_and_sleep(cluster, tmp_path):
@@ -57,21 +57,22 @@ def test_records_are_one_processs_while_owners_come_go_die_and_sleep(cluster, tm
         callers = [pool.submit(watch, port, f"p{i}", done, stop) for i in range(PEOPLE)]
         try:
             wait(60)
-            directory = ray.get_actor(DIRECTORY, NAMESPACE)
+            directory = ray.get_actor(name_of(tmp_path), NAMESPACE)
             ray.get(directory.scale.remote(3))
             wait(100)
-            assert len({process_of(place) for place in range(3)}) == 3
-            os.kill(process_of(1), signal.SIGKILL)
+            assert len({process_of(directory, place) for place in range(3)}) == 3
+            os.kill(process_of(directory, 1), signal.SIGKILL)
             wait(100)
-            paused = process_of(2)
+            paused = process_of(directory, 2)
             os.kill(paused, signal.SIGSTOP)
             try:
                 wait(100)
                 ends = time.monotonic() + 60
-                while not (answering := process_of(2)) or answering == paused:  # until it is replaced
+                while not (answering := process_of(directory, 2)) or answering == paused:  # until it is replaced
                     assert time.monotonic() < ends
             finally:
-                os.kill(paused, signal.SIGCONT)  # it wakes late
+                with contextlib.suppress(ProcessLookupError):  # it was ended asleep
+                    os.kill(paused, signal.SIGCONT)
             wait(100)
             ray.get(directory.scale.remote(2))
             wait(100)

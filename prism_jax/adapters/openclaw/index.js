@@ -42,7 +42,8 @@ export async function decide(config, event, context) {
       const sent = JSON.stringify({ ...body, time: Date.now() / 1000 });
       answer = await fetch(config.url.replace(/\/+$/, "") + path, { method: "POST", headers, body: sent, signal });
       text = await answer.text();
-      if (answer.ok) return JSON.parse(text);
+      const found = answer.ok ? JSON.parse(text) : undefined;
+      if (answer.ok) return typeof found?.speak === "boolean" ? found : absent("an answer that is no decision");
     } catch (error) {
       return absent(error.message);
     }
@@ -60,11 +61,20 @@ export default {
   description: "Withholds messages of scheduled runs that are not worth the interruption.",
   register(api) {
     const config = api.pluginConfig ?? {};
-    const scheduled = new RegExp(config.sessions ?? SCHEDULED);
+    let scheduled; // a pattern that is none asks about every session
+    try {
+      scheduled = new RegExp(config.sessions ?? SCHEDULED);
+    } catch (error) {
+      api.logger?.error?.(`prism-gate: sessions: found no regular expression (${error.message}); all are asked about`);
+    }
     api.on("message_sending", async (event, context) => {
-      if (!scheduled.test(context.sessionKey ?? "")) return undefined;
-      const answer = await decide(config, event, context);
-      return answer.speak ? undefined : { cancel: true, cancelReason: answer.reason };
+      if (scheduled && !scheduled.test(context.sessionKey ?? "")) return undefined;
+      try {
+        const answer = await decide(config, event, context);
+        return answer.speak ? undefined : { cancel: true, cancelReason: answer.reason };
+      } catch (error) {
+        return { cancel: true, cancelReason: `the gate cannot decide: ${error.message}` };
+      }
     });
   },
 };

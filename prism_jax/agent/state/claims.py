@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.state.partition import StaleError
+from prism_jax.agent.state.partition import StaleError, StateError
 from prism_jax.agent.state.store import StateStore
 
 
@@ -29,12 +29,9 @@ class StoredClaims:
 
     def person(self, stream: str, stated: str | None) -> str | None:
         """See `Claims.person`."""
-        partition = self._store.partition(self._store.number_of(stream))
-        known = partition.claimed(stream)
-        if known is not None and known[0] is not None and self._store.of(known[0]).stream(stream) is None:
+        known = self.claimed(stream)
+        if known is not None and self._store.of(known[0] or stream).stream(stream) is None:
             known = None
-        if known is None and (own := partition.stream(stream)) is not None and own.person is None:
-            known = (None,)
         return _agreed(stream, stated, known)
 
     def claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
@@ -46,16 +43,20 @@ class StoredClaims:
         for number, new in numbers.items():
             self._write(number, new)
 
-    def settle(self, stream: str, stated: str | None) -> str | None:
-        """Says whose a stream is, once and for all, where the partition of its person is another process's."""
-        number = self._store.number_of(stream)
-        partition = self._store.partition(number)
+    def claimed(self, stream: str) -> tuple[str | None] | None:
+        """Whose a stream is by the partition of its name, whether or not anything came of it; None is nobody's."""
+        partition = self._store.of(stream)
         known = partition.claimed(stream)
         if known is None and (own := partition.stream(stream)) is not None and own.person is None:
             known = (None,)
-        if known is None:
-            self._write(number, {stream: stated})
-        return _agreed(stream, stated, known)
+        return known
+
+    def change(self, stream: str, known: tuple[str | None] | None, person: str | None) -> bool:
+        """Claims a stream for somebody or nobody, where `claimed` still says what was known; otherwise False."""
+        if self.claimed(stream) != known:
+            return False
+        self._write(self._store.number_of(stream), {stream: person})
+        return True
 
     def _write(self, number: int, new: Mapping[str, str | None]) -> None:
         partition = self._store.partition(number)
@@ -70,23 +71,38 @@ class StoredClaims:
                 raise
 
 
+class UnclaimedError(StateError):
+    """A new stream that was not claimed before, by which nothing has changed."""
+
+
 class SettledClaims:
-    """Claims that were settled before a request came here; `persons` holds them by stream."""
+    """Claims that were settled before a request came here, where the partition of its name may be another process's.
+
+    `persons` says by stream whose it is, and `new` which streams were claimed for these requests.
+    """
 
     def __init__(self) -> None:
         self.persons: dict[str, str | None] = {}
+        self.new: frozenset[str] = frozenset()
 
     def person(self, stream: str, stated: str | None) -> str | None:
         """See `Claims.person`."""
         return _agreed(stream, stated, (self.persons[stream],))
 
     def claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
-        """See `Claims.claim`."""
+        """Raises UnclaimedError for a stream that is not new by what was settled."""
+        if any(stream not in self.new for stream, _ in streams):
+            raise UnclaimedError("a stream: found none that is claimed, expected one")
+
+
+def other_person(stream: str) -> RefusedError:
+    """What is said to who names another person with a stream."""
+    return RefusedError(f"stream {stream!r}: person: found another person than before, expected one per stream")
 
 
 def _agreed(stream: str, stated: str | None, known: tuple[str | None] | None) -> str | None:
     if known is None:
         return stated
     if stated is not None and stated != known[0]:
-        raise RefusedError(f"stream {stream!r}: person: found another person than before, expected one per stream")
+        raise other_person(stream)
     return known[0]

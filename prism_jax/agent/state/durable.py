@@ -22,10 +22,10 @@ from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import Decision, OfferOutcome, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
-from prism_jax.agent.state.claims import Claims, StoredClaims
+from prism_jax.agent.state.claims import Claims, StoredClaims, UnclaimedError
 from prism_jax.agent.state.divided_people import DurablePeople
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
-from prism_jax.agent.state.preferences import as_wanted, preferences_of
+from prism_jax.agent.state.preferences import Preferences, as_wanted, preferences_of
 from prism_jax.agent.state.store import StateStore
 from prism_jax.agent.steps import Observation
 from prism_jax.people.exports import StoreError
@@ -51,6 +51,14 @@ class Events(NamedTuple):
     key: str | None = None  # a name of the request: sent again, it gets the same answer
     digest: bytes = b""  # hash of what the request says
     lenient: bool = False  # whether the key alone says that it is the same request, whatever else it says now
+
+
+class _Live(NamedTuple):
+    """What is known of a request that will be decided on."""
+
+    person: str | None
+    partition: int
+    preferences: Preferences | None  # of the person; None where nobody is named
 
 
 class DurableAgent:
@@ -138,6 +146,8 @@ class DurableAgent:
         """
         partition = self.store.partition(number)
         old = partition.old_streams(before)
+        names = [name for _, name, _ in old]
+        self.drop(names)
         if old:
             with partition.transaction():
                 for stream, _, person in old:
@@ -145,16 +155,9 @@ class DurableAgent:
                     if record is not None and (prediction := prediction_from(record)) is not None:
                         self.people.withdrawn(record["offer"], prediction)
                     partition.delete_stream(stream)
-        names = [name for _, name, _ in old]
-        self.drop(names)
-        keys = {stream: person or stream for stream, person in partition.claims()}
-        partition.unclaim(
-            [
-                stream
-                for stream, key in keys.items()
-                if self.store.owns(self.store.number_of(key)) and self.store.of(key).stream(stream) is None
-            ]
-        )
+        if isinstance(self.claims, StoredClaims):  # otherwise a claim may be of a stream that is being made
+            claims = partition.claims()
+            partition.unclaim([name for name, person in claims if self.store.of(person or name).stream(name) is None])
         partition.erase()
         return names
 
@@ -170,22 +173,22 @@ class DurableAgent:
 
     def _decide(self, group: Iterable[int], requests: Sequence[Any], found: dict[int, Any]) -> None:
         """Answers requests with events, together where nothing is wrong with them."""
-        live: dict[int, tuple[str | None, int]] = {}  # person and partition
+        live: dict[int, _Live] = {}
         for i in group:
             try:
-                person, number, earlier = self._prepared(requests[i])
-                if earlier is None:
-                    self.agent.check(requests[i].items)
-                    live[i] = person, number
-                else:
-                    found[i] = earlier
+                prepared = self._prepared(requests[i])
+                if isinstance(prepared, Again):
+                    found[i] = prepared
+                    continue
+                self.agent.check(requests[i].items)
+                live[i] = prepared
             except (RefusedError, ConflictError, StaleError, StateError) as error:
                 found[i] = error
         if live:
             self._commit(live, requests, found)
 
-    def _prepared(self, request: Events) -> tuple[str | None, int, list[dict[str, Any]] | None]:
-        """Whose a request's stream is, its partition, and its earlier answer, without which the stream is loaded."""
+    def _prepared(self, request: Events) -> _Live | Again:
+        """What a request needs, with its stream loaded, or its earlier answer."""
         item = request.items[0]
         person = self._person(item.stream, item.person)
         number = self.store.number_of(item.stream if person is None else person)
@@ -193,22 +196,21 @@ class DurableAgent:
         if request.key is not None and (earlier := partition.answered(request.key)) is not None:
             if earlier[0] != request.digest and not request.lenient:
                 raise ConflictError("Idempotency-Key: found it with another body before, expected a key of its own")
-            return person, number, Again(earlier[1])
+            return Again(earlier[1])
         self._load(partition, item.stream)
-        return person, number, None
+        preferences = None if person is None else preferences_of(partition, person)
+        return _Live(person, number, preferences)
 
-    def _commit(
-        self, live: Mapping[int, tuple[str | None, int]], requests: Sequence[Events], found: dict[int, Any]
-    ) -> None:
+    def _commit(self, live: Mapping[int, _Live], requests: Sequence[Events], found: dict[int, Any]) -> None:
         """Decides on requests of which none is refused, and writes what each partition has of it in one transaction."""
         wanted: dict[int, list[int]] = {}
-        for i, (_, number) in live.items():
-            wanted.setdefault(number, []).append(i)
+        for i, its in live.items():
+            wanted.setdefault(its.partition, []).append(i)
         begun: dict[int, list[int]] = {}
         try:
             for number, own in list(wanted.items()):
                 try:  # before any transaction, since a claim can lie in any partition
-                    new = [(requests[i].items[0].stream, live[i][0]) for i in own]
+                    new = [(requests[i].items[0].stream, live[i].person) for i in own]
                     self.claims.claim([pair for pair in new if pair[0] not in self._persons])
                 except (StaleError, StateError) as error:
                     del wanted[number]
@@ -223,7 +225,7 @@ class DurableAgent:
                 item
                 for number, own in begun.items()
                 for i in own
-                for item in self._wanted(number, live[i][0], requests[i])
+                for item in self._wanted(live[i].preferences, requests[i])
             ]
             decisions = iter(self._observed(wanted_items))
             for number, own in list(begun.items()):
@@ -245,13 +247,12 @@ class DurableAgent:
                 for i in left:
                     self._decide([i], requests, found)
 
-    def _wanted(self, number: int, person: str | None, request: Events) -> Sequence[Observation]:
+    def _wanted(self, preferences: Preferences | None, request: Events) -> Sequence[Observation]:
         """The events of a request, with what their person wants in their costs."""
-        if person is None:
+        if preferences is None:
             return request.items
-        preferences = preferences_of(self.store.partition(number), person)
-        cost, now = self.agent.settings.terms.point.c_fa, self._clock()
-        return [as_wanted(item, preferences, cost, now) for item in request.items]
+        now = self._clock()
+        return [as_wanted(item, preferences, self.agent.settings.terms.point.c_fa, now) for item in request.items]
 
     def _observed(self, items: Sequence[Observation]) -> list[Decision]:
         """The agent's decisions; StateError where what is known of people cannot be read."""
@@ -334,7 +335,14 @@ class DurableAgent:
     def _person(self, stream: str, stated: str | None) -> str | None:
         """Whose a stream is: of a new one, as stated. RefusedError where it is another's."""
         known = self._persons.get(stream)
-        return known if known is not None and stated in (None, known) else self.claims.person(stream, stated)
+        if known is not None and stated in (None, known) and isinstance(self.claims, StoredClaims):
+            return known
+        person = self.claims.person(stream, stated)
+        if stream in self._persons and person != known:
+            raise UnclaimedError(
+                f"stream {stream!r}: found another person in memory, expected the one that was settled"
+            )
+        return person
 
     def _load(self, partition: Partition, name: str) -> None:
         """Reads a stream again that is in the store and not in memory."""

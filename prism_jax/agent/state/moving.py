@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -14,15 +14,17 @@ from etils import epath
 
 from prism_jax.agent.lines import LineError, parse_line
 from prism_jax.agent.personal import prediction_from
-from prism_jax.agent.records import OfferOutcome, encode
+from prism_jax.agent.records import OfferOutcome, encode, offer_id
 from prism_jax.agent.records_file import RecordsError, parse_record
 from prism_jax.agent.state.partition import Partition, StateError
 from prism_jax.agent.state.reading import all_records
 from prism_jax.agent.state.store import StateStore
 from prism_jax.agent.steps import Observation
-from prism_jax.people.store import PeopleStore
+from prism_jax.people.store import Person
 from prism_jax.runtime.files import read_lines, temporary_beside
 
+ANSWERED = ("p_need", "p_accept", "threshold", "reason", "candidate", "response")
+"""What an answer and a record have both."""
 BATCH = 1000
 """Records of a transaction, and of a row group."""
 _COLUMNS = pa.schema(
@@ -48,7 +50,7 @@ class Moved(NamedTuple):
 
 
 def import_files(
-    store: StateStore, records: epath.PathLike, events: epath.PathLike, people: epath.PathLike | None = None
+    store: StateStore, records: epath.PathLike, events: epath.PathLike, people: Sequence[Person] = ()
 ) -> Moved:
     """Takes what `python -m prism_jax.agent` has written into a store that has no streams yet.
 
@@ -57,7 +59,7 @@ def import_files(
       records: The file of `--records`.
       events: What the agent has read as `--input`: with the records alone nobody could read a stream again. Lines that
         it had refused are left out by whoever gives them.
-      people: The file of `--people`; None where the agent had none.
+      people: Those of the file of `--people`, whose population is the store's.
 
     Raises:
       StateError: for a store that has streams.
@@ -92,8 +94,11 @@ def import_files(
             _write(store, batch, persons)
             batch = []
     _write(store, batch, persons)
-    known = 0 if people is None else _move_people(store, people)
-    return Moved(len(made), count, known, sum(1 for _ in read))
+    for person in people:
+        partition = store.of(person.name)
+        with partition.transaction():
+            partition.people.add(person)
+    return Moved(len(made), count, len(people), sum(1 for _ in read))
 
 
 def export_records(folder: epath.PathLike, path: epath.PathLike, **conditions: Any) -> int:
@@ -160,20 +165,11 @@ def _add(
         if person is not None and watched.get(person) == item.offer:
             del watched[person]
         return
-    partition.append(stream, item, record, record, now)
+    answer = {name: record.get(name) for name in ("stream", "time", *ANSWERED)}
+    answer |= {"id": offer_id(record["stream"], record["event"]), "person": person, "speak": record["spoke"]}
+    partition.append(stream, item, record, answer, now)
     if person is not None and prediction_from(record) is not None:
         watched.setdefault(person, record["offer"])
-
-
-def _move_people(store: StateStore, path: epath.PathLike) -> int:
-    """Takes what another store knows of people."""
-    with PeopleStore(path, store.population) as known:
-        people = list(known)
-    for person in people:
-        partition = store.of(person.name)
-        with partition.transaction():
-            partition.people.add(person)
-    return len(people)
 
 
 def _batches(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

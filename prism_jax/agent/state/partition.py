@@ -111,7 +111,11 @@ class Partition:
             raise
 
     def _open(self, population: Population | None, alone: bool) -> None:
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", *SMALL):
+        # A log of changes needs memory that all who use a file share, which machines do not.
+        mode = "wal" if alone else "truncate"
+        if (found := self.rows(f"PRAGMA journal_mode = {mode}")) != [(mode,)]:
+            raise StateError(f"{self.path}: found the journal {found}, expected to make it {mode}: it is in use")
+        for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", *SMALL):
             self.rows(f"PRAGMA {pragma}")
         self.rows("BEGIN IMMEDIATE")
         try:
@@ -217,13 +221,14 @@ class Partition:
     def append(
         self, stream: Known, item: Observation, record: dict[str, Any], answer: dict[str, Any], written: float
     ) -> None:
-        """Adds an event with the record of its decision; of an offer, also with its answer, whose texts are whole."""
+        """Adds an event with the record of its decision; of an offer of ours also its answer, whose texts are whole."""
         number, offers = record["event"], [one.text for one in item.candidates]
         kept = {"time": item.event.time, "text": item.event.text, "candidates": offers}
         kept |= {"costs": dict(item.costs)} if item.costs else {}
         kept |= {"domain": item.domain}
         self.rows("INSERT INTO events VALUES (?, ?, ?)", (stream.number, number, json.dumps(kept)))
-        offered = None if record["offer"] is None else json.dumps(answer)
+        is_ours = record["offer"] is not None and "shadow" not in record
+        offered = json.dumps(answer) if is_ours else None
         self._log(stream, number, record["offer"], record, written, offered)
 
     def answer(self, stream: Known, outcome: OfferOutcome, written: float) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from prism_jax.agent.settings import QUIET
 from prism_jax.agent.state.partition import Partition, StateError
 from prism_jax.agent.steps import Observation
+from prism_jax.decision.operating_point import LEAST, MOST
 
 LEVELS = range(-2, 3)
 """From much less to much more: a step up halves the cost of an offer that is not wanted, and a step down doubles it."""
@@ -112,7 +113,7 @@ def as_wanted(item: Observation, preferences: Preferences, c_fa: float, now: flo
     """An event with a preference in its costs; `c_fa` is what an unwanted offer costs where the event does not say."""
     costs = dict(item.costs or {})
     if preferences.level:
-        costs["c_fa"] = costs.get("c_fa", c_fa) * preferences.factor
+        costs["c_fa"] = min(max(costs.get("c_fa", c_fa) * preferences.factor, LEAST), MOST)
     if (quiet := preferences.quiet(now)) is not None:
         costs.setdefault("quiet", quiet)
     return item._replace(costs=costs) if costs else item

@@ -20,39 +20,46 @@ MOST = 5000
 
 
 class Preview(NamedTuple):
-    """A level beside what was done."""
+    """A level beside the present one, on the same decisions."""
 
     decisions: int  # that were looked at
-    offers: int  # that were made in them
-    fewer: int  # offers that would not have been made
-    lost: int  # of these, accepted ones
-    more: int  # offers that would have been made as well
-    expected: float  # of these, how many would have been accepted, by their calibrated p_accept
+    offers: int  # that the present level makes in them
+    fewer: int  # of these, offers that would not be made
+    lost: int  # of these, offers that were made and accepted
+    more: int  # offers that would be made as well
+    expected: float  # of these, how many would be accepted, by their calibrated p_accept
 
 
 def preview(
-    folder: epath.PathLike, person: str, levels: Sequence[int], *, since: float, c_fa: float, most: int = MOST
+    folder: epath.PathLike,
+    person: str,
+    levels: Sequence[int],
+    *,
+    since: float,
+    c_fa: float,
+    current: int = 0,
+    most: int = MOST,
 ) -> dict[int, Preview]:
     """What each level would have done on a person's `most` newest records written since a time, in seconds since 1970.
 
-    Costs change as the level says; what was known, who thought, budgets, quiet times and chance stay as they were.
-    `c_fa` is what an unwanted offer costs where the event did not say. StateError names a file that cannot be read.
+    Each is compared with the `current` level, of which the same is asked: budgets begin empty for both. What was known,
+    who thought, quiet times and chance stay as they were. `c_fa` is what an unwanted offer costs where the event did
+    not say. StateError names a file that cannot be read.
     """
     lines = _lines(folder, person, since, most)
     accepted = {record["offer"] for _, record in lines if record.get("outcome") == ACCEPTED}
-    before = {_place(record): record for _, record in lines if record["kind"] == "decision"}
-    made = {place for place, record in before.items() if record["spoke"]}
+    decided: dict[int, dict[tuple[str, int], dict[str, Any]]] = {}
+    for level in {*levels, current}:
+        changed = list(_at(lines, c_fa, Preferences(level).factor))
+        again = replay(changed, Changes(thoughts_as_logged=True, partial=True, obeyed=True))
+        decided[level] = {(one["stream"], one["event"]): one for one in again if one["kind"] == "decision"}
+    made = {level: {place for place, one in own.items() if one["spoke"]} for level, own in decided.items()}
     found = {}
     for level in levels:
-        factor = Preferences(level).factor
-        changed = list(_at(lines, c_fa, factor))
-        again = replay(changed, Changes(thoughts_as_logged=True, partial=True, obeyed=True))
-        after = {_place(record): record for record in again if record["kind"] == "decision"}
-        would = {place for place, record in after.items() if record["spoke"]}
-        fewer, more = made - would, would - made
-        lost = sum(before[place]["offer"] in accepted for place in fewer)
-        expected = sum(after[place]["p_accept"] or 0.0 for place in more)
-        found[level] = Preview(len(before), len(made), len(fewer), lost, len(more), expected)
+        fewer, more = made[current] - made[level], made[level] - made[current]
+        lost = sum(decided[current][place]["offer"] in accepted for place in fewer)
+        expected = sum(decided[level][place]["p_accept"] or 0.0 for place in more)
+        found[level] = Preview(len(decided[level]), len(made[current]), len(fewer), lost, len(more), expected)
     return found
 
 
@@ -83,7 +90,3 @@ def _at(
             cost = (item.get("costs") or {}).get("c_fa", c_fa)
             record = {**record, "costs": {**record["costs"], "c_fa": cost * factor}}
         yield f"stream {record['stream']!r}", record
-
-
-def _place(record: Mapping[str, Any]) -> tuple[str, int]:
-    return record["stream"], record["event"]

@@ -35,6 +35,7 @@ CREATE TABLE preferences (person TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT 
 CREATE TABLE signins (hash BLOB PRIMARY KEY, person TEXT NOT NULL, kind TEXT NOT NULL, until REAL NOT NULL)
     WITHOUT ROWID;
 CREATE INDEX signins_of_person ON signins (person);
+CREATE INDEX log_of_stream ON log (stream, written);
 """
 }
 """What changes from each format to the next."""

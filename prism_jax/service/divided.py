@@ -1,0 +1,344 @@
+"""Partitions divided among owners: what an owner does, and how a request finds the one that it is for.
+
+An owner is a process with the agents of `agents.py` for some partitions of every tenant. Who has which is a matter of
+speed alone: the leases in the files keep a stale owner from changing anything. How owners are made and called is
+another module's (`cluster.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import itertools
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import fastapi
+from etils import epath
+from starlette.concurrency import run_in_threadpool
+
+from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.records import OfferOutcome
+from prism_jax.agent.state.claims import UnclaimedError, other_person
+from prism_jax.agent.state.partition import StaleError
+from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
+from prism_jax.agent.state.store import number_of
+from prism_jax.service import agents as visits
+from prism_jax.service.agents import Agents, Asked, Visit, folder_of, stream_of
+from prism_jax.service.door import Door
+from prism_jax.service.http import BATCH, ApiError
+from prism_jax.service.turns import BusyError, Turns
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 20.0
+"""How long an owner may take to answer a request before it is taken for lost."""
+VISIT_SECONDS = 600.0
+"""The same of what is done between requests, such as deletions."""
+PATIENCE = 30.0
+"""How long a request waits for a partition that changes hands."""
+_REMEMBERED = 100_000
+"""Streams whose person a door remembers."""
+_TRIES = 5
+"""How often a request looks for whose its stream is, while others say it anew."""
+
+
+class LostError(Exception):
+    """An owner that has gone, or does not answer."""
+
+
+@runtime_checkable
+class Handle(Protocol):
+    """An owner as others call it."""
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """What a method of `Owner` returns or raises; LostError where the owner has gone."""
+
+
+class Owners(NamedTuple):
+    """Who has which partitions."""
+
+    generation: int  # how many times it has changed
+    handles: tuple[Handle, ...]  # the owner of partition p is number p % len(handles)
+
+
+@runtime_checkable
+class OwnerList(Protocol):
+    """Knows the owners."""
+
+    async def owners(self) -> Owners:
+        """Who has which partitions now."""
+
+    async def lost(self, generation: int, place: int) -> None:
+        """Replaces an owner of that generation that somebody got no answer from, if it gives none now either."""
+
+
+class Owner:
+    """The agents of some partitions. Requests wait in a queue, and one thread answers them in batches."""
+
+    def __init__(self, load: Callable[[], Agents], folder: epath.PathLike, waiting: int) -> None:
+        self._load, self._folder, self._waiting = load, folder, waiting
+        self._mine = range(0)
+
+    async def start(self) -> None:
+        """Loads everything, and has no partition; raises what loading raises."""
+        self._agents = await run_in_threadpool(self._load)
+        self._turns: Turns[Asked | None, Any] = Turns(self._answer, most=BATCH, waiting=self._waiting)
+        self._turns.start()
+
+    async def own(self, mine: range) -> None:
+        """Has these partitions from now on."""
+        self._mine = mine
+        await self._turns.ask(None)
+
+    async def ask(self, asked: Asked) -> Any:
+        """The answer to a request in its turn; raises what `Turns.ask` raises."""
+        return await self._turns.ask(asked)
+
+    async def read_log(
+        self, mine: range, tenant: str, cursor: Cursor, most: int, conditions: dict[str, Any]
+    ) -> tuple[list[Logged], Cursor]:
+        """See `prism_jax.agent.state.reading.read_log`; StaleError where it does not have these partitions."""
+        self._check(mine)
+        place = folder_of(self._folder, tenant)
+        return await run_in_threadpool(read_log, place, cursor, most, partitions=mine, **conditions)
+
+    async def newest(self, mine: range, tenant: str) -> Cursor:
+        """See `prism_jax.agent.state.reading.newest`; StaleError where it does not have these partitions."""
+        self._check(mine)
+        return await run_in_threadpool(newest, folder_of(self._folder, tenant), mine)
+
+    async def read(self, mine: range, tenant: str, function: Callable[[epath.Path], T]) -> T:
+        """What a function reads in the folder of a tenant's store; StaleError as of `newest`."""
+        self._check(mine)
+        return await run_in_threadpool(function, folder_of(self._folder, tenant))
+
+    async def alive(self) -> int:
+        """The number of its process, in its turn: an owner whose thread hangs does not answer."""
+        with contextlib.suppress(BusyError):
+            await self._turns.ask(None)
+        return os.getpid()
+
+    async def stop(self) -> None:
+        """Gives all partitions back."""
+        await self._turns.stop()
+        self._agents.close()
+
+    def _check(self, mine: range) -> None:
+        if mine != self._mine:
+            raise StaleError("the partitions of an owner", 1.0)
+
+    def _answer(self, items: Sequence[Asked | None]) -> Sequence[Any]:
+        answers: list[Any] = []
+        for changes, group in itertools.groupby(items, key=lambda item: item is None):
+            if changes:
+                self._agents.own(self._mine)
+                answers += [None for _ in group]
+            else:
+                answers += self._agents.answer([item for item in group if item is not None])
+        return answers
+
+
+class DividedDoor(Door):
+    """Takes requests to the owner of their partition, and waits while it changes hands."""
+
+    def __init__(self, owners: OwnerList, folder: epath.PathLike, partitions: int) -> None:
+        super().__init__(lambda: None, folder, 1)  # type: ignore[arg-type, return-value]
+        self._list, self._partitions = owners, partitions
+        self._owners: Owners | None = None
+        self._persons: collections.OrderedDict[tuple[str, str], str | None] = collections.OrderedDict()
+        self._suspects: dict[tuple[str, int], set[str]] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything is loaded: the owners are."""
+        return True
+
+    def check_ready(self) -> None:
+        """Does nothing: the owners are there."""
+
+    def start(self) -> None:
+        """Begins at once."""
+        self.on_start()
+        self.on_ready()
+
+    async def stop(self) -> None:
+        """Ends; the owners stay."""
+
+    async def ask(self, item: Asked, request: fastapi.Request | None = None) -> Any:
+        """The answer of the owner of the request's partition.
+
+        Raises:
+          ApiError: 504 where an owner was lost on the way, so that nobody knows whether it has answered.
+        """
+        if isinstance(item.request, Visit):
+            if item.request.alone is not None:
+                return await self._visit(item.tenant, self._number(item.request.alone), item.request)
+            places = range(len((await self._known()).handles))
+            return sum(await asyncio.gather(*(self._visit(item.tenant, i, item.request) for i in places)))
+        stream, place = stream_of(item.request), (item.tenant, stream_of(item.request))
+        for _ in range(_TRIES):
+            remembered = place in self._persons
+            person, is_new = await self._whose(item, stream, place)
+            try:
+                asked = item._replace(person=person, is_new=is_new)
+                answer = await self._at(self._number(stream if person is None else person), "ask", asked)
+            except UnclaimedError:  # what was known of it no longer holds
+                self._persons.pop(place, None)
+                continue
+            except RefusedError:
+                if not remembered or not isinstance(item.request, OfferOutcome):
+                    raise
+                del self._persons[place]
+                continue
+            self._persons[place] = person
+            if len(self._persons) > _REMEMBERED:
+                self._persons.popitem(last=False)
+            return answer
+        raise ApiError(503, "found whose the stream is said anew all the time; try again")
+
+    async def do(self, item: Asked) -> Any:
+        """See `ask`."""
+        return await self.ask(item)
+
+    async def expire(self, tenant: str, number: int, seconds: float) -> None:
+        """See `Door.expire`. A claim on a stream that is gone is deleted when it was found twice."""
+        number %= self._partitions
+        await self._visit(tenant, number, visits.expire(number, seconds))
+        owners: dict[int, list[str]] = {}
+        for stream, person in await self._visit(tenant, number, visits.claims_in(number)):
+            owners.setdefault(self._number(stream if person is None else person), []).append(stream)
+        gone: set[str] = set()
+        for other, streams in owners.items():
+            gone.update(await self._visit(tenant, other, visits.gone_of(other, streams)))
+        twice = gone & self._suspects.get((tenant, number), set())
+        self._suspects[tenant, number] = gone - twice
+        if twice:
+            await self._visit(tenant, number, visits.unclaim(number, sorted(twice)))
+
+    async def read_log(self, tenant: str, cursor: Cursor, most: int, **conditions: Any) -> tuple[list[Logged], Cursor]:
+        """See `Door.read_log`; every owner reads its partitions."""
+        found: list[Logged] = []
+
+        async def read(count: int, i: int) -> None:
+            nonlocal cursor
+            if len(found) < most:
+                mine = range(i, self._partitions, count)
+                new, cursor = await self._once(
+                    i, count, "read_log", mine, tenant, cursor, most - len(found), conditions
+                )
+                found.extend(new)
+
+        await self._by_all(read)
+        return found, cursor
+
+    async def newest(self, tenant: str) -> Cursor:
+        """See `Door.newest`."""
+        numbers: dict[int, int] = {}
+
+        async def read(count: int, i: int) -> None:
+            mine = range(i, self._partitions, count)
+            numbers.update((await self._once(i, count, "newest", mine, tenant)).numbers)
+
+        await self._by_all(read)
+        return Cursor(numbers)
+
+    async def read(self, tenant: str, person: str, function: Callable[[epath.Path], T]) -> T:
+        """See `Door.read`; the owner of the person's partition reads."""
+        return await self.read_at(tenant, self._number(person), function)
+
+    async def read_at(self, tenant: str, partition: int, function: Callable[[epath.Path], T]) -> T:
+        """See `Door.read_at`; the owner of the partition reads."""
+
+        async def read() -> T:
+            count = len((await self._known()).handles)
+            place = partition % count
+            return await self._once(place, count, "read", range(place, self._partitions, count), tenant, function)
+
+        return await self._patiently(read)
+
+    async def _whose(self, item: Asked, stream: str, place: tuple[str, str]) -> tuple[str | None, bool]:
+        """Whose a request's stream is, and whether it is a new one, which is then claimed.
+
+        What would be refused claims nothing, and a claim of which nothing came gives way.
+        """
+        request, makes = item.request, not isinstance(item.request, OfferOutcome)
+        stated = None if isinstance(request, OfferOutcome | Visit) else request.items[0].person
+        if place in self._persons and stated in (None, self._persons[place]):
+            return self._persons[place], False
+        for _ in range(_TRIES):
+            known = await self._visit(item.tenant, self._number(stream), visits.whose(stream))
+            if known is not None:
+                key = stream if known[0] is None else known[0]
+                number = self._number(key)
+                if not await self._visit(item.tenant, number, visits.gone_of(number, [stream])):
+                    if stated not in (None, known[0]):
+                        raise other_person(stream)
+                    return known[0], False
+            if not makes:
+                return None, False
+            key = stream if stated is None else stated
+            await self._visit(item.tenant, self._number(key), visits.check(item.agent, request))
+            if await self._visit(item.tenant, self._number(stream), visits.claim(stream, known, stated)):
+                return stated, True
+        raise ApiError(503, "found whose the stream is said anew all the time; try again")
+
+    def _number(self, key: str) -> int:
+        return number_of(key, self._partitions)
+
+    async def _known(self) -> Owners:
+        if self._owners is None:
+            self._owners = await self._list.owners()
+        return self._owners
+
+    async def _visit(self, tenant: str, number: int, visit: Visit) -> Any:
+        return await self._at(number, "ask", Asked(tenant, "", visit), seconds=VISIT_SECONDS)
+
+    async def _at(self, number: int, method: str, *arguments: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        """What a method of the owner of a partition returns."""
+
+        async def ask() -> Any:
+            count = len((await self._known()).handles)
+            return await self._once(number % count, count, method, *arguments, seconds=seconds)
+
+        return await self._patiently(ask)
+
+    async def _by_all(self, read: Callable[[int, int], Awaitable[None]]) -> None:
+        """Reads at every owner in turn, and at all again where the partitions are divided anew meanwhile."""
+
+        async def all_of_them() -> None:
+            count = len((await self._known()).handles)
+            for i in range(count):
+                await read(count, i)
+
+        await self._patiently(all_of_them)
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Does something again while a partition changes hands, which has changed nothing."""
+        ends = asyncio.get_running_loop().time() + PATIENCE
+        while True:
+            try:
+                return await work()
+            except StaleError:
+                if asyncio.get_running_loop().time() > ends:
+                    raise
+            self._owners = None
+            await asyncio.sleep(0.05)
+
+    async def _once(self, place: int, count: int, method: str, *arguments: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        """What a method of an owner returns, of so many owners; StaleError where there are others now."""
+        owners = await self._known()
+        if len(owners.handles) != count:
+            raise StaleError("the partitions of an owner", 1.0)
+        try:
+            return await asyncio.wait_for(owners.handles[place].call(method, *arguments), seconds)
+        except BusyError:
+            raise ApiError(429, "found too many requests waiting, expected fewer") from None
+        except (TimeoutError, LostError):
+            self._owners = None
+            with contextlib.suppress(TimeoutError, LostError):
+                await asyncio.wait_for(self._list.lost(owners.generation, place), ANSWER_SECONDS)
+            words = "an owner was lost, and nobody knows what became of the request: send it again, with its "
+            raise ApiError(504, words + "Idempotency-Key") from None

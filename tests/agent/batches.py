@@ -1,0 +1,81 @@
+"""Batches of requests to an agent with a store, and what an agent with everything in memory makes of them."""
+
+import random
+
+from fake_reader import FakeReader, exported
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.records import OUTCOMES, OfferOutcome
+from prism_jax.agent.records_file import parse_record
+from prism_jax.agent.settings import AgentSettings, Budget, Exploration, PeopleSettings, Terms
+from prism_jax.agent.state import partition as partitions
+from prism_jax.agent.state.durable import DurableAgent, Events
+from prism_jax.agent.state.reading import Cursor, read_log
+from prism_jax.agent.steps import AN_OFFER, Observation
+from prism_jax.people.store import PeopleStore
+from prism_jax.streams import Candidate, Event
+
+SETTINGS = AgentSettings(
+    Terms(exported().point, offers=Budget(3, 500.0), exploration=Exploration(0.2, loss=0.5, seed=3)),
+    keep_texts=True,
+    people=PeopleSettings(alarm=0.2),
+)
+PEOPLE = {"s0": "ada", "s1": "ada", "s2": "bob", "s3": None, "s4": None}
+
+
+def durable(store, **options):
+    return DurableAgent(FakeReader(slow=True), exported(), store, SETTINGS, **options)
+
+
+def observation(stream, number, text=None):
+    offers = tuple(Candidate(text=f"offer {i}") for i in range(number % 3)) or AN_OFFER
+    event = Event(time=30.0 * number, text=text or f"event {number} of {stream}")
+    return Observation(stream, event, offers, {"c_fn": 3.0} if number % 5 == 0 else None, "code", PEOPLE[stream])
+
+
+def requests(count, seed=0):
+    """Batches of events, several of a stream among them, and an outcome now and then of an offer that may exist."""
+    draw, numbers = random.Random(seed), dict.fromkeys(PEOPLE, 0)
+    for i in range(count):
+        batch = []
+        for stream in draw.choices(list(PEOPLE), k=draw.randint(1, 4)):
+            items = []
+            for _ in range(draw.randint(1, 2)):
+                items.append(observation(stream, numbers[stream]))
+                numbers[stream] += 1
+            batch.append(Events(tuple(items), f"key {i} {len(batch)}", b"same"))
+            if draw.random() < 0.5:
+                offer = f"{stream}/{draw.randrange(numbers[stream])}"
+                answer = OfferOutcome(stream, offer, draw.choice(OUTCOMES), 30.0 * numbers[stream])
+                batch.append(answer)
+        yield batch
+
+
+def plain(record):
+    """A record without what differs between two runs: how long it took."""
+    return {key: value for key, value in record.items() if key != "seconds"}
+
+
+def log_of(store, stream):
+    found, _ = read_log(store.folder, Cursor(), 10_000, stream=stream)
+    return [plain(one.record) for one in found]
+
+
+def in_memory(batches):
+    """The records of one agent with everything in memory, by stream."""
+    with PeopleStore() as people:
+        agent = Agent(FakeReader(slow=True), exported(), SETTINGS, people)
+        logs = {stream: [] for stream in PEOPLE}
+        for batch in batches:
+            for request in batch:
+                if isinstance(request, OfferOutcome):
+                    try:
+                        logs[request.stream].append(agent.outcome(**request._asdict()).record())
+                    except RefusedError:
+                        continue
+                else:
+                    logs[request.items[0].stream] += [one.record() for one in agent.observe_many(request.items)]
+        return {
+            stream: [plain(parse_record(partitions.encode(one), "")) for one in own] for stream, own in logs.items()
+        }
