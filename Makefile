@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --no-compile
 
 PURE := $(addprefix tests/,decision evaluation probe people acceptance streams)
 
-.PHONY: quickstart distill-demo people-demo test test-slow studies mutants lint docs clean
+.PHONY: quickstart distill-demo people-demo test test-slow studies mutants lint docs audit clean
 .DELETE_ON_ERROR:
 
 quickstart: .venv/installed
@@ -46,6 +46,12 @@ lint: .venv/installed-dev
 
 docs: .venv/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Known vulnerabilities of what is installed, by the database of PyPI.
+audit: .venv/installed-dev
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/pip install --quiet pip-audit
+	build/audit/bin/pip-audit --path "$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prism_jax needs Python 3.11 or newer, found %s; set PYTHON=..." % sys.version.split()[0])'
