@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought
 from prism_jax.runtime.files import parse_json
