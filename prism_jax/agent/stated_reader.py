@@ -18,7 +18,7 @@ from prism_jax.runtime.files import parse_json
 from prism_jax.streams import Candidate, Event
 
 
-def stated_event(time: float, p_need: float | int, p_accept: Sequence[float | int]) -> Event:
+def stated_event(time: float, p_need: Any, p_accept: Sequence[Any]) -> Event:
     """An event that states probabilities: of need, and of the acceptance of each candidate.
 
     Raises:
