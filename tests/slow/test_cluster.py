@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -16,8 +17,11 @@ import pytest
 pytest.importorskip("ray", reason="owners of partitions are actors of the extra `cluster`")
 import ray
 from state_callers import PEOPLE, check, watch
+from test_mains import TINY, run
 
+from prism_jax.agent.agent import Agent
 from prism_jax.service.cluster import NAMESPACE, name_of
+from prism_jax.streams import Event
 
 pytestmark = pytest.mark.study
 
@@ -30,6 +34,14 @@ def cluster():
     ray.shutdown()
 
 
+@pytest.fixture(scope="module")
+def trained_export(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    assert run("train", *TINY, f"--workdir={folder / 'run'}").returncode == 0
+    assert run("export", f"--workdir={folder / 'run'}", f"--output={folder / 'model'}").returncode == 0
+    return folder / "model"
+
+
 def process_of(directory, place):
     """The number of the process of an owner; None where it does not answer."""
     owners = ray.get(directory.owners.remote())
@@ -38,9 +50,7 @@ def process_of(directory, place):
 
 
 def test_records_are_one_processs_while_owners_come_go_die_and_sleep(cluster, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "prism_jax", "serve", f"--state={tmp_path}", "--c_fa=1", "--c_fn=2"]
     command += [f"--port={port}", "--partitions=12", f"--ray={cluster}", "--owners=1", "--lease=2"]
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -84,3 +94,70 @@ def test_records_are_one_processs_while_owners_come_go_die_and_sleep(cluster, tm
             stop.set()
             door.terminate()
     check(tmp_path / "tenants" / "default", found)
+
+
+def test_replicas_answer_as_the_model_does_and_a_killed_one_is_replaced(cluster, tmp_path, trained_export):
+    """Owners ask them for the slots; where none answers, the decision is silence with its reason, and recorded."""
+    command = [sys.executable, "-m", "prism_jax", "serve"]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "RAY_USAGE_STATS_ENABLED": "0"}
+    first, second = free_port(), free_port()
+    model = [
+        *command,
+        f"--model={trained_export}",
+        "--name=model",
+        "--replicas=2",
+        f"--port={first}",
+        f"--ray={cluster}",
+    ]
+    agent = [*command, f"--state={tmp_path}", f"--decisions=http://127.0.0.1:{first}/v1", "--decision_model=model"]
+    agent += ["--questions=slots", "--c_fa=1", "--c_fn=2", f"--port={second}", f"--ray={cluster}", "--owners=1"]
+    alone = Agent.load(trained_export)
+    with (
+        subprocess.Popen(model, stderr=subprocess.DEVNULL, env=environment) as replicas,
+        subprocess.Popen(agent, stderr=subprocess.DEVNULL, env=environment) as door,
+    ):
+        try:
+            wait_for(first)
+            wait_for(second)
+            silent = 0
+            for number in range(45):  # as many as the window has
+                text = f"The parser fails for the {number}th time."
+                answer = post(second, "/v1/streams/s/events", {"time": 60.0 * number, "text": text})
+                mine = alone.observe("s", Event(time=60.0 * number, text=text))
+                if answer["p_need"] is None:
+                    silent += 1
+                    assert not answer["speak"] and "the decision model gave no answer" in answer["reason"]
+                else:
+                    assert abs(answer["p_need"] - mine.p_need) < 1e-6 and abs(answer["p_accept"] - mine.p_accept) < 1e-6
+                if number == 15:
+                    named = subprocess.run(["pgrep", "-f", "ray::ServeReplica"], capture_output=True, text=True)
+                    os.kill(int(named.stdout.split()[0]), signal.SIGKILL)
+            assert silent < 20 and answer["p_need"] is not None, "another replica answers"
+        finally:
+            replicas.terminate()
+            door.terminate()
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def post(port, path, body):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def wait_for(port):
+    ends = time.monotonic() + 120
+    while time.monotonic() < ends:
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer,
+        ):
+            if answer.status == 200:
+                return
+        time.sleep(0.2)
+    raise AssertionError("it is not ready")

@@ -131,6 +131,7 @@ def test_the_student_trains_three_epochs_on_the_curated_decisions(folder):
     assert config["training"]["master"] == "split" and config["student"]["param_dtype"] == "bfloat16"
 
 
+@pytest.mark.study
 def test_evaluation_repeats(folder, run):
     before = (folder / "run" / "evaluation.json").read_bytes()
     assert "dynamic" in run("evaluate", f"--workdir={folder}/run").stdout
