@@ -241,13 +241,19 @@ def forget(person: str) -> Visit:
     return Visit(call)
 
 
-def expire(number: int, seconds: float) -> Visit:
-    """Deletes the streams of a partition of which nothing was written for so long; the answer is how many."""
+def expire(number: int, seconds: float | None) -> Visit:
+    """Deletes the streams of a partition of which nothing was written for so long; the answer is how many.
+
+    None keeps all of them. Links and sessions that have ended are deleted, too.
+    """
 
     def call(agents: Mapping[str, DurableAgent]) -> int:
         store = agents[DECIDE].store
         own = number % store.partitions
         if not (store.owns(own) and any(made == own for made, _ in partition_files(store.folder))):
+            return 0
+        store.partition(own).end_signins()
+        if seconds is None:
             return 0
         before = agents[DECIDE].now() - seconds
         for agent in agents.values():  # before anything is deleted, which may end half-way

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import sys
 import urllib.parse
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import fastapi
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prism_jax.report.templates import make_environment
 from prism_jax.service.http import ApiError
@@ -34,7 +36,9 @@ _PROBLEMS = {
     401: ("You are not signed in", "Ask for a link in the app that makes you offers; it leads here."),
     403: ("That did not come from this page", "Nothing was changed. Load the page again, and repeat it there."),
     429: ("Too much is going on", "Nothing was changed. Try again in a moment."),
+    500: ("Something went wrong", "Nobody knows whether anything was changed. Load the page again to see."),
     503: ("That cannot be done now", "Nothing was changed. Try again in a moment."),
+    504: ("Something went wrong", "Nobody knows whether anything was changed. Load the page again to see."),
 }
 
 
@@ -50,18 +54,37 @@ def message(status: int, title: str, words: str) -> HTMLResponse:
 
 
 def answered(page: Page) -> Page:
-    """A page with the headers of all of them, and with errors that a person can read."""
+    """A page with errors that a person can read."""
 
     async def answer(request: fastapi.Request) -> Response:
         try:
             found = await page(request)
         except ApiError as error:
-            title, words = _PROBLEMS.get(error.status, _PROBLEMS[503])
-            found = message(error.status, title, words)
-        found.headers.update(HEADERS)
+            return message(error.status, *_PROBLEMS.get(error.status, _PROBLEMS[500]))
+        except Exception as error:  # whose words may name somebody
+            print(f"{type(error).__name__} in a page", file=sys.stderr, flush=True)
+            return message(500, *_PROBLEMS[500])
         return found
 
     return answer
+
+
+class Headers:
+    """Gives every answer under /me the headers of the pages."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name.lower() for name, _ in message["headers"]}
+                own = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in names]
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        is_ours = scope["type"] == "http" and scope["path"].startswith("/me")
+        await self._app(scope, receive, sent if is_ours else send)
 
 
 def asset(name: str) -> Page:

@@ -203,10 +203,12 @@ class DividedDoor(Door):
         """See `ask`."""
         return await self.ask(item)
 
-    async def expire(self, tenant: str, number: int, seconds: float) -> None:
+    async def expire(self, tenant: str, number: int, seconds: float | None) -> None:
         """See `Door.expire`. A claim on a stream that is gone is deleted when it was found twice."""
         number %= self._partitions
         await self._visit(tenant, number, visits.expire(number, seconds))
+        if seconds is None:
+            return
         owners: dict[int, list[str]] = {}
         for stream, person in await self._visit(tenant, number, visits.claims_in(number)):
             owners.setdefault(self._number(stream if person is None else person), []).append(stream)

@@ -29,7 +29,7 @@ class Door(Served[Asked, Any]):
         super().__init__(loaded, waiting)
         self._folder = epath.Path(folder)
 
-    async def expire(self, tenant: str, number: int, seconds: float) -> None:
+    async def expire(self, tenant: str, number: int, seconds: float | None) -> None:
         """Deletes what is older in a partition; see `prism_jax.service.agents.expire`."""
         await self.do(Asked(tenant, DECIDE, expire(number, seconds)))
 

@@ -37,9 +37,12 @@ TENANT = "default"
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _MEMBERS = ("str", "input_text", "input_json")
 """Where pydantic says which member of a union it tried."""
+ELSEWHERE = 2**14
+"""Most bytes of a request outside of /v1, where nobody has said yet who they are."""
 _KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     409: "conflict_error",
     413: "invalid_request_error",
@@ -248,7 +251,14 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
         yield
         await served.stop()
 
-    app = fastapi.FastAPI(title="prism_jax", version=__version__, lifespan=lifespan, redirect_slashes=False)
+    app = fastapi.FastAPI(
+        title="prism_jax",
+        version=__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,  # pages with scripts of others, which would stand beside the page of a person
+        redoc_url=None,
+    )
     app.state.prism = served
     app.add_middleware(_Guard, most=limits.body, seconds=limits.seconds, tokens=tokens, metrics=served.metrics)
     if not tokens:
@@ -317,7 +327,7 @@ class _Guard:
                 message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
             await send(message)
 
-        close = {"connection": "close"}
+        close, most = {"connection": "close"}, self._most
         if scope["path"].startswith("/v1/"):
             headers = dict(scope["headers"])
             try:
@@ -326,6 +336,13 @@ class _Guard:
                 answer = problem(error.status, error.message, None, error.code, close)
                 return await answer(scope, receive, named)
             scope.setdefault("state", {}).update(caller=caller.name, tenant=caller.tenant)
+            if not self._tokens and scope["method"] not in ("GET", "HEAD") and _is_foreign(headers):
+                words = (
+                    "Origin: found a page of another site, expected none: a server without tokens takes no writes of it"
+                )
+                return await problem(403, words, headers=close)(scope, receive, named)
+        else:
+            most = min(most, ELSEWHERE)
         parts, size, more, ends = [], 0, True, time.monotonic() + self._seconds
         while more:
             try:
@@ -337,8 +354,8 @@ class _Guard:
                 return None
             parts.append(message.get("body", b""))
             size, more = size + len(parts[-1]), message.get("more_body", False)
-            if size > self._most:
-                words = f"body: found more than {self._most} bytes, expected at most as many"
+            if size > most:
+                words = f"body: found more than {most} bytes, expected at most as many"
                 return await problem(413, words, headers=close)(scope, receive, named)
         body = {"type": "http.request", "body": b"".join(parts), "more_body": False}
         waiting = iter([body])
@@ -351,6 +368,13 @@ class _Guard:
         except Exception:  # of which the answer is made outside
             self._metrics.answered(scope, 500, time.monotonic() - began)
             raise
+
+
+def _is_foreign(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a page of another site asks, as browsers say; other programs say nothing of it."""
+    origin = headers.get(b"origin")
+    own = (b"http://" + headers.get(b"host", b""), b"https://" + headers.get(b"host", b""))
+    return headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") or origin not in (None, *own)
 
 
 def problem(

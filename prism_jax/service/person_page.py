@@ -73,15 +73,15 @@ class Known(NamedTuple):
 
 
 class PersonPage:
-    """The routes of `/me`; `link` makes what leads there."""
+    """The routes of `/me`; `link` makes what leads there, and `unlink` ends it."""
 
     def __init__(self, door: Door, tenants: Collection[str], ask: Ask, clock: Callable[[], float]) -> None:
         """Of the tenants behind a door; `ask` puts something to the agents of the tenant in a request's state."""
         self._sessions = Sessions(door, tenants, ask, clock)
         self._door, self._ask, self._clock = door, ask, clock
-        self._turn = asyncio.Semaphore(AT_ONCE)
-        self._previews: dict[tuple[Any, ...], dict[int, Preview]] = {}
-        self.link = self._sessions.link
+        self._turn, self._exports = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(1)
+        self._previews: dict[tuple[Any, ...], asyncio.Future[dict[int, Preview]]] = {}
+        self.link, self.unlink = self._sessions.link, self._sessions.unlink
 
     def add_to(self, app: fastapi.FastAPI) -> None:
         """Adds the routes under `/me`."""
@@ -90,6 +90,7 @@ class PersonPage:
             ("GET", "/me/link"): self._sessions.show_link,
             ("POST", "/me/link"): self._sessions.use_link,
             ("POST", "/me/out"): self._sessions.sign_out,
+            ("POST", "/me/out_everywhere"): self._sessions.sign_out_everywhere,
             ("POST", "/me/level"): self.set_level,
             ("POST", "/me/silence"): self.set_silence,
             ("POST", "/me/hours"): self.set_hours,
@@ -99,6 +100,7 @@ class PersonPage:
             ("GET", "/me/forget"): self.ask_forget,
             ("POST", "/me/forget"): self.forget,
         }
+        app.add_middleware(browser.Headers)
         for (method, path), page in pages.items():
             app.add_api_route(path, browser.answered(page), methods=[method], include_in_schema=False)
         for name in browser.ASSETS:
@@ -150,9 +152,10 @@ class PersonPage:
     async def export(self, request: fastapi.Request) -> Response:
         """Everything of the person, as a file of JSON."""
         session = await self._sessions.session(request)
-        known: Known = await self._ask(request, DECIDE, _know(session))
-        with readable():
-            found = await self._read(session, exported, known.preferences, known.person)
+        async with self._exports:
+            known: Known = await self._ask(request, DECIDE, _know(session))
+            with readable():
+                found = await self._read(session, exported, known.preferences, known.person)
         headers = {"content-disposition": 'attachment; filename="what-is-known-of-me.json"'}
         return Response(found, media_type="application/json", headers=headers)
 
@@ -196,7 +199,7 @@ class PersonPage:
         try:
             zone = view.zone_of(fields.get("zone"))
             last = datetime.date.fromisoformat(fields.get("last_day", ""))
-            if zone is None:
+            if zone is None or zone.key not in _zones():
                 raise ValueError("zone: expected one")
             end = datetime.datetime.combine(last + datetime.timedelta(days=1), datetime.time(), zone).timestamp()
             hours = QuietHours(fields.get("begin", ""), fields.get("end", ""), zone.key, end)
@@ -234,9 +237,7 @@ class PersonPage:
         session, _ = await self._sessions.posted(request)
 
         def call(agents: Mapping[str, DurableAgent]) -> None:
-            partition = agents[DECIDE].store.partition(session.key.partition)
-            partition.forget_learnt(session.person)
-            partition.erase()
+            agents[DECIDE].store.partition(session.key.partition).forget_learnt(session.person)
 
         await self._ask(request, DECIDE, Visit(call, alone=session.person))
         return browser.to("/me?done=reset#known")
@@ -277,12 +278,19 @@ class PersonPage:
         key = session.key.tenant, session.key.partition, newest, since, c_fa, level
         if key not in self._previews:
             bounds = {"since": since, "c_fa": c_fa, "most": MOST_PREVIEWED}
-            async with self._turn:
-                found = await self._read(session, preview, LEVELS, current=level, **bounds)
+
+            async def look() -> dict[int, Preview]:
+                async with self._turn:
+                    return await self._read(session, preview, LEVELS, current=level, **bounds)
+
             if len(self._previews) >= PREVIEWS:
                 del self._previews[next(iter(self._previews))]
-            self._previews[key] = found
-        return self._previews[key]
+            self._previews[key] = asyncio.ensure_future(look())  # for which all who ask the same wait
+        try:
+            return await asyncio.shield(self._previews[key])
+        except Exception:
+            self._previews.pop(key, None)
+            raise
 
     async def _offer(self, session: Session, number: int) -> Offer | None:
         with readable():

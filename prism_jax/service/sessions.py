@@ -92,6 +92,27 @@ class Sessions:
             answer.set_cookie("zone", fields["zone"], **keeping)
         return answer
 
+    async def unlink(self, person: str, request: fastapi.Request) -> dict[str, Any]:
+        """Ends every link and session of a person of the caller's tenant."""
+
+        def call(agents: Mapping[str, DurableAgent]) -> int:
+            store = agents[DECIDE].store
+            partition = store.of(person)
+            with partition.transaction():
+                return signin.end_all(partition, person)
+
+        return {"ended": await self._ask(request, DECIDE, Visit(call, alone=person))}
+
+    async def sign_out_everywhere(self, request: fastapi.Request) -> Response:
+        """Ends every link and session of the person."""
+        session, _ = await self.posted(request)
+
+        def end(partition: Partition) -> None:
+            signin.end_all(partition, session.person)
+
+        await self.change(request, session, end)
+        return self.ended(request, "You are signed out everywhere", "To come back, ask for another link.")
+
     async def sign_out(self, request: fastapi.Request) -> Response:
         """Ends the session."""
         session, _ = await self.posted(request)
@@ -106,7 +127,7 @@ class Sessions:
 
     async def session(self, request: fastapi.Request) -> Session:
         """Who asks; ApiError 401 for nobody."""
-        key = signin.read_key(request.cookies.get(_cookie(request), ""), self._tenants)
+        key = signin.read_key(_cookie_in(request), self._tenants)
         person = None if key is None else await self._owner(key, SESSION)
         if key is None or person is None:
             raise ApiError(401, "no session")
@@ -153,5 +174,16 @@ def readable() -> Iterator[None]:
 
 
 def _cookie(request: fastapi.Request) -> str:
-    """The cookie's name, which over https no other host can set."""
+    """The cookie's name; browsers let no other host set it over https, by its prefix."""
     return "__Host-prism-me" if request.url.scheme == "https" else "prism-me"
+
+
+def _cookie_in(request: fastapi.Request) -> str:
+    """The cookie's value; empty where it is not there once.
+
+    Another host could set one whose name begins with what only some programs take for a blank, so nothing but the
+    blanks of the header's form is cut from names.
+    """
+    pairs = [part.strip(" \t").partition("=") for line in request.headers.getlist("cookie") for part in line.split(";")]
+    found = [value for name, _, value in pairs if name == _cookie(request)]
+    return found[0] if len(found) == 1 else ""

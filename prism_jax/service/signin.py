@@ -85,6 +85,13 @@ def end(partition: Partition, key: Key) -> None:
     partition.rows("DELETE FROM signins WHERE hash = ?", (key.hash,))
 
 
+def end_all(partition: Partition, person: str) -> int:
+    """Ends every key of a person, in a transaction of the caller; returns how many there were."""
+    ((count,),) = partition.rows("SELECT count(*) FROM signins WHERE person = ?", (person,))
+    partition.rows("DELETE FROM signins WHERE person = ?", (person,))
+    return int(count)
+
+
 def _person(ask: Callable[[str, Any], list[tuple[Any, ...]]], key: Key, kind: str, now: float) -> str | None:
     rows = ask(_OWNER, (key.hash, kind, now))
     return rows[0][0] if rows else None

@@ -69,8 +69,8 @@ def make_state_app(
 
     def begin() -> None:
         news.begin()
-        if keep_days is not None:
-            tasks.add(asyncio.create_task(_expire(door, tokens.tenants, keep_days * 86400.0)))
+        kept = None if keep_days is None else keep_days * 86400.0
+        tasks.add(asyncio.create_task(_expire(door, tokens.tenants, kept)))
 
     door.on_start = begin
     app = make_base(door, tokens, limits)
@@ -199,12 +199,6 @@ def make_state_app(
             media_type="text/event-stream",
         )
 
-    @app.delete("/v1/people/{person:path}", responses=errors)
-    async def delete(person: str, request: fastapi.Request) -> dict[str, int]:
-        """Deletes everything of a person, and says how many streams that were."""
-        check_name(person, "person")
-        return {"streams": await ask(request, DECIDE, forget(person))}
-
     page = PersonPage(door, tokens.tenants, ask, clock)
     page.add_to(app)
 
@@ -214,10 +208,22 @@ def make_state_app(
         check_name(person, "person")
         return await page.link(person, request)
 
+    @app.delete("/v1/people/{person:path}/link", responses=errors)
+    async def unlink(person: str, request: fastapi.Request) -> dict[str, Any]:
+        """Ends every link and session of a person."""
+        check_name(person, "person")
+        return await page.unlink(person, request)
+
+    @app.delete("/v1/people/{person:path}", responses=errors)
+    async def delete(person: str, request: fastapi.Request) -> dict[str, int]:
+        """Deletes everything of a person, and says how many streams that were."""
+        check_name(person, "person")
+        return {"streams": await ask(request, DECIDE, forget(person))}
+
     return app
 
 
-async def _expire(door: Door, tenants: Sequence[str], seconds: float) -> None:
+async def _expire(door: Door, tenants: Sequence[str], seconds: float | None) -> None:
     """Deletes old streams, one partition after the other: all of them within an hour."""
     for number in itertools.count():
         await asyncio.sleep(3600.0 / MOST_PARTITIONS)

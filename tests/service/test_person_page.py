@@ -20,7 +20,7 @@ from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploratio
 from prism_jax.agent.state.preferences import LEVELS
 from prism_jax.agent.state.preview import Preview
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.service import person_view
+from prism_jax.service import person_page, person_view
 
 SETTINGS = AgentSettings(Terms(OperatingPoint(c_fa=1.0, c_fn=1.0)), critical=Critical(texts=frozenset({"stated"})))
 
@@ -150,6 +150,7 @@ def test_every_answer_forbids_what_a_page_does_not_need(served):
     ada = Visitor(served).sign_in("ada")
     paths = ("/me", "/me/link?key=none", "/me/page.css", "/me/page.js", "/me/icon.svg", "/me/export", "/me/forget")
     found = [ada.ask(path)[2] for path in paths] + [Visitor(served).ask("/me")[2], ada.post("/me/level", level="1")[2]]
+    found += [ada.ask("/me/none")[2], ada.ask("/me/level")[2], ada.ask("/me/level", {"x": "y" * 20_000})[2]]
     for headers in found:
         policy = dict(part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";"))
         assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
@@ -190,6 +191,51 @@ def test_nobody_sees_another_person_or_tenant(tmp_path, clock):
         tmp_path / "state", tokens=tokens[1:], clock=clock, partitions=1
     ) as served:  # the north is a tenant no more
         assert [Visitor(served.ready(), Cookie=cookie_of(one)).ask("/me")[0] for one in (ada, other)] == [401, 200]
+
+
+def test_every_session_and_link_can_be_ended_by_the_person_and_by_the_host(served):
+    one, two, other = (Visitor(served).sign_in(name) for name in ("ada", "ada", "bob"))
+    key = key_of(served, "ada")
+    assert one.post("/me/out_everywhere")[0] == 200
+    assert [visitor.ask("/me")[0] for visitor in (one, two, other)] == [401, 401, 200]
+    assert Visitor(served).ask("/me/link", {"key": key})[0] == 410
+    Visitor(served).sign_in("bob")
+    key_of(served, "bob")
+    assert served.ask("/v1/people/bob/link", method="DELETE")[1] == {"ended": 3}
+    assert other.ask("/me")[0] == 401
+
+
+def test_a_cookie_that_another_host_has_set_beside_is_none(served):
+    """Its name begins with what some programs take for a blank, or it stands there twice."""
+    mine, planted = cookie_of(Visitor(served).sign_in("ada")), cookie_of(Visitor(served).sign_in("eve"))
+    for header in (f"{mine}; \xa0{planted}", f"{mine}; \x85{planted}", f"\xa0{planted}; {mine}"):
+        status, page, _ = Visitor(served, Cookie=header).ask("/me")
+        assert status == 200 and ">ada<" in page
+    assert Visitor(served, Cookie=f"{mine}; {planted}").ask("/me")[0] == 401
+
+
+def test_no_page_with_scripts_of_others_stands_beside_this_one(served):
+    assert [served.ask(path)[0] for path in ("/docs", "/redoc", "/docs/oauth2-redirect")] == [404] * 3
+
+
+@pytest.mark.parametrize("cost", [1e15, 1e-15])
+def test_costs_at_their_bounds_have_a_preview(cost, served):
+    decide(served, "ada", 0.9, 0.9, costs={"c_fa": cost, "c_fn": 1.0})
+    assert Visitor(served).sign_in("ada").page.count('name="level"') == len(LEVELS)
+
+
+def test_what_nobody_foresaw_is_a_page_that_names_nobody(served, monkeypatch, capfd):
+    ada = Visitor(served).sign_in("ada")
+
+    def broken(*_, **__):
+        raise RuntimeError("canary")
+
+    monkeypatch.setattr(person_page, "read_latest", broken)
+    status, page, headers = ada.ask("/me")
+    assert status == 500 and "Nobody knows whether anything was changed" in page and "canary" not in page
+    assert "default-src 'none'" in headers["content-security-policy"]
+    said = capfd.readouterr().err
+    assert "RuntimeError in a page" in said and "canary" not in said
 
 
 def test_neither_counts_nor_refusals_name_anybody(served):

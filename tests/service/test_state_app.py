@@ -228,6 +228,25 @@ def test_what_cannot_be_taken_is_refused_and_changes_nothing(served, path, body)
     assert records(served) == []
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+    ],
+)
+def test_a_page_of_another_site_writes_nothing_where_nobody_needs_a_token(headers, served):
+    asked = {"stream": "s", "time": 1.0, "p_need": 0.5, "p_accept": 0.1}
+    status, answer, _ = served.ask("/v1/decide", asked, **headers)
+    assert status == 403 and "another site" in answer["error"]["message"]
+    assert served.ask("/v1/people/ada", method="DELETE", **headers)[0] == 403
+    assert records(served) == []
+    for own in ({"origin": f"http://127.0.0.1:{served.port}"}, {"sec-fetch-site": "same-origin"}):
+        assert served.ask("/v1/decide", asked, **own)[0] == 200
+
+
 def test_more_requests_than_may_wait_are_told_to_come_again(tmp_path):
     class Slow(FakeReader):
         def observe(self, items):

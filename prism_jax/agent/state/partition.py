@@ -297,7 +297,12 @@ class Partition:
         with self.transaction():
             self.rows("DELETE FROM watched WHERE person = ?", (person,))
             self.people.forget(person)
-            self.rows(_TO_ERASE)
+
+    def end_signins(self) -> None:
+        """Deletes links and sessions that have ended."""
+        if self.rows("SELECT 1 FROM signins WHERE until <= ? LIMIT 1", (self._clock(),)):
+            with self.transaction():
+                self.rows("DELETE FROM signins WHERE until <= ?", (self._clock(),))
 
     def old_streams(self, before: float) -> list[tuple[int, str, str | None]]:
         """Number, name and person of the streams of which nothing was written since a time, in seconds since 1970."""
@@ -320,7 +325,6 @@ class Partition:
         """Deletes a stream with its events and records, in a transaction of the caller."""
         self.rows("DELETE FROM answers WHERE offer IN (SELECT offer FROM log WHERE stream = ?)", (number,))
         self.rows("DELETE FROM streams WHERE number = ?", (number,))
-        self.rows("DELETE FROM signins WHERE until < ?", (self._clock(),))
         self.rows(_TO_ERASE)
 
     def claims(self, person: str | None = None) -> list[tuple[str, str | None]]:

@@ -52,10 +52,8 @@ class QuietHours:
                 raise ValueError(f"{name}: found {value!r:.80}, expected a time such as 22:00")
         if self.begin == self.end:
             raise ValueError(f"end: found {self.end}, expected another time than the begin")
-        try:
-            zoneinfo.ZoneInfo(self.zone)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-            raise ValueError(f"zone: found {self.zone!r:.80}, expected a time zone such as Europe/Paris") from None
+        if not is_zone(self.zone):
+            raise ValueError(f"zone: found {self.zone!r:.80}, expected a time zone such as Europe/Paris")
         _check_end(self.until)
 
     def cover(self, now: float) -> bool:
@@ -121,9 +119,20 @@ def as_wanted(item: Observation, preferences: Preferences, c_fa: float, now: flo
 
 def _from_tree(tree: Mapping[str, Any]) -> Preferences:
     silence, hours = tree["silence"], tree["hours"]
+    if hours is not None and not is_zone(hours["zone"]):  # of another machine, or of before an upgrade
+        hours = None
     return Preferences(
         tree["level"], None if silence is None else Silence(**silence), None if hours is None else QuietHours(**hours)
     )
+
+
+def is_zone(name: Any) -> bool:
+    """Whether this machine knows a time zone."""
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        return False
+    return True
 
 
 def _check_end(until: Any) -> None:

@@ -14,6 +14,8 @@ from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.state.preferences import Preferences
 from prism_jax.agent.state.reading import reading
 from prism_jax.agent.state.store import partition_files
+from prism_jax.decision.operating_point import LEAST
+from prism_jax.decision.operating_point import MOST as MOST_COST
 
 MOST = 5000
 """Newest records of a person that are looked at."""
@@ -88,5 +90,6 @@ def _at(
     for item, record in lines:
         if item is not None:
             cost = (item.get("costs") or {}).get("c_fa", c_fa)
-            record = {**record, "costs": {**record["costs"], "c_fa": cost * factor}}
+            cost = min(max(cost * factor, LEAST), MOST_COST)
+            record = {**record, "costs": {**record["costs"], "c_fa": cost}}
         yield f"stream {record['stream']!r}", record
