@@ -16,6 +16,7 @@ run() {
     if [[ -n ${DRY_RUN:-} ]]; then printf '%q ' "$@"; echo; else "$@"; fi
 }
 
+"$PYTHON" -c 'import ray' 2>/dev/null || { echo "error: found no library ray, expected it: pip install 'prism_jax[cluster]'" >&2; exit 1; }
 # Joins the cluster of this machine, or starts one that ends with this script.
 if ! "$PYTHON" -m ray.scripts.scripts status >/dev/null 2>&1; then
     run "$PYTHON" -m ray.scripts.scripts start --head --include-dashboard=false

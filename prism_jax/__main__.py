@@ -14,7 +14,7 @@ COMMANDS = {
     "evaluate": "calibrates and evaluates a run, the scores of any agent, or a log of answers to offers",
     "export": "writes a run as a plain causal language model, which transformers and serving engines read",
     "agent": "decides on live streams with an exported model",
-    "serve": "serves an exported model as a decision model to clients of /v1/decisions",
+    "serve": "answers over HTTP: an agent with its state, or a model to clients of /v1/decisions",
     "calibrate": "fits a gate to the engine, decision model or export that serves, from labels",
     "label": "labels streams by a teacher, or imports answers or an agent's records",
     "judge": "asks a panel of models what the user would have accepted",

@@ -89,6 +89,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(found).encode())
 
 
+class _Server(http.server.HTTPServer):
+    def service_actions(self) -> None:
+        """Settles what nobody answered, twice a second."""
+        _Handler.beats.settle()
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Answers a scheduler on this machine until it is stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -98,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ignored_after", type=float, default=3600.0, help="seconds after which silence is an answer")
     given = parser.parse_args(arguments)
     _Handler.beats = Heartbeat(Client(given.url, given.token), given.ignored_after)
-    http.server.HTTPServer(("127.0.0.1", given.port), _Handler).serve_forever()
+    _Server(("127.0.0.1", given.port), _Handler).serve_forever()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
     gate = SpeechGate(Client("http://localhost:8000"), tools=["notify"], person="ada")
     agent = create_agent("openai:gpt-5", tools=[notify, write_file], middleware=[gate])
 
+A server without a model needs numbers: `SpeechGate(..., numbers=lambda call: {"p_accept": 0.4})`.
 A tool that is not named runs as it would without the gate. Where the gate is silent, the named tool does not run, and
 the model reads why. It wraps the call and is no condition of an approval: what a person has rejected stays rejected.
 """

@@ -12,6 +12,7 @@ more at the right one, and each learns from the outcomes alone.
 from __future__ import annotations
 
 import argparse
+import sys
 import uuid
 from collections.abc import Iterator
 
@@ -32,7 +33,10 @@ def days_of(client: Client, wrong: float, right: float, name: str, days: int = 5
         for number in range(WAKE_UPS):
             time, wanted = 86400.0 * day + 1800.0 * number, number == RIGHT
             asked = {"p_need": 1.0, "p_accept": right if wanted else wrong, "person": name}
-            if beats.wake(name, f"wake-up {number}", time=time, key=f"{day}/{number}", **asked).speak:
+            answer = beats.wake(name, f"wake-up {number}", time=time, key=f"{day}/{number}", **asked)
+            if answer.p_accept is None:
+                raise ConnectionError(answer.reason)
+            if answer.speak:
                 spoken[wanted] += 1
                 beats.reply(name, "accepted" if wanted else "dismissed", time + 60.0)
         yield spoken[0], spoken[1]
@@ -49,8 +53,11 @@ def main(arguments: list[str] | None = None) -> None:
     for host, (wrong, right) in HOSTS.items():
         print(f"a host that {host}: spoke where silence was right (of 26), where speaking was (of 1)")
         client = Client(given.url, given.token)
-        for day, spoken in enumerate(days_of(client, wrong, right, f"{run} {host}", given.days), 1):
-            print(f"  day {day}: {spoken[0]:2d}, {spoken[1]}")
+        try:
+            for day, spoken in enumerate(days_of(client, wrong, right, f"{run} {host}", given.days), 1):
+                print(f"  day {day}: {spoken[0]:2d}, {spoken[1]}")
+        except (OSError, ValueError) as error:
+            sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

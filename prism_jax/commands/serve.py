@@ -1,4 +1,4 @@
-"""Serves a student or a probe: `python -m prism_jax serve --model=DIR [--state=DIR] [--token_file=FILE]`.
+"""Serves a model, or an agent with state: `python -m prism_jax serve [--model=DIR] [--state=DIR] [--token_file=FILE]`.
 
 Clients of `POST /v1/decisions` ask whether help is needed (the predicate `need`) and whether an offer would be accepted
 (`accept`, or `accept:TEXT`), and get calibrated probabilities (docs/decision_models.md). With --state it is an agent:
@@ -91,7 +91,9 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "shadow", False, "Watch, with --state: the host decides, and the records compare the gate with it."
     )
-    flags.DEFINE_float("keep_days", None, "With --state, delete streams of which nothing came for so many days.", 0.0)
+    flags.DEFINE_float(
+        "keep_days", None, "With --state, delete streams of which nothing came for so many days, an hour or more.", 0.0
+    )
     flags.DEFINE_integer(
         "owners", None, "With --state, divide it among so many processes of Ray (extra `cluster`); 0 ends them.", 0
     )
@@ -146,6 +148,8 @@ def _check(options: Mapping[str, Any]) -> None:
             raise ValueError(f"--{name}: found {options[name]}, expected a finite number")
     if options["keep_days"] is not None and options["keep_days"] < LEAST_DAYS:
         raise ValueError(f"--keep_days: found {options['keep_days']:g}, expected at least {LEAST_DAYS:g}, an hour")
+    if options["owners"] == 0 and options["state"] is not None:
+        return  # nothing will be decided
     has_model = options["model"] is not None or options["decisions"] is not None
     if options["state"] is None:
         if options["model"] is None:

@@ -73,8 +73,8 @@ def show(folder: epath.Path) -> None:
                 for name in names:
                     totals[name] += ask(f"SELECT count(*) FROM {name}", ())[0][0]
     print(
-        f"{totals['streams']} streams of {totals['people']} people who have answered, {totals['events']} events, "
-        f"{totals['log']} records, {size} bytes in {len(files)} partitions"
+        f"streams: {totals['streams']}; people who have answered: {totals['people']}; events: {totals['events']}; "
+        f"records: {totals['log']}; {size} bytes in {len(files)} partitions"
     )
     report = shadow_report(watched_of(record) for record in all_records(folder))
     if report.decisions:

@@ -150,14 +150,17 @@ class DividedDoor(Door):
         self._owners: Owners | None = None
         self._persons: collections.OrderedDict[tuple[str, str], str | None] = collections.OrderedDict()
         self._suspects: dict[tuple[str, int], set[str]] = {}
+        self._has_owners = True
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything is loaded: the owners are."""
-        return True
+        """Whether there are owners, when they were last looked for."""
+        return self._has_owners
 
     def check_ready(self) -> None:
-        """Does nothing: the owners are there."""
+        """Raises ApiError 503 where there were no owners when they were last looked for."""
+        if not self._has_owners:
+            raise ApiError(503, "the owners of the partitions have ended")
 
     def start(self) -> None:
         """Begins at once."""
@@ -292,7 +295,14 @@ class DividedDoor(Door):
 
     async def _known(self) -> Owners:
         if self._owners is None:
-            self._owners = await self._list.owners()
+            try:
+                owners = await self._list.owners()
+            except LostError:
+                owners = None
+            self._has_owners = owners is not None and bool(owners.handles)
+            if owners is None or not owners.handles:
+                raise ApiError(503, "the owners of the partitions have ended")
+            self._owners = owners
         return self._owners
 
     async def _visit(self, tenant: str, number: int, visit: Visit) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 from prism_jax.agent.reader import FastReading, Item, Reader, Response, ThinkRequest, Thought, Unanswered
 from prism_jax.streams import Candidate
@@ -18,11 +19,13 @@ class Namespace:
 
     def observe(self, items: Sequence[Item]) -> Sequence[FastReading | Unanswered]:
         """See `Reader.observe`."""
-        return self._reader.observe([(self._of(stream), event, offers) for stream, event, offers in items])
+        with self._unnamed():
+            return self._reader.observe([(self._of(stream), event, offers) for stream, event, offers in items])
 
     def follow(self, items: Sequence[Item]) -> None:
         """See `Reader.follow`."""
-        self._reader.follow([(self._of(stream), event, offers) for stream, event, offers in items])
+        with self._unnamed():
+            self._reader.follow([(self._of(stream), event, offers) for stream, event, offers in items])
 
     def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
         """See `Reader.think`."""
@@ -43,6 +46,14 @@ class Namespace:
     def warm_up(self) -> int:
         """See `Reader.warm_up`."""
         return self._reader.warm_up()
+
+    @contextlib.contextmanager
+    def _unnamed(self) -> Iterator[None]:
+        """Takes the name out of what the reader says of a stream."""
+        try:
+            yield
+        except ValueError as error:
+            raise ValueError(str(error).replace(f"'{self._name}/", "'", 1)) from error
 
     def _of(self, stream: str) -> str:
         return f"{self._name}/{stream}"

@@ -103,3 +103,10 @@ def check_finite(**values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not math.isfinite(value):
             raise ApiError(422, f"{name}: found {value}, expected a finite number of seconds", param=name)
+
+
+def check_query(request: fastapi.Request, *names: str) -> None:
+    """Raises ApiError 422 for a parameter in the address that is none of these."""
+    for name in request.query_params:
+        if name not in names:
+            raise ApiError(422, f"{name!r:.40}: found an unknown parameter, expected one of {', '.join(names)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ from prism_jax.service.person_page import PersonPage
 from prism_jax.service.requests import (
     check_finite,
     check_name,
+    check_query,
     event_of,
     events_of,
     item_of,
@@ -150,6 +152,7 @@ def make_state_app(
     ) -> dict[str, Any]:
         """Records in the order of each stream, from the cursor `after` on; `next` is the cursor behind them."""
         door.check_ready()
+        check_query(request, "after", "limit", "stream", "person", "since", "until")
         check_finite(since=since, until=until)
         if not 1 <= limit <= MOST_RECORDS:
             raise ApiError(422, f"limit: found {limit}, expected 1 to {MOST_RECORDS}", param="limit")
@@ -168,6 +171,7 @@ def make_state_app(
     async def compared(request: fastapi.Request, since: float | None = None) -> dict[str, Any]:
         """What the gate would have saved or cost where it only watched, beside what the host did."""
         door.check_ready()
+        check_query(request, "since")
         check_finite(since=since)
         cursor, more, known = Cursor(), True, []
         try:
@@ -185,6 +189,7 @@ def make_state_app(
     ) -> fastapi.responses.StreamingResponse:
         """Offers as server-sent events as they are made, from now on or behind a cursor (`Last-Event-ID`, `after`)."""
         door.check_ready()
+        check_query(request, "after", "person")
         text = request.headers.get("last-event-id") or after
         try:
             begin = Cursor.read(text) if text else await door.newest(request.state.tenant)
@@ -225,7 +230,7 @@ def make_state_app(
 
 async def _expire(door: Door, tenants: Sequence[str], seconds: float | None) -> None:
     """Deletes old streams, one partition after the other: all of them within an hour."""
-    for number in itertools.count():
+    for number in itertools.count(random.randrange(MOST_PARTITIONS)):  # whatever the time between two restarts
         await asyncio.sleep(3600.0 / MOST_PARTITIONS)
         for tenant in tenants:
             with contextlib.suppress(Exception):  # it is tried again; what is wrong with a store was reported

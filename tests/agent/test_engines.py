@@ -387,8 +387,8 @@ def quartiles(values):
     return [(share, np.quantile(values, share)) for share in (0.25, 0.5, 0.75)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("most", [3, pytest.param(20, marks=pytest.mark.study)])
+@pytest.mark.study
+@pytest.mark.parametrize("most", [20])
 def test_kills_of_agent_and_engine_lose_no_record_and_make_none_of_half_an_answer(real, port, tmp_path, most):
     path, _, folder = real
     (tmp_path / "in.jsonl").write_text(lines(9 * most))

@@ -110,7 +110,7 @@ def test_a_server_goes_on_where_the_file_agent_was(files, capsys):
             mine, theirs = store.of(name).people.person(name), people_of(expected, name)
             assert mine._replace(number=0) == theirs._replace(number=0)
     job(files / "state", show=True)
-    assert capsys.readouterr().out.startswith("4 streams of 2 people who have answered, 200 events, ")
+    assert capsys.readouterr().out.startswith("streams: 4; people who have answered: 2; events: 200; ")
 
 
 def people_of(expected, name):

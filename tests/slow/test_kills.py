@@ -81,7 +81,8 @@ def disk(tmp_path):
     subprocess.run(["umount", place], capture_output=True)
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.study)])
+@pytest.mark.study
+@pytest.mark.parametrize("kills", [20])
 def test_a_run_killed_again_and_again_loses_no_saved_step_and_ends_bit_identical(
     tmp_path, whole, cache, abstract, kills
 ):

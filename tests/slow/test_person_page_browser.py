@@ -168,12 +168,12 @@ def test_keys_suffice_and_the_slider_says_what_it_would_have_done(page, server):
     words = browser.execute_script("return [...document.querySelectorAll('.step small')].map((one) => one.textContent)")
     assert not browser.find_element(By.ID, "steps").is_displayed()
     order = []
-    for _ in range(14):
+    for _ in range(15):
         ActionChains(browser).send_keys(Keys.TAB).perform()
         focused = browser.switch_to.active_element
         order.append(focused.get_attribute("id") or focused.text or focused.tag_name)
-    assert order[:3] == ["To the content", "Sign out", "range"]
-    assert order[3:10] == [
+    assert order[:4] == ["To the content", "Sign out", "Everywhere", "range"]
+    assert order[4:11] == [
         "Save",
         "1 hour",
         "4 hours",

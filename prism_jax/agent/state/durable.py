@@ -20,7 +20,7 @@ from prism_jax.agent.exported import Exported
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import Reader
-from prism_jax.agent.records import Decision, OfferOutcome, offer_id
+from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.state.claims import Claims, StoredClaims, UnclaimedError
 from prism_jax.agent.state.divided_people import DurablePeople
@@ -307,7 +307,7 @@ class DurableAgent:
             number = self.store.number_of(outcome.stream if person is None else person)
             partition = self.store.partition(number)
             before = partition.outcome(outcome.stream, outcome.offer)
-            if before is not None:
+            if before is not None and outcome.outcome in OUTCOMES:
                 if before != outcome.record():
                     raise ConflictError(f"offer {outcome.offer!r}: found another outcome before, expected the same")
                 return Again([before])

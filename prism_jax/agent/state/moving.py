@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -109,7 +110,7 @@ def export_records(folder: epath.PathLike, path: epath.PathLike, **conditions: A
     path = epath.Path(path)
     partial, count = temporary_beside(path), 0
     try:
-        with partial.open("wb") as file:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             if path.suffix == ".parquet":
                 with pq.ParquetWriter(file, _COLUMNS, compression="zstd") as writer:
                     for rows in _batches(all_records(folder, **conditions)):
