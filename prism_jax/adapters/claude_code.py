@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         client = Client(given.url, given.token, otherwise=given.otherwise)
         answer = answer_of(json.load(sys.stdin), client, tools, given.notify, **numbers)
-    except Exception as error:
+    except Exception as error:  # as above: flags or input that cannot be used are no consent
         answer = _denied(f"the gate cannot decide: {type(error).__name__}: {error}")
     print(json.dumps(answer))
 

@@ -149,6 +149,8 @@ def _check(options: Mapping[str, Any]) -> None:
     if options["keep_days"] is not None and options["keep_days"] < LEAST_DAYS:
         raise ValueError(f"--keep_days: found {options['keep_days']:g}, expected at least {LEAST_DAYS:g}, an hour")
     if options["owners"] == 0 and options["state"] is not None:
+        if options["ray"] is None:
+            raise ValueError("--ray: found none with --owners=0, expected the cluster whose owners shall end")
         return  # nothing will be decided
     has_model = options["model"] is not None or options["decisions"] is not None
     if options["state"] is None:

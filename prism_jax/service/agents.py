@@ -256,8 +256,9 @@ def expire(number: int, seconds: float | None) -> Visit:
         if seconds is None:
             return 0
         before = agents[DECIDE].now() - seconds
-        for agent in agents.values():  # before anything is deleted, which may end half-way
-            agent.drop([name for _, name, _ in store.partition(own).old_streams(before)])
+        old = [name for _, name, _ in store.partition(own).old_streams(before)]
+        for agent in agents.values():
+            agent.drop(old)  # before anything is deleted, which may end half-way
         return len(agents[DECIDE].expire(own, before))
 
     return Visit(call)

@@ -10,7 +10,7 @@ import zoneinfo
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.state.preferences import LEVELS, Preferences
+from prism_jax.agent.state.preferences import LEVELS, Preferences, is_zone
 from prism_jax.agent.state.preview import Preview
 from prism_jax.agent.state.reading import Logged
 from prism_jax.decision.arrays import sigmoid
@@ -201,10 +201,7 @@ def quiet_now(preferences: Preferences, zone: datetime.tzinfo, now: float) -> st
 
 def zone_of(name: str | None) -> zoneinfo.ZoneInfo | None:
     """The time zone of a name from outside; None where there is none."""
-    try:
-        return zoneinfo.ZoneInfo(name) if name and len(name) <= 64 else None
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return None
+    return zoneinfo.ZoneInfo(name) if name and len(name) <= 64 and is_zone(name) else None
 
 
 def _text(record: Mapping[str, Any], answer: Mapping[str, Any] | None) -> str:

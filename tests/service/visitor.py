@@ -117,3 +117,16 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+def records(served, **query):
+    query = urllib.parse.urlencode({"limit": 1000, **query})
+    return served.ask(f"/v1/records?{query}")[1]["records"]
+
+
+def cookie_of(visitor):
+    return next(f"prism-me={one.value}" for one in visitor.cookies if one.name == "prism-me")
+
+
+def offer_numbers(page):
+    return re.findall(r'name="number" value="([0-9]+)"', page)

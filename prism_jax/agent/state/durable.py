@@ -203,31 +203,31 @@ class DurableAgent:
 
     def _commit(self, live: Mapping[int, _Live], requests: Sequence[Events], found: dict[int, Any]) -> None:
         """Decides on requests of which none is refused, and writes what each partition has of it in one transaction."""
-        wanted: dict[int, list[int]] = {}
+        by_partition: dict[int, list[int]] = {}
         for i, its in live.items():
-            wanted.setdefault(its.partition, []).append(i)
+            by_partition.setdefault(its.partition, []).append(i)
         begun: dict[int, list[int]] = {}
         try:
-            for number, own in list(wanted.items()):
+            for number, own in list(by_partition.items()):
                 try:  # before any transaction, since a claim can lie in any partition
                     new = [(requests[i].items[0].stream, live[i].person) for i in own]
                     self.claims.claim([pair for pair in new if pair[0] not in self._persons])
                 except (StaleError, StateError) as error:
-                    del wanted[number]
+                    del by_partition[number]
                     self._failed(number, own, requests, error, found)
-            for number, own in wanted.items():
+            for number, own in by_partition.items():
                 try:
                     self.store.partition(number).begin()
                     begun[number] = own
                 except (StaleError, StateError) as error:
                     self._failed(number, own, requests, error, found)
-            wanted_items = [
+            items = [
                 item
                 for number, own in begun.items()
                 for i in own
                 for item in self._wanted(live[i].preferences, requests[i])
             ]
-            decisions = iter(self._observed(wanted_items))
+            decisions = iter(self._observed(items))
             for number, own in list(begun.items()):
                 decided = {i: [next(decisions) for _ in requests[i].items] for i in own}
                 self._write(number, decided, requests, found)

@@ -12,6 +12,7 @@ from faults.fault import Fault
 from faults.measures import CALIBRATION, INTERVALS, PROMISES
 from faults.remote import REMOTE, RUNTIME, TEACHER_AND_JUDGES
 from faults.runs import EXPERIMENTS, RUNS, TABLES
+from faults.state import STATE
 from faults.student import PROMPTING, STUDENT
 from faults.training import PROBE, TRAINING
 
@@ -19,6 +20,19 @@ __all__ = ["FAULTS", "Fault"]
 
 FAULTS = (
     *(*GATE, *SURFACES, *LOSSES, *CALIBRATION, *INTERVALS, *PROMISES, *EVALUATION, *SCORES, *STREAMS, *PROMPTING),
-    *(*STUDENT, *TRAINING, *AGENT, *SERVED, *PEOPLE, *PROBE, *REMOTE, *RUNTIME, *TEACHER_AND_JUDGES, *TABLES, *RUNS),
-    *EXPERIMENTS,
+    *(
+        *STUDENT,
+        *TRAINING,
+        *AGENT,
+        *SERVED,
+        *PEOPLE,
+        *STATE,
+        *PROBE,
+        *REMOTE,
+        *RUNTIME,
+        *TEACHER_AND_JUDGES,
+        *TABLES,
+        *RUNS,
+    ),
+    *(*EXPERIMENTS, *STATE),
 )
