@@ -26,7 +26,6 @@ FAULTS = (
         *AGENT,
         *SERVED,
         *PEOPLE,
-        *STATE,
         *PROBE,
         *REMOTE,
         *RUNTIME,
