@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int64, Shaped
+from jaxtyping import Float64, Int64, Shaped, UInt64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision import metrics
+from prism_jax.decision.uncertainty import unit_keys
 from prism_jax.evaluation.policy_rows import EvaluationData, least_acceptance
 from prism_jax.evaluation.results import Trace
 from prism_jax.evaluation.rows import GroupRow
@@ -46,12 +48,64 @@ def by_group(data: EvaluationData) -> tuple[GroupRow, ...]:
     Groups may be small: each row says how many steps it is computed on.
     """
     groups = _Groups(data)
-    return tuple(
-        groups.row(column, value, members)
-        for column in COLUMNS
-        if (values := getattr(data.steps, column)) is not None
-        for value, members in _members(values)
-    )
+    return tuple(groups.row(*named) for named in _all_members(data))
+
+
+def sums_by_group(data: EvaluationData) -> dict[tuple[str, str], GroupSums]:
+    """The sums of each domain and persona among these steps, by column and value."""
+    groups = _Groups(data)
+    return {(column, value): groups.sums(members) for column, value, members in _all_members(data)}
+
+
+class GroupSums(NamedTuple):
+    """What the row of a group is computed from: sums, which those of other steps can be added to."""
+
+    streams: UInt64[np.ndarray, "streams"]  # keys of its streams, ascending
+    steps: int
+    judged: int
+    offers: int  # on all steps
+    mass: float  # weight of the judged steps
+    costs: Float64[np.ndarray, "4"]  # weighted sums over judged steps: gold, and the costs of `_Groups.costs` by name
+    need: measures.BinSums | None  # bins of the deployed signals; None without a label
+    accept: measures.BinSums | None
+
+    def merge(self, other: GroupSums) -> GroupSums:
+        """The sums over the steps of both."""
+        return GroupSums(
+            np.union1d(self.streams, other.streams),
+            *(one + two for one, two in zip(self[1:6], other[1:6], strict=True)),
+            *(
+                two if one is None else one if two is None else one.merge(two)
+                for one, two in ((self.need, other.need), (self.accept, other.accept))
+            ),
+        )
+
+    def row(self, column: str, value: str, has_need: bool) -> GroupRow:
+        """The numbers of the group."""
+        positive, always, never, realised = (
+            (self.costs / self.mass).tolist() if self.judged else [np.nan] * len(self.costs)
+        )
+        need, accept = (np.nan if bins is None else bins.error(debiased=True) for bins in (self.need, self.accept))
+        return GroupRow(
+            column=column,
+            value=value,
+            streams=len(self.streams),
+            steps=self.steps,
+            judged=self.judged,
+            positive=positive,
+            realised_cost=realised,
+            always=always,
+            never=never,
+            speak_rate=self.offers / self.steps,
+            ece_need=need if has_need else None,
+            ece_accept=accept,
+        )
+
+
+def _all_members(data: EvaluationData) -> Iterator[tuple[str, str, Int64[np.ndarray, "members"]]]:
+    for column in COLUMNS:
+        if (values := getattr(data.steps, column)) is not None:
+            yield from ((column, value, members) for value, members in _members(values))
 
 
 def _members(values: Shaped[np.ndarray, "steps"]) -> Iterator[tuple[str, Int64[np.ndarray, "members"]]]:
@@ -100,6 +154,23 @@ class _Groups:
             ece_accept=self._ece(self.deployed.p_accept, self.deployed.y_accept, self.weight, members),
         )
 
+    def sums(self, members: Int64[np.ndarray, "members"]) -> GroupSums:
+        """The sums of one group of steps."""
+        data, deployed = self.data, self.deployed
+        judged = members[data.judged[members]]
+        weight = self.weight[judged]
+        costs = [(weight * values[judged]).sum() for values in (data.missed, *self.costs.values())]
+        return GroupSums(
+            streams=np.unique(unit_keys(set(data.steps.stream[members].tolist()))),
+            steps=len(members),
+            judged=len(judged),
+            offers=int(np.count_nonzero(deployed.decision[members])),
+            mass=float(weight.sum()),
+            costs=np.array(costs),
+            need=self._bins(deployed.p_need, deployed.y_need, self.need_weight, members),
+            accept=self._bins(deployed.p_accept, deployed.y_accept, self.weight, members),
+        )
+
     def _mean(self, values: Float64[np.ndarray, "steps"], rows: Int64[np.ndarray, "members"]) -> float:
         return float(np.average(values[rows], weights=self.weight[rows])) if len(rows) else np.nan
 
@@ -110,7 +181,23 @@ class _Groups:
         weight: Float64[np.ndarray, "steps"],
         members: Int64[np.ndarray, "members"],
     ) -> float:
-        labelled = members[~np.isnan(y[members]) & (weight[members] > 0)]
+        labelled = self._labelled(y, weight, members)
         if not len(labelled):
             return np.nan
         return float(measures.expected_calibration_error(p[labelled], y[labelled], weight[labelled], debiased=True))
+
+    def _bins(
+        self,
+        p: Float64[np.ndarray, "steps"],
+        y: Float64[np.ndarray, "steps"],
+        weight: Float64[np.ndarray, "steps"],
+        members: Int64[np.ndarray, "members"],
+    ) -> measures.BinSums | None:
+        labelled = self._labelled(y, weight, members)
+        return measures.BinSums.of(p[labelled], y[labelled], weight[labelled]) if len(labelled) else None
+
+    @staticmethod
+    def _labelled(
+        y: Float64[np.ndarray, "steps"], weight: Float64[np.ndarray, "steps"], members: Int64[np.ndarray, "members"]
+    ) -> Int64[np.ndarray, "labelled"]:
+        return members[~np.isnan(y[members]) & (weight[members] > 0)]

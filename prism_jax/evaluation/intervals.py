@@ -7,13 +7,13 @@ between units as the difference of both policies' costs there does (docs/maths.m
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 
-from prism_jax.decision.uncertainty import Bounds, Cells, interval
+from prism_jax.decision.uncertainty import Bounds, Cells, Resampled, interval
 from prism_jax.evaluation.rows import PolicyRow
 
 LEVEL, RESAMPLES, SEED = 0.95, 1000, 0
@@ -25,20 +25,12 @@ def known(end: Any) -> float | None:
     return None if np.isnan(end) else float(end)
 
 
-def with_intervals(
-    rows: Sequence[PolicyRow],
-    costs: Iterable[Float64[np.ndarray, "judged"]],
-    weight: Float64[np.ndarray, "judged"],
-    units: Int64[np.ndarray, "judged"],
-    most: float,
-) -> tuple[PolicyRow, ...]:
+def with_intervals(rows: Sequence[PolicyRow], cells: Cells | Resampled, most: float) -> tuple[PolicyRow, ...]:
     """Adds intervals of realised costs, and paired differences to the one deployed policy; none for too few units.
 
-    `costs` gives the realised cost of each policy at every judged step, at most `most`; only the sums by unit are kept.
-    `units` numbers the judged steps' streams, or people, from 0.
+    The columns of `cells` are the weighted sum of each policy's realised costs, at most `most` for each judged step,
+    and last the sum of weights.
     """
-    sums = [np.bincount(units, weights=cost * weight) for cost in costs]
-    sums.append(np.bincount(units, weights=weight))
     deployed = next(i for i, row in enumerate(rows) if row.deployed)
 
     def means(totals: np.ndarray) -> np.ndarray:
@@ -47,7 +39,6 @@ def with_intervals(
 
     count, free = len(rows), np.full(len(rows), np.inf)
     bounds = Bounds(np.concatenate([np.zeros(count), -free]), np.concatenate([np.full(count, most), free]))
-    cells = Cells.of_units(np.stack(sums, axis=1))
     intervals = interval(cells, means, bounds=bounds, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     return tuple(
         dataclasses.replace(
@@ -63,7 +54,7 @@ def with_intervals(
 
 
 def paired_costs(
-    sums: Float64[np.ndarray, "streams sums"],
+    cells: Cells | Resampled,
 ) -> tuple[
     Float64[np.ndarray, "costs"],
     Float64[np.ndarray, "pairs"],
@@ -72,14 +63,19 @@ def paired_costs(
 ]:
     """Mean costs, which come in pairs, the difference of each pair, and the two ends of its interval.
 
-    The columns of `sums` are the weighted sum of each cost, and last the sum of weights.
+    The columns of `cells` are the weighted sum of each cost, and last the sum of weights.
     """
 
     def differences(totals: np.ndarray) -> np.ndarray:
         mean = totals[..., :-1] / totals[..., -1:]
         return mean[..., ::2] - mean[..., 1::2]
 
-    total = sums.sum(axis=0)
+    total = totals_of(cells)
     cost = total[:-1] / total[-1]
-    intervals = interval(Cells.of_units(sums), differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    intervals = interval(cells, differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     return cost, differences(total), np.asarray(intervals.low), np.asarray(intervals.high)
+
+
+def totals_of(cells: Cells | Resampled) -> Float64[np.ndarray, "columns"]:
+    """The sums over all units, each unit of a type of its own."""
+    return cells.totals() if isinstance(cells, Resampled) or cells.units is None else cells.units.sum(axis=0)

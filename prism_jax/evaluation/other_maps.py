@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, Temperature
+from prism_jax.decision.uncertainty import Cells, Resampled
 from prism_jax.evaluation import policy_rows, protocol
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import paired_costs
@@ -16,6 +18,7 @@ from prism_jax.evaluation.rows import Form
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import acceptance_weight
 
+RAW, PLATT = "on the raw signals", "with Platt's map (--calibrator=platt)"
 NOTABLE = 0.02
 """Share of the cost that another map must save on the test steps before it is named."""
 
@@ -30,19 +33,29 @@ def other_maps(scores: Scores, calibration: Calibration, evaluation: Evaluation)
     if not isinstance(calibration.accept_fast.map, Temperature):
         return ""
     data, _ = protocol.prepare(scores, calibration, evaluation.point)
-    alternatives = {"on the raw signals": _costs(data, "raw")}
+    alternatives = {RAW: costs_by_unit(data, "raw")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         try:
             platt = protocol.calibrate(scores, CalibrationConfig("platt"))
             mended, _ = protocol.prepare(scores, platt, evaluation.point)
-            alternatives["with Platt's map (--calibrator=platt)"] = _costs(mended, "calibrated")
+            alternatives[PLATT] = costs_by_unit(mended, "calibrated")
         except ScoresError:  # one class in some part: there is no such map
             pass
-    ours = _costs(data, "calibrated")
+    ours = costs_by_unit(data, "calibrated")
     sums = [part for alternative in alternatives.values() for part in (ours, alternative)]
     weight = np.bincount(data.judged_units, acceptance_weight(data.steps)[data.judged])
-    cost, saved, low, high = paired_costs(np.stack([*sums, weight], axis=1))
+    cells = Cells.of_units(np.stack([*sums, weight], axis=1))
+    return in_words(list(alternatives), cells, evaluation.deployed.policy)
+
+
+def in_words(alternatives: Sequence[str], cells: Cells | Resampled, deployed: str) -> str:
+    """The sentence about alternatives that cost notably less.
+
+    The columns of `cells` are the weighted costs of the calibrated signals and of the first alternative, then those of
+    the next pair, and last the weights.
+    """
+    cost, saved, low, high = paired_costs(cells)
     less = [
         f"{cost[2 * i + 1]:.4f} {name}, less by {saved[i]:.4f} [{low[i]:.4f}, {high[i]:.4f}]"
         for i, name in enumerate(alternatives)
@@ -51,13 +64,13 @@ def other_maps(scores: Scores, calibration: Calibration, evaluation: Evaluation)
     if not less:
         return ""
     return (
-        f"One temperature loses on these steps: {policy_rows.ALL_POLICIES[evaluation.deployed.policy].label} costs "
+        f"One temperature loses on these steps: {policy_rows.ALL_POLICIES[deployed].label} costs "
         f"{cost[0]:.4f} with it, and {'; '.join(less)}. A temperature cannot mend signals that are too high or too low "
         "everywhere. A map that is chosen by this comparison should be measured on other steps."
     )
 
 
-def _costs(data: policy_rows.EvaluationData, form: Form) -> Float64[np.ndarray, "units"]:
+def costs_by_unit(data: policy_rows.EvaluationData, form: Form) -> Float64[np.ndarray, "units"]:
     """The weighted sum of the deployed policy's costs in each unit."""
     cost = data.costs(data.decide(data.deployed(), form))[data.judged]
     return np.bincount(data.judged_units, cost * acceptance_weight(data.steps)[data.judged])

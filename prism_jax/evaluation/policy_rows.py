@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from prism_jax.decision import arrays, gate, metrics, thinking
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import POLICIES, Policy
+from prism_jax.decision.uncertainty import Cells
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import with_intervals
 from prism_jax.evaluation.rows import Form, PolicyRow
@@ -107,6 +109,7 @@ class EvaluationData:
     has_value: bool = False
     has_need: bool = True  # whether need is a signal with labels; otherwise it is taken as certain (`evaluation.need`)
     candidates: Scores | None = None  # every candidate of these steps; None where they have one each
+    known_unit: Unit | None = None  # the units, where these steps are a part and others say what the units are
 
     @property
     def slow(self) -> bool:
@@ -122,7 +125,7 @@ class EvaluationData:
     @functools.cached_property
     def unit(self) -> Unit:
         """The units of intervals: streams, or people where one of them has several streams."""
-        return independent_unit(self.steps.stream, self.steps.person)
+        return self.known_unit or independent_unit(self.steps.stream, self.steps.person)
 
     @property
     def slow_policies(self) -> tuple[str, ...]:
@@ -147,11 +150,16 @@ class EvaluationData:
         return judged(self.steps, self.thought)
 
     @functools.cached_property
-    def judged_units(self) -> Int64[np.ndarray, "judged"]:
-        """The unit of each judged step, as its number in alphabetical order."""
+    def named_units(self) -> tuple[list[str], Int64[np.ndarray, "judged"]]:
+        """The units of the judged steps in alphabetical order, and the number of each judged step's unit."""
         name = self.steps.stream if self.unit == "streams" else self.steps.person
         assert name is not None, "`unit` looked at it"
-        return ordered(name[self.judged])[1]
+        return ordered(name[self.judged])
+
+    @property
+    def judged_units(self) -> Int64[np.ndarray, "judged"]:
+        """The unit of each judged step, as its number in alphabetical order."""
+        return self.named_units[1]
 
     def label(self, signal: str, decided: Decided | None = None) -> Float64[np.ndarray, "steps"]:
         """Labels of `need` or `accept`, NaN where unknown: of the fast pass's candidate, or of that `decided` about."""
@@ -184,11 +192,8 @@ class EvaluationData:
 
     def costs(self, decided: Decided) -> Float64[np.ndarray, "steps"]:
         """Realised cost of each step, NaN where a label is unknown."""
-        return self.cost_of(decided.offer, self.counted(decided))
-
-    def cost_of(self, offer: Bool[np.ndarray, "steps"], counted: Counted) -> Float64[np.ndarray, "steps"]:
-        """Realised cost of decisions that count with these labels."""
-        return metrics.step_costs(offer, counted.accept, counted.gold, self.point.c_fa, self.point.c_fn)
+        counted = self.counted(decided)
+        return metrics.step_costs(decided.offer, counted.accept, counted.gold, self.point.c_fa, self.point.c_fn)
 
     @property
     def everywhere_slow(self) -> Decided:
@@ -265,93 +270,164 @@ class EvaluationData:
         return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
 
 
+class PolicySums(NamedTuple):
+    """What a policy's row is computed from: sums, which those of other steps can be added to."""
+
+    mass: float  # weight of the judged steps
+    realised: float  # their weighted realised costs
+    gold: float  # their weighted gold costs
+    expected: float | None  # expected costs of all steps; None without the truth
+    offers: int  # offers on all steps; on judged steps for the clairvoyant
+    of: int  # the steps that `offers` counts
+    steps: int  # all steps
+    slow: int  # slow passes on all steps
+    counts: metrics.Confusion  # judged decisions against gold labels
+    answers: metrics.Confusion  # the same against labels of acceptance
+
+    @property
+    def realised_cost(self) -> float:
+        """Mean realised cost of the judged steps."""
+        return self.realised / self.mass
+
+    @property
+    def expected_cost(self) -> float:
+        """Mean expected cost of all steps."""
+        assert self.expected is not None, "read only with the truth"
+        return self.expected / self.steps
+
+    def merge(self, other: PolicySums) -> PolicySums:
+        """The sums over the steps of both."""
+        plain = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in ("mass", "realised", "gold", "offers", "of", "steps", "slow")
+        }
+        expected = None if self.expected is None or other.expected is None else self.expected + other.expected
+        return PolicySums(
+            **plain,
+            expected=expected,
+            counts=metrics.Confusion(*(one + two for one, two in zip(self.counts, other.counts, strict=True))),
+            answers=metrics.Confusion(*(one + two for one, two in zip(self.answers, other.answers, strict=True))),
+        )
+
+
+class Deciding(NamedTuple):
+    """A policy that is compared, and its decisions."""
+
+    policy: str
+    form: Form | None  # on which signals it decides; None for constants and oracles
+    decided: Decided
+
+
+def compared(data: EvaluationData) -> Iterator[Deciding]:
+    """Every policy with its decisions: constants and oracles, then on calibrated signals, then on raw signals."""
+    for name in ("always", "never"):
+        yield Deciding(name, None, data.decide(name, "raw"))
+    if data.has_truth:
+        yield Deciding("bayes", None, data.oracle(data.truth()))
+    best, missed = (np.where(data.judged, label, 0.0) for label in (data.best_accept, data.missed))
+    yield Deciding("clairvoyant", None, data.oracle(Truth(best, missed)))
+    for form in FORMS:
+        for name in (*data.fast_policies, *data.slow_policies):
+            yield Deciding(name, form, data.decide(name, form))
+
+
 def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
     """One row per policy: constants and oracles, then the policies on calibrated signals, then on raw signals."""
-    references = {name: data.decide(name, "raw") for name in ("always", "never")}
-    if data.has_truth:
-        references["bayes"] = data.oracle(data.truth())
-    table = _Table(data, references)
-    best, missed = (np.where(data.judged, label, 0.0) for label in (data.best_accept, data.missed))
-    decisions: list[tuple[str, Form | None, Decided]] = [(name, None, decided) for name, decided in references.items()]
-    decisions.append(("clairvoyant", None, data.oracle(Truth(best, missed))))
-    compared = (*data.fast_policies, *data.slow_policies)
-    decisions += [(name, form, data.decide(name, form)) for form in FORMS for name in compared]
-    costs = (table.step_costs(policy, decided) for policy, _, decided in decisions)
+    weight = acceptance_weight(data.steps)[data.judged]
+    sums, by_unit = {}, []
+    for deciding in compared(data):
+        costs, sums[deciding.policy, deciding.form] = sums_of(data, deciding, weight)
+        by_unit.append(np.bincount(data.judged_units, weights=costs * weight))  # only the sums by unit are kept
+    by_unit.append(np.bincount(data.judged_units, weights=weight))
     most = max(data.point.c_fa, data.point.c_fn)
-    return with_intervals([table.row(*row) for row in decisions], costs, table.weight, data.judged_units, most)
+    return with_intervals(rows_of(sums, data.deployed(), data.slow), Cells.of_units(np.stack(by_unit, axis=1)), most)
 
 
-class _Table:
-    """Evaluates decisions against the labels, the truth and the reference policies."""
+def sums_of(
+    data: EvaluationData, deciding: Deciding, weight: Float64[np.ndarray, "judged"]
+) -> tuple[Float64[np.ndarray, "judged"], PolicySums]:
+    """The realised cost of each judged step, and the sums over all steps, of one policy's decisions.
 
-    def __init__(self, data: EvaluationData, references: dict[str, Decided]):
-        self.data, self.judged = data, data.judged
-        self.weight = acceptance_weight(data.steps)[self.judged]
-        self.realised = {name: self.realised_cost(name, decided) for name, decided in references.items()}
-        self.expected: dict[str, float] = {}  # empty without the truth
-        if data.has_truth:
-            self.expected = {name: self.expected_cost(decided) for name, decided in references.items()}
+    `weight` are the judged steps' weights of acceptance labels.
+    """
+    judged, point, decided = data.judged, data.point, deciding.decided
+    sees_labels = deciding.policy == "clairvoyant"  # it chooses the best candidate
+    counted = Counted(data.label("need"), data.best_accept) if sees_labels else data.counted(decided)
+    need, accept = (label[judged] for label in counted)
+    offer, gold = decided.offer[judged], need * accept
+    costs = metrics.step_costs(offer, accept, gold, point.c_fa, point.c_fn)
+    of_gold = metrics.step_costs(offer, gold, gold, point.c_fa, point.c_fn)
+    decisions = offer if sees_labels else decided.offer
+    sums = PolicySums(
+        mass=float(weight.sum()),
+        realised=float((weight * costs).sum()),
+        gold=float((weight * of_gold).sum()),
+        expected=float(data.expected_costs(decided).sum()) if data.has_truth else None,
+        offers=int(np.count_nonzero(decisions)),
+        of=len(decisions),
+        steps=len(decided.offer),
+        slow=int(np.count_nonzero(decided.slow)),
+        counts=metrics.confusion(offer, gold, weight),
+        answers=metrics.confusion(offer, accept, weight),
+    )
+    return costs, sums
 
-    def labels(self, policy: str, decided: Decided) -> Counted:
-        """Labels with which the decisions of the judged steps count; the clairvoyant chooses the best candidate."""
-        best = Counted(self.data.label("need"), self.data.best_accept)
-        counted = best if policy == "clairvoyant" else self.data.counted(decided)
-        return Counted(*(label[self.judged] for label in counted))
 
-    def step_costs(self, policy: str, decided: Decided) -> Float64[np.ndarray, "judged"]:
-        """Realised cost of each judged step."""
-        return self.data.cost_of(decided.offer[self.judged], self.labels(policy, decided))
+def rows_of(sums: Mapping[tuple[str, Form | None], PolicySums], deployed: str, has_slow: bool) -> list[PolicyRow]:
+    """All numbers of every policy but its intervals; `sums` has the references, too."""
+    references = {name: sums[name, None] for name in ("always", "never", "bayes") if (name, None) in sums}
+    realised = {name: reference.realised_cost for name, reference in references.items()}
+    has_truth = "bayes" in references
+    expected = {name: reference.expected_cost for name, reference in references.items()} if has_truth else {}
+    return [_row(policy, form, of, deployed, has_slow, realised, expected) for (policy, form), of in sums.items()]
 
-    def realised_cost(self, policy: str, decided: Decided) -> float:
-        """Mean realised cost on the labels of the judged steps."""
-        costs = self.data.point.c_fa, self.data.point.c_fn
-        offer = decided.offer[self.judged]
-        return float(metrics.realised_cost(offer, *self.labels(policy, decided), *costs, self.weight))
 
-    def expected_cost(self, decided: Decided) -> float:
-        """Mean expected cost under the truth, on all steps."""
-        return float(self.data.expected_costs(decided).mean())
+def _row(
+    policy: str,
+    form: Form | None,
+    sums: PolicySums,
+    deployed: str,
+    has_slow: bool,
+    realised: dict[str, float],
+    expected: dict[str, float],
+) -> PolicyRow:
+    """All numbers of one policy; `realised` and `expected` are the costs of the references."""
+    rates = metrics.rates(sums.counts)
+    sees_labels = policy == "clairvoyant"
+    return PolicyRow(
+        policy=policy,
+        form=form,
+        deployed=policy == deployed and form in (None, "calibrated"),
+        realised_cost=sums.realised_cost,
+        gold_cost=sums.gold / sums.mass,
+        **_under_truth(sums, sees_labels, realised, expected),
+        speak_rate=sums.offers / sums.of,
+        slow_rate=sums.slow / sums.steps if has_slow and not sees_labels else None,
+        recall=float(rates.recall),
+        precision=float(rates.precision),
+        false_alarm=float(rates.false_alarm),
+        dismissed=float(metrics.rates(sums.answers).false_alarm),
+        false_positive_rate=float(rates.false_positive_rate),
+        false_alarms_per_step=float(rates.false_alarms_per_step),
+        f1=float(rates.f1),
+        accuracy=float(rates.accuracy),
+        mcc=float(rates.matthews),
+        **{name: float(count) for name, count in sums.counts._asdict().items()},
+    )
 
-    def under_truth(self, policy: str, decided: Decided, realised: float) -> dict[str, Any]:
-        """The numbers that need the simulator's truth; decisions made on the labels have no expected cost."""
-        numbers: dict[str, Any] = dict.fromkeys(("expected_cost", "regret", "gap_closed", "gap_closed_realised"))
-        if self.expected:
-            numbers["gap_closed_realised"] = _gap_closed(realised, self.realised)
-        if self.expected and policy != "clairvoyant":
-            numbers["expected_cost"] = expected = self.expected_cost(decided)
-            numbers["regret"] = expected - self.expected["bayes"]
-            numbers["gap_closed"] = _gap_closed(expected, self.expected)
-        return numbers
 
-    def row(self, policy: str, form: Form | None, decided: Decided) -> PolicyRow:
-        """All numbers of one policy."""
-        offer, point = decided.offer[self.judged], self.data.point
-        need, accept = self.labels(policy, decided)
-        gold = need * accept
-        counts = metrics.confusion(offer, gold, self.weight)
-        rates = metrics.rates(counts)
-        realised = self.realised_cost(policy, decided)
-        sees_labels = policy == "clairvoyant"
-        return PolicyRow(
-            policy=policy,
-            form=form,
-            deployed=policy == self.data.deployed() and form in (None, "calibrated"),
-            realised_cost=realised,
-            gold_cost=float(metrics.gold_cost(offer, gold, point.c_fa, point.c_fn, self.weight)),
-            **self.under_truth(policy, decided, realised),
-            speak_rate=float((offer if sees_labels else decided.offer).mean()),
-            slow_rate=float(decided.slow.mean()) if self.data.slow and not sees_labels else None,
-            recall=float(rates.recall),
-            precision=float(rates.precision),
-            false_alarm=float(rates.false_alarm),
-            dismissed=float(metrics.rates(metrics.confusion(offer, accept, self.weight)).false_alarm),
-            false_positive_rate=float(rates.false_positive_rate),
-            false_alarms_per_step=float(rates.false_alarms_per_step),
-            f1=float(rates.f1),
-            accuracy=float(rates.accuracy),
-            mcc=float(rates.matthews),
-            **{name: float(count) for name, count in counts._asdict().items()},
-        )
+def _under_truth(
+    sums: PolicySums, sees_labels: bool, realised: dict[str, float], expected: dict[str, float]
+) -> dict[str, Any]:
+    """The numbers that need the simulator's truth; decisions made on the labels have no expected cost."""
+    numbers: dict[str, Any] = dict.fromkeys(("expected_cost", "regret", "gap_closed", "gap_closed_realised"))
+    if expected:
+        numbers["gap_closed_realised"] = _gap_closed(sums.realised_cost, realised)
+    if expected and not sees_labels:
+        numbers["expected_cost"] = cost = sums.expected_cost
+        numbers["regret"] = cost - expected["bayes"]
+        numbers["gap_closed"] = _gap_closed(cost, expected)
+    return numbers
 
 
 def _gap_closed(cost: float, references: dict[str, float]) -> float:

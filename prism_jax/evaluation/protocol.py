@@ -17,6 +17,7 @@ import numpy as np
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import breakdowns, policy_rows, ratios, second_signal, signals, surfaces, triggers
+from prism_jax.evaluation.facts import facts_of, incomparable, missing
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import check_need, with_need
 from prism_jax.evaluation.results import Counts, Evaluation
@@ -202,10 +203,11 @@ def prepare(
     scores, calibration = with_need(scores, calibration)
     rows = evaluated_rows(scores)
     steps = rows.steps()
-    off = ({} if has_need else {"need": _without_need(point)}) | _missing(rows, steps, calibration, has_need)
+    facts = facts_of(rows)
+    off = ({} if has_need else {"need": without_need(point)}) | missing(facts, calibration, has_need)
+    if "slow pass" not in off and (reason := incomparable(facts)):
+        off["slow pass"] = reason
     thought = None if "slow pass" in off else rows.steps("slow")
-    if thought is not None and (reason := _incomparable(steps, thought)):
-        off["slow pass"], thought = reason, None
     if thought is not None and (reason := _without_value(scores, steps, calibration)):
         off["value"] = reason
     has_value = thought is not None and "value" not in off
@@ -218,7 +220,7 @@ def prepare(
     return data, off
 
 
-def _without_need(point: OperatingPoint) -> str:
+def without_need(point: OperatingPoint) -> str:
     """What a table without need leaves out, and what its gate is."""
     return (
         "need: there is no column p_need_fast, so p_accept alone decides; the gate is p_accept ≥ C_FA / (C_FA + C_FN) "
@@ -294,54 +296,6 @@ def _signals(rows: Scores, calibration: Calibration) -> tuple[SignalRow, ...]:
         if getattr(calibration, f"{signal}_{thinking}") is not None
         for row in signals.measure(rows, signal, thinking, calibration)
     )
-
-
-def _incomparable(steps: Scores, thought: Scores) -> str | None:
-    """Why policies with a slow pass cannot be compared with the others on the same steps; None if they can."""
-    if policy_rows.judged(steps).any() and not policy_rows.judged(steps, thought).any():
-        return "slow pass: no test step has labels of both passes' candidates"
-    by_chance = np.zeros(len(steps), bool)
-    for table in (steps, thought):
-        by_chance |= acceptance_weight(table) != 1
-        by_chance |= False if table.logged is None else table.logged == 0
-    hidden = by_chance & (steps.candidate != thought.candidate)
-    if not hidden.any():
-        return None
-    return (
-        f"slow pass: at {hidden.sum()} of {len(steps)} test steps it picks another candidate than the fast pass, and "
-        "the log showed one of them by chance or not at all"
-    )
-
-
-def _missing(rows: Scores, steps: Scores, calibration: Calibration, has_need: bool) -> dict[str, str]:
-    """The results that cannot be computed on the test split, each with the missing input.
-
-    The slow pass ranks all candidates of a step, so it needs slow signals on every row.
-    """
-    off = {}
-    needed = {
-        "truth": (
-            "Bayes oracle, regret, gap closed and distance to the truth",
-            ("need_true", "accept_true", "both_true") if has_need else ("accept_true",),
-        ),
-        "slow pass": ("slow pass", ("need_slow", "accept_slow")),
-    }
-    for key, (what, names) in needed.items():
-        table, units = (rows, "rows") if key == "slow pass" and len(rows) > len(steps) else (steps, "steps")
-        for name in (f"p_{name}" for name in names):
-            column = getattr(table, name)
-            if column is None:
-                off[key] = f"{what}: there is no column {name}"
-            elif np.isnan(column).any():
-                off[key] = f"{what}: {name} is null on {np.isnan(column).sum()} of {len(table)} test {units}"
-    if "slow pass" not in off and (calibration.need_slow is None or calibration.accept_slow is None):
-        off["slow pass"] = "slow pass: the calibration has no slow signals"
-    for name in ("propensity", "logged"):
-        column = getattr(steps, name)
-        if column is None or np.isnan(column).all():
-            missing = f"there is no column {name}" if column is None else f"{name} is null on every test step"
-            off["weights"] = f"inverse-propensity weights (all are 1): {missing}"
-    return off
 
 
 def _count(rows: Scores, data: policy_rows.EvaluationData) -> Counts:

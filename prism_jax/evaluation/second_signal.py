@@ -8,11 +8,14 @@ are (docs/maths.md, sections 2 and 10).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision import arrays, gate
-from prism_jax.decision.uncertainty import mean_interval
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import Cells, Resampled, mean_interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, paired_costs
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Dependence, SecondSignalRow
@@ -50,7 +53,7 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
     y_accept = data.label("accept")[judged]
     missed = data.missed[judged]
     weight = acceptance_weight(data.steps)[judged]
-    ratios = sorted({*RATIOS, point.c_fn / point.c_fa})
+    ratios = ratios_of(point)
     offers, sums = [], []
     for ratio in ratios:
         c_fn = ratio * point.c_fa
@@ -61,7 +64,17 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
             cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * missed)
             sums.append(np.bincount(data.judged_units, cost * weight))  # only sums by stream are kept
     sums.append(np.bincount(data.judged_units, weight))
-    cost, difference, low, high = paired_costs(np.stack(sums, axis=1))
+    return rows_of(ratios, offers, Cells.of_units(np.stack(sums, axis=1)))
+
+
+def ratios_of(point: OperatingPoint) -> list[float]:
+    """The cost ratios that are compared."""
+    return sorted({*RATIOS, point.c_fn / point.c_fa})
+
+
+def rows_of(ratios: Sequence[float], offers: Sequence[float], cells: Cells | Resampled) -> tuple[SecondSignalRow, ...]:
+    """A row for each ratio, from the shares of offers and the weighted costs by unit, which come in pairs."""
+    cost, difference, low, high = paired_costs(cells)
     return tuple(
         SecondSignalRow(
             ratio=ratio,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Shaped
 
 from prism_jax.decision import arrays, thinking
 from prism_jax.decision import calibration as measures
@@ -45,26 +45,10 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
     readings = read(rows, signal, thinking)
     if np.isnan(readings.p).all():
         return None
-    mask = readings.known
     p, y, weight = readings.labelled()
-    if len(y) == 0:
-        without = "; without any column of need, p_accept alone is evaluated" if signal == "need" else ""
-        raise ScoresError(
-            f"found no label on the calibration split, expected some of both classes{without}", f"y_{signal}"
-        )
     domain = readings.rows.domain
     check_domains(rows, config)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", measures.CalibrationWarning)
-        try:
-            fitted = measures.fit_map(config, p, y, weight, None if domain is None else domain[mask])
-        except ValueError as error:
-            raise ScoresError(f"cannot calibrate p_{signal}_{thinking}: {error}", f"y_{signal}") from None
-    messages = [str(warning.message) for warning in caught]
-    if isinstance(fitted, measures.Platt) and fitted.scale <= 0:
-        messages.append(f"platt: found the scale {fitted.scale:.3g}, which reverses the order of the scores")
-    for message in messages:
-        warnings.warn(f"p_{signal}_{thinking}: {message}", measures.CalibrationWarning, stacklevel=2)
+    fitted = fit_labelled(signal, thinking, config, p, y, weight, None if domain is None else domain[readings.known])
     return SignalFit(
         fitted,
         _mean(y, weight),
@@ -72,6 +56,35 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
         effective_count(weight),
         _offer_rate(rows) if signal == "accept" else None,
     )
+
+
+def fit_labelled(
+    signal: Signal,
+    thinking: Thinking,
+    config: measures.CalibrationConfig,
+    p: Float64[np.ndarray, "n"],
+    y: Float64[np.ndarray, "n"],
+    weight: Float64[np.ndarray, "n"],
+    domain: Shaped[np.ndarray, "n"] | None,
+) -> measures.Map:
+    """The map of a signal's labelled rows; errors and warnings as `fit`, with the signal's name."""
+    if len(y) == 0:
+        without = "; without any column of need, p_accept alone is evaluated" if signal == "need" else ""
+        raise ScoresError(
+            f"found no label on the calibration split, expected some of both classes{without}", f"y_{signal}"
+        )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", measures.CalibrationWarning)
+        try:
+            fitted = measures.fit_map(config, p, y, weight, domain)
+        except ValueError as error:
+            raise ScoresError(f"cannot calibrate p_{signal}_{thinking}: {error}", f"y_{signal}") from None
+    messages = [str(warning.message) for warning in caught]
+    if isinstance(fitted, measures.Platt) and fitted.scale <= 0:
+        messages.append(f"platt: found the scale {fitted.scale:.3g}, which reverses the order of the scores")
+    for message in messages:
+        warnings.warn(f"p_{signal}_{thinking}: {message}", measures.CalibrationWarning, stacklevel=3)
+    return fitted
 
 
 MOST_LOG_ODDS = 10.0

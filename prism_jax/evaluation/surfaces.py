@@ -7,7 +7,7 @@ steps, as in `policy_rows.compare`. Counting needs labels that are 0 or 1 and we
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int, Int64, Shaped
@@ -51,6 +51,15 @@ class Table:
     reach: Int[np.ndarray, "steps ratios"] | None = None
 
 
+class Totals(NamedTuple):
+    """How many steps of each group there are, [groups] each."""
+
+    steps: Int64[np.ndarray, " groups"]  # all
+    judged: Int64[np.ndarray, " groups"]  # those whose labels are known
+    gold: Int64[np.ndarray, " groups"]  # judged ones where silence misses help
+    refused: Int64[np.ndarray, " groups"]  # judged ones whose fast candidate is refused
+
+
 @dataclasses.dataclass(frozen=True)
 class Exploration:
     """The gate over costs and triggers, and each step's signals and labels, in the order of the data."""
@@ -71,7 +80,9 @@ class Exploration:
     # acceptance labels of the fast pass's candidates, and those of the slow pass's if there is one
     y_accept: tuple[Float64[np.ndarray, " steps"], ...]
     y_best: Float64[np.ndarray, " steps"]  # largest known acceptance label of each step's candidates
+    totals: Totals  # sizes of the groups
     has_need: bool = True  # whether need is a signal; otherwise it is taken as certain
+    part: bool = False  # whether there are more steps than those whose signals and labels are here
 
 
 def uncountable(data: EvaluationData) -> str | None:
@@ -93,8 +104,17 @@ def explore(data: EvaluationData) -> Exploration:
     """
     if (reason := uncountable(data)) is not None:
         raise ValueError(f"control surface: exploration that {reason}; expected labels of 0 and 1 with weights of 1")
+    return explore_part(data, *_groups(data))
+
+
+def explore_part(
+    data: EvaluationData,
+    columns: tuple[str, ...],
+    groups: tuple[tuple[str, ...], ...],
+    group: Int64[np.ndarray, " steps"],
+) -> Exploration:
+    """The counts of these steps, in known groups: the columns that make them, their values, and that of each step."""
     ratios, ratio = _with(RATIOS, data.point.cost_ratio)
-    columns, groups, group = _groups(data)
     thinkings: tuple[Thinking, ...] = ("fast", "slow") if data.slow else ("fast",)
     accept = [data.label("accept")] + ([data.label("accept", data.everywhere_slow)] if data.slow else [])
     steps = data.steps
@@ -114,6 +134,7 @@ def explore(data: EvaluationData) -> Exploration:
         y_need=data.label("need"),
         y_accept=tuple(accept),
         y_best=data.best_accept,
+        totals=_totals(data, group, len(groups)),
         has_need=data.has_need,
     )
     tables = [_by_margin(exploration, data.point.margin)]
@@ -122,6 +143,13 @@ def explore(data: EvaluationData) -> Exploration:
     if data.deployed() == "slow_on_value":
         tables.reverse()
     return dataclasses.replace(exploration, tables=tuple(tables))
+
+
+def _totals(data: EvaluationData, group: Int64[np.ndarray, " steps"], groups: int) -> Totals:
+    """The sizes of the groups."""
+    judged, accept = data.judged, data.label("accept")
+    members = (np.ones(len(group), bool), judged, judged & (data.missed == 1), judged & (accept == 0))
+    return Totals(*(np.bincount(group[member], minlength=groups) for member in members))
 
 
 def _with(values: tuple[float, ...], own: float) -> tuple[Float64[np.ndarray, " values"], int]:

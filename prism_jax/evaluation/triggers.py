@@ -8,14 +8,15 @@ pass's own candidate and decision. The random trigger is not drawn: its expectat
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
 from prism_jax.decision import budgets
-from prism_jax.decision.uncertainty import Bounds, Cells, interval
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import Bounds, Cells, Resampled, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policy_rows import EvaluationData
@@ -55,6 +56,14 @@ class Share(NamedTuple):
         return (1 - self.of) * passes.fast + self.of * passes.slow
 
 
+class ShareSums(NamedTuple):
+    """Sums of one share over all steps; None where the table does not know them."""
+
+    slow: float
+    expected: float | None
+    tokens: float | None
+
+
 def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers:
     """Never and always thinking, then every trigger at every budget, on test steps with a slow pass.
 
@@ -62,24 +71,62 @@ def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers
     intervals where there are too few streams, and shares kept where thinking saves nothing.
     """
     shares = shares_thought(data, fitted)
+    costs, sums = sums_of(data, shares)
+    weight = acceptance_weight(data.steps)[data.judged]
+    totals, by_unit = [], []  # of one share after the other: their costs at every step together would be many
+    for cost in costs:
+        totals.append(cost @ weight)
+        by_unit.append(np.bincount(data.judged_units, cost * weight))
+    cells = Cells.of_units(np.stack([*by_unit, np.bincount(data.judged_units, weight)], axis=1))
+    names, steps = [(share.trigger, share.budget) for share in shares], sum(len(part.steps) for part in fitted)
+    return rows_of(names, sums, np.append(totals, weight.sum()), cells, data.point, (len(data.steps), steps))
+
+
+def sums_of(
+    data: EvaluationData, shares: Sequence[Share]
+) -> tuple[Iterator[Float64[np.ndarray, "judged"]], list[ShareSums]]:
+    """The realised costs of the judged steps, share by share, and the sums of each share over all steps."""
     realised, expected, tokens = _costs(data)
-    estimates = _Estimates(data, shares, realised)
+    sums = [
+        ShareSums(
+            float(share.of.sum()),
+            None if expected is None else float(share.mix(expected).sum()),
+            None if tokens is None else float(share.mix(tokens).sum()),
+        )
+        for share in shares
+    ]
+    return (share.mix(realised)[data.judged] for share in shares), sums
+
+
+def rows_of(
+    names: Sequence[tuple[str, float | None]],
+    sums: Sequence[ShareSums],
+    totals: Float64[np.ndarray, "columns"],
+    cells: Cells | Resampled,
+    point: OperatingPoint,
+    number: tuple[int, int],
+) -> Triggers:
+    """The rows of shares, from the trigger and budget of each, their sums over all steps and their costs by unit.
+
+    The columns of `cells` are the weighted realised costs of each share, and last the weights; `totals` are their sums
+    over all units. `number` is that of all steps, and of the calibration steps.
+    """
+    estimates = _Estimates(names, totals, cells, max(point.c_fa, point.c_fn))
+    steps, calibration_steps = number
     rows = []
-    for i, share in enumerate(shares):
-        truth = None if expected is None else float(share.mix(expected).mean())
-        spent = None if tokens is None else float(share.mix(tokens).mean())
+    for i, ((trigger, budget), of) in enumerate(zip(names, sums, strict=True)):
+        spent = None if of.tokens is None else of.tokens / steps
         row = TriggerRow(
-            trigger=share.trigger,
-            budget=share.budget,
-            slow_rate=float(share.of.mean()),
+            trigger=trigger,
+            budget=budget,
+            slow_rate=of.slow / steps,
             **estimates.row(i),
-            expected_cost=truth,
+            expected_cost=None if of.expected is None else of.expected / steps,
             tokens=spent,
-            token_cost=None if spent is None else data.point.price * spent,
+            token_cost=None if spent is None else point.price * spent,
         )
         rows.append(row)
-    steps = sum(len(part.steps) for part in fitted)
-    return Triggers(tuple(rows), steps, *estimates.gain(), LEVEL, RESAMPLES, SEED)
+    return Triggers(tuple(rows), calibration_steps, *estimates.gain(), LEVEL, RESAMPLES, SEED)
 
 
 def shares_thought(data: EvaluationData, fitted: Sequence[Fitted]) -> list[Share]:
@@ -119,24 +166,20 @@ def _costs(data: EvaluationData) -> tuple[Passes, Passes | None, Passes | None]:
 class _Estimates:
     """Means, shares kept and differences of all rows, with paired intervals."""
 
-    def __init__(self, data: EvaluationData, shares: Sequence[Share], realised: Passes):
-        self.count = len(shares)
+    def __init__(
+        self,
+        names: Sequence[tuple[str, float | None]],
+        totals: Float64[np.ndarray, "columns"],
+        cells: Cells | Resampled,
+        most: float,
+    ):
+        self.count = len(names)
         # Every row is compared with the margin at the same budget; never and always with themselves.
-        margin = {share.budget: i for i, share in enumerate(shares) if share.trigger == "margin"}
-        self.rival = [margin.get(share.budget, i) for i, share in enumerate(shares)]
-        weight = acceptance_weight(data.steps)[data.judged]
-        stream = data.judged_units
-        means, sums = [], []  # of one share after the other: their costs at every step together would be many
-        for share in shares:
-            cost = share.mix(realised)[data.judged]
-            means.append(cost @ weight)
-            sums.append(np.bincount(stream, cost * weight))
-        totals = np.append(means, weight.sum())
+        margin = {budget: i for i, (trigger, budget) in enumerate(names) if trigger == "margin"}
+        self.rival = [margin.get(budget, i) for i, (_, budget) in enumerate(names)]
         self.saves = bool(totals[0] > totals[1])
         self.estimate = self.numbers(totals)
-        sums.append(np.bincount(stream, weight))
-        cells = Cells.of_units(np.stack(sums, axis=1))
-        number, most = len(self.estimate), max(data.point.c_fa, data.point.c_fn)
+        number = len(self.estimate)
         costs = np.arange(number) < self.count
         bounds = Bounds(np.where(costs, 0.0, -np.inf), np.where(costs, most, np.inf))
         self.found = interval(cells, self.numbers, bounds=bounds, level=LEVEL, resamples=RESAMPLES, seed=SEED)

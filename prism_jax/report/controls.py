@@ -43,7 +43,7 @@ def control_data(exploration: Exploration, first: str, streams: Mapping[str, Str
     Raises:
       ValueError: if a stream lacks a step of the scores.
     """
-    complete = len(exploration.stream) <= MOST_ROWS
+    complete = len(exploration.stream) <= MOST_ROWS and not exploration.part
     names, stream = numbered(exploration.stream)
     of_name = {name: number for number, name in enumerate(names)}
     names.insert(0, names.pop(of_name[first]))
@@ -57,8 +57,7 @@ def control_data(exploration: Exploration, first: str, streams: Mapping[str, Str
         "temperatures": TEMPERATURES,
         "columns": exploration.columns,
         "groups": [[visible(value) for value in group] for group in exploration.groups],
-        "steps": np.bincount(exploration.group, minlength=len(exploration.groups)).tolist(),
-        **_totals(exploration),
+        **{name: sizes.tolist() for name, sizes in exploration.totals._asdict().items()},
         "tables": [_table(table, rows) for table in exploration.tables],
         "complete": complete,
         "hasNeed": exploration.has_need,
@@ -85,23 +84,6 @@ def _browsed(stream: Int[np.ndarray, " steps"], chosen: list[int]) -> Int[np.nda
         rows.append(mine)
         left -= len(mine)
     return np.sort(np.concatenate(rows))
-
-
-def _totals(exploration: Exploration) -> dict[str, list[int]]:
-    """Judged steps of each group, those where silence misses help, and those whose fast candidate is refused."""
-    need, accept, best = (
-        label[exploration.judged] for label in (exploration.y_need, exploration.y_accept[0], exploration.y_best)
-    )
-    group = exploration.group[exploration.judged]
-
-    def by_group(member: Any) -> list[int]:
-        return np.bincount(group[member], minlength=len(exploration.groups)).tolist()
-
-    return {
-        "judged": by_group(np.ones(len(group), bool)),
-        "gold": by_group(need * best == 1),
-        "refused": by_group(accept == 0),
-    }
 
 
 def _table(table: Table, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from synthetic_scores import POINT, make_columns
 
+from prism_jax.decision.uncertainty import Cells
 from prism_jax.evaluation import intervals, protocol
 from prism_jax.report import tables
 from prism_jax.scores import Scores
@@ -27,7 +28,8 @@ def with_costs(evaluation, costs, weight, streams):
         dataclasses.replace(evaluation.policies[i], deployed=i == 1, realised_low=None, difference=None)
         for i in range(len(costs))
     ]
-    return intervals.with_intervals(rows, costs, weight, streams, 2.0)
+    columns = [np.bincount(streams, column * weight) for column in (*costs, np.ones(len(weight)))]
+    return intervals.with_intervals(rows, Cells.of_units(np.stack(columns, axis=1)), 2.0)
 
 
 def test_intervals_are_those_of_the_jackknife(evaluation):

@@ -30,6 +30,7 @@ from prism_jax.decision.calibration.maps import (
     map_to_dict,
 )
 from prism_jax.decision.calibration.measures import (
+    BinSums,
     BrierDecomposition,
     Reliability,
     brier_decomposition,
@@ -43,6 +44,7 @@ from prism_jax.decision.calibration.thresholds import Rule, rule_of_map, rules_b
 
 __all__ = [
     "CALIBRATORS",
+    "BinSums",
     "BrierDecomposition",
     "CalibrationConfig",
     "CalibrationWarning",

@@ -8,7 +8,7 @@ are computed by NumPy on the host, in float64.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import scipy  # scipy.stats is slow to load, so it is loaded at its first use
@@ -70,15 +70,20 @@ def expected_calibration_error(
         (gap,) = binning.bin_sums(p, bins, edges, uniform=uniform, columns=lambda rows: [_gap(p, y, weight, rows)])
         return (xp.abs(gap).sum() / total)[()]
     mass, mean_gap, mean_square, size = _bin_means(xp, p, y, weight, bins, edges, uniform)
-    variance = xp.maximum(mean_square - mean_gap**2, 0.0)
     if norm == 1:
-        spread = xp.sqrt(variance / xp.maximum(size, 1.0))
-        error = 2 * xp.abs(mean_gap) - _mean_absolute_normal(xp, mean_gap, spread)
-        return ((mass * error).sum() / total)[()]
+        return (_debiased(xp, mass, mean_gap, mean_square, size) / total)[()]
+    variance = xp.maximum(mean_square - mean_gap**2, 0.0)
     error = mean_gap**2
     if debiased:
         error = xp.where(size > 1, error - variance / xp.maximum(size - 1, 1e-6), 0.0)
     return xp.sqrt(xp.maximum((mass * error).sum() / total, 0.0))[()]
+
+
+def _debiased(xp: Any, mass: Any, mean_gap: Any, mean_square: Any, size: Any) -> Any:
+    """The debiased norm-1 error of all bins, each times its mass."""
+    variance = xp.maximum(mean_square - mean_gap**2, 0.0)
+    spread = xp.sqrt(variance / xp.maximum(size, 1.0))
+    return (mass * (2 * xp.abs(mean_gap) - _mean_absolute_normal(xp, mean_gap, spread))).sum()
 
 
 def maximum_calibration_error(
@@ -216,6 +221,11 @@ def reliability_curve(
         uniform=scheme == "equal_width",
         columns=lambda rows: [None, w[rows], w[rows] ** 2, w[rows] * p[rows], w[rows] * y[rows]],
     )
+    return _reliability(edges, count, mass, squares, sum_p, sum_y, level)
+
+
+def _reliability(edges: Any, count: Any, mass: Any, squares: Any, sum_p: Any, sum_y: Any, level: float) -> Reliability:
+    """The diagram from the sums of each bin: rows, weights, squared weights, weighted probabilities and labels."""
     filled = mass > 0
     safe = np.where(filled, mass, 1.0)
     mean_p, mean_y = sum_p / safe, sum_y / safe
@@ -225,6 +235,56 @@ def reliability_curve(
     high = scipy.stats.binom.isf(tail, size, np.clip(mean_p, 0, 1)) / size
     mean_p, mean_y, low, high = (np.where(filled, column, np.nan) for column in (mean_p, mean_y, low, high))
     return Reliability(edges.astype(np.float64), count, mass.astype(np.float64), mean_p, mean_y, low, high, level)
+
+
+class BinSums(NamedTuple):
+    """Sums over bins of equal width, from which calibration errors and a diagram follow; those of parts add up."""
+
+    count: Int[np.ndarray, " bins"]  # rows
+    mass: Float[np.ndarray, " bins"]  # weights
+    squares: Float[np.ndarray, " bins"]  # squared weights
+    p: Float[np.ndarray, " bins"]  # weighted probabilities
+    y: Float[np.ndarray, " bins"]  # weighted labels
+    gap: Float[np.ndarray, " bins"]  # weighted p - y
+    square: Float[np.ndarray, " bins"]  # weighted (p - y)^2
+
+    @classmethod
+    def of(cls, p: Vector, y: Vector, weight: Vector, *, bins: int = 15) -> BinSums:
+        """The sums of some rows. Host only.
+
+        Raises:
+          ValueError: for unequal lengths, empty input, or a value outside its range.
+        """
+        _, prob, label, w, edges = _prepare(np.asarray(p), np.asarray(y), np.asarray(weight), bins, "equal_width")
+
+        def columns(rows: slice) -> list[Any]:
+            mass, gap = w[rows], prob[rows] - label[rows]
+            return [None, mass, mass**2, mass * prob[rows], mass * label[rows], gap * mass, gap * mass * gap]
+
+        return cls(*binning.bin_sums(prob, bins, edges, uniform=True, columns=columns))
+
+    def merge(self, other: BinSums) -> BinSums:
+        """The sums over the rows of both."""
+        return BinSums(*(one + two for one, two in zip(self, other, strict=True)))
+
+    @property
+    def brier_score(self) -> float:
+        """The weighted mean of (p - y)^2."""
+        return float(self.square.sum() / self.mass.sum())
+
+    def error(self, *, debiased: bool = False) -> float:
+        """`expected_calibration_error` of the rows, in norm 1."""
+        if not debiased:
+            return float(np.abs(self.gap).sum() / self.mass.sum())
+        safe = np.where(self.mass > 0, self.mass, 1)
+        size = self.mass**2 / np.where(self.squares > 0, self.squares, 1)
+        return float(_debiased(np, self.mass, self.gap / safe, self.square / safe, size) / self.mass.sum())
+
+    def reliability(self, *, level: float = 0.95) -> Reliability:
+        """`reliability_curve` of the rows."""
+        bins = len(self.mass)
+        edges = np.arange(bins + 1, dtype=np.float64) / bins
+        return _reliability(edges, self.count, self.mass, self.squares, self.p, self.y, level)
 
 
 def _checked(p: Any, y: Any, weight: Any) -> tuple[Any, Any, Any, Any]:

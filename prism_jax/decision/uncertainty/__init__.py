@@ -1,7 +1,8 @@
 """Uncertainty: intervals, paired differences, McNemar's test and equivalence; users import them from here.
 
-Belongs here: intervals of few units (`jackknife`) and the resampling engine (`bootstrap`), and their application to
-means (`means`), to rates and pairs of policies (`rates`), and to agreement and official scores (`agreements`).
+Belongs here: intervals of few units (`jackknife`), the resampling engine (`bootstrap`, and `hashed` for units that are
+spread over parts of the data), and their application to means (`means`), to rates and pairs of policies (`rates`), and
+to agreement and official scores (`agreements`).
 Does not belong here: the choice of numbers in a table (`prism_jax.evaluation`, `prism_jax.report`).
 """
 
@@ -22,6 +23,7 @@ from prism_jax.decision.uncertainty.bootstrap import (
     interval,
     resample,
 )
+from prism_jax.decision.uncertainty.hashed import Resampled, poisson_weights, resampled_sums, unit_keys
 from prism_jax.decision.uncertainty.jackknife import LEAST_UNITS, SHARE, UNBOUNDED, Bounds
 from prism_jax.decision.uncertainty.means import mean_interval
 from prism_jax.decision.uncertainty.rates import (
@@ -50,6 +52,7 @@ __all__ = [
     "Estimate",
     "McNemar",
     "PairedRate",
+    "Resampled",
     "agreement_intervals",
     "count_cells",
     "interval",
@@ -59,7 +62,10 @@ __all__ = [
     "paired_p_values",
     "paired_rates",
     "panel_intervals",
+    "poisson_weights",
     "rate_intervals",
     "resample",
+    "resampled_sums",
     "tost",
+    "unit_keys",
 ]

@@ -20,6 +20,7 @@ from scipy import sparse, special
 
 from prism_jax.decision import arrays
 from prism_jax.decision.uncertainty import jackknife
+from prism_jax.decision.uncertainty.hashed import Resampled
 from prism_jax.decision.uncertainty.jackknife import UNBOUNDED, Bounds
 
 Method = Literal["jackknife", "percentile", "bca"]
@@ -124,7 +125,7 @@ def resample(cells: Cells, resamples: int, seed: int) -> Num[np.ndarray, "resamp
 
 
 def interval(
-    cells: Cells,
+    cells: Cells | Resampled,
     statistic: Statistic,
     *,
     bounds: Bounds = UNBOUNDED,
@@ -136,7 +137,7 @@ def interval(
     """Interval of a statistic of cell counts.
 
     Args:
-      cells: Units from `count_cells`.
+      cells: Units from `count_cells`, or the sums of resamples that are drawn already, whose interval is percentile.
       statistic: Function of counts, vectorised over their leading axes.
       bounds: Smallest and largest value of the statistic, or of its k numbers, between which the jackknife stays.
       level: Nominal coverage, in (0, 1).
@@ -158,6 +159,10 @@ def interval(
         arrays.check_choice("method", method, get_args(Method))
     _check_level(level)
     _check_resamples(resamples)
+    if isinstance(cells, Resampled):
+        estimate = np.asarray(statistic(cells.sums), np.float64)
+        result = summarise(estimate, np.asarray(statistic(cells.replicates), np.float64), level)
+        return result._replace(units=np.full(estimate.shape, cells.number)[()])
     if method == "jackknife" or (method is None and cells.number <= MOST_UNITS):
         spread = jackknifed(cells, statistic)
         low, high = jackknife.ends(spread, level, bounds)

@@ -1,0 +1,103 @@
+"""What a table allows to be computed, from counts alone, so that parts of a table can add theirs up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+
+from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.policy_rows import judged
+from prism_jax.scores import Scores
+from prism_jax.scores.labels import acceptance_weight
+
+_COUNTED = ("p_need_true", "p_accept_true", "p_both_true", "p_need_slow", "p_accept_slow", "propensity", "logged")
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """Counts of the rows that are evaluated; those of several parts add up (`merge`)."""
+
+    columns: frozenset[str]  # the columns that there are
+    rows: int = 0
+    steps: int = 0
+    null_rows: Counter[str] = dataclasses.field(default_factory=Counter)  # of some columns
+    null_steps: Counter[str] = dataclasses.field(default_factory=Counter)  # on the fast pass's candidates
+    judged: int = 0  # steps whose labels are known
+    judged_thought: int = 0  # those where the labels of the slow pass's candidate are, too; only with a whole slow pass
+    hidden: int = 0  # steps at which the slow pass picks an offer that the log showed by chance or not at all
+
+    def merge(self, other: Facts) -> Facts:
+        """The facts of the rows of both, which have the same columns."""
+        names = (field.name for field in dataclasses.fields(self) if field.name != "columns")
+        return Facts(self.columns, **{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    @property
+    def slow(self) -> bool:
+        """Whether every row has a probability of acceptance by the slow pass, so that it can rank candidates."""
+        return "p_accept_slow" in self.columns and not self.null_rows["p_accept_slow"]
+
+
+def facts_of(rows: Scores) -> Facts:
+    """The facts of some rows with whole steps."""
+    steps = rows.steps()
+    columns = frozenset(name for name in _COUNTED if getattr(rows, name) is not None)
+
+    def nulls(table: Scores) -> Counter[str]:
+        return Counter({name: int(np.isnan(getattr(table, name)).sum()) for name in columns})
+
+    facts = Facts(columns, len(rows), len(steps), nulls(rows), nulls(steps), int(judged(steps).sum()))
+    if not facts.slow:
+        return facts
+    thought = rows.steps("slow")
+    by_chance = np.zeros(len(steps), bool)
+    for table in (steps, thought):
+        by_chance |= acceptance_weight(table) != 1
+        by_chance |= False if table.logged is None else table.logged == 0
+    hidden = by_chance & (steps.candidate != thought.candidate)
+    return dataclasses.replace(facts, judged_thought=int(judged(steps, thought).sum()), hidden=int(hidden.sum()))
+
+
+def missing(facts: Facts, calibration: Calibration, has_need: bool) -> dict[str, str]:
+    """The results that cannot be computed on the test split, each with the missing input.
+
+    The slow pass ranks all candidates of a step, so it needs slow signals on every row.
+    """
+    off = {}
+    needed = {
+        "truth": (
+            "Bayes oracle, regret, gap closed and distance to the truth",
+            ("need_true", "accept_true", "both_true") if has_need else ("accept_true",),
+        ),
+        "slow pass": ("slow pass", ("need_slow", "accept_slow")),
+    }
+    for key, (what, names) in needed.items():
+        of_rows = key == "slow pass" and facts.rows > facts.steps
+        number, units = (facts.rows, "rows") if of_rows else (facts.steps, "steps")
+        nulls = facts.null_rows if of_rows else facts.null_steps
+        for name in (f"p_{name}" for name in names):
+            if name not in facts.columns:
+                off[key] = f"{what}: there is no column {name}"
+            elif nulls[name]:
+                off[key] = f"{what}: {name} is null on {nulls[name]} of {number} test {units}"
+    if "slow pass" not in off and (calibration.need_slow is None or calibration.accept_slow is None):
+        off["slow pass"] = "slow pass: the calibration has no slow signals"
+    for name in ("propensity", "logged"):
+        if name not in facts.columns or facts.null_steps[name] == facts.steps:
+            absent = name not in facts.columns
+            without = f"there is no column {name}" if absent else f"{name} is null on every test step"
+            off["weights"] = f"inverse-propensity weights (all are 1): {without}"
+    return off
+
+
+def incomparable(facts: Facts) -> str | None:
+    """Why policies with a slow pass cannot be compared with the others on the same steps; None if they can."""
+    if facts.judged and not facts.judged_thought:
+        return "slow pass: no test step has labels of both passes' candidates"
+    if not facts.hidden:
+        return None
+    return (
+        f"slow pass: at {facts.hidden} of {facts.steps} test steps it picks another candidate than the fast pass, and "
+        "the log showed one of them by chance or not at all"
+    )

@@ -1,0 +1,19 @@
+"""Evaluation of tables that need not fit into memory, as four functions: init, add, merge and result.
+
+A *statistic* (`scan`, `moves`, `ranks`, `sums`) has a small state: `init()` is that of no rows, `add(state, rows)` of
+some more rows with whole steps, `merge(a, b)` of the rows of both, and a result is read from the last one. What runs
+them over files, in one process or on many machines, is `prism_jax.runs.sharded`; nothing here knows of files.
+
+Four statistics follow each other, since each needs numbers of the one before:
+
+1. `scan`: sizes, labels and streams, and histograms of the raw log-odds by label, from which maps are fitted;
+2. `moves`: how far the slow pass moves calibrated log-odds, only where there is a slow pass;
+3. `ranks`: histograms of what the policies rank by, from which areas and thresholds follow;
+4. `sums`: everything else, exactly: every decision is made on its own row with the fitted maps.
+
+Counts are integers and the same for every division of the rows. Sums of floats differ in their rounding only. Numbers
+that come from a histogram have an error that its bins bound; `Evaluation.bounds` holds it beside each of them.
+
+Belongs here: states and their results. Does not belong here: files, processes (`prism_jax.runs`); the formulas and the
+policies (`prism_jax.decision`, `prism_jax.evaluation`), which are those of tables in memory.
+"""

@@ -1,0 +1,255 @@
+"""Histograms on a fixed grid, and what follows from them, each with a bound of its error from the width of a bin.
+
+A bin knows whether all its values are equal. Where they are, nothing is lost: of a model with few distinct
+probabilities every number here is exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from prism_jax.decision import arrays
+from prism_jax.evaluation.merged.states import stored
+from prism_jax.evaluation.rows import Form
+
+__all__ = ["LOG_ODDS", "LOG_RATIO", "SHARE", "Area", "Form", "Grid", "Histogram", "area", "log_odds", "median_above"]
+
+
+class Grid(NamedTuple):
+    """Bins of equal width from `low` to `high`, and one on each side for what lies beyond."""
+
+    low: float
+    high: float
+    bins: int
+
+    @property
+    def width(self) -> float:
+        """The width of a bin."""
+        return (self.high - self.low) / self.bins
+
+    def index(self, values: Float64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows"]:
+        """The bin of each value, from 0, below the grid, to `bins` + 1, above; infinities are allowed, NaN is not."""
+        scaled = np.clip((values - self.low) * (1 / self.width), -1.0, self.bins)
+        return np.floor(scaled).astype(np.int64) + 1
+
+    def middle(self) -> Float64[np.ndarray, "all_bins"]:
+        """The middle of each bin; of those on the sides, the nearer end of the grid."""
+        inner = self.low + self.width * (np.arange(self.bins) + 0.5)
+        return np.concatenate([[self.low], inner, [self.high]])
+
+
+LOG_ODDS = Grid(-16.0, 16.0, 1 << 17)
+"""For probabilities, by their log-odds; 0 and 1 and what is nearer to them than 1e-7 lie on the sides."""
+LOG_RATIO = Grid(-16.0, 16.0, 1 << 16)
+"""For critical cost ratios, by their logarithm."""
+SHARE = Grid(0.0, 1.0, 1 << 16)
+"""For urgencies, as shares of the largest that there can be."""
+
+
+@stored
+@dataclasses.dataclass(frozen=True, eq=False)
+class Histogram:
+    """Sums of some columns in each bin of a grid, with the first value of each bin and whether it has others."""
+
+    grid: tuple[float, float, int]
+    sums: dict[str, Float64[np.ndarray, "all_bins"]]
+    value: Float64[np.ndarray, "all_bins"]  # NaN for an empty bin
+    mixed: Bool[np.ndarray, "all_bins"]  # whether a bin holds two different values
+
+    @classmethod
+    def of(
+        cls, grid: Grid, values: Float64[np.ndarray, "rows"], columns: dict[str, Float64[np.ndarray, "rows"]]
+    ) -> Histogram:
+        """The histogram of some values, with the sums of these columns."""
+        index, bins = grid.index(values), grid.bins + 2
+        value = np.full(bins, np.nan)
+        value[index[::-1]] = values[::-1]  # the first of each bin stays
+        mixed = np.zeros(bins, bool)
+        mixed[index[values != value[index]]] = True
+        sums = {name: np.bincount(index, column, minlength=bins) for name, column in columns.items()}
+        return cls(tuple(grid), sums, value, mixed)
+
+    def merge(self, other: Histogram) -> Histogram:
+        """The histogram of the rows of both."""
+        differs = (self.value != other.value) & ~np.isnan(self.value) & ~np.isnan(other.value)
+        return Histogram(
+            self.grid,
+            {name: column + other.sums[name] for name, column in self.sums.items()},
+            np.where(np.isnan(self.value), other.value, self.value),
+            self.mixed | other.mixed | differs,
+        )
+
+    def without(self, other: Histogram) -> Histogram:
+        """The histogram of the rows that are not in `other`, whose rows are some of these; first values stay."""
+        sums = {name: column - other.sums[name] for name, column in self.sums.items()}
+        return dataclasses.replace(self, sums=sums)
+
+    def __len__(self) -> int:
+        """Number of bins, with those on the sides."""
+        return len(self.value)
+
+
+def log_odds(p: Float64[np.ndarray, "rows"]) -> Float64[np.ndarray, "rows"]:
+    """Log-odds, infinite for 0 and 1."""
+    with np.errstate(divide="ignore"):
+        return np.log(p) - np.log1p(-p)
+
+
+class Area(NamedTuple):
+    """The area under benefit over burden from a histogram of what decisions rank by, and what a step adds to it."""
+
+    area: float  # sum over pairs of an offer and a gold offer, the latter at the same bin or before; ties count half
+    error: float  # how far it can be from that of the values themselves
+    mass: float  # weight of all offers
+    before_benefit: Float64[np.ndarray, "all_bins"]  # gold weight of the offers before a bin, and half of its own
+    after_burden: Float64[np.ndarray, "all_bins"]  # weight of the offers after a bin, and half of its own
+
+    def normalised(self, gold: float) -> tuple[float, float]:
+        """The area divided by the oracle's, of `gold` weight, and its error; NaN without gold."""
+        oracle = gold * self.mass - gold**2 / 2
+        return (self.area / oracle, self.error / oracle) if oracle > 0 else (math.nan, math.nan)
+
+    def shares(
+        self,
+        bins: Int64[np.ndarray, "events"],
+        mass: Float64[np.ndarray, "events"],
+        gold: Float64[np.ndarray, "events"],
+    ) -> Float64[np.ndarray, "events"]:
+        """The part of each event in the area: the derivative by its weight. They add up to twice the area."""
+        return mass * self.before_benefit[bins] + gold * self.after_burden[bins]
+
+
+def area(histogram: Histogram) -> Area:
+    """The area of a histogram with the columns `mass` and `gold`, in the order of its values.
+
+    The order within a bin is unknown. Equal values tie, and a tie counts half of its rectangle (docs/maths.md, section
+    9); any other order changes the area by at most that half.
+    """
+    mass, gold = histogram.sums["mass"], histogram.sums["gold"]
+    burden, benefit = np.cumsum(mass), np.cumsum(gold)
+    before = benefit - gold / 2
+    total = float((mass * before).sum())
+    # Gold weight can be negative where the slow pass's candidate was gold and the fast pass's is not.
+    error = float((np.abs(mass) * np.abs(gold))[histogram.mixed].sum()) / 2
+    return Area(total, error, float(mass.sum()), before, float(mass.sum()) - (burden - mass / 2))
+
+
+class Above(NamedTuple):
+    """The bin that divides the highest values of a given weight from the others."""
+
+    bin: int  # those in bins above are inside
+    share: float  # of the weight in the bin itself
+    weight: float  # in the bin, which bounds what the order within it can change
+
+
+def median_above(histogram: Histogram, column: str, mass: float) -> Above:
+    """Where the highest values add up to `mass` in a column of weights."""
+    weights = histogram.sums[column]
+    from_above = np.cumsum(weights[::-1])
+    last = min(int(np.searchsorted(from_above, mass)), len(weights) - 1)
+    number = len(weights) - 1 - last
+    inside = float(weights[number])
+    over = float(from_above[last]) - inside
+    share = (mass - over) / inside if inside > 0 else 0.0
+    return Above(number, min(max(share, 0.0), 1.0), inside if histogram.mixed[number] else 0.0)
+
+
+class Rows(NamedTuple):
+    """Weighted rows that stand for a histogram of labelled probabilities."""
+
+    p: Float64[np.ndarray, "n"]
+    y: Float64[np.ndarray, "n"]
+    weight: Float64[np.ndarray, "n"]
+
+
+def labelled(
+    z: Float64[np.ndarray, "rows"], y: Float64[np.ndarray, "rows"], weight: Float64[np.ndarray, "rows"]
+) -> Histogram:
+    """The histogram of labelled log-odds: the weight of either label in each bin, and the log-odds that it adds up to.
+
+    A soft label y counts as y of the label 1 and 1 - y of the label 0, as in every likelihood.
+    """
+    finite = np.clip(z, -_FINITE, _FINITE)
+    one, zero = weight * y, weight * (1 - y)
+    columns = {"one": one, "zero": zero, "z_one": one * finite, "z_zero": zero * finite}
+    return Histogram.of(LOG_ODDS, z, columns)
+
+
+_FINITE = float(np.log1p(-np.finfo(np.float64).eps / 2) - np.log(np.finfo(np.float64).eps / 2))
+"""The largest finite log-odds of a float64, which a fit takes for those of a certain probability."""
+
+
+def by_label(histogram: Histogram) -> Rows:
+    """Two rows for each bin, of either label, each with the mean log-odds of its own: for maps by likelihood.
+
+    With these means the likelihood's terms that are linear in the log-odds are exact.
+    """
+    parts = []
+    for label, name in ((1.0, "one"), (0.0, "zero")):
+        weight = histogram.sums[name]
+        filled = weight > 0
+        z = histogram.sums[f"z_{name}"][filled] / weight[filled]
+        parts.append((_probability(z), np.full(len(z), label), weight[filled]))
+    return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def by_bin(histogram: Histogram) -> Rows:
+    """One row for each bin, with the mean log-odds and label of all: for isotonic maps."""
+    one, zero = histogram.sums["one"], histogram.sums["zero"]
+    weight = one + zero
+    filled = weight > 0
+    z = (histogram.sums["z_one"] + histogram.sums["z_zero"])[filled] / weight[filled]
+    return Rows(_probability(z), one[filled] / weight[filled], weight[filled])
+
+
+def _probability(z: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
+    """Probabilities of finite log-odds; the largest are those of 1 and 0."""
+    p = np.asarray(arrays.sigmoid(z))
+    return np.where(z >= _FINITE, 1.0, np.where(z <= -_FINITE, 0.0, p))
+
+
+def temperature_error(histogram: Histogram, temperature: float) -> float:
+    """How far T can be from that of the rows themselves, to first order in the squared width of a bin.
+
+    T solves a score equation sum w z (sigmoid(z / T) - y) = 0. Its part without y is a sum of f(z) = z sigmoid(b z),
+    b = 1 / T; the mean of f over a bin differs from f of the mean by at most width^2 / 8 * max |f''|, and |f''| is at
+    most b (2 |sigmoid'| + |b z sigmoid''|) <= 0.62 b. Divided by the slope of the score, that is the error of b. What
+    lies beyond the grid has no bound where its values differ; the result is infinite then.
+    """
+    b = 1 / temperature
+    rows = by_label(histogram)
+    z = log_odds(np.clip(rows.p, 1e-300, 1 - 2**-53))
+    slope = float((rows.weight * z**2 * rows.p**b * (1 - rows.p) ** b / (rows.p**b + (1 - rows.p) ** b) ** 2).sum())
+    weight = histogram.sums["one"] + histogram.sums["zero"]
+    if (histogram.mixed[[0, -1]] & (weight[[0, -1]] > 0)).any() or slope <= 0:
+        return math.inf
+    grid = Grid(*histogram.grid)
+    of_score = float(weight[histogram.mixed].sum()) * grid.width**2 / 8 * 0.62 * b
+    return of_score / slope * temperature**2
+
+
+class Isotonic(NamedTuple):
+    """The Brier score after isotonic recalibration, and how far the rows' own can be below it."""
+
+    score: float
+    error: float
+
+
+def isotonic_score(histogram: Histogram, level: Float64[np.ndarray, "filled"], squares: float) -> Isotonic:
+    """The Brier score of a non-decreasing function of the bins; `squares` is the weighted sum of squared labels.
+
+    The best function of the values themselves is monotone too, so it changes by at most 1 over all bins together. A
+    function of bins within these changes is at most 2 * max(weight of a mixed bin) / weight worse.
+    """
+    one, zero = histogram.sums["one"], histogram.sums["zero"]
+    weight = one + zero
+    filled = weight > 0
+    total = float(weight.sum())
+    score = (squares + float((weight[filled] * level**2 - 2 * one[filled] * level).sum())) / total
+    largest = float(weight[histogram.mixed].max(initial=0.0))
+    return Isotonic(score, 2 * largest / total)

@@ -1,0 +1,195 @@
+"""The first statistic: what there is, and histograms of the raw signals by label, from which the maps are fitted."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int64, Shaped
+
+from prism_jax.decision import calibration as measures
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import unit_keys
+from prism_jax.evaluation import policy_rows, signals
+from prism_jax.evaluation.facts import Facts, facts_of
+from prism_jax.evaluation.fits import Calibration, SignalFit
+from prism_jax.evaluation.merged.histograms import labelled, log_odds
+from prism_jax.evaluation.merged.states import State, Streams, merge, stored
+from prism_jax.evaluation.need import check_need
+from prism_jax.evaluation.protocol import CALIBRATION, TEST
+from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
+from prism_jax.scores.texts import numbered
+
+SIGNALS: tuple[tuple[Signal, Thinking], ...] = (
+    ("need", "fast"),
+    ("accept", "fast"),
+    ("need", "slow"),
+    ("accept", "slow"),
+)
+_CONSTANT = ("domain", "persona", "person", "split", "fold")
+_UNFITTED = Calibration(None, SignalFit(measures.Temperature(1.0), 0.5, 1, 1.0))
+_MOST_VALUES = 1000
+"""Largest number of folds, splits or pairs of domain and persona that a state holds."""
+stored(Facts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """The statistic; its state is a dictionary."""
+
+    config: measures.CalibrationConfig
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {"rows": 0}
+
+    def add(self, state: State, rows: Scores) -> State:
+        """The state with some more rows, in which every step is whole.
+
+        Raises:
+          ScoresError: for too many splits, folds or groups to hold.
+        """
+        return merge(state, self._of(rows))
+
+    def _of(self, rows: Scores) -> State:
+        splits = {} if rows.split is None else {name: rows.split == name for name in set(rows.split.tolist())}
+        state: dict[str, Any] = {
+            "rows": len(rows),
+            "columns": {tuple(rows.columns()): 1},
+            "need": {rows.need_meaning: 1},
+            "splits": {name: int(member.sum()) for name, member in splits.items()},
+            "streams": {},
+            "people": {},
+            "fits": {},
+        }
+        parts: dict[str, Scores] = {"": rows} if not splits else {n: rows.take(m) for n, m in splits.items()}
+        for name, part in parts.items():
+            state["streams"][name] = streams_of(part)
+            if part.person is not None:
+                state["people"][name] = _people(part)
+        if (part := parts.get(CALIBRATION)) is not None and splits:
+            state["fits"][CALIBRATION] = self._fits(part)
+        test = parts.get(TEST if splits else "")
+        if test is not None:
+            state["test"] = _test(test)
+            if test.fold is not None:
+                for fold in sorted(set(test.fold.tolist())):
+                    state["fits"][int(fold)] = self._fits(test.take(test.fold == fold))
+        for name in ("splits", "fits"):
+            _check_number(name, len(state[name]))
+        return state
+
+    def _fits(self, rows: Scores) -> State:
+        """What maps are fitted from: a histogram of each signal by label, and the rate of the offers."""
+        check_need(rows)
+        state: dict[str, Any] = {"rows": len(rows), "signals": {}}
+        for signal, thinking in SIGNALS:
+            readings = read(rows, signal, thinking)
+            if np.isnan(readings.p).all():
+                continue
+            p, y, weight = readings.labelled()
+            groups: dict[str, Any] = {"": slice(None)}
+            if self.config.calibrator == "grouped":
+                signals.check_domains(rows, self.config)
+                assert readings.rows.domain is not None, "`check_domains` looked at it"
+                domain = readings.rows.domain[readings.known]
+                groups = {name: domain == name for name in set(domain.tolist())}
+            state["signals"][signal, thinking] = {
+                "count": len(y),
+                "weight": float(weight.sum()),
+                "squares": float((weight**2).sum()),
+                "labels": float((weight * y).sum()),
+                "histograms": {
+                    name: labelled(log_odds(p[member]), y[member], weight[member]) for name, member in groups.items()
+                },
+            }
+        _, y, weight = read(rows.steps(), "accept", "fast").labelled()
+        state["offers"] = {"count": len(y), "weight": float(weight.sum()), "labels": float((weight * y).sum())}
+        return state
+
+
+def streams_of(rows: Scores) -> Streams:
+    """The streams of some rows, with their constants and the range of their steps."""
+    names, number = numbered(rows.stream)
+    values = [getattr(rows, name) for name in _CONSTANT if getattr(rows, name) is not None]
+    first_row = _first_rows(number, len(names))
+    texts = ("\0".join(str(value[row]) for value in values) for row in first_row.tolist())
+    first, last = np.full(len(names), np.iinfo(np.int64).max), np.zeros(len(names), np.int64)
+    np.minimum.at(first, number, rows.step)
+    np.maximum.at(last, number, rows.step)
+    return Streams.of(unit_keys(names), unit_keys(texts), first, last)
+
+
+def _people(rows: Scores) -> Streams:
+    """The people of some rows; what must be constant within a person is the fold."""
+    assert rows.person is not None, "asked only where there are people"
+    names, number = numbered(rows.person)
+    fold = np.zeros(len(rows), np.int64) if rows.fold is None else rows.fold
+    first = fold[_first_rows(number, len(names))]
+    return Streams.of(unit_keys(names), first.astype(np.uint64))
+
+
+def _first_rows(number: Int64[np.ndarray, "rows"], count: int) -> Int64[np.ndarray, "names"]:
+    first = np.empty(count, np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    return first
+
+
+def _test(rows: Scores) -> State:
+    """The facts of the rows that are evaluated, and which labels, weights and groups they have."""
+    filled = rows if rows.has_need else rows.with_certain_need()
+    facts = facts_of(filled)
+    data = policy_rows.EvaluationData(
+        filled.steps(),
+        _UNFITTED,
+        OperatingPoint(),
+        filled.steps("slow") if facts.slow else None,
+        False,
+        candidates=filled,
+    )
+    steps = data.steps
+    named = {name: column for name in ("domain", "persona") if (column := getattr(steps, name)) is not None}
+    groups = _pairs(list(named.values()), len(steps))
+    _check_number("domain, persona", len(groups))
+    return {
+        "facts": facts,
+        "several": int(data.several_candidates),
+        "two": int(data.two_candidates),
+        "gold": int(np.nansum(data.missed[data.judged]) > 0),
+        "soft_gold": _soft(
+            *(data.label("need")[data.judged] * label[data.judged] for label in _accepts(data) if label is not None)
+        ),
+        "soft": _soft(data.label("need"), *_accepts(data)[:2], np.where(data.judged, data.best_accept, np.nan)),
+        "weighted": int((acceptance_weight(steps)[data.judged] != 1).sum()),
+        "groups": groups,
+        "time": int(steps.time is not None),
+    }
+
+
+def _pairs(columns: list[Shaped[np.ndarray, "steps"]], steps: int) -> dict[tuple[str, ...], int]:
+    """How many steps have each combination of values."""
+    if not columns:
+        return {(): steps}
+    names, codes = zip(*(numbered(column) for column in columns), strict=True)
+    sizes = tuple(map(len, names))
+    occurring, counts = np.unique(np.ravel_multi_index(codes, sizes), return_counts=True)
+    places = zip(*(place.tolist() for place in np.unravel_index(occurring, sizes)), strict=True)
+    return {
+        tuple(texts[i] for texts, i in zip(names, place, strict=True)): count
+        for place, count in zip(places, counts.tolist(), strict=True)
+    }
+
+
+def _accepts(data: policy_rows.EvaluationData) -> list[Float64[np.ndarray, "steps"]]:
+    return [data.label("accept"), data.label("accept", data.everywhere_slow), data.best_accept]
+
+
+def _soft(*labels: Float64[np.ndarray, "n"]) -> int:
+    return sum(int(((label != 0) & (label != 1) & ~np.isnan(label)).sum()) for label in labels)
+
+
+def _check_number(name: str, number: int) -> None:
+    if number > _MOST_VALUES:
+        raise ScoresError(f"found {number} different values, expected at most {_MOST_VALUES}", name)
