@@ -83,6 +83,14 @@ class Counted(NamedTuple):
         return self.need * self.accept
 
 
+class Whole(NamedTuple):
+    """What is known of all steps, some of which are at hand."""
+
+    unit: Unit  # what the independent units are
+    two_candidates: bool  # whether the slow pass chooses another candidate at some step
+    several_candidates: bool  # whether some step has more than one candidate
+
+
 def judged(steps: Scores, thought: Scores | None = None) -> Bool[np.ndarray, "steps"]:
     """Steps whose need and acceptance labels are known, those of the slow pass's candidates `thought` included."""
     tables = (steps,) if thought is None else (steps, thought)
@@ -109,7 +117,7 @@ class EvaluationData:
     has_value: bool = False
     has_need: bool = True  # whether need is a signal with labels; otherwise it is taken as certain (`evaluation.need`)
     candidates: Scores | None = None  # every candidate of these steps; None where they have one each
-    known_unit: Unit | None = None  # the units, where these steps are a part and others say what the units are
+    whole: Whole | None = None  # what holds for all steps, where these are a part of them
 
     @property
     def slow(self) -> bool:
@@ -125,7 +133,7 @@ class EvaluationData:
     @functools.cached_property
     def unit(self) -> Unit:
         """The units of intervals: streams, or people where one of them has several streams."""
-        return self.known_unit or independent_unit(self.steps.stream, self.steps.person)
+        return independent_unit(self.steps.stream, self.steps.person) if self.whole is None else self.whole.unit
 
     @property
     def slow_policies(self) -> tuple[str, ...]:
@@ -137,11 +145,15 @@ class EvaluationData:
     @property
     def two_candidates(self) -> bool:
         """Whether the slow pass chooses another candidate than the fast pass at some step."""
-        return self.thought is not None and bool((self.thought.candidate != self.steps.candidate).any())
+        if self.thought is None or self.whole is not None:
+            return self.whole is not None and self.whole.two_candidates
+        return bool((self.thought.candidate != self.steps.candidate).any())
 
     @property
     def several_candidates(self) -> bool:
         """Whether some step has more than one candidate."""
+        if self.whole is not None:
+            return self.whole.several_candidates
         return self.candidates is not None and len(self.candidates) > len(self.steps)
 
     @functools.cached_property

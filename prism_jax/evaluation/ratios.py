@@ -14,7 +14,7 @@ most 2 * `RATIOS` ratios, in O(steps + streams * RATIOS) of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +22,13 @@ from jaxtyping import Bool, Float64, Shaped
 
 from prism_jax.decision import gate, metrics
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, ExpectedCost, audbc, expected_cost, policy_signals
+from prism_jax.decision.costs.curves import Events, offers_and_switches
+from prism_jax.decision.costs.sweep import best_label, check_signals
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves, decide_by_value
-from prism_jax.decision.uncertainty import SHARE, Cells, interval
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
+from prism_jax.decision.uncertainty import SHARE, Cells, Resampled, interval
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals_of
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.results import Ratios
 from prism_jax.evaluation.rows import Form, RatioRow
@@ -83,32 +85,28 @@ class ByValue(NamedTuple):
     def _area(self, weight: Steps, streams: Shaped[np.ndarray, "judged"]) -> Audbc:
         """Trapezoids between the points of burden and benefit, in the order of the ratios."""
         names, stream = np.unique(streams, return_inverse=True)
+        columns = [np.bincount(stream, column, minlength=len(names)) for column in self.points(weight, self._turning())]
+        return area_of_points(Cells.of_units(np.stack(columns, axis=1)))
 
-        def by_stream(values: Steps) -> Float64[np.ndarray, "streams"]:
-            return np.bincount(stream, weight * values, minlength=len(names))
-
+    def points(self, weight: Steps, turning: Sequence[float]) -> list[Steps]:
+        """Weighted burden of each step at these ratios and everywhere, then benefit at both, then that of the best."""
         burdens, benefits = [], []
-        for ratio in self._turning_ratios():
+        for ratio in turning:
             offer, accept = self.decide(ratio)
             gold = self.need * accept
-            burdens.append(by_stream(offer * 1.0))
-            benefits.append(by_stream(offer * gold))
-        everywhere = by_stream(np.ones(len(weight)))
-        burdens.append(everywhere)
-        benefits.append(by_stream(gold))  # the curve ends with an offer at every step
-        best = self.need * self.best
-        units = np.stack([*burdens, *benefits, by_stream(best)], axis=1)
-        area = interval(Cells.of_units(units), _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
-        end, most = (float(sums.sum() / everywhere.sum()) for sums in (benefits[-1], units[:, -1]))
-        chance = end / (2 * most - most**2)
-        rescaled = (area.value - chance) / (1 - chance) if chance < 1 else np.nan
-        numbers = (area.value, area.low, area.high, area.standard_error, chance, rescaled)
-        return Audbc(*map(float, numbers))
+            burdens.append(weight * (offer * 1.0))
+            benefits.append(weight * (offer * gold))
+        # The curve ends with an offer at every step, about the candidates of the highest ratio.
+        return [*burdens, weight, *benefits, weight * gold, weight * (self.need * self.best)]
 
-    def _turning_ratios(self) -> list[float]:
-        """Ratios among which most decisions turn: quantiles of the critical ratios of both passes."""
+    def critical_ratios(self) -> Float64[np.ndarray, "turns"]:
+        """The finite critical ratios of both passes."""
         critical = np.concatenate([gate.critical_ratio(*self.fast), gate.critical_ratio(*self.slow)])
-        finite = critical[np.isfinite(critical) & (critical < _LARGEST)]
+        return critical[np.isfinite(critical) & (critical < _LARGEST)]
+
+    def _turning(self) -> list[float]:
+        """Ratios among which most decisions turn: quantiles of the critical ratios of both passes."""
+        finite = self.critical_ratios()
         if len(finite) == 0:
             return [1.0]
         return [float(ratio) for ratio in np.unique(np.quantile(finite, np.linspace(0, 1, RATIOS)))]
@@ -116,6 +114,18 @@ class ByValue(NamedTuple):
 
 _LARGEST = 1e15
 """Cost ratios above this one are left out: costs of 1 and more are then far from the limits of a float."""
+
+
+def area_of_points(cells: Cells | Resampled) -> Audbc:
+    """The area of the points of `ByValue.points`, summed by unit, with its interval."""
+    area = interval(cells, _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    totals = totals_of(cells)
+    points = (len(totals) - 1) // 2
+    end, most = (float(totals[place] / totals[points - 1]) for place in (-2, -1))
+    chance = end / (2 * most - most**2)
+    rescaled = (area.value - chance) / (1 - chance) if chance < 1 else np.nan
+    numbers = (area.value, area.low, area.high, area.standard_error, chance, rescaled)
+    return Audbc(*map(float, numbers))
 
 
 def _area_of(totals: Float64[np.ndarray, "*resamples cells"]) -> Float64[np.ndarray, "*resamples"]:
@@ -137,17 +147,39 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     units = data.judged_units
     best, thought = data.best_accept[judged], data.label("accept", data.everywhere_slow)[judged]
-    off = _no_area((need * accept, need * thought, need * best))
-    rows = _references(need, accept, best, weight)
+    golds = (need * accept, need * thought, need * best)
+    off = no_area(any(((labels != 0) & (labels != 1)).any() for labels in golds), bool(golds[-1].any()))
+    rows: dict[tuple[str, Form | None], tuple[Audbc | None, float, float]] = {}
+    references = references_of(need, accept, best, weight)
     for form in FORMS:
-        for deciding in _deciding(data, form):
-            area, mean = deciding.area_and_cost(weight, None if off else units)
-            deployed = form == "calibrated" and deciding.policy == data.deployed()
-            rows.append(_row(deciding.policy, form, deployed, area, mean.cost, mean.rescaled))
+        for policy in deciding(data, form):
+            area, mean = policy.area_and_cost(weight, None if off else units)
+            rows[policy.policy, form] = area, float(mean.cost), float(mean.rescaled)
+    streams = len(numbered(data.steps.stream[judged])[0])
+    return ratios_of(references, rows, data.deployed(), (int(judged.sum()), streams), off)
+
+
+def ratios_of(
+    references: ExpectedCost,
+    rows: Mapping[tuple[str, Form | None], tuple[Audbc | None, float, float]],
+    deployed: str,
+    number: tuple[int, int],
+    off: str | None,
+) -> Ratios:
+    """The rows of policies, from the area, the mean cost and its rescaled form of each.
+
+    `number` is that of judged steps and of their streams, and `off` the reason why there are no areas.
+    """
     return Ratios(
-        rows=tuple(rows),
-        steps=int(judged.sum()),
-        streams=len(numbered(data.steps.stream[judged])[0]),
+        rows=(
+            *_reference_rows(references),
+            *(
+                _row(policy, form, form == "calibrated" and policy == deployed, *numbers)
+                for (policy, form), numbers in rows.items()
+            ),
+        ),
+        steps=number[0],
+        streams=number[1],
         low_ratio=LOW_RATIO,
         high_ratio=HIGH_RATIO,
         level=LEVEL,
@@ -157,7 +189,7 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     )
 
 
-class _Deciding(NamedTuple):
+class Sweep(NamedTuple):
     """A policy that depends on the cost ratio."""
 
     policy: str
@@ -169,6 +201,16 @@ class _Deciding(NamedTuple):
     accept_slow: Float64[np.ndarray, "judged"] | None = None
     # those of each step's best candidates; None where every step has one candidate
     best: Float64[np.ndarray, "judged"] | None = None
+
+    def events(self, weight: Float64[np.ndarray, "judged"]) -> Events:
+        """Where its offers begin, and where they change candidates, as the ratio grows."""
+        slow = self.slow.get("slow"), self.slow.get("margin", 0.0)
+        gold, gold_slow, gold_best = (
+            None if label is None else self.need * label for label in (self.accept, self.accept_slow, self.best)
+        )
+        best = best_label(gold, gold_slow, gold_best)
+        signals = check_signals(self.fast, *slow)
+        return offers_and_switches(signals, slow[1], gold, gold_slow, gold if best is None else best, weight)
 
     def area_and_cost(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray | None) -> tuple[Any, Any]:
         """Its AUDBC, None without streams, and its mean cost over ratios."""
@@ -185,7 +227,7 @@ class _Deciding(NamedTuple):
         return area, mean
 
 
-def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]:
+def deciding(data: EvaluationData, form: Form) -> Iterator[Sweep | ByValue]:
     """Each policy that depends on the cost ratio."""
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
@@ -193,7 +235,7 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
     fast = Pass(*(p[judged] for p in data.signals("fast", form)))
     rates = data.fits.offer_rates(data.steps)[judged]
     for policy in (name for name in data.fast_policies if name in answering_to_ratio()):
-        yield _Deciding(policy, policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
+        yield Sweep(policy, policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
     if data.slow:
         slow = Pass(*(p[judged] for p in data.signals("slow", form)))
         thought = data.label("accept", data.everywhere_slow)[judged]
@@ -203,13 +245,13 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
             return {"slow": slow, "margin": margin}
 
         if accept_slow is None:
-            yield _Deciding("slow_only", slow, need, accept, {}, None, best)
+            yield Sweep("slow_only", slow, need, accept, {}, None, best)
         else:  # as margin 1, so that constants and oracle are those of the other policies
-            yield _Deciding("slow_only", fast, need, accept, within(1.0), accept_slow, best)
+            yield Sweep("slow_only", fast, need, accept, within(1.0), accept_slow, best)
         if data.point.margin > 0:
-            yield _Deciding("slow_on_margin", fast, need, accept, within(data.point.margin), accept_slow, best)
+            yield Sweep("slow_on_margin", fast, need, accept, within(data.point.margin), accept_slow, best)
         else:
-            yield _Deciding("slow_on_margin", fast, need, accept, {}, None, best)
+            yield Sweep("slow_on_margin", fast, need, accept, {}, None, best)
         if data.has_value:
             moves, tokens = data.expected_thinking
             value_settings = (
@@ -221,34 +263,41 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
             yield ByValue("slow_on_value", fast, slow, need, accept, thought, counted, *value_settings)
 
 
-def _no_area(golds: tuple[Float64[np.ndarray, "judged"], ...]) -> str | None:
+def no_area(soft: bool, gold: bool) -> str | None:
     """The reason why there is no AUDBC; None if there is one.
 
-    Gold labels are those of the fast pass's, the slow pass's and the best candidates.
+    `soft` says whether a gold label of the fast pass's, the slow pass's or the best candidates is soft, `gold` whether
+    any best candidate is gold.
     """
-    if any(((labels != 0) & (labels != 1)).any() for labels in golds):
+    if soft:
         return "AUDBC: some labels are soft, neither 0 nor 1"
-    if not golds[-1].any():
+    if not gold:
         return "AUDBC: no judged step is gold"
     return None
 
 
-def _references(
+def references_of(
     need: Float64[np.ndarray, "judged"],
     accept: Float64[np.ndarray, "judged"],
     best: Float64[np.ndarray, "judged"],
     weight: Float64[np.ndarray, "judged"],
-) -> list[RatioRow]:
-    """The constants, and the gate on the labels; they do not rank steps, so they have no area."""
+) -> ExpectedCost:
+    """Mean costs of the constants, and of the gate on the labels."""
     ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight}
-    expected = expected_cost(Pass(need, accept), need, accept, **ratios, y_accept_best=best)
-    constant = min(float(expected.always), float(expected.never))
-    gap = constant - float(expected.oracle)
+    return expected_cost(Pass(need, accept), need, accept, **ratios, y_accept_best=best)
+
+
+def _reference_rows(expected: ExpectedCost) -> list[RatioRow]:
+    """The constants, and the gate on the labels; they do not rank steps, so they have no area."""
     costs = {"always": expected.always, "never": expected.never, "clairvoyant": expected.oracle}
-    return [
-        _row(policy, None, False, None, cost, (constant - float(cost)) / gap if gap > 0 else np.nan)
-        for policy, cost in costs.items()
-    ]
+    return [_row(policy, None, False, None, cost, rescaled(float(cost), expected)) for policy, cost in costs.items()]
+
+
+def rescaled(cost: float, references: ExpectedCost) -> float:
+    """The share of the gap from the better constant to the gate on the labels that a mean cost closes."""
+    constant = min(float(references.always), float(references.never))
+    gap = constant - float(references.oracle)
+    return (constant - cost) / gap if gap > 0 else np.nan
 
 
 def _row(policy: str, form: Form | None, deployed: bool, area: Audbc | None, cost: Any, rescaled: Any) -> RatioRow:
