@@ -60,7 +60,7 @@ def sums_by_group(data: EvaluationData) -> dict[tuple[str, str], GroupSums]:
 class GroupSums(NamedTuple):
     """What the row of a group is computed from: sums, which those of other steps can be added to."""
 
-    streams: UInt64[np.ndarray, "streams"]  # keys of its streams, ascending
+    streams: UInt64[np.ndarray, "streams"]  # keys of its streams, in ascending order
     steps: int
     judged: int
     offers: int  # on all steps
@@ -71,13 +71,18 @@ class GroupSums(NamedTuple):
 
     def merge(self, other: GroupSums) -> GroupSums:
         """The sums over the steps of both."""
+        bins = (
+            two if one is None else one if two is None else one.merge(two)
+            for one, two in ((self.need, other.need), (self.accept, other.accept))
+        )
         return GroupSums(
             np.union1d(self.streams, other.streams),
-            *(one + two for one, two in zip(self[1:6], other[1:6], strict=True)),
-            *(
-                two if one is None else one if two is None else one.merge(two)
-                for one, two in ((self.need, other.need), (self.accept, other.accept))
-            ),
+            self.steps + other.steps,
+            self.judged + other.judged,
+            self.offers + other.offers,
+            self.mass + other.mass,
+            self.costs + other.costs,
+            *bins,
         )
 
     def row(self, column: str, value: str, has_need: bool) -> GroupRow:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -19,33 +21,40 @@ _COUNTED = ("p_need_true", "p_accept_true", "p_both_true", "p_need_slow", "p_acc
 class Facts:
     """Counts of the rows that are evaluated; those of several parts add up (`merge`)."""
 
-    columns: frozenset[str]  # the columns that there are
+    columns: tuple[str, ...]  # those of the counted columns that there are
     rows: int = 0
     steps: int = 0
-    null_rows: Counter[str] = dataclasses.field(default_factory=Counter)  # of some columns
-    null_steps: Counter[str] = dataclasses.field(default_factory=Counter)  # on the fast pass's candidates
+    null_rows: Mapping[str, int] = dataclasses.field(default_factory=dict)  # of these columns, where there are any
+    null_steps: Mapping[str, int] = dataclasses.field(default_factory=dict)  # on the fast pass's candidates
     judged: int = 0  # steps whose labels are known
     judged_thought: int = 0  # those where the labels of the slow pass's candidate are, too; only with a whole slow pass
     hidden: int = 0  # steps at which the slow pass picks an offer that the log showed by chance or not at all
 
     def merge(self, other: Facts) -> Facts:
         """The facts of the rows of both, which have the same columns."""
-        names = (field.name for field in dataclasses.fields(self) if field.name != "columns")
-        return Facts(self.columns, **{name: getattr(self, name) + getattr(other, name) for name in names})
+        sums: dict[str, Any] = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in ("rows", "steps", "judged", "judged_thought", "hidden")
+        }
+        sums |= {
+            name: dict(Counter(getattr(self, name)) + Counter(getattr(other, name)))
+            for name in ("null_rows", "null_steps")
+        }
+        return Facts(self.columns, **sums)
 
     @property
     def slow(self) -> bool:
         """Whether every row has a probability of acceptance by the slow pass, so that it can rank candidates."""
-        return "p_accept_slow" in self.columns and not self.null_rows["p_accept_slow"]
+        return "p_accept_slow" in self.columns and not self.null_rows.get("p_accept_slow")
 
 
 def facts_of(rows: Scores) -> Facts:
     """The facts of some rows with whole steps."""
     steps = rows.steps()
-    columns = frozenset(name for name in _COUNTED if getattr(rows, name) is not None)
+    columns = tuple(name for name in _COUNTED if getattr(rows, name) is not None)
 
-    def nulls(table: Scores) -> Counter[str]:
-        return Counter({name: int(np.isnan(getattr(table, name)).sum()) for name in columns})
+    def nulls(table: Scores) -> dict[str, int]:
+        return {name: int(np.isnan(getattr(table, name)).sum()) for name in columns}
 
     facts = Facts(columns, len(rows), len(steps), nulls(rows), nulls(steps), int(judged(steps).sum()))
     if not facts.slow:
@@ -79,12 +88,12 @@ def missing(facts: Facts, calibration: Calibration, has_need: bool) -> dict[str,
         for name in (f"p_{name}" for name in names):
             if name not in facts.columns:
                 off[key] = f"{what}: there is no column {name}"
-            elif nulls[name]:
+            elif nulls.get(name):
                 off[key] = f"{what}: {name} is null on {nulls[name]} of {number} test {units}"
     if "slow pass" not in off and (calibration.need_slow is None or calibration.accept_slow is None):
         off["slow pass"] = "slow pass: the calibration has no slow signals"
     for name in ("propensity", "logged"):
-        if name not in facts.columns or facts.null_steps[name] == facts.steps:
+        if name not in facts.columns or facts.null_steps.get(name) == facts.steps:
             absent = name not in facts.columns
             without = f"there is no column {name}" if absent else f"{name} is null on every test step"
             off["weights"] = f"inverse-propensity weights (all are 1): {without}"

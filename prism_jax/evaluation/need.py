@@ -39,10 +39,10 @@ def with_need(scores: Scores, calibration: Calibration) -> tuple[Scores, Calibra
     check_need(scores)
     if scores.has_need:
         return scores, calibration
-    return scores.with_certain_need(), _certain(calibration)
+    return scores.with_certain_need(), certain_need(calibration)
 
 
-def _certain(calibration: Calibration) -> Calibration:
+def certain_need(calibration: Calibration) -> Calibration:
     """The calibration with maps of need that leave a p_need of 1 as it is."""
     fast, slow = calibration.accept_fast, calibration.accept_slow
     return dataclasses.replace(
@@ -50,7 +50,7 @@ def _certain(calibration: Calibration) -> Calibration:
         need_fast=_like(fast),
         need_slow=None if slow is None else _like(slow),
         need_target="marginal",
-        folds={fold: _certain(fits) for fold, fits in calibration.folds.items()},
+        folds={fold: certain_need(fits) for fold, fits in calibration.folds.items()},
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -120,12 +121,13 @@ def check_labels(scores: Scores, config: CalibrationConfig | None = None) -> Non
     table = scores if scores.has_need else scores.with_certain_need()
     steps = rows_of(table, TEST).steps()
     if not policy_rows.judged(steps).any():
-        raise ScoresError(_no_judged_step(steps, scores.has_need))
+        raise ScoresError(no_judged_step(len(steps), scores.has_need))
 
 
-def _no_judged_step(steps: Scores, has_need: bool) -> str:
+def no_judged_step(steps: int, has_need: bool) -> str:
+    """What is wrong with `steps` steps of which none has all labels."""
     what = "both y_need and y_accept" if has_need else "y_accept"
-    return f"split {TEST!r}: found no step with {what} among {len(steps)}, expected at least one"
+    return f"split {TEST!r}: found no step with {what} among {steps}, expected at least one"
 
 
 def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Evaluation:
@@ -216,7 +218,7 @@ def prepare(
         off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
     data = policy_rows.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need, rows)
     if not data.judged.any():
-        raise ScoresError(_no_judged_step(steps, has_need))
+        raise ScoresError(no_judged_step(len(steps), has_need))
     return data, off
 
 
@@ -277,14 +279,20 @@ def rows_of(scores: Scores, split: str) -> Scores:
       ScoresError: if there are none; it names the split and the splits that were found.
     """
     if scores.split is None:
-        hint = ", or a column fold with two or more folds, or --calibration=FILE" if split == CALIBRATION else ""
-        raise ScoresError(f"found no such column, expected it to name the split {split!r}{hint}", "split")
+        raise without_split(split, {})
     mask = scores.split == split
     if not mask.any():
-        counts = collections.Counter(scores.split.tolist())
-        splits = ", ".join(f"{count} of {name!r}" for name, count in sorted(counts.items()))
-        raise ScoresError(f"found no row of the split {split!r} (there are {splits}), expected at least one", "split")
+        raise without_split(split, collections.Counter(scores.split.tolist()))
     return scores if mask.all() else scores.take(mask)
+
+
+def without_split(split: str, counts: Mapping[str, int]) -> ScoresError:
+    """The error for a table without rows of a split, from the rows of each split that it has; none without splits."""
+    if not counts:
+        hint = ", or a column fold with two or more folds, or --calibration=FILE" if split == CALIBRATION else ""
+        return ScoresError(f"found no such column, expected it to name the split {split!r}{hint}", "split")
+    splits = ", ".join(f"{count} of {name!r}" for name, count in sorted(counts.items()))
+    return ScoresError(f"found no row of the split {split!r} (there are {splits}), expected at least one", "split")
 
 
 def _signals(rows: Scores, calibration: Calibration) -> tuple[SignalRow, ...]:

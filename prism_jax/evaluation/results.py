@@ -159,6 +159,8 @@ class Evaluation:
       has_need: Whether need is a signal with labels; otherwise p_accept alone was evaluated, with need as certain.
       unit: The units of intervals: streams, or people where one of them has several streams.
       units: Number of units of the judged steps.
+      bounds: How far numbers that follow from histograms can be from those of the rows themselves, by the number's
+        name, in its own unit; empty where all are exact. The trace has the first steps alone then.
     """
 
     point: OperatingPoint
@@ -180,6 +182,7 @@ class Evaluation:
     has_need: bool = True
     unit: Unit = "streams"
     units: int = 0
+    bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def policy(self, name: str, form: Form | None = None) -> PolicyRow:
         """The row of one policy.
@@ -200,7 +203,8 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Everything except the trace, ready for JSON; undefined and infinite numbers become null."""
         names = tuple(field.name for field in dataclasses.fields(self) if field.name not in ("trace", "base"))
-        tree = {name: _plain(getattr(self, name)) for name in names if name != "triggers" or self.triggers}
+        optional = {"triggers": self.triggers, "bounds": self.bounds}
+        tree = {name: _plain(getattr(self, name)) for name in names if name not in optional or optional[name]}
         return tree if self.base is None else tree | {"base": self.base.to_dict()}
 
     def _names(self) -> str:

@@ -97,6 +97,19 @@ def fit_thinking(rows: Scores, fits: Calibration) -> ThinkingFit | None:
     A step's log-odds are those of the candidate that each pass picks, by maps that were fitted on the same rows. Steps
     without slow signals on every candidate are left out; labels are not needed. None without steps or maps.
     """
+    both = passes_of(rows, fits)
+    if both is None:
+        return None
+    fast, slow, spent = both
+    tokens = float(spent.mean()) if spent.any() else None
+    return ThinkingFit(thinking.fit_moves(fast, slow), tokens, len(fast.accept))
+
+
+def passes_of(rows: Scores, fits: Calibration) -> tuple[Pass, Pass, Float64[np.ndarray, "spent"]] | None:
+    """Calibrated log-odds of both passes at the steps with slow signals on every candidate, and known slow tokens.
+
+    None where there is no such step, or no map of the slow pass.
+    """
     if fits.need_slow is None or fits.accept_slow is None or rows.p_accept_slow is None:
         return None
     step = rows.step_numbers()
@@ -110,9 +123,7 @@ def fit_thinking(rows: Scores, fits: Calibration) -> ThinkingFit | None:
         for name, table in tables.items()
     )
     spent = tables["slow"].tokens_slow
-    spent = np.zeros(0) if spent is None else spent[~np.isnan(spent)]
-    tokens = float(spent.mean()) if spent.any() else None
-    return ThinkingFit(thinking.fit_moves(fast, slow), tokens, len(tables["fast"]))
+    return fast, slow, np.zeros(0) if spent is None else spent[~np.isnan(spent)]
 
 
 def _log_odds(p: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:

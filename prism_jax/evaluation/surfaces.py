@@ -7,6 +7,7 @@ steps, as in `policy_rows.compare`. Counting needs labels that are 0 or 1 and we
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -89,9 +90,15 @@ def uncountable(data: EvaluationData) -> str | None:
     """Why decisions cannot be counted exactly; None if they can."""
     labels = [data.label("need"), data.label("accept"), data.label("accept", data.everywhere_slow)]
     labels.append(np.where(data.judged, data.best_accept, np.nan))
-    if any(((label != 0) & (label != 1) & ~np.isnan(label)).any() for label in labels):
+    soft = any(((label != 0) & (label != 1) & ~np.isnan(label)).any() for label in labels)
+    return uncountable_words(soft, bool((acceptance_weight(data.steps)[data.judged] != 1).any()))
+
+
+def uncountable_words(soft: bool, weighted: bool) -> str | None:
+    """Why steps with soft labels, or with weights other than 1, cannot be counted; None without any."""
+    if soft:
         return "some labels are soft, neither 0 nor 1, and steps with such labels cannot be counted"
-    if (acceptance_weight(data.steps)[data.judged] != 1).any():
+    if weighted:
         return "steps have inverse-propensity weights, and weighted steps cannot be counted"
     return None
 
@@ -162,18 +169,42 @@ def _groups(
     data: EvaluationData,
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], Int64[np.ndarray, " steps"]]:
     """Columns, groups and the group of each step: as many of the columns as make at most `MOST_GROUPS` groups."""
-    present = [name for name in ("domain", "persona") if getattr(data.steps, name) is not None]
-    for columns in (present, present[:1], present[1:]):
-        if not columns:
+    present = tuple(name for name in ("domain", "persona") if getattr(data.steps, name) is not None)
+    texts, codes = zip(*(ordered(getattr(data.steps, name)) for name in present), strict=True) if present else ((), ())
+    sizes = tuple(map(len, texts))
+    occurring = np.unique(np.ravel_multi_index(codes, sizes)) if present else np.zeros(0, np.int64)
+    places = zip(*(place.tolist() for place in np.unravel_index(occurring, sizes)), strict=True) if present else ()
+    every = [tuple(names[i] for names, i in zip(texts, place, strict=True)) for place in places]
+    columns, groups = choose_groups(present, every)
+    return columns, groups, group_of(data, columns, groups)
+
+
+def choose_groups(
+    columns: tuple[str, ...], occurring: Sequence[tuple[str, ...]]
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """As many of the columns as make at most `MOST_GROUPS` groups, and the groups, from the values that occur."""
+    for chosen in (columns, columns[:1], columns[1:]):
+        if not chosen:
             continue
-        texts, codes = zip(*(ordered(getattr(data.steps, name)) for name in columns), strict=True)
-        sizes = tuple(map(len, texts))
-        occurring, group = np.unique(np.ravel_multi_index(codes, sizes), return_inverse=True)
-        if len(occurring) <= MOST_GROUPS:
-            places = zip(*(place.tolist() for place in np.unravel_index(occurring, sizes)), strict=True)
-            groups = tuple(tuple(names[i] for names, i in zip(texts, place, strict=True)) for place in places)
-            return tuple(columns), groups, group.astype(np.int64)
-    return (), ((),), np.zeros(len(data.steps), np.int64)
+        places = [columns.index(name) for name in chosen]
+        groups = sorted({tuple(values[place] for place in places) for values in occurring})
+        if len(groups) <= MOST_GROUPS:
+            return chosen, tuple(groups)
+    return (), ((),)
+
+
+def group_of(
+    data: EvaluationData, columns: tuple[str, ...], groups: tuple[tuple[str, ...], ...]
+) -> Int64[np.ndarray, " steps"]:
+    """The number of each step's group."""
+    if not columns:
+        return np.zeros(len(data.steps), np.int64)
+    texts, codes = zip(*(ordered(getattr(data.steps, name)) for name in columns), strict=True)
+    sizes = tuple(map(len, texts))
+    place = {group: number for number, group in enumerate(groups)}
+    every = zip(*(index.ravel().tolist() for index in np.indices(sizes)), strict=True)
+    number = [place.get(tuple(names[i] for names, i in zip(texts, at, strict=True)), -1) for at in every]
+    return np.array(number, np.int64)[np.ravel_multi_index(codes, sizes)]
 
 
 def _labels(exploration: Exploration) -> dict[str, Any]:

@@ -63,6 +63,14 @@ class ShareSums(NamedTuple):
     expected: float | None
     tokens: float | None
 
+    def merge(self, other: ShareSums) -> ShareSums:
+        """The sums over the steps of both."""
+        return ShareSums(
+            self.slow + other.slow,
+            None if self.expected is None or other.expected is None else self.expected + other.expected,
+            None if self.tokens is None or other.tokens is None else self.tokens + other.tokens,
+        )
+
 
 def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers:
     """Never and always thinking, then every trigger at every budget, on test steps with a slow pass.

@@ -240,7 +240,7 @@ def _reliability(edges: Any, count: Any, mass: Any, squares: Any, sum_p: Any, su
 class BinSums(NamedTuple):
     """Sums over bins of equal width, from which calibration errors and a diagram follow; those of parts add up."""
 
-    count: Int[np.ndarray, " bins"]  # rows
+    rows: Int[np.ndarray, " bins"]  # number of rows
     mass: Float[np.ndarray, " bins"]  # weights
     squares: Float[np.ndarray, " bins"]  # squared weights
     p: Float[np.ndarray, " bins"]  # weighted probabilities
@@ -284,7 +284,7 @@ class BinSums(NamedTuple):
         """`reliability_curve` of the rows."""
         bins = len(self.mass)
         edges = np.arange(bins + 1, dtype=np.float64) / bins
-        return _reliability(edges, self.count, self.mass, self.squares, self.p, self.y, level)
+        return _reliability(edges, self.rows, self.mass, self.squares, self.p, self.y, level)
 
 
 def _checked(p: Any, y: Any, weight: Any) -> tuple[Any, Any, Any, Any]:

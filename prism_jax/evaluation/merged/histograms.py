@@ -32,7 +32,7 @@ class Grid(NamedTuple):
         """The width of a bin."""
         return (self.high - self.low) / self.bins
 
-    def index(self, values: Float64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows"]:
+    def bin_of(self, values: Float64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows"]:
         """The bin of each value, from 0, below the grid, to `bins` + 1, above; infinities are allowed, NaN is not."""
         scaled = np.clip((values - self.low) * (1 / self.width), -1.0, self.bins)
         return np.floor(scaled).astype(np.int64) + 1
@@ -56,7 +56,7 @@ SHARE = Grid(0.0, 1.0, 1 << 16)
 class Histogram:
     """Sums of some columns in each bin of a grid, with the first value of each bin and whether it has others."""
 
-    grid: tuple[float, float, int]
+    grid: tuple[float, ...]  # of `Grid`
     sums: dict[str, Float64[np.ndarray, "all_bins"]]
     value: Float64[np.ndarray, "all_bins"]  # NaN for an empty bin
     mixed: Bool[np.ndarray, "all_bins"]  # whether a bin holds two different values
@@ -66,7 +66,7 @@ class Histogram:
         cls, grid: Grid, values: Float64[np.ndarray, "rows"], columns: dict[str, Float64[np.ndarray, "rows"]]
     ) -> Histogram:
         """The histogram of some values, with the sums of these columns."""
-        index, bins = grid.index(values), grid.bins + 2
+        index, bins = grid.bin_of(values), grid.bins + 2
         value = np.full(bins, np.nan)
         value[index[::-1]] = values[::-1]  # the first of each bin stays
         mixed = np.zeros(bins, bool)
@@ -228,8 +228,8 @@ def temperature_error(histogram: Histogram, temperature: float) -> float:
     weight = histogram.sums["one"] + histogram.sums["zero"]
     if (histogram.mixed[[0, -1]] & (weight[[0, -1]] > 0)).any() or slope <= 0:
         return math.inf
-    grid = Grid(*histogram.grid)
-    of_score = float(weight[histogram.mixed].sum()) * grid.width**2 / 8 * 0.62 * b
+    width = (histogram.grid[1] - histogram.grid[0]) / histogram.grid[2]
+    of_score = float(weight[histogram.mixed].sum()) * width**2 / 8 * 0.62 * b
     return of_score / slope * temperature**2
 
 

@@ -30,7 +30,7 @@ SIGNALS: tuple[tuple[Signal, Thinking], ...] = (
 )
 _CONSTANT = ("domain", "persona", "person", "split", "fold")
 _UNFITTED = Calibration(None, SignalFit(measures.Temperature(1.0), 0.5, 1, 1.0))
-_MOST_VALUES = 1000
+_MOST_VALUES = 10_000
 """Largest number of folds, splits or pairs of domain and persona that a state holds."""
 stored(Facts)
 
@@ -69,8 +69,8 @@ class Scan:
             state["streams"][name] = streams_of(part)
             if part.person is not None:
                 state["people"][name] = _people(part)
-        if (part := parts.get(CALIBRATION)) is not None and splits:
-            state["fits"][CALIBRATION] = self._fits(part)
+        if splits and CALIBRATION in parts:
+            state["fits"][CALIBRATION] = self._fits(parts[CALIBRATION])
         test = parts.get(TEST if splits else "")
         if test is not None:
             state["test"] = _test(test)
@@ -192,4 +192,4 @@ def _soft(*labels: Float64[np.ndarray, "n"]) -> int:
 
 def _check_number(name: str, number: int) -> None:
     if number > _MOST_VALUES:
-        raise ScoresError(f"found {number} different values, expected at most {_MOST_VALUES}", name)
+        raise ScoresError(f"found {number} different values, expected at most {_MOST_VALUES}, or --exact", name)

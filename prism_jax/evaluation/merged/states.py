@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -47,7 +47,8 @@ class UnitSums:
     resamples are made only once there are more than `most` units; names are not kept then.
     """
 
-    names: tuple[str, ...]  # in alphabetical order; empty once there are more than `most`
+    columns: tuple[str, ...]  # names of the columns
+    names: tuple[str, ...]  # of the units in alphabetical order; empty once there are more than `most`
     sums: Float64[np.ndarray, "units columns"]
     resamples: int  # how many resamples there are beyond `most` units
     seed: int
@@ -60,19 +61,19 @@ class UnitSums:
     def of(
         cls,
         units: tuple[list[str], Int64[np.ndarray, "rows"]],
-        columns: list[Float64[np.ndarray, "rows"]],
+        columns: Mapping[str, Float64[np.ndarray, "rows"]],
         *,
         resamples: int,
         seed: int,
         most: int = MOST_KEPT,
     ) -> UnitSums:
-        """Sums of columns over the units of some rows: the units' names in alphabetical order, and each row's number.
+        """Sums of columns over the units of some rows: the units' names in alphabetical order, and that of each row.
 
         Every unit has at least one row.
         """
         names, number = units
-        sums = np.stack([np.bincount(number, column, minlength=len(names)) for column in columns], axis=1)
-        return cls(tuple(names), sums, resamples, seed, most)._bounded()
+        sums = np.stack([np.bincount(number, column, minlength=len(names)) for column in columns.values()], axis=1)
+        return cls(tuple(columns), tuple(names), sums, resamples, seed, most)._bounded()
 
     def merge(self, other: UnitSums) -> UnitSums:
         """The sums over the units of both."""
@@ -97,17 +98,14 @@ class UnitSums:
         """The number of units; of more than `most`, of different keys."""
         return len(self.names) if self.keys is None else len(self.keys)
 
-    def cells(self, *columns: int | slice) -> Cells | Resampled:
-        """The units for an interval of a statistic of these columns; all without any."""
-        chosen = np.r_[columns] if columns else slice(None)
+    def cells(self, columns: Sequence[str] | None = None) -> Cells | Resampled:
+        """The units for an interval of a statistic of these columns, of all without any."""
+        names = self.columns if columns is None else columns
+        chosen = [self.columns.index(name) for name in names]
         if self.keys is None:
             return Cells.of_units(self.sums[:, chosen])
         assert self.totals is not None and self.replicates is not None, "they stand beside the keys"
         return Resampled(self.totals[chosen], self.replicates[:, chosen], len(self.keys))
-
-    def total(self) -> Float64[np.ndarray, "columns"]:
-        """The sums over all units."""
-        return self.sums.sum(axis=0) if self.totals is None else self.totals
 
     def _bounded(self) -> UnitSums:
         return self if len(self.names) <= self.most else self._resampled()
@@ -195,6 +193,26 @@ class Streams:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Keys:
+    """Which units there are: 8 bytes for each."""
+
+    keys: UInt64[np.ndarray, "units"]  # ascending
+
+    @classmethod
+    def of(cls, names: Shaped[np.ndarray, "rows"]) -> Keys:
+        """The units with these names."""
+        return cls(np.unique(unit_keys(sorted(set(names.tolist())))))
+
+    def merge(self, other: Keys) -> Keys:
+        """The units of both."""
+        return Keys(np.union1d(self.keys, other.keys))
+
+    def __len__(self) -> int:
+        """Number of units."""
+        return len(self.keys)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Beginning:
     """The first rows of some columns, in the order of the parts: merging keeps what comes first."""
 
@@ -227,7 +245,7 @@ def stored(cls: type) -> type:
     return cls
 
 
-for _class in (UnitSums, Streams, Beginning):
+for _class in (UnitSums, Streams, Keys, Beginning):
     stored(_class)
 
 
@@ -243,11 +261,10 @@ def encode(state: State) -> dict[str, np.ndarray]:
             return ["array", len(arrays) - 1]
         if isinstance(value, Mapping):
             return ["dict", [[tree(key), tree(item)] for key, item in value.items()]]
+        if names := _fields(value):
+            return ["of", type(value).__name__, [[name, tree(getattr(value, name))] for name in names]]
         if isinstance(value, tuple):
             return ["tuple", [tree(item) for item in value]]
-        if dataclasses.is_dataclass(value):
-            fields = [[field.name, tree(getattr(value, field.name))] for field in dataclasses.fields(value)]
-            return ["of", type(value).__name__, fields]
         return ["value", value.item() if isinstance(value, np.generic) else value]
 
     text = json.dumps(tree(state))
@@ -281,7 +298,14 @@ def leaves(state: State) -> Iterator[tuple[str, Any]]:
     if isinstance(state, Mapping):
         for key in sorted(state, key=repr):
             yield from ((f"{key}.{path}", leaf) for path, leaf in leaves(state[key]))
-    elif dataclasses.is_dataclass(state):
-        yield from leaves({field.name: getattr(state, field.name) for field in dataclasses.fields(state)})
+    elif names := _fields(state):
+        yield from leaves({name: getattr(state, name) for name in names})
     else:
         yield "", state
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    """The names of the fields of a dataclass or a named tuple; none for anything else."""
+    if dataclasses.is_dataclass(value):
+        return tuple(field.name for field in dataclasses.fields(value))
+    return getattr(value, "_fields", ())

@@ -1,0 +1,247 @@
+"""The results of the last statistic: the same records as of a table in memory, and how far each number can be off."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from prism_jax.decision import calibration as measures
+from prism_jax.decision.audbc import Audbc, ExpectedCost
+from prism_jax.decision.uncertainty import SHARE, interval
+from prism_jax.evaluation import breakdowns, other_maps, policy_rows, ratios, second_signal, surfaces, triggers
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals_of, with_intervals
+from prism_jax.evaluation.merged.histograms import Above, Area, Histogram, area, by_bin, isotonic_score, median_above
+from prism_jax.evaluation.merged.parts import test_data
+from prism_jax.evaluation.merged.planning import Plan, facts_of
+from prism_jax.evaluation.merged.ranks import thresholds, turning_ratios
+from prism_jax.evaluation.merged.states import Beginning, State, UnitSums
+from prism_jax.evaluation.merged.sums import Settings, SignalSums, column
+from prism_jax.evaluation.protocol import TEST
+from prism_jax.evaluation.results import Counts, Evaluation, Triggers
+from prism_jax.evaluation.rows import Dependence, Form, SecondSignalRow, SignalRow
+from prism_jax.evaluation.surfaces import Exploration
+from prism_jax.scores import Scores
+from prism_jax.scores.labels import Signal, Thinking
+
+
+class Assembled(NamedTuple):
+    """An evaluation, with what its report shows beside."""
+
+    evaluation: Evaluation  # its trace is that of the first steps alone
+    exploration: Exploration | str  # the surface, or why there is none
+    shown: Scores  # the rows of the trace
+
+
+def settings_of(plan: Plan, ranks: State) -> Settings:
+    """What the last statistic needs of the ranks."""
+    above: tuple[Above, ...] = ()
+    if "accept" in ranks:
+        above = tuple(median_above(ranks["accept"], "weight", mass) for mass in ranks["gate"].tolist())
+    return Settings(
+        areas={key: area(histogram) for key, histogram in ranks["curves"].items()},
+        turning={form: turning_ratios(histogram) for form, histogram in ranks["turning"].items()},
+        thresholds=thresholds(plan, ranks),
+        above=above,
+    )
+
+
+def assemble(plan: Plan, scan: State, ranks: State, settings: Settings, sums: State) -> Assembled:
+    """All results, from the states of the statistics."""
+    shown = _shown(sums["shown"])
+    data = test_data(shown, plan)
+    assert data is not None, "the shown rows are test rows"
+    deployed, units = data.deployed(), sums["units"]
+    form = "calibrated" if plan.point.policy not in ("always", "never") else None
+    bounds = dict(plan.bounds)
+    rows = policy_rows.rows_of(sums["policies"], deployed, plan.slow)
+    costs = [column("policy", *name) for name in sums["policies"]]
+    number = (sums["counts"]["judged"], len(sums["counts"]["streams"]))
+    across = ratios.ratios_of(*_ratios(plan, settings, sums, bounds), deployed, number, plan.no_area)
+    own = column("policy", deployed, form)
+    maps = [own, column("policy", deployed, "raw" if form else None), own, "platt", "weight"]
+    evaluation = Evaluation(
+        point=plan.point,
+        counts=_counts(plan, scan, sums),
+        policies=with_intervals(rows, units.cells([*costs, "weight"]), max(plan.point.c_fa, plan.point.c_fn)),
+        ratios=across,
+        signals=tuple(_signal_rows(plan, ranks, sums["signals"], bounds)),
+        groups=tuple(sums["groups"][name].row(*name, plan.has_need) for name in sorted(sums["groups"], key=_in_order)),
+        switched_off=(*plan.off.values(), *([across.no_area] if across.no_area else [])),
+        trace=breakdowns.trace(data),
+        other_maps=""
+        if plan.platt is None
+        else other_maps.in_words([other_maps.RAW, other_maps.PLATT], units.cells(maps), deployed),
+        triggers=_triggers(plan, scan, ranks, sums) if plan.fitted_on else None,
+        second_signal=_second_signal(plan, ranks, settings, units, bounds) if plan.has_need else (),
+        dependence=_dependence(sums.get("dependence")),
+        need_given_accept=plan.calibration.need_target == "given_accept",
+        has_need=plan.has_need,
+        unit=plan.whole.unit,
+        units=units.number,
+        bounds=bounds,
+    )
+    return Assembled(evaluation, _exploration(plan, sums, data), shown)
+
+
+def _in_order(name: tuple[str, str]) -> tuple[int, str]:
+    return breakdowns.COLUMNS.index(name[0]), name[1]
+
+
+def _shown(beginning: Beginning) -> Scores:
+    """The first rows of the test split, without a step that may go on."""
+    rows = Scores.from_columns(dict(beginning.columns))
+    if len(beginning) < beginning.most:
+        return rows
+    last = (rows.stream == rows.stream[-1]) & (rows.step == rows.step[-1])
+    return rows if last.all() else rows.take(~last)
+
+
+def _counts(plan: Plan, scan: State, sums: State) -> Counts:
+    counts, facts = sums["counts"], facts_of(scan)
+    split = TEST if scan["splits"] else ""
+    people = scan["people"].get(split)
+    return Counts(
+        streams=len(scan["streams"][split]),
+        steps=facts.steps,
+        rows=facts.rows,
+        judged=counts["judged"],
+        need_unknown=counts["need_unknown"],
+        accept_unknown=counts["accept_unknown"],
+        positive=counts["positive"] / counts["mass"],
+        effective=counts["mass"] ** 2 / counts["squares"],
+        fields_correct=counts["fields_correct"] / counts["fields"] if plan.slow and counts["fields"] else None,
+        people=None if people is None else len(people),
+    )
+
+
+def _ratios(
+    plan: Plan, settings: Settings, sums: State, bounds: dict[str, float]
+) -> tuple[ExpectedCost, dict[tuple[str, Form | None], tuple[Audbc | None, float, float]]]:
+    """Mean costs of the references, and area and mean cost of each policy."""
+    mass = sums["counts"]["mass"]
+    references = ExpectedCost(math.nan, *(sums["references"] / mass).tolist(), math.nan)
+    rows = {}
+    for (policy, form), total in sums["mean_costs"].items():
+        cost = total / mass
+        found = None
+        if plan.no_area is None and (policy, form) in settings.areas:
+            found = _area(policy, form, settings.areas[policy, form], sums["units"], bounds)
+        elif plan.no_area is None:
+            points = sums["points"][form]
+            found = ratios.area_of_points(points.cells())
+        rows[policy, form] = found, cost, ratios.rescaled(cost, references)
+    return references, rows
+
+
+def _area(policy: str, form: Form, of: Area, units: UnitSums, bounds: dict[str, float]) -> Audbc:
+    """The area of a curve with its interval, to first order in the weights of the units."""
+    cells = units.cells([column("area", policy, form), "gold", "best", "weight"])
+    _, gold, best, mass = totals_of(cells).tolist()
+    value, error = of.normalised(best)
+    bounds[f"ratios.{policy}.{form}.audbc"] = error
+
+    share = of.area / of.mass**2  # of all pairs of steps
+
+    def normalised(totals: Float64[np.ndarray, "*resamples 4"]) -> Float64[np.ndarray, "*resamples"]:
+        parts, _, most, weight = np.moveaxis(totals, -1, 0)
+        # The share is a function of the units' weights; this is its value at the data and its slope in each weight,
+        # of which the parts are the first factor and the weight of all steps the second.
+        changed = parts / of.mass**2 + share * (1 - 2 * weight / of.mass)
+        positive = most / np.where(weight > 0, weight, 1.0)
+        oracle = positive - positive**2 / 2
+        return np.asarray(np.where(oracle > 0, changed / np.where(oracle > 0, oracle, 1.0), np.nan))
+
+    estimate = interval(cells, normalised, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    prevalence, end = best / mass, gold / mass
+    chance = end / (2 * prevalence - prevalence**2)
+    rescaled = (value - chance) / (1 - chance) if chance < 1 else math.nan
+    ends = float(estimate.low), float(estimate.high), float(estimate.standard_error)
+    return Audbc(value, *ends, chance, rescaled)
+
+
+def _signal_rows(
+    plan: Plan, ranks: State, sums: dict[tuple[Signal, Thinking, Form], SignalSums], bounds: dict[str, float]
+) -> Iterator[SignalRow]:
+    """The measures of each signal, raw and calibrated."""
+    for (signal, thinking, form), of in sums.items():
+        histogram: Histogram = ranks["signals"][signal, thinking, form]
+        rows = by_bin(histogram)
+        level = measures.fit_isotonic(rows.p, rows.y, rows.weight)(rows.p)
+        isotonic = isotonic_score(histogram, np.asarray(level), of.squares)
+        mass, base = float(of.bins.mass.sum()), float(of.bins.y.sum() / of.bins.mass.sum())
+        uncertainty = of.squares / mass - base**2
+        for name in ("miscalibration", "discrimination"):
+            bounds[f"signals.{signal}_{thinking}.{form}.{name}"] = isotonic.error
+        calibrated = form == "calibrated"
+        temperature = plan.calibration.temperature(signal, thinking) if calibrated else 1.0
+        distance, constant = (None if math.isnan(total) else total / of.rows for total in (of.distance, of.constant))
+        yield SignalRow(
+            signal=signal,
+            thinking=thinking,
+            form=form,
+            temperature=temperature,
+            map=plan.calibration.in_words(signal, thinking) if calibrated and temperature is None else None,
+            count=of.labels,
+            ece=of.bins.error(),
+            ece_debiased=of.bins.error(debiased=True),
+            brier=of.bins.brier_score,
+            miscalibration=of.bins.brier_score - isotonic.score,
+            discrimination=uncertainty - isotonic.score,
+            uncertainty=uncertainty,
+            nll=of.loss / mass,
+            distance=distance,
+            constant_distance=constant,
+            reliability=of.bins.reliability(),
+        )
+
+
+def _second_signal(
+    plan: Plan, ranks: State, settings: Settings, units: UnitSums, bounds: dict[str, float]
+) -> tuple[SecondSignalRow, ...]:
+    """The gate beside p_accept alone."""
+    compared = second_signal.ratios_of(plan.point)
+    mass = float(ranks["accept"].sums["weight"].sum())
+    for ratio, above in zip(compared, settings.above, strict=True):
+        most = plan.point.c_fa * (1 + ratio)  # what one offer more and one less can change
+        bounds[f"second_signal.{ratio:g}.accept_alone"] = above.weight / mass * most
+    columns = [column(who, ratio) for ratio in compared for who in ("gate", "alone")]
+    return second_signal.rows_of(compared, (ranks["gate"] / mass).tolist(), units.cells([*columns, "weight"]))
+
+
+def _triggers(plan: Plan, scan: State, ranks: State, sums: State) -> Triggers:
+    """The triggers of the slow pass."""
+    names = list(sums["shares"])
+    cells = sums["units"].cells([*(column("share", *name) for name in names), "weight"])
+    number = (facts_of(scan).steps, sum(ranks["fitted"].values()))
+    return triggers.rows_of(names, list(sums["shares"].values()), totals_of(cells), cells, plan.point, number)
+
+
+def _dependence(units: UnitSums | None) -> Dependence | None:
+    """Whether need and acceptance depend on each other, from sums by unit."""
+    if units is None:
+        return None
+    estimate = interval(
+        units.cells(["product", "weight"]),
+        lambda totals: totals[..., :1] / totals[..., 1:],
+        level=LEVEL,
+        resamples=RESAMPLES,
+        seed=SEED,
+    )
+    low, high = (known(end[0]) for end in (estimate.low, estimate.high))
+    steps = int(totals_of(units.cells(["steps"]))[0])
+    return Dependence(float(estimate.value[0]), low, high, steps)
+
+
+def _exploration(plan: Plan, sums: State, data: policy_rows.EvaluationData) -> Exploration | str:
+    """The surface: the counts of all steps, and the first of them to browse."""
+    if plan.uncountable is not None:
+        return plan.uncountable
+    group = surfaces.group_of(data, plan.columns, plan.groups)
+    shown = surfaces.explore_part(data, plan.columns, plan.groups, group)
+    tables = tuple(dataclasses.replace(table, **sums["tables"][table.trigger]._asdict()) for table in shown.tables)
+    return dataclasses.replace(shown, tables=tables, totals=surfaces.Totals(**sums["totals"]), part=True)

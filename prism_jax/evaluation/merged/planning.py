@@ -1,0 +1,305 @@
+"""What follows from a scan: whether the table holds together, the maps, and what can be computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from prism_jax.decision import calibration as measures
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.thinking import Moves
+from prism_jax.evaluation import protocol, ratios, signals, surfaces
+from prism_jax.evaluation.facts import Facts, incomparable, missing
+from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
+from prism_jax.evaluation.merged.histograms import Rows, by_bin, by_label, temperature_error
+from prism_jax.evaluation.merged.scan import SIGNALS
+from prism_jax.evaluation.merged.states import State, Streams, merge
+from prism_jax.evaluation.need import certain_need
+from prism_jax.evaluation.policy_rows import Whole
+from prism_jax.evaluation.protocol import CALIBRATION, TEST
+from prism_jax.scores import ScoresError
+from prism_jax.scores.labels import Signal, Thinking
+from prism_jax.scores.units import Unit
+
+
+class OutOfOrderError(ScoresError):
+    """The steps of some stream do not follow each other; the rows must be put together by stream first."""
+
+
+def check(state: State) -> None:
+    """Checks what no part of a table can check alone.
+
+    Raises:
+      OutOfOrderError: if the rows of a stream are not together, or its steps not in order.
+      ScoresError: for parts with different columns or meanings of need, a stream or person in two splits or folds.
+    """
+    if not state["rows"]:
+        raise ScoresError("found no rows, expected at least one")
+    for name, words in (("columns", "columns"), ("need", "meanings of p_need")):
+        if len(state[name]) > 1:
+            first, second = list(state[name])[:2]
+            differing = sorted({*first} ^ {*second}) if name == "columns" else [first, second]
+            raise ScoresError(f"found parts with different {words} ({', '.join(differing)}), expected the same in each")
+    streams, people = list(state["streams"].values()), list(state["people"].values())
+    if any(part.returning for part in streams):
+        raise OutOfOrderError("found steps of one stream that do not follow each other", "stream")
+    for what, parts, within in (("streams", streams, "a stream"), ("people", people, "a person")):
+        divided = sum(part.divided for part in parts) + _in_two(parts)
+        if divided:
+            column = "stream" if what == "streams" else "person"
+            raise ScoresError(
+                f"found {divided} {what} with more than one domain, persona, person, split or fold, expected each "
+                f"constant within {within}"
+                + (
+                    ""
+                    if what == "streams"
+                    else "; leave out the column person to measure people that the calibration knows"
+                ),
+                column,
+            )
+
+
+def _in_two(parts: list[Streams]) -> int:
+    return sum(parts[i].shared(parts[j]) for i in range(len(parts)) for j in range(i))
+
+
+def has_need(state: State) -> bool:
+    """Whether the table knows of need."""
+    return "p_need_fast" in next(iter(state["columns"]))
+
+
+def out_of_fold(state: State) -> bool:
+    """Whether the rows to evaluate have two or more folds and there is no calibration split."""
+    return CALIBRATION not in state["fits"] and len(state["fits"]) > 1
+
+
+def calibrate(state: State, config: measures.CalibrationConfig) -> Calibration:
+    """The maps of a scan, without the moves of the slow pass; as `protocol.calibrate`.
+
+    Raises:
+      ScoresError: as `protocol.calibrate`.
+
+    Warns:
+      CalibrationWarning: as `protocol.calibrate`.
+    """
+    fits = state["fits"]
+    if not out_of_fold(state):
+        if CALIBRATION not in fits:
+            raise protocol.without_split(CALIBRATION, state["splits"])
+        return _fitted(fits[CALIBRATION], config, state)
+    parts = {}
+    for fold in sorted(fits):
+        try:
+            parts[fold] = _fitted(_of_others(fits, fold), config, state)
+        except ScoresError as error:
+            raise ScoresError(f"all folds but {fold}: {error.problem}", error.column) from None
+    return dataclasses.replace(_fitted(_of_others(fits, None), config, state), folds=parts)
+
+
+def _of_others(fits: Mapping[int, State], left_out: int | None) -> State:
+    others: State = None
+    for fold in sorted(fits):
+        if fold != left_out:
+            others = fits[fold] if others is None else merge(others, fits[fold])
+    return others
+
+
+def _fitted(part: State, config: measures.CalibrationConfig, state: State) -> Calibration:
+    found = {(signal, thinking): _fit(part, signal, thinking, config) for signal, thinking in SIGNALS}
+    (target,) = state["need"]
+    accept = found["accept", "fast"]
+    assert accept is not None, "a scores table has p_accept_fast everywhere"
+    return Calibration(
+        found["need", "fast"], accept, found["need", "slow"], found["accept", "slow"], need_target=target
+    )
+
+
+def _fit(part: State, signal: Signal, thinking: Thinking, config: measures.CalibrationConfig) -> SignalFit | None:
+    of = part["signals"].get((signal, thinking))
+    if of is None:
+        return None
+    rows = _rows(of["histograms"], by_bin if config.calibrator == "isotonic" else by_label)
+    if not of["count"]:
+        rows = Rows(*(np.zeros(0),) * 3), None
+    fitted = signals.fit_labelled(signal, thinking, config, *rows[0], rows[1])
+    offers = part["offers"]
+    return SignalFit(
+        fitted,
+        of["labels"] / of["weight"],
+        of["count"],
+        of["weight"] ** 2 / of["squares"],
+        offers["labels"] / offers["weight"] if signal == "accept" and offers["count"] else None,
+    )
+
+
+def _rows(histograms: Mapping[str, Any], as_rows: Any) -> tuple[Rows, Any]:
+    """Rows that stand for the histograms of all domains, and their domains; None where they are not apart."""
+    parts = {name: as_rows(histograms[name]) for name in sorted(histograms)}
+    rows = Rows(*(np.concatenate(columns) for columns in zip(*parts.values(), strict=True)))
+    if list(parts) == [""]:
+        return rows, None
+    domains = np.concatenate([np.full(len(part.p), name, object) for name, part in parts.items()])
+    return rows, domains
+
+
+def with_moves(calibration: Calibration, moves: State) -> Calibration:
+    """The calibration with what the statistic `moves` found of the slow pass."""
+    folds = {
+        fold: dataclasses.replace(part, thinking=_thinking(moves.get(str(fold))))
+        for fold, part in calibration.folds.items()
+    }
+    return dataclasses.replace(calibration, folds=folds, thinking=_thinking(moves.get("")))
+
+
+def _thinking(sums: State | None) -> ThinkingFit | None:
+    if not sums or not sums["count"]:
+        return None
+    accept, need, both = (sums["products"] / sums["count"]).tolist()
+    tokens = sums["tokens"] / sums["spent"] if sums["tokens"] > 0 else None
+    return ThinkingFit(Moves(accept, need, both), tokens, sums["count"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How the rows are evaluated, known before any of them is decided about."""
+
+    calibration: Calibration  # as the formulas take it, with certain need where there is none
+    point: OperatingPoint
+    has_need: bool
+    has_truth: bool
+    slow: bool  # whether there is a slow pass
+    has_value: bool  # whether the value of thinking is known
+    whole: Whole
+    calibration_unit: Unit  # of the calibration split, or out of fold of all rows
+    dependence_on: str | None  # the split on which need and acceptance are compared; None where they are not
+    fitted_on: tuple[str, ...]  # keys of the calibrations for thresholds: "" for a split, or the folds; empty for none
+    no_area: str | None
+    uncountable: str | None
+    columns: tuple[str, ...]  # the columns that the groups of the surface are made of
+    groups: tuple[tuple[str, ...], ...]
+    off: Mapping[str, str]  # what cannot be computed, with its reason
+    platt: Calibration | None = None  # Platt's map, to compare with; None where it is not compared
+    bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def plan(
+    state: State,
+    calibration: Calibration,
+    point: OperatingPoint,
+    *,
+    platt: Calibration | None = None,
+    bounds: Mapping[str, float] | None = None,
+) -> Plan:
+    """How to evaluate, as `protocol.prepare` finds it on a table in memory.
+
+    Raises:
+      ScoresError: if there is no test row, or none with all labels.
+    """
+    needs = has_need(state)
+    if "test" not in state:
+        raise protocol.without_split(TEST, state["splits"])
+    test, facts = state["test"], state["test"]["facts"]
+    filled = calibration if needs else certain_need(calibration)
+    off = ({} if needs else {"need": protocol.without_need(point)}) | missing(facts, filled, needs)
+    if "slow pass" not in off and (reason := incomparable(facts)):
+        off["slow pass"] = reason
+    slow = "slow pass" not in off
+    names = next(iter(state["columns"]))
+    if slow and (reason := _without_value(filled, names)):
+        off["value"] = reason
+    has_value = slow and "value" not in off
+    point = point.triggered(has_value)
+    if point.trigger == "value" and not has_value:
+        off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
+    if not (facts.judged_thought if slow else facts.judged):
+        raise ScoresError(protocol.no_judged_step(facts.steps, needs))
+    fitted_on = _fitted_on(state, calibration) if slow else ()
+    if slow and not fitted_on:
+        off["triggers"] = "triggers at one budget: there are no calibration rows to choose their thresholds on"
+    columns, groups = surfaces.choose_groups(
+        tuple(name for name in ("domain", "persona") if name in names), list(test["groups"])
+    )
+    fit_split = TEST if out_of_fold(state) and state["splits"] else CALIBRATION if state["splits"] else ""
+    return Plan(
+        calibration=filled,
+        point=point,
+        has_need=needs,
+        has_truth="truth" not in off,
+        slow=slow,
+        has_value=has_value,
+        whole=Whole(_unit(state, TEST if state["splits"] else ""), bool(test["two"]) and slow, bool(test["several"])),
+        calibration_unit=_unit(state, fit_split),
+        dependence_on=_dependence_on(state, calibration),
+        fitted_on=fitted_on,
+        no_area=ratios.no_area(bool(test["soft_gold"]), bool(test["gold"])),
+        uncountable=surfaces.uncountable_words(bool(test["soft"]), bool(test["weighted"])),
+        columns=columns,
+        groups=groups,
+        off=off,
+        platt=platt if needs or platt is None else certain_need(platt),
+        bounds=bounds or {},
+    )
+
+
+def _without_value(calibration: Calibration, names: tuple[str, ...]) -> str | None:
+    """Why the value of thinking is not known although there is a slow pass; None if it is."""
+    parts = list(calibration.folds.values()) or [calibration]
+    if any(part.thinking is None for part in parts):
+        return "slow on value: the calibration has no moves of the slow pass"
+    if all(part.thinking is not None and part.thinking.tokens is not None for part in parts):
+        return None
+    if "tokens_slow" not in names:
+        return "slow on value: there is no column tokens_slow"
+    return "slow on value: the calibration has no tokens of the slow pass"
+
+
+def _fitted_on(state: State, calibration: Calibration) -> tuple[str, ...]:
+    """The calibrations whose steps thresholds are chosen on."""
+    if CALIBRATION in state["fits"]:
+        return ("",)
+    return tuple(str(fold) for fold in sorted(state["fits"])) if out_of_fold(state) else ()
+
+
+def _dependence_on(state: State, calibration: Calibration) -> str | None:
+    if not has_need(state) or calibration.need_target == "given_accept":
+        return None
+    if out_of_fold(state):
+        return TEST
+    return CALIBRATION if CALIBRATION in state["fits"] and not calibration.folds else None
+
+
+def _unit(state: State, split: str) -> Unit:
+    people = state["people"].get(split)
+    streams = state["streams"].get(split)
+    if people is None or streams is None or len(people) == len(streams):
+        return "streams"
+    return "people"
+
+
+def temperature_errors(state: State, calibration: Calibration) -> dict[str, float]:
+    """A bound of the error of each temperature that was fitted on histograms; of folds, the largest."""
+    errors: dict[str, float] = {}
+    fits = state["fits"]
+    parts = (
+        [(_of_others(fits, fold), part) for fold, part in calibration.folds.items()]
+        if calibration.folds
+        else [(fits[CALIBRATION], calibration)]
+    )
+    for signal, thinking in SIGNALS:
+        for part, fitted in parts:
+            fit = getattr(fitted, f"{signal}_{thinking}")
+            if fit is None or fit.temperature is None:
+                continue
+            error = temperature_error(part["signals"][signal, thinking]["histograms"][""], fit.temperature)
+            name = f"{signal}_{thinking}.temperature"
+            errors[name] = max(errors.get(name, 0.0), error)
+    return {name: error for name, error in errors.items() if not math.isnan(error)}
+
+
+def facts_of(state: State) -> Facts:
+    """The facts of the rows that are evaluated."""
+    return state["test"]["facts"]

@@ -1,0 +1,165 @@
+"""The second and the third statistic: the moves of the slow pass, and histograms of what policies rank steps by."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from prism_jax.decision import budgets, gate
+from prism_jax.decision.thinking import Moves as Moments
+from prism_jax.evaluation import ratios, second_signal, triggers
+from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.merged.histograms import LOG_ODDS, LOG_RATIO, SHARE, Histogram, labelled, log_odds
+from prism_jax.evaluation.merged.parts import filled, fitted_parts, moves_of, of_split, test_data
+from prism_jax.evaluation.merged.planning import Plan
+from prism_jax.evaluation.merged.scan import SIGNALS
+from prism_jax.evaluation.merged.states import State, merge
+from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
+from prism_jax.evaluation.protocol import TEST
+from prism_jax.scores import Scores
+from prism_jax.scores.labels import acceptance_weight, read
+
+
+@dataclasses.dataclass(frozen=True)
+class Moves:
+    """How far the slow pass moves the log-odds, by some calibrations, each on the rows that it was fitted on."""
+
+    calibrations: dict[str, Calibration]
+    out_of_fold: bool
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {name: {} for name in self.calibrations}
+
+    def add(self, state: State, rows: Scores) -> State:
+        """The state with some more rows, in which every step is whole."""
+        more = {name: moves_of(rows, fits, self.out_of_fold) for name, fits in self.calibrations.items()}
+        return merge(state, more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """What the areas, the thresholds of triggers, and p_accept alone at the gate's speak rate follow from."""
+
+    plan: Plan
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {"curves": {}, "turning": {}, "signals": {}, "urgency": {}, "fitted": {}}
+
+    def add(self, state: State, rows: Scores) -> State:
+        """The state with some more rows, in which every step is whole."""
+        data, more = test_data(rows, self.plan), self.init()
+        if data is not None:
+            more |= self._test(data)
+            part = of_split(filled(rows, self.plan), TEST)
+            assert part is not None, "`test_data` found its steps"
+            more["signals"] = self._signals(part)
+        for key, calibration, fitted in fitted_parts(rows, self.plan):
+            steps = fitted.steps()
+            more["fitted"][key] = len(steps)
+            need, accept = (calibration.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
+            for name, urgency in urgencies(self.plan, need, accept, calibration.moves(steps)).items():
+                more["urgency"][key, name] = Histogram.of(SHARE, urgency, {"steps": np.ones(len(steps))})
+        return merge(state, more)
+
+    def _test(self, data: EvaluationData) -> State:
+        judged = data.judged
+        weight = acceptance_weight(data.steps)[judged]
+        state: dict[str, Any] = {"curves": {}, "turning": {}}
+        if not len(weight):
+            return state
+        if self.plan.no_area is None:
+            for form in FORMS:
+                for policy in ratios.deciding(data, form):
+                    if isinstance(policy, ratios.ByValue):
+                        turns = log_ratio(policy.critical_ratios())
+                        state["turning"][form] = Histogram.of(LOG_RATIO, turns, {"turns": np.ones(len(turns))})
+                        continue
+                    events = policy.events(weight)
+                    columns = {"mass": np.asarray(events.mass, np.float64), "gold": np.asarray(events.gold, np.float64)}
+                    state["curves"][policy.policy, form] = Histogram.of(LOG_RATIO, log_ratio(events.at.ratio), columns)
+        if self.plan.has_need:
+            need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
+            point = self.plan.point
+            state["accept"] = Histogram.of(LOG_ODDS, log_odds(accept), {"weight": weight})
+            state["gate"] = np.array(
+                [
+                    float((np.asarray(gate.decide(need, accept, point.c_fa, ratio * point.c_fa)) * weight).sum())
+                    for ratio in second_signal.ratios_of(point)
+                ]
+            )
+        return state
+
+    def _signals(self, rows: Scores) -> dict[tuple[str, str, str], Histogram]:
+        """Labelled histograms of each signal, raw and calibrated, on the rows that it is measured on."""
+        found: dict[tuple[str, str, str], Histogram] = {}
+        for signal, thinking in SIGNALS:
+            if not measured(self.plan, signal, thinking):
+                continue
+            raw = read(rows, signal, thinking)
+            known = raw.known
+            if not known.any():
+                continue
+            calibrated = self.plan.calibration.calibrated(signal, thinking, raw.rows)
+            for form, p in (("raw", raw.p), ("calibrated", calibrated)):
+                found[signal, thinking, form] = labelled(log_odds(p[known]), raw.y[known], raw.weight[known])
+        return found
+
+
+def measured(plan: Plan, signal: str, thinking: str) -> bool:
+    """Whether a signal's calibration is measured: it has a map, and is not the certain need of a table without."""
+    known = getattr(plan.calibration, f"{signal}_{thinking}") is not None
+    return known and (plan.has_need or signal == "accept")
+
+
+def log_ratio(ratio: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
+    """The logarithm of cost ratios, infinite for 0 and for those that nothing reaches."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.asarray(ratio, np.float64))
+
+
+def urgencies(
+    plan: Plan, need: Float64[np.ndarray, "n"], accept: Float64[np.ndarray, "n"], moves: Moments | None
+) -> dict[str, Float64[np.ndarray, "n"]]:
+    """The urgency of each trigger, mapped to [0, 1] in the same order; by value on a logarithm, below 0 for none."""
+    costs = plan.point.c_fa, plan.point.c_fn
+    names = [name for name in budgets.TRIGGERS if name != "random" and (name != "value" or moves is not None)]
+    raw = {name: np.asarray(budgets.urgency(name, need, accept, *costs, moves)) for name in names}
+    mapped = {"margin": raw["margin"] + 1, "entropy": raw["entropy"] / math.log(2)}
+    if "value" in raw:
+        with np.errstate(divide="ignore"):
+            mapped["value"] = 1 + np.log(raw["value"] / max(costs)) / _LEAST_VALUE
+    return {name: mapped[name] for name in names}
+
+
+_LEAST_VALUE = 64.0
+"""Values of thinking below exp(-64) of the larger cost are not told apart."""
+
+
+def thresholds(plan: Plan, state: State) -> dict[tuple[str, str, float], int]:
+    """The first bin inside, by calibration, trigger and budget: the highest bins that hold no more than the budget."""
+    found = {}
+    for (key, name), histogram in state["urgency"].items():
+        steps = histogram.sums["steps"]
+        from_above = np.cumsum(steps[::-1])
+        for budget in triggers.BUDGETS:
+            inside = math.floor(budget * from_above[-1] * (1 + 1e-12))
+            found[key, name, budget] = len(steps) - int(np.searchsorted(from_above, inside, side="right"))
+    return found
+
+
+def turning_ratios(histogram: Histogram) -> list[float]:
+    """Ratios among which most decisions turn: quantiles of a histogram of critical ratios, of the middles of bins."""
+    turns = histogram.sums["turns"]
+    total = turns.sum()
+    if not total:
+        return [1.0]
+    places = np.linspace(0, 1, ratios.RATIOS) * (total - 1)
+    bins = np.searchsorted(np.cumsum(turns), places, side="right")
+    value = np.where(histogram.mixed, LOG_RATIO.middle(), histogram.value)
+    return np.unique(np.exp(value[bins])).tolist()

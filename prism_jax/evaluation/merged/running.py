@@ -1,0 +1,104 @@
+"""The statistics one after the other, over whatever can run one of them over all rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, Temperature
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.merged import planning
+from prism_jax.evaluation.merged.assembling import Assembled, assemble, settings_of
+from prism_jax.evaluation.merged.ranks import Moves, Ranks
+from prism_jax.evaluation.merged.scan import Scan
+from prism_jax.evaluation.merged.states import State, merge
+from prism_jax.evaluation.merged.sums import Sums
+from prism_jax.evaluation.need import certain_need
+from prism_jax.scores import Scores, ScoresError
+
+
+class Statistic(Protocol):
+    """A statistic of rows, computed from states of parts of them."""
+
+    def init(self) -> State:
+        """The state of no rows."""
+
+    def add(self, state: State, rows: Scores) -> State:
+        """The state with some more rows, in which every step is whole."""
+
+
+Runner = Callable[[str, Any], State]
+"""Runs a statistic, under a name, over all rows and gives its state."""
+
+
+def over(parts: Iterable[Scores]) -> Runner:
+    """A runner over parts of a table in memory, in each of which every step is whole."""
+    kept = list(parts)
+
+    def run(_: str, statistic: Statistic) -> State:
+        state = statistic.init()
+        for part in kept:
+            state = merge(state, statistic.add(statistic.init(), part))
+        return state
+
+    return run
+
+
+def evaluate(
+    run: Runner, point: OperatingPoint, config: CalibrationConfig | None = None, calibration: Calibration | None = None
+) -> tuple[Calibration, Assembled]:
+    """Calibrates and evaluates as `protocol` does, by statistics that need not hold all rows.
+
+    Args:
+      run: What runs a statistic over the rows.
+      point: The costs, margin and policy that are deployed.
+      config: The choice of the map; None is one temperature.
+      calibration: Maps to apply in place of fitting some.
+
+    Returns:
+      The calibration, and the results.
+
+    Raises:
+      OutOfOrderError: where the rows of a stream are not together; they must be put together first.
+      ScoresError: as `protocol.calibrate` and `protocol.evaluate`.
+    """
+    config = CalibrationConfig() if config is None else config
+    scan = run("scan", Scan(config))
+    planning.check(scan)
+    fixed, platt, bounds = calibration is not None, None, {}
+    if calibration is None:
+        calibration = planning.calibrate(scan, config)
+        bounds = planning.temperature_errors(scan, calibration)
+        platt = _platt(scan, calibration)
+        calibration, platt = _with_moves(run, scan, calibration, platt)
+    plan = planning.plan(scan, calibration, point, platt=None if fixed else platt, bounds=bounds)
+    ranks = run("ranks", Ranks(plan))
+    settings = settings_of(plan, ranks)
+    return calibration, assemble(plan, scan, ranks, settings, run("sums", Sums(plan, settings)))
+
+
+def _platt(scan: State, calibration: Calibration) -> Calibration | None:
+    """Platt's map to compare one temperature with; None where there is none."""
+    if not isinstance(calibration.accept_fast.map, Temperature):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        try:
+            return planning.calibrate(scan, CalibrationConfig("platt"))
+        except ScoresError:  # one class in some part: there is no such map
+            return None
+
+
+def _with_moves(
+    run: Runner, scan: State, calibration: Calibration, platt: Calibration | None
+) -> tuple[Calibration, Calibration | None]:
+    """Both calibrations with the moves of the slow pass, where they have maps of it."""
+    if calibration.accept_slow is None:
+        return calibration, platt
+    both = {"own": calibration} if platt is None else {"own": calibration, "platt": platt}
+    taken = both if planning.has_need(scan) else {name: certain_need(fits) for name, fits in both.items()}
+    moves = run("moves", Moves(taken, planning.out_of_fold(scan)))
+    found = {name: planning.with_moves(fits, moves[name]) for name, fits in both.items()}
+    return found["own"], found.get("platt")

@@ -1,0 +1,309 @@
+"""The last statistic: every decision on its own row, and the sums that all tables are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from prism_jax.decision import calibration as measures
+from prism_jax.decision import gate
+from prism_jax.evaluation import breakdowns, policy_rows, ratios, second_signal, surfaces, triggers
+from prism_jax.evaluation.intervals import RESAMPLES, SEED
+from prism_jax.evaluation.merged.histograms import LOG_ODDS, LOG_RATIO, SHARE, Above, Area, log_odds
+from prism_jax.evaluation.merged.parts import filled, of_split, test_data
+from prism_jax.evaluation.merged.planning import Plan
+from prism_jax.evaluation.merged.ranks import log_ratio, measured, urgencies
+from prism_jax.evaluation.merged.scan import SIGNALS
+from prism_jax.evaluation.merged.states import Beginning, Keys, State, UnitSums, merge, stored
+from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
+from prism_jax.evaluation.protocol import TEST
+from prism_jax.scores import Scores
+from prism_jax.scores.labels import acceptance_weight, read
+
+MOST_SHOWN = 2_000
+"""Steps that the report can browse, from the beginning of the first file."""
+MOST_POINTS = 1_000
+"""Up to so many units, the points of a curve that has no ranks are kept for each of them."""
+for _class in (policy_rows.PolicySums, breakdowns.GroupSums, triggers.ShareSums, measures.BinSums, surfaces.Totals):
+    stored(_class)
+
+
+_Columns = dict[str, Float64[np.ndarray, "judged"]]
+
+
+def column(*names: object) -> str:
+    """The name of a column of the sums by unit."""
+    return ".".join(map(str, names))
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the ranks say: areas by curve, bins of thresholds, and ratios of the policy that has no ranks."""
+
+    areas: dict[tuple[str, str], Area]
+    turning: dict[str, list[float]]
+    thresholds: dict[tuple[str, str, float], int]
+    above: tuple[Above, ...]  # where p_accept alone stops to offer, by cost ratio
+
+
+@stored
+class ShownTable(NamedTuple):
+    """The counts of one surface, which add up; the arrays are those of `surfaces.Table`."""
+
+    tp: Int64[np.ndarray, "groups settings ratios"]
+    fp: Int64[np.ndarray, "groups settings ratios"]
+    fn: Int64[np.ndarray, "groups settings ratios"]
+    rejected: Int64[np.ndarray, "groups settings ratios"]
+    offers: Int64[np.ndarray, "groups settings ratios"]
+    slow: Int64[np.ndarray, "groups settings ratios"]
+
+    def merge(self, other: ShownTable) -> ShownTable:
+        """The counts of both."""
+        return ShownTable(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+@stored
+class SignalSums(NamedTuple):
+    """Sums of one signal in one form over the rows that it is measured on."""
+
+    bins: measures.BinSums  # of labelled rows
+    labels: int  # labelled rows
+    loss: float  # weighted negative log-likelihood
+    squares: float  # weighted squared labels
+    rows: int  # all rows, over which distances to the truth are means
+    distance: float  # sum of |p - true p|; NaN where a row does not know it
+    constant: float  # the same of the base rate
+
+    def merge(self, other: SignalSums) -> SignalSums:
+        """The sums over the rows of both."""
+        return SignalSums(
+            self.bins.merge(other.bins),
+            self.labels + other.labels,
+            self.loss + other.loss,
+            self.squares + other.squares,
+            self.rows + other.rows,
+            self.distance + other.distance,
+            self.constant + other.constant,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """The statistic, after `Ranks`."""
+
+    plan: Plan
+    settings: Settings
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {}
+
+    def add(self, state: State, rows: Scores) -> State:
+        """The state with some more rows, in which every step is whole."""
+        plan = self.plan
+        more: dict[str, Any] = {}
+        data = test_data(rows, plan)
+        if data is not None:
+            part = of_split(filled(rows, plan), TEST)
+            assert part is not None, "`test_data` found its steps"
+            more |= self._test(data, rows) | {"signals": self._signals(part)}
+            more["shown"] = _beginning(part)
+        if (dependence := self._dependence(rows)) is not None:
+            more["dependence"] = dependence
+        return merge(state, more)
+
+    def _test(self, data: EvaluationData, rows: Scores) -> State:
+        """Everything about the decisions on some test steps."""
+        judged, plan = data.judged, self.plan
+        weight = acceptance_weight(data.steps)[judged]
+        state: dict[str, Any] = {"counts": _counts(data, weight), "groups": breakdowns.sums_by_group(data)}
+        if plan.uncountable is None:
+            state |= self._surface(data)
+        policies, columns = {}, {"weight": weight}
+        for deciding in policy_rows.compared(data):
+            costs, policies[deciding.policy, deciding.form] = policy_rows.sums_of(data, deciding, weight)
+            columns[column("policy", deciding.policy, deciding.form)] = costs * weight
+        state["policies"] = policies
+        if plan.platt is not None:
+            mended = test_data(rows, plan, plan.platt)
+            assert mended is not None, "the same rows as of `data`"
+            columns["platt"] = mended.costs(mended.decide(data.deployed(), "calibrated"))[judged] * weight
+        if plan.has_need:
+            columns |= self._second(data, weight)
+        if plan.fitted_on:
+            shares = self._shares(data)
+            costs_of_shares, sums = triggers.sums_of(data, shares)
+            names = [(share.trigger, share.budget) for share in shares]
+            columns |= {
+                column("share", *name): cost * weight for name, cost in zip(names, costs_of_shares, strict=True)
+            }
+            state["shares"] = dict(zip(names, sums, strict=True))
+        if not len(weight):
+            return state
+        state["references"], state["mean_costs"] = self._mean_costs(data, weight)
+        if plan.no_area is None:
+            columns |= self._areas(data, weight)
+            state["points"] = self._points(data, weight)
+        state["units"] = UnitSums.of(data.named_units, columns, resamples=RESAMPLES, seed=SEED)
+        return state
+
+    def _second(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> _Columns:
+        """Costs of the gate, and of p_accept alone at the same speak rate, at each ratio."""
+        judged, point = data.judged, data.point
+        need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
+        y_accept, missed = data.label("accept")[judged], data.missed[judged]
+        bins = LOG_ODDS.bin_of(log_odds(accept))
+        columns = {}
+        for ratio, above in zip(second_signal.ratios_of(point), self.settings.above, strict=True):
+            c_fn = ratio * point.c_fa
+            ours = np.asarray(gate.decide(need, accept, point.c_fa, c_fn), np.float64)
+            alone = (bins > above.bin) + (bins == above.bin) * above.share
+            for who, offer in (("gate", ours), ("alone", alone)):
+                costs = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * missed)
+                columns[column(who, ratio)] = costs * weight
+        return columns
+
+    def _shares(self, data: EvaluationData) -> list[triggers.Share]:
+        """What each trigger thinks about at each budget, by the thresholds of these steps' calibration."""
+        number = len(data.steps)
+        need, accept = (data.signal(f"{signal}_fast", "calibrated") for signal in ("need", "accept"))
+        bins = {
+            name: SHARE.bin_of(urgency)
+            for name, urgency in urgencies(self.plan, need, accept, data.fits.moves(data.steps)).items()
+        }
+        shares = [
+            triggers.Share("never", None, np.zeros(number, bool)),
+            triggers.Share("always", None, np.ones(number, bool)),
+        ]
+        for budget in triggers.BUDGETS:
+            for name, at in bins.items():
+                first = np.full(number, len(SHARE.middle()), np.int64)
+                for key in self.plan.fitted_on:
+                    member = slice(None) if not key else data.steps.fold == int(key)
+                    first[member] = self.settings.thresholds[key, name, budget]
+                shares.append(triggers.Share(name, budget, at >= first))
+            shares.append(triggers.Share("random", budget, np.broadcast_to(np.float64(budget), number)))
+        return shares
+
+    def _mean_costs(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> tuple[Any, Any]:
+        """Mean costs over cost ratios times the weight: of the references, and of each policy."""
+        judged, mass = data.judged, weight.sum()
+        need, accept, best = (label[judged] for label in (data.label("need"), data.label("accept"), data.best_accept))
+        references = ratios.references_of(need, accept, best, weight)
+        means = {
+            (policy.policy, form): float(policy.area_and_cost(weight, None)[1].cost) * mass
+            for form in FORMS
+            for policy in ratios.deciding(data, form)
+        }
+        return np.array([references.always, references.never, references.oracle], np.float64) * mass, means
+
+    def _areas(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> _Columns:
+        """The part of each step in the area of each curve, and the weight of gold: of the curve's end, of the best."""
+        need, accept = data.label("need")[data.judged], data.label("accept")[data.judged]
+        columns = {"gold": weight * need * accept, "best": weight * data.missed[data.judged]}
+        for form in FORMS:
+            for policy in ratios.deciding(data, form):
+                if isinstance(policy, ratios.ByValue):
+                    continue
+                events, area = policy.events(weight), self.settings.areas[policy.policy, form]
+                of_event = area.shares(LOG_RATIO.bin_of(log_ratio(events.at.ratio)), *map(np.asarray, events[1:3]))
+                columns[column("area", policy.policy, form)] = of_event.reshape(-1, len(weight)).sum(axis=0)
+        return columns
+
+    def _points(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> dict[str, UnitSums]:
+        """The points of the curves without ranks, by unit."""
+        return {
+            form: UnitSums.of(
+                data.named_units,
+                {str(i): part for i, part in enumerate(policy.points(weight, self.settings.turning[form]))},
+                resamples=RESAMPLES,
+                seed=SEED,
+                most=MOST_POINTS,
+            )
+            for form in FORMS
+            for policy in ratios.deciding(data, form)
+            if isinstance(policy, ratios.ByValue)
+        }
+
+    def _signals(self, rows: Scores) -> dict[tuple[str, str, str], SignalSums]:
+        """The measures' sums of each signal, raw and calibrated."""
+        found: dict[tuple[str, str, str], SignalSums] = {}
+        for signal, thinking in SIGNALS:
+            if not measured(self.plan, signal, thinking):
+                continue
+            raw = read(rows, signal, thinking)
+            known = raw.known
+            if not known.any():
+                continue
+            constant = self.plan.calibration.base_rates(signal, thinking, raw.rows)
+            calibrated = self.plan.calibration.calibrated(signal, thinking, raw.rows)
+            for form, p in (("raw", raw.p), ("calibrated", calibrated)):
+                labels = p[known], raw.y[known], raw.weight[known]
+                mass = float(labels[2].sum())
+                found[signal, thinking, form] = SignalSums(
+                    bins=measures.BinSums.of(*labels),
+                    labels=len(labels[1]),
+                    loss=float(measures.negative_log_likelihood(*labels)) * mass,
+                    squares=float((labels[2] * labels[1] ** 2).sum()),
+                    rows=len(p),
+                    distance=float(np.abs(p - raw.true).sum()),
+                    constant=float(np.abs(constant - raw.true).sum()),
+                )
+        return found
+
+    def _surface(self, data: EvaluationData) -> State:
+        """Counts of the gate over costs and triggers."""
+        plan = self.plan
+        group = surfaces.group_of(data, plan.columns, plan.groups)
+        exploration = surfaces.explore_part(data, plan.columns, plan.groups, group)
+        return {
+            "tables": {
+                table.trigger: ShownTable(*(np.asarray(getattr(table, name)) for name in ShownTable._fields))
+                for table in exploration.tables
+            },
+            "totals": dict(exploration.totals._asdict()),
+        }
+
+    def _dependence(self, rows: Scores) -> UnitSums | None:
+        """Sums by unit of what tells whether need and acceptance depend on each other, on calibration rows."""
+        plan = self.plan
+        part = None if plan.dependence_on is None else of_split(rows, plan.dependence_on)
+        if part is None:
+            return None
+        whole = policy_rows.Whole(plan.calibration_unit, two_candidates=False, several_candidates=False)
+        data = EvaluationData(part.steps(), plan.calibration, plan.point, None, has_truth=False, whole=whole)
+        judged = data.judged
+        if not judged.any():
+            return None
+        need, accept = (
+            data.label(name)[judged] - data.signal(f"{name}_fast", "calibrated")[judged] for name in ("need", "accept")
+        )
+        weight = acceptance_weight(data.steps)[judged]
+        columns = {"product": need * accept * weight, "weight": weight, "steps": np.ones(len(weight))}
+        return UnitSums.of(data.named_units, columns, resamples=RESAMPLES, seed=SEED)
+
+
+def _beginning(rows: Scores) -> Beginning:
+    """The first rows of the test split, which the report shows."""
+    columns = {name: column[:MOST_SHOWN] for name, column in rows.columns().items() if name != "votes"}
+    return Beginning(columns, MOST_SHOWN)
+
+
+def _counts(data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> State:
+    """Sizes of the test split."""
+    correct = data.steps.fields_correct
+    shares = np.array([]) if correct is None else correct[~np.isnan(correct)]
+    return {
+        "judged": len(weight),
+        "need_unknown": int(np.isnan(data.label("need")).sum()),
+        "accept_unknown": int(np.isnan(data.label("accept") + data.label("accept", data.everywhere_slow)).sum()),
+        "mass": float(weight.sum()),
+        "squares": float((weight**2).sum()),
+        "positive": float((weight * data.missed[data.judged]).sum()),
+        "fields": len(shares),
+        "fields_correct": int((shares == 1).sum()),
+        "streams": Keys.of(data.steps.stream[data.judged]),
+    }
