@@ -2,15 +2,16 @@
 
     python -m prism_jax.evaluate --workdir=RUN [--base]
     python -m prism_jax.evaluate --config=FILE --workdir=DIR [--expect_digest=SHA256]
-    python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
+    python -m prism_jax.evaluate --scores=FILES --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
+        [--runner=local|ray --workers=N --exact --skip_bad]
     python -m prism_jax.evaluate --scores=LOG --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
         [--c_fa=1 --c_fn=2] [--context=NAME,NAME] [--weighted] [--export_scores=FILE [--keep_names]] [--shown_only]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json, gate.json (for `prism_jax.Gate.load`) and report.html beside them; --base adds the student before
 training to the tables. The second does the same for the student of a config straight from its weights
-(`training.start`, or random ones). The third reads FILE (docs/scores.md), needs no model and loads no Flax; it writes
+(`training.start`, or random ones). The third reads FILES (docs/scores.md), needs no model and loads no Flax; it writes
 the last four into DIR. The fourth reads a log of answers to offers with columns of any name (docs/acceptance_logs.md),
 CSV or Parquet, and can write it as a scores file. All print the tables.
 """
@@ -28,7 +29,8 @@ from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
-from prism_jax.runs.scores_files import evaluate_scores
+from prism_jax.runs.scores_files import MOST_EXACT_ROWS, Running, evaluate_scores
+from prism_jax.runs.sharded import RUNNERS
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
 
@@ -44,6 +46,8 @@ POINT = {
 }
 OF_A_LOG = ("export_scores", "keep_names", "context", "weighted", "seed")
 """Flags that go with --columns only."""
+OF_FILES = ("runner", "workers", "exact", "skip_bad")
+"""Flags that say how scores files are read and evaluated."""
 
 
 def define_flags() -> None:
@@ -53,7 +57,20 @@ def define_flags() -> None:
     config_flags.DEFINE_config_file("config", None, "Config of a student to evaluate without training.")
     digests.define_flag("training.start of --config")
     flags.DEFINE_bool("base", False, "With a run: also evaluate its student before training, in a section of its own.")
-    flags.DEFINE_string("scores", None, "Scores file to evaluate instead of a run, .parquet or .jsonl.")
+    flags.DEFINE_string(
+        "scores", None, "Scores to evaluate instead of a run: a file, .parquet or .jsonl, a folder of them, or a glob."
+    )
+    flags.DEFINE_enum(
+        "runner", "local", RUNNERS, "With --scores: what evaluates parts, processes here or a Ray cluster."
+    )
+    flags.DEFINE_integer("workers", None, "With --scores: how many at once; by default all processors.", lower_bound=1)
+    flags.DEFINE_bool(
+        "exact",
+        None,
+        f"With --scores: hold all rows in memory, however many. By default up to {MOST_EXACT_ROWS:,} rows; more are "
+        "evaluated part by part, with a bound beside each number that is not exact. --noexact always does.",
+    )
+    flags.DEFINE_bool("skip_bad", False, "With --scores: leave out files that cannot be read, and say which.")
     flags.DEFINE_bool(
         "shown_only",
         False,
@@ -126,10 +143,11 @@ def main() -> int | None:
             shown_only=options["shown_only"],
             calibrator=options["calibrator"],
             calibration=options["calibration"],
+            running=Running(options["runner"], options["workers"], options["exact"], options["skip_bad"]),
         )
         return None
-    for name in ("shown_only", "calibrator", "calibration", *OF_A_LOG):
-        if options[name]:
+    for name in ("shown_only", "calibrator", "calibration", *OF_FILES, *OF_A_LOG):
+        if flags.FLAGS[name].present or options[name] not in (None, False, [], 0, "local"):
             expected = "with --columns" if name in OF_A_LOG else "with a scores file"
             raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
     # What follows loads a language model and all that it needs.
@@ -152,7 +170,7 @@ def _evaluate_log(options: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
     if options["scores"] is None:
         raise ValueError("--columns: found it without --scores, expected the log there")
-    refused = {"calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
+    refused = {"calibrator", "calibration", "texts", *OF_FILES, *(POINT.keys() - {"c_fa", "c_fn"})}
     for name in sorted(refused):
         if flags.FLAGS[name].present:
             raise ValueError(f"--{name}: found it with --columns, expected it with a scores file only")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int64, Shaped, UInt64
+from jaxtyping import Float64, Int64, UInt64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision import metrics
@@ -109,13 +109,13 @@ class GroupSums(NamedTuple):
 
 def _all_members(data: EvaluationData) -> Iterator[tuple[str, str, Int64[np.ndarray, "members"]]]:
     for column in COLUMNS:
-        if (values := getattr(data.steps, column)) is not None:
-            yield from ((column, value, members) for value, members in _members(values))
+        if getattr(data.steps, column) is not None:
+            numbers = ordered(*data.steps.numbered(column))
+            yield from ((column, value, members) for value, members in _members(*numbers))
 
 
-def _members(values: Shaped[np.ndarray, "steps"]) -> Iterator[tuple[str, Int64[np.ndarray, "members"]]]:
+def _members(names: list[str], codes: Int64[np.ndarray, "steps"]) -> Iterator[tuple[str, Int64[np.ndarray, "members"]]]:
     """Each value in alphabetical order with the steps that have it: one sort, however many values there are."""
-    names, codes = ordered(values)
     by_value = np.argsort(codes, kind="stable")
     yield from zip(names, np.split(by_value, np.cumsum(np.bincount(codes))[:-1]), strict=True)
 

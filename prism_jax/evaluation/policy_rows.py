@@ -28,7 +28,7 @@ from prism_jax.evaluation.intervals import with_intervals
 from prism_jax.evaluation.rows import Form, PolicyRow
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Thinking, acceptance_weight
-from prism_jax.scores.texts import ordered
+from prism_jax.scores.texts import ordered, renumbered
 from prism_jax.scores.units import Unit, independent_unit
 
 FAST_POLICIES = tuple(name for name, policy in POLICIES.items() if policy.constant is None)
@@ -133,7 +133,10 @@ class EvaluationData:
     @functools.cached_property
     def unit(self) -> Unit:
         """The units of intervals: streams, or people where one of them has several streams."""
-        return independent_unit(self.steps.stream, self.steps.person) if self.whole is None else self.whole.unit
+        if self.whole is not None:
+            return self.whole.unit
+        people = None if self.steps.person is None else len(self.steps.numbered("person")[0])
+        return independent_unit(len(self.steps.numbered("stream")[0]), people)
 
     @property
     def slow_policies(self) -> tuple[str, ...]:
@@ -164,9 +167,8 @@ class EvaluationData:
     @functools.cached_property
     def named_units(self) -> tuple[list[str], Int64[np.ndarray, "judged"]]:
         """The units of the judged steps in alphabetical order, and the number of each judged step's unit."""
-        name = self.steps.stream if self.unit == "streams" else self.steps.person
-        assert name is not None, "`unit` looked at it"
-        return ordered(name[self.judged])
+        names, number = self.steps.numbered("stream" if self.unit == "streams" else "person")
+        return ordered(*renumbered(names, number[self.judged]))
 
     @property
     def judged_units(self) -> Int64[np.ndarray, "judged"]:

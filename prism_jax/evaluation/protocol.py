@@ -26,7 +26,6 @@ from prism_jax.evaluation.rows import Dependence, SignalRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
-from prism_jax.scores.texts import numbered
 
 CALIBRATION, TEST = "calibration", "test"
 
@@ -310,7 +309,7 @@ def _count(rows: Scores, data: policy_rows.EvaluationData) -> Counts:
     judged = data.judged
     weight = acceptance_weight(data.steps)[judged]
     return Counts(
-        streams=len(numbered(data.steps.stream)[0]),
+        streams=len(data.steps.numbered("stream")[0]),
         steps=len(data.steps),
         rows=len(rows),
         judged=int(judged.sum()),

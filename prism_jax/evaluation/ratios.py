@@ -33,7 +33,7 @@ from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.results import Ratios
 from prism_jax.evaluation.rows import Form, RatioRow
 from prism_jax.scores.labels import acceptance_weight
-from prism_jax.scores.texts import numbered
+from prism_jax.scores.texts import renumbered
 
 RATIOS = 128
 """Largest number of cost ratios behind the area, and number of those behind the mean cost."""
@@ -155,7 +155,8 @@ def compare_ratios(data: EvaluationData) -> Ratios:
         for policy in deciding(data, form):
             area, mean = policy.area_and_cost(weight, None if off else units)
             rows[policy.policy, form] = area, float(mean.cost), float(mean.rescaled)
-    streams = len(numbered(data.steps.stream[judged])[0])
+    names, number = data.steps.numbered("stream")
+    streams = len(renumbered(names, number[judged])[0])
     return ratios_of(references, rows, data.deployed(), (int(judged.sum()), streams), off)
 
 

@@ -170,7 +170,7 @@ def _groups(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], Int64[np.ndarray, " steps"]]:
     """Columns, groups and the group of each step: as many of the columns as make at most `MOST_GROUPS` groups."""
     present = tuple(name for name in ("domain", "persona") if getattr(data.steps, name) is not None)
-    texts, codes = zip(*(ordered(getattr(data.steps, name)) for name in present), strict=True) if present else ((), ())
+    texts, codes = zip(*(ordered(*data.steps.numbered(name)) for name in present), strict=True) if present else ((), ())
     sizes = tuple(map(len, texts))
     occurring = np.unique(np.ravel_multi_index(codes, sizes)) if present else np.zeros(0, np.int64)
     places = zip(*(place.tolist() for place in np.unravel_index(occurring, sizes)), strict=True) if present else ()
@@ -199,7 +199,7 @@ def group_of(
     """The number of each step's group."""
     if not columns:
         return np.zeros(len(data.steps), np.int64)
-    texts, codes = zip(*(ordered(getattr(data.steps, name)) for name in columns), strict=True)
+    texts, codes = zip(*(ordered(*data.steps.numbered(name)) for name in columns), strict=True)
     sizes = tuple(map(len, texts))
     place = {group: number for number, group in enumerate(groups)}
     every = zip(*(index.ravel().tolist() for index in np.indices(sizes)), strict=True)

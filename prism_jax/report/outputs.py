@@ -68,21 +68,33 @@ def evaluate_into(
     if metrics_path is not None and not epath.Path(metrics_path).exists():
         metrics_path = None
     html = page.render(evaluation, scores, calibration, metrics_path, streams, facts)
-    contents = (
-        {"scores.parquet": encode_scores("scores.parquet", scores if kept is None else kept)} if keep_scores else {}
-    )
-    contents |= {
-        "calibration.json": encode_json(calibration.to_dict()),
-        "gate.json": encode_json(_gate(calibration, point).to_dict()),
-        "evaluation.json": encode_json(evaluation.to_dict()),
-        "report.html": html.encode(),
-    }
+    table = scores if kept is None else kept
+    more = {"scores.parquet": encode_scores("scores.parquet", table)} if keep_scores else {}
     if keep_existing and (place / "evaluation.json").exists():
         tables.print_tables(evaluation)
         print(
             f"kept: {place / 'evaluation.json'} of an earlier evaluation, and the files beside it; nothing was written"
         )
         return evaluation
+    return write_evaluation(place, evaluation, calibration, point, html, more)
+
+
+def write_evaluation(
+    place: epath.Path,
+    evaluation: Evaluation,
+    calibration: Calibration,
+    point: OperatingPoint,
+    html: str,
+    more: Mapping[str, bytes],
+) -> Evaluation:
+    """Writes an evaluation's files, and `more` by name, into a folder, prints its tables, and gives it back."""
+    contents = {
+        **more,
+        "calibration.json": encode_json(calibration.to_dict()),
+        "gate.json": encode_json(_gate(calibration, point).to_dict()),
+        "evaluation.json": encode_json(evaluation.to_dict()),
+        "report.html": html.encode(),
+    }
     place.mkdir(parents=True, exist_ok=True)
     write_files({place / name: content for name, content in contents.items()})
     tables.print_tables(evaluation)

@@ -16,6 +16,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit
 from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
+from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.report import controls, figures, tables
 from prism_jax.report.templates import load_template
 from prism_jax.report.timeline import choose_stream, timeline
@@ -71,12 +72,17 @@ def render(
     metrics_path: str | os.PathLike[str] | None,
     streams: Iterable[Stream],
     facts: Mapping[str, str],
+    exploration: Exploration | str | None = None,
 ) -> str:
-    """Renders the page's HTML; arguments and errors as in `write_report`."""
+    """Renders the page's HTML; arguments and errors as in `write_report`.
+
+    `exploration` is that of all steps where `scores` are the first of them alone; None counts those of `scores`.
+    """
     by_id = {stream.id: stream for stream in streams}
     name = choose_stream(evaluation.trace, by_id)
     times = protocol.evaluated_rows(scores).steps().time
-    exploration = protocol.explore(scores, calibration, evaluation.point)
+    if exploration is None:
+        exploration = protocol.explore(scores, calibration, evaluation.point)
     return load_template("report.html.jinja").render(
         title=finding(evaluation),
         measured=tables.what_was_measured(evaluation),

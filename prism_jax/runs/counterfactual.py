@@ -95,7 +95,7 @@ def of_scores(
         notes += (f"{unknown} offers without an answer are left out, as if they were any offers.",)
     if steps.person is None:
         notes += ("The table has no people: streams are resampled in their place.",)
-    person = ordered(steps.stream if steps.person is None else steps.person)[1]
+    person = ordered(*steps.numbered("stream" if steps.person is None else "person"))[1]
     accepted = np.where(offered, np.nan_to_num(_values(steps, "y_accept")), 0.0)
     logged = Logged(offered, propensity, accepted, np.nan_to_num(y_need, nan=1.0))
     features = np.column_stack(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,36 +14,85 @@ from jaxtyping import Bool
 
 from prism_jax.decision.calibration import CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation.fits import read_calibration
-from prism_jax.report.outputs import evaluate_into
+from prism_jax.evaluation.fits import Calibration, read_calibration
+from prism_jax.evaluation.merged import running as merged
+from prism_jax.evaluation.merged.planning import OutOfOrderError
+from prism_jax.report import page
+from prism_jax.report.outputs import evaluate_into, write_evaluation
 from prism_jax.report.tables import SHOWN_ONLY
+from prism_jax.runs.sharded import RunnerName, Sharded, count_rows
 from prism_jax.runtime.provenance import as_facts, provenance
+from prism_jax.runtime.shown_text import without_credentials
 from prism_jax.scores import Scores, ScoresError, located, read_scores
 from prism_jax.scores.files import holds_records
+from prism_jax.scores.parts import find_files
+from prism_jax.scores.table import joined
 from prism_jax.scores.units import folds_of
 
 _FOLDS = 5
 _NEED = ("p_need_fast", "p_need_slow", "y_need", "need_target")
 
 
+MOST_EXACT_ROWS = 2_000_000
+"""Up to so many rows a table is evaluated in memory, exactly; more are evaluated part by part, unless asked."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """How scores files are read and evaluated.
+
+    Attributes:
+      runner: `local` processes, or `ray`.
+      workers: Number of processes or tasks; None is one for each processor.
+      exact: Whether all rows are held in memory, however many there are; None where there are few.
+      skip_bad: Whether files that cannot be read are left out, and said so.
+    """
+
+    runner: RunnerName = "local"
+    workers: int | None = None
+    exact: bool | None = None
+    skip_bad: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wanted:
+    """What is evaluated."""
+
+    point: OperatingPoint
+    shown_only: bool
+    config: CalibrationConfig | None  # the choice of the map; None is one temperature
+    fits: Calibration | None  # maps to apply instead
+    calibrated: str  # words for where they come from
+    facts: dict[str, str]
+
+    @property
+    def population(self) -> str:
+        """What the titles of the tables add."""
+        return SHOWN_ONLY if self.shown_only else ""
+
+
 def evaluate_scores(
-    path: str,
+    pattern: str,
     folder: epath.Path,
     point: OperatingPoint,
     *,
     shown_only: bool = False,
     calibrator: Calibrator | None = None,
     calibration: str | None = None,
+    running: Running | None = None,
 ) -> None:
-    """Evaluates a scores file (docs/scores.md); writes calibration.json, evaluation.json and report.html into a folder.
+    """Evaluates scores files (docs/scores.md); writes calibration.json, evaluation.json and report.html into a folder.
 
-    The folder may not hold a run. With `shown_only`, rows whose offer was not made are left out, and the title of every
-    table says so. Without a calibrator, the map is one temperature per signal. `calibration` is a calibration.json to
-    apply instead; of an out-of-fold one, the maps of all folds together.
+    `pattern` is a file, a folder or a glob. Up to `MOST_EXACT_ROWS` rows are held in memory, more are evaluated part by
+    part. The folder may not hold a run. With `shown_only`, rows whose offer was not made are left out, and the title of
+    every table says so. Without a calibrator, the map is one temperature per signal. `calibration` is a
+    calibration.json to apply instead; of an out-of-fold one, the maps of all folds together.
 
     Raises:
       ValueError: naming the place, for a folder that holds a run, or a scores file or calibration that cannot be used.
+      FileNotFoundError: if `pattern` names no file.
     """
+    running = Running() if running is None else running
     if (folder / "config.json").exists():
         raise ValueError(
             f"--scores, --workdir: found both a scores file and a run ({folder}/config.json), expected one of them; "
@@ -48,30 +100,126 @@ def evaluate_scores(
         )
     if calibrator is not None and calibration is not None:
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
-    fits = None if calibration is None else read_calibration(calibration).pooled()
-    scores = read_scores(path, extra=False)  # nothing here reads columns without a meaning
-    if holds_records(path):
-        scores = _of_records(path, scores, fits is not None)
-    if shown_only:
-        scores = shown_offers(path, scores)
+    wanted = _Wanted(
+        point,
+        shown_only,
+        None if calibrator is None else CalibrationConfig(calibrator),
+        None if calibration is None else read_calibration(calibration).pooled(),
+        "" if calibration is None else f"calibrated by {calibration}",
+        as_facts(provenance()) | {"scores": pattern},
+    )
+    paths = find_files(pattern)
+    exact = running.exact
+    if exact is None:
+        exact = running.runner == "local" and count_rows(paths) <= MOST_EXACT_ROWS
+    (_evaluate_in_memory if exact else _evaluate_parts)(paths, pattern, folder, wanted, running)
+
+
+def _evaluate_in_memory(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:
+    """Evaluates all rows of some files together."""
+    scores, left_out = _read_all(paths, wanted, running.skip_bad)
+    if wanted.shown_only:
+        scores = shown_offers(pattern, scores)
     else:
-        check_shown(path, scores)
-    facts = as_facts(provenance()) | {"scores": path}
-    population = SHOWN_ONLY if shown_only else ""
+        check_shown(pattern, scores)
     try:
         evaluate_into(
             folder,
             scores,
-            point,
-            facts=facts,
+            wanted.point,
+            facts=wanted.facts | left_out_fact(left_out, len(paths)),
             keep_scores=False,
-            population=population,
-            calibrator=None if calibrator is None else CalibrationConfig(calibrator),
-            calibration=fits,
-            calibrated="" if fits is None else f"calibrated by {calibration}",
+            population=wanted.population,
+            calibrator=wanted.config,
+            calibration=wanted.fits,
+            calibrated=wanted.calibrated,
         )
     except ScoresError as error:
-        raise located(error, path) from None
+        raise located(error, pattern) from None
+    _say_left_out(left_out, len(paths))
+
+
+def _read_all(paths: list[str], wanted: _Wanted, skip_bad: bool) -> tuple[Scores, dict[str, str]]:
+    """One table of all files, and the files that are left out with the reason of each."""
+    tables, left_out, records = [], {}, []
+    for path in paths:
+        try:
+            tables.append(read_scores(path, extra=False))  # nothing here reads columns without a meaning
+        except ScoresError as error:
+            if not skip_bad:
+                raise
+            left_out[path] = str(error)
+            continue
+        records.append(holds_records(path))
+    if not tables:
+        raise ScoresError(f"found no file that can be read among {len(paths)}, expected some", place=paths[0])
+    try:
+        scores = joined(tables)
+    except ScoresError as error:
+        raise located(error, paths[0] if len(paths) == 1 else f"{len(paths)} files, {paths[0]} and others") from None
+    if any(records):
+        scores = _of_records(paths[records.index(True)], scores, wanted.fits is not None)
+    return scores, left_out
+
+
+def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:
+    """Evaluates files part by part (`prism_jax.evaluation.merged`)."""
+    if bad := [path for path in paths if path.endswith(".jsonl") and holds_records(path)]:
+        raise ScoresError(
+            "found decision records, expected a scores table: records are read as a whole, with --exact", place=bad[0]
+        )
+    settings = [dataclasses.astuple(wanted.point), str(wanted.config), wanted.fits and wanted.fits.to_dict()]
+    sharded = Sharded(
+        paths,
+        pathlib.Path(folder),
+        runner=running.runner,
+        workers=running.workers or usable_cpus(),
+        skip_bad=running.skip_bad,
+        shown_only=wanted.shown_only,
+        settings=str(settings),
+    )
+    arguments = sharded, wanted.point, wanted.config, wanted.fits
+    try:
+        try:
+            calibration, assembled = merged.evaluate(*arguments)
+        except OutOfOrderError:
+            sharded.gather()
+            calibration, assembled = merged.evaluate(*arguments)
+    except ScoresError as error:
+        raise (error if error.place != "scores" else located(error, pattern)) from None
+    finally:
+        sharded.close()
+    evaluation = dataclasses.replace(
+        assembled.evaluation,
+        population=wanted.population,
+        calibrated=wanted.calibrated
+        or (f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""),
+    )
+    facts = {
+        name: without_credentials(fact)
+        for name, fact in (wanted.facts | left_out_fact(sharded.left_out, len(paths))).items()
+    }
+    html = page.render(evaluation, assembled.shown, calibration, None, (), facts, assembled.exploration)
+    write_evaluation(folder, evaluation, calibration, wanted.point, html, {})
+    sharded.finish()
+    _say_left_out(sharded.left_out, len(paths))
+
+
+def left_out_fact(left_out: Mapping[str, str], files: int) -> dict[str, str]:
+    """What a report says of files that were left out; empty without any."""
+    return {"left out": f"{len(left_out)} of {files} files: {', '.join(sorted(left_out))}"} if left_out else {}
+
+
+def _say_left_out(left_out: Mapping[str, str], files: int) -> None:
+    for _, reason in sorted(left_out.items()):
+        print(f"left out: {reason}")
+    if left_out:
+        print(f"left out: {len(left_out)} of {files} files")
+
+
+def usable_cpus() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _of_records(path: str, scores: Scores, calibrated: bool) -> Scores:

@@ -89,7 +89,7 @@ def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
     Raises ScoresError for a suffix other than .parquet and .jsonl, or an extra column whose values have no common type.
     """
     suffix = _check_suffix(epath.Path(path))
-    columns = {name: _to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()}
+    columns = {name: to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()}
     table = pa.table(columns | {name: _extra_to_arrow(name, array) for name, array in scores.extra.items()})
     if suffix == ".parquet":
         sink = pa.BufferOutputStream()
@@ -103,6 +103,16 @@ def _check_suffix(path: epath.Path) -> str:
     if path.suffix not in (".parquet", ".jsonl"):
         raise ScoresError(f"found the suffix {path.suffix!r}, expected .parquet or .jsonl", place=str(path))
     return path.suffix
+
+
+def read_rows(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """The lines of a JSONL file as mappings, unchecked; ScoresError names file and line of what is none."""
+    try:
+        yield from _read_jsonl(epath.Path(path))
+    except ScoresError as error:
+        raise located(error, path) from None
+    except JsonError as error:
+        raise ScoresError(str(error).removeprefix(f"{path}: "), place=str(path)) from None
 
 
 def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:
@@ -128,11 +138,11 @@ def _from_lines(lines: Iterator[dict[str, Any]]) -> Scores:
 def _read_parquet(path: epath.Path, extra: bool) -> Scores:
     """Reads batch by batch into compact columns, so that nothing but these grows with the number of rows."""
     with open_regular(path, expected=_EXPECTED) as file:
-        _check_footer(file)
+        check_footer(file)
         try:
             # In one thread: those of others can outlive an error and then abort the process as it ends.
             reader = pq.ParquetFile(file, pre_buffer=False)
-            unknown = _unknown(reader.schema_arrow.names)
+            unknown = unknown_columns(reader.schema_arrow.names)
             scores = Scores.from_columns(_columns(reader, unknown, extra))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged or encrypted
             raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
@@ -141,7 +151,7 @@ def _read_parquet(path: epath.Path, extra: bool) -> Scores:
     return scores
 
 
-def _check_footer(file: Any) -> None:
+def check_footer(file: Any) -> None:
     """Refuses a footer that is longer than a table's can be, before it is read."""
     start = file.seek(0, os.SEEK_END) - 8
     file.seek(max(start, 0))
@@ -151,7 +161,7 @@ def _check_footer(file: Any) -> None:
         raise ScoresError(f"found a footer of {size} bytes, expected at most {MOST_LINE_BYTES}")
 
 
-def _unknown(names: list[str]) -> list[str]:
+def unknown_columns(names: list[str]) -> list[str]:
     """The columns of a file that the schema does not know; raises for a column that is there twice."""
     if repeated := [name for name, count in collections.Counter(names).items() if count > 1]:
         raise ScoresError(f"found the column {repeated[0]!r} twice, expected each once")
@@ -168,13 +178,13 @@ def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> dict[st
     empty_table = schema.empty_table()
     parts: dict[str, list[Any]] = {}
     for name in names:  # wrong types are found before anything is read
-        parts[name] = [] if name in unknown else [_from_arrow(name, empty_table[name].combine_chunks(), 0, pools[name])]
+        parts[name] = [] if name in unknown else [from_arrow(name, empty_table[name].combine_chunks(), 0, pools[name])]
     start = 0
     for batch in reader.iter_batches(_BATCH, columns=names, use_threads=False):
         batch.validate(full=True)  # that texts are UTF-8, for one
         for name, part in parts.items():
             column = batch.column(name)
-            part.append(column.to_pylist() if name in unknown else _from_arrow(name, column, start, pools[name]))
+            part.append(column.to_pylist() if name in unknown else from_arrow(name, column, start, pools[name]))
         start += len(batch)
     return {name: list(itertools.chain(*part)) if name in unknown else _joined(part) for name, part in parts.items()}
 
@@ -193,7 +203,7 @@ def _extra_to_arrow(name: str, array: np.ndarray) -> pa.Array:
         raise ScoresError(f"cannot write these values ({str(error).splitlines()[0]})", name) from None
 
 
-def _from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarray:
+def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarray:
     """Converts some rows of an Arrow column, from row `start` on, to the array that holds them in memory."""
     spec = COLUMNS[name]
     if pa.types.is_null(column.type):
@@ -231,7 +241,8 @@ def _has_kind(arrow_type: pa.DataType, kind: Kind) -> bool:
     return pa.types.is_integer(arrow_type) or (kind in ("number", "unit") and pa.types.is_floating(arrow_type))
 
 
-def _to_arrow(spec: Column, array: np.ndarray) -> pa.Array:
+def to_arrow(spec: Column, array: np.ndarray) -> pa.Array:
+    """The Arrow column of an array that holds a column in memory, NaN as null."""
     kind = _TYPES[spec.kind]
     if spec.kind == "votes":
         return pa.array([list(votes) for votes in array], kind)

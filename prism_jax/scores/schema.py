@@ -28,13 +28,13 @@ class ScoresError(ValueError):
     """A scores table that is not valid; the message names the place, what was found and what was expected.
 
     `problem` is the part of the message that says what was found and expected. The column and the row, from 0, at fault
-    are None where it is a whole row, or the whole table.
+    are None where it is a whole row, or the whole table. `place` is the file, `scores` where it is not known.
     """
 
     def __init__(self, problem: str, column: str | None = None, row: int | None = None, place: str = "scores"):
         where = place if row is None else f"{place}, row {row}"
         super().__init__(": ".join([where if column is None else f"{where}, {column}", problem]))
-        self.problem, self.column, self.row = problem, column, row
+        self.problem, self.column, self.row, self.place = problem, column, row, place
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +31,7 @@ from prism_jax.scores.schema import (
     is_known,
     object_array,
 )
-from prism_jax.scores.texts import numbered
+from prism_jax.scores.texts import Numbered, numbered, renumbered
 from prism_jax.scores.units import check_people
 
 
@@ -83,6 +83,10 @@ class Scores:
     need_target: Shaped[np.ndarray, "rows"] | None = None
     # columns that the schema does not know, as arrays of objects by name; they are kept and not read
     extra: Mapping[str, Shaped[np.ndarray, "rows"]] = dataclasses.field(default_factory=dict)
+    # texts and numbers of the columns of text that were asked for, and whether in the order of first appearance
+    _numbered: dict[str, tuple[list[str], Int64[np.ndarray, "rows"], bool]] = dataclasses.field(
+        init=False, repr=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         for name, array in self.columns().items():
@@ -95,7 +99,7 @@ class Scores:
         _check_need(self)
         _check_slow(self)
         _check_structure(self)
-        check_people(self.columns())
+        check_people(self.columns(), self.numbered)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -126,8 +130,22 @@ class Scores:
         for name, array in self.columns().items():
             taken._set(name, array[rows])
         object.__setattr__(taken, "extra", {name: array[rows] for name, array in self.extra.items()})
+        numbers = {name: (names, codes[rows], False) for name, (names, codes, _) in self._numbered.items()}
+        object.__setattr__(taken, "_numbered", numbers)
         _check_lengths(taken.columns())
         return taken
+
+    def numbered(self, name: str) -> Numbered:
+        """The distinct texts of a column in the order of their first appearance, and the number of each row's text.
+
+        They are kept with the table, so that texts are compared once.
+        """
+        known = self._numbered.get(name)
+        if known is None or not known[2]:
+            found = numbered(getattr(self, name)) if known is None else renumbered(*known[:2])
+            self._numbered[name] = (*found, True)
+        names, codes, _ = self._numbered[name]
+        return names, codes
 
     def with_certain_need(self) -> Scores:
         """The same table with p_need = 1 and y_need = 1 at every step; only acceptance is uncertain."""
@@ -223,10 +241,43 @@ class Scores:
         _check_lengths({**columns, **extra})
         return cls(**columns, extra=extra)
 
+    @classmethod
+    def of_checked(cls, columns: Mapping[str, np.ndarray], texts: Mapping[str, Numbered] | None = None) -> Scores:
+        """Builds a table from arrays in their final types that are known to be valid, without checking them again.
+
+        `texts` has the texts of some columns with their numbers, in any order, where these are known.
+        """
+        table = object.__new__(cls)
+        for field in dataclasses.fields(cls):
+            object.__setattr__(table, field.name, None)
+        object.__setattr__(table, "extra", {})
+        object.__setattr__(table, "_numbered", {name: (*of, False) for name, of in (texts or {}).items()})
+        for name, array in columns.items():
+            table._set(name, array)
+        return table
+
     def _set(self, name: str, array: np.ndarray) -> None:
         array = array.view()
         array.flags.writeable = False
         object.__setattr__(self, name, array)
+
+
+def joined(tables: Sequence[Scores]) -> Scores:
+    """One table of the rows of several, which have the same columns.
+
+    Raises:
+      ScoresError: for different columns, or rows that do not go together.
+    """
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    names = first.columns().keys()
+    for table in tables[1:]:
+        if differing := sorted(names ^ table.columns().keys()):
+            raise ScoresError(
+                f"found tables with and without {', '.join(differing)}, expected the same columns in each"
+            )
+    return Scores(**{name: np.concatenate([getattr(table, name) for table in tables]) for name in names})
 
 
 def _check_lengths(columns: Mapping[str, np.ndarray]) -> None:
@@ -303,7 +354,7 @@ def _by_step(scores: Scores) -> tuple[Int[np.ndarray, "rows"] | slice, Int[np.nd
 
     The order of rows that are in order already, as most files have them, is a slice: it selects views and no copies.
     """
-    return _ordered(scores, numbered(scores.stream)[1])
+    return _ordered(scores, scores.numbered("stream")[1])
 
 
 def _ordered(
@@ -330,7 +381,7 @@ def _in_order(*keys: Int64[np.ndarray, "rows"]) -> bool:
 
 def _check_structure(scores: Scores) -> None:
     """Checks that (stream, step, candidate) is unique, and that columns are constant in the scope of the schema."""
-    codes = numbered(scores.stream)[1]
+    codes = scores.numbered("stream")[1]
     order, starts = _ordered(scores, codes)
     candidate, within_step = scores.candidate[order], np.ones(len(scores) - 1, bool)
     within_step[starts[1:] - 1] = False

@@ -12,7 +12,11 @@ _BATCH = 2**20
 """Rows that are encoded at once, which bounds the memory that encoding needs beside the codes."""
 
 
-def numbered(texts: Shaped[np.ndarray, "rows"]) -> tuple[list[str], Int64[np.ndarray, "rows"]]:
+Numbered = tuple[list[str], Int64[np.ndarray, "rows"]]
+"""Distinct texts, and the number of each row's text."""
+
+
+def numbered(texts: Shaped[np.ndarray, "rows"]) -> Numbered:
     """The distinct texts in the order of their first appearance, and the number of each row's text."""
     place: dict[str, int] = {}
     codes = np.empty(len(texts), np.int64)
@@ -23,9 +27,18 @@ def numbered(texts: Shaped[np.ndarray, "rows"]) -> tuple[list[str], Int64[np.nda
     return list(place), codes
 
 
-def ordered(texts: Shaped[np.ndarray, "rows"]) -> tuple[list[str], Int64[np.ndarray, "rows"]]:
-    """The distinct texts in alphabetical order (of code points), and the number of each row's text."""
-    names, codes = numbered(texts)
+def renumbered(names: list[str], codes: Int64[np.ndarray, "rows"]) -> Numbered:
+    """`numbered` of some rows whose texts have numbers already, among them perhaps those of other rows."""
+    first = np.full(len(names), len(codes))
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    order = np.argsort(first)[: np.count_nonzero(first < len(codes))]
+    place = np.empty(len(names), np.int64)
+    place[order] = np.arange(len(order))
+    return [names[number] for number in order.tolist()], place[codes]
+
+
+def ordered(names: list[str], codes: Int64[np.ndarray, "rows"]) -> Numbered:
+    """The texts of some rows in alphabetical order (of code points), from what `numbered` gives of them."""
     order = sorted(range(len(names)), key=names.__getitem__)
     place = np.empty(len(names), np.int64)
     place[order] = np.arange(len(names))

@@ -6,28 +6,29 @@ Answers of one person depend on each other. So intervals resample whole units, a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Int64, Shaped
 
 from prism_jax.scores.schema import ScoresError, in_words
-from prism_jax.scores.texts import numbered
+from prism_jax.scores.texts import Numbered
 
 Unit = Literal["streams", "people"]
 
 
-def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]]) -> None:
+def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]], numbers: Callable[[str], Numbered]) -> None:
     """Checks that no split and no fold divides a person.
 
     The calibration, or the model, would otherwise have seen the people that it is measured on, and results would not
     hold for new people. Who wants to measure known people later leaves out the column `person`. Raises ScoresError
-    naming the first row of a person that stands in another split or fold than before.
+    naming the first row of a person that stands in another split or fold than before. `numbers` gives the texts of a
+    column with their numbers.
     """
     if "person" not in columns:
         return
-    first = _first_rows(numbered(columns["person"])[1])
+    first = _first_rows(numbers("person")[1])
     for name in ("split", "fold"):
         if name not in columns:
             continue
@@ -44,11 +45,9 @@ def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]]) -> None:
             )
 
 
-def independent_unit(stream: Shaped[np.ndarray, "rows"], person: Shaped[np.ndarray, "rows"] | None) -> Unit:
+def independent_unit(streams: int, people: int | None) -> Unit:
     """What the independent units are: people if they are known and one has several streams, otherwise streams."""
-    if person is None or len(numbered(person)[0]) == len(numbered(stream)[0]):
-        return "streams"
-    return "people"
+    return "streams" if people is None or people == streams else "people"
 
 
 def folds_of(

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64, Shaped
+from jaxtyping import Float64, Int64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.operating_point import OperatingPoint
@@ -20,7 +20,6 @@ from prism_jax.evaluation.need import check_need
 from prism_jax.evaluation.protocol import CALIBRATION, TEST
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
-from prism_jax.scores.texts import numbered
 
 SIGNALS: tuple[tuple[Signal, Thinking], ...] = (
     ("need", "fast"),
@@ -112,7 +111,7 @@ class Scan:
 
 def streams_of(rows: Scores) -> Streams:
     """The streams of some rows, with their constants and the range of their steps."""
-    names, number = numbered(rows.stream)
+    names, number = rows.numbered("stream")
     values = [getattr(rows, name) for name in _CONSTANT if getattr(rows, name) is not None]
     first_row = _first_rows(number, len(names))
     texts = ("\0".join(str(value[row]) for value in values) for row in first_row.tolist())
@@ -125,7 +124,7 @@ def streams_of(rows: Scores) -> Streams:
 def _people(rows: Scores) -> Streams:
     """The people of some rows; what must be constant within a person is the fold."""
     assert rows.person is not None, "asked only where there are people"
-    names, number = numbered(rows.person)
+    names, number = rows.numbered("person")
     fold = np.zeros(len(rows), np.int64) if rows.fold is None else rows.fold
     first = fold[_first_rows(number, len(names))]
     return Streams.of(unit_keys(names), first.astype(np.uint64))
@@ -150,8 +149,7 @@ def _test(rows: Scores) -> State:
         candidates=filled,
     )
     steps = data.steps
-    named = {name: column for name in ("domain", "persona") if (column := getattr(steps, name)) is not None}
-    groups = _pairs(list(named.values()), len(steps))
+    groups = _pairs(steps)
     _check_number("domain, persona", len(groups))
     return {
         "facts": facts,
@@ -168,11 +166,12 @@ def _test(rows: Scores) -> State:
     }
 
 
-def _pairs(columns: list[Shaped[np.ndarray, "steps"]], steps: int) -> dict[tuple[str, ...], int]:
-    """How many steps have each combination of values."""
+def _pairs(steps: Scores) -> dict[tuple[str, ...], int]:
+    """How many steps have each pair of domain and persona, or each value of the one that there is."""
+    columns = [steps.numbered(name) for name in ("domain", "persona") if getattr(steps, name) is not None]
     if not columns:
-        return {(): steps}
-    names, codes = zip(*(numbered(column) for column in columns), strict=True)
+        return {(): len(steps)}
+    names, codes = zip(*columns, strict=True)
     sizes = tuple(map(len, names))
     occurring, counts = np.unique(np.ravel_multi_index(codes, sizes), return_counts=True)
     places = zip(*(place.tolist() for place in np.unravel_index(occurring, sizes)), strict=True)

@@ -199,9 +199,9 @@ class Keys:
     keys: UInt64[np.ndarray, "units"]  # ascending
 
     @classmethod
-    def of(cls, names: Shaped[np.ndarray, "rows"]) -> Keys:
+    def of(cls, names: Sequence[str]) -> Keys:
         """The units with these names."""
-        return cls(np.unique(unit_keys(sorted(set(names.tolist())))))
+        return cls(np.unique(unit_keys(names)))
 
     def merge(self, other: Keys) -> Keys:
         """The units of both."""

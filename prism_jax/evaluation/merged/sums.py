@@ -22,6 +22,7 @@ from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.protocol import TEST
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import acceptance_weight, read
+from prism_jax.scores.texts import renumbered
 
 MOST_SHOWN = 2_000
 """Steps that the report can browse, from the beginning of the first file."""
@@ -295,6 +296,7 @@ def _beginning(rows: Scores) -> Beginning:
 def _counts(data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> State:
     """Sizes of the test split."""
     correct = data.steps.fields_correct
+    names, number = data.steps.numbered("stream")
     shares = np.array([]) if correct is None else correct[~np.isnan(correct)]
     return {
         "judged": len(weight),
@@ -305,5 +307,5 @@ def _counts(data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> Stat
         "positive": float((weight * data.missed[data.judged]).sum()),
         "fields": len(shares),
         "fields_correct": int((shares == 1).sum()),
-        "streams": Keys.of(data.steps.stream[data.judged]),
+        "streams": Keys.of(renumbered(names, number[data.judged])[0]),
     }

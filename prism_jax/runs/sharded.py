@@ -1,0 +1,286 @@
+"""Runs statistics over the parts of scores files, in one process, in several, or on a Ray cluster.
+
+The parts, and the order in which their states are merged, follow from the files alone, so the result is the same to
+the byte however many workers there are. Every few seconds, what is merged so far is written into the folder of the
+results; a run that was killed goes on from there.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+from absl import logging
+from tqdm import tqdm
+
+from prism_jax.evaluation.merged.planning import OutOfOrderError
+from prism_jax.evaluation.merged.running import Statistic
+from prism_jax.evaluation.merged.states import State, decode, encode, merge
+from prism_jax.runtime.files import write_bytes
+from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.parts import Part, as_parquet, gather, parts_of, read_part, rows_of
+
+RunnerName = Literal["local", "ray"]
+RUNNERS: tuple[RunnerName, ...] = ("local", "ray")
+_AHEAD = 2
+"""Parts that are handed out beyond the number of workers, so that none waits for the merging."""
+_SECONDS = 5.0
+"""How often what is merged so far is written, at most; and once it is complete."""
+_KEPT = ".unfinished"
+"""Folder of what is merged so far, in that of the results."""
+
+
+class Work(NamedTuple):
+    """What a worker does with a part."""
+
+    statistic: Statistic
+    checked: bool  # whether the rows are known to be valid
+    shown_only: bool  # whether rows of offers that were not made are left out
+
+
+def state_of(part: Part, work: Work) -> State:
+    """The state of one part; None where none of its rows is taken.
+
+    Raises:
+      ScoresError: naming file, row and column.
+    """
+    state = work.statistic.init()
+    for rows in read_part(part, checked=work.checked):
+        taken = _shown(rows) if work.shown_only else rows
+        if taken is not None:
+            state = work.statistic.add(state, taken)
+    return state
+
+
+def _shown(rows: Scores) -> Scores | None:
+    assert rows.logged is not None, "the caller looked for the column"
+    shown = rows.logged == 1
+    return rows.take(shown) if shown.any() else None
+
+
+class Sharded:
+    """Runs statistics over files, as `merged.running.evaluate` takes it.
+
+    Args:
+      paths: Scores files, .parquet or .jsonl, all with the same columns.
+      folder: Folder of the results, in which unfinished states are kept.
+      runner: `local` processes, or `ray`, tasks on the Ray cluster that this process can reach (else of its own).
+      workers: Number of processes, or of tasks at once; 1 is this process.
+      skip_bad: Whether files that cannot be read are left out; `left_out` names them.
+      shown_only: Whether rows of offers that were not made are left out.
+      settings: Words that say what else the result depends on; unfinished states of other settings are not used.
+
+    Raises:
+      ScoresError: naming a file that cannot be read, without `skip_bad`, or if none can.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        folder: Path,
+        *,
+        runner: RunnerName = "local",
+        workers: int = 1,
+        skip_bad: bool = False,
+        shown_only: bool = False,
+        settings: str = "",
+    ):
+        self.paths, self.folder, self.kept = list(paths), folder, folder / _KEPT
+        self.runner, self.workers = runner, workers
+        self.skip_bad, self.shown_only = skip_bad, shown_only
+        self.left_out: dict[str, str] = {}
+        self.parts: list[Part] = []
+        self.scratch = Path(tempfile.mkdtemp(prefix="prism_jax_"))
+        for number, path in enumerate(self.paths):
+            with self._bad_file(path):
+                readable = as_parquet(path, self.scratch, f"lines-{number:05d}") if path.endswith(".jsonl") else path
+                self.parts += parts_of(readable)
+        if not self.parts:
+            raise ScoresError(f"found no file that can be read among {len(paths)}, expected some", place=paths[0])
+        self._digest = self._digest_of(settings)
+
+    def close(self) -> None:
+        """Removes temporary files; unfinished states are kept."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def finish(self) -> None:
+        """Removes what was kept for going on, once the results are written."""
+        shutil.rmtree(self.folder / _KEPT, ignore_errors=True)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of all parts."""
+        return rows_of(self.parts)
+
+    def gather(self) -> None:
+        """Puts the rows of each stream together, in temporary files, where they are in no order."""
+        logging.info("scores: the rows of some stream are not together; sorting all rows by stream first")
+        self.parts, self.kept = gather(self.parts, self.scratch / "gathered"), self.kept / "gathered"
+
+    def __call__(self, name: str, statistic: Statistic) -> State:
+        """The state of a statistic over all rows; `name` is that of its progress and of its unfinished states.
+
+        Raises:
+          ScoresError: naming file, row and column.
+        """
+        while True:
+            try:
+                return self._run(name, statistic)
+            except ScoresError as error:
+                if not (self.skip_bad and name == "scan") or isinstance(error, OutOfOrderError):
+                    raise
+                bad = [part.path for part in self.parts if str(error).startswith(part.path)]
+                if not bad:
+                    raise
+                self._leave_out(bad[0], error)
+
+    def _run(self, name: str, statistic: Statistic) -> State:
+        work = Work(statistic, name != "scan", self.shown_only)
+        place = self.kept / f"{name}.npz"
+        done, state = self._unfinished(place)
+        kept_at = time.monotonic()
+        with tqdm(total=len(self.parts), initial=done, desc=name, unit="part", disable=None) as bar:
+            for part_state in self._states(self.parts[done:], work):
+                state = part_state if state is None else merge(state, part_state)
+                done += 1
+                bar.update()
+                if done == len(self.parts) or time.monotonic() - kept_at > _SECONDS:
+                    self._keep(place, done, state)
+                    kept_at = time.monotonic()
+        return state
+
+    def _states(self, parts: Sequence[Part], work: Work) -> Iterator[State]:
+        """The states of parts, in their order."""
+        if self.runner == "ray":
+            return _on_ray(parts, work, self.workers)
+        if self.workers == 1 or len(parts) < 2:
+            return (state_of(part, work) for part in parts)
+        return _in_processes(parts, work, min(self.workers, len(parts)), self.scratch)
+
+    def _keep(self, place: Path, done: int, state: State) -> None:
+        """Writes what is merged so far; the last state of a statistic lets a later one go on at once."""
+        buffer = io.BytesIO()
+        np.savez(buffer, **encode({"digest": self._digest, "done": done, "state": state}))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(place, buffer.getvalue())
+
+    def _unfinished(self, place: Path) -> tuple[int, State | None]:
+        """The number of parts that are merged already, and their state."""
+        if not place.exists():
+            return 0, None
+        try:
+            with np.load(place, allow_pickle=False) as arrays:
+                kept = decode(dict(arrays))
+            if kept["digest"] == self._digest:
+                return kept["done"], kept["state"]
+        except (ValueError, KeyError, OSError, EOFError):
+            logging.warning("%s: found no state that can be read; starting anew", place)
+        return 0, None
+
+    def _digest_of(self, settings: str) -> str:
+        """What unfinished states must agree with: the files, how they are read, and the settings."""
+        stats = {path: Path(path).stat() for path in self.paths if path not in self.left_out}
+        files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
+        content = json.dumps([files, self.shown_only, settings])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def _bad_file(self, path: str) -> _BadFile:
+        return _BadFile(self, path)
+
+    def _leave_out(self, path: str, error: ScoresError) -> None:
+        """Goes on without a file; raises `error` if nothing is left."""
+        logging.warning("left out: %s", error)
+        self.left_out[path] = str(error)
+        self.parts = [part for part in self.parts if part.path != path]
+        if not self.parts:
+            raise error
+        self._digest += hashlib.sha256(path.encode()).hexdigest()
+
+
+class _BadFile:
+    """Leaves out a file that cannot be read, where that is wanted."""
+
+    def __init__(self, sharded: Sharded, path: str):
+        self.sharded, self.path = sharded, path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, _: Any) -> bool:
+        if not (isinstance(error, ScoresError) and self.sharded.skip_bad):
+            return False
+        logging.warning("left out: %s", error)
+        self.sharded.left_out[self.path] = str(error)
+        return True
+
+
+def _in_processes(parts: Sequence[Part], work: Work, workers: int, scratch: Path) -> Iterator[State]:
+    """The states of parts in their order, from processes that are started anew."""
+    file = scratch / f"work-{type(work.statistic).__name__}.pickle"
+    file.write_bytes(pickle.dumps(work))  # once, and not with every part
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+        yield from _in_order(lambda part: pool.submit(_worker, part, str(file)), lambda of: of.result(), parts, workers)
+
+
+_loaded: dict[str, Work] = {}
+
+
+def _worker(part: Part, file: str) -> State:
+    if file not in _loaded:
+        _loaded.clear()
+        _loaded[file] = pickle.loads(Path(file).read_bytes())  # written by the process that started this one
+    return state_of(part, _loaded[file])
+
+
+def _on_ray(parts: Sequence[Part], work: Work, workers: int) -> Iterator[State]:
+    """The states of parts in their order, from Ray tasks."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(num_cpus=None if os.environ.get("RAY_ADDRESS") else workers, log_to_driver=False)
+    shared, task = ray.put(work), ray.remote(num_cpus=1)(state_of)
+    yield from _in_order(lambda part: task.remote(part, shared), ray.get, parts, workers)
+
+
+def _in_order(
+    submit: Callable[[Part], Any], result: Callable[[Any], State], parts: Sequence[Part], workers: int
+) -> Iterator[State]:
+    """Results in the order of the parts, with a bounded number of parts handed out."""
+    waiting: list[Any] = []
+    for part in parts:
+        if len(waiting) == workers + _AHEAD:
+            yield result(waiting.pop(0))
+        waiting.append(submit(part))
+    while waiting:
+        yield result(waiting.pop(0))
+
+
+def count_rows(paths: Sequence[str]) -> int:
+    """Rows of Parquet files, and about those of JSONL files, from their sizes; 0 for a file that cannot be read."""
+    return sum(_rows(path) for path in paths)
+
+
+_LINE_BYTES = 300
+
+
+def _rows(path: str) -> int:
+    try:
+        if path.endswith(".jsonl"):
+            return Path(path).stat().st_size // _LINE_BYTES
+        return pq.read_metadata(path).num_rows
+    except (OSError, ValueError):
+        return 0

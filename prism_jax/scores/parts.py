@@ -1,0 +1,337 @@
+"""Scores in many files, or more rows than fit into memory: read part by part, with every step whole.
+
+A part is some row groups of a Parquet file, about `PART_ROWS` rows, and depends on the files alone. It is read in
+chunks of about `CHUNK_ROWS` rows, whatever the size of the row groups. A step whose rows stand in two parts belongs to
+the first of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from etils import epath
+
+from prism_jax.decision.uncertainty import unit_keys
+from prism_jax.runtime.files import JsonError, open_regular
+from prism_jax.scores.files import check_footer, from_arrow, located, read_rows, to_arrow, unknown_columns
+from prism_jax.scores.schema import COLUMNS, ScoresError, as_column
+from prism_jax.scores.table import Scores
+from prism_jax.scores.texts import Pool
+
+PART_ROWS = 1 << 20
+"""About how many rows a part has: row groups are put together up to this number, and never divided."""
+CHUNK_ROWS = 1 << 17
+"""About how many rows are in memory at once."""
+GATHERED_ROWS = 1 << 18
+"""About how many rows of whole streams stand in a file that `gather` writes; all of them are in memory at once."""
+_UNREAD = ("votes", "tokens_fast", "tokens_response")
+_TEXTS = [name for name, column in COLUMNS.items() if column.kind == "text"]
+
+
+class Part(NamedTuple):
+    """Some row groups of a file."""
+
+    path: str
+    first: int  # the first row group
+    last: int  # the row group after the last
+    rows: int
+    whole: bool = False  # whether all rows of the file are to be in memory at once, in any order
+
+
+def find_files(pattern: str) -> list[str]:
+    """The scores files that a path, a folder or a glob pattern names, in alphabetical order.
+
+    Raises:
+      FileNotFoundError: if there is none.
+    """
+    place = Path(pattern)
+    if place.is_dir():
+        found = [str(path) for path in place.iterdir() if path.suffix in (".parquet", ".jsonl")]
+    elif place.exists() or not glob.has_magic(pattern):
+        found = [pattern]
+    else:
+        found = [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 -- of any root
+    if not found:
+        raise FileNotFoundError(f"{pattern}: found no scores file, expected .parquet or .jsonl")
+    return sorted(found)
+
+
+def parts_of(path: str) -> list[Part]:
+    """The parts of a Parquet file.
+
+    Raises:
+      ScoresError: for a file that cannot be read, or is no scores table.
+    """
+    with _opened(path) as reader:
+        sizes = [reader.metadata.row_group(i).num_rows for i in range(reader.num_row_groups)]
+    parts, first, rows = [], 0, 0
+    for i, size in enumerate(sizes):
+        if rows and rows + size > PART_ROWS:
+            parts.append(Part(path, first, i, rows))
+            first, rows = i, 0
+        rows += size
+    return [*parts, Part(path, first, len(sizes), rows)]
+
+
+def read_part(part: Part, *, checked: bool = False) -> Iterator[Scores]:
+    """The rows of a part in chunks, each step whole.
+
+    Args:
+      part: The part.
+      checked: Whether the rows are known to be valid; they are not checked again then.
+
+    Raises:
+      ScoresError: naming file, row and column.
+    """
+    for first_row, batch in _chunks(part):
+        try:
+            rows = _scores(batch, checked)
+        except ScoresError as error:
+            row = None if error.row is None else error.row + first_row
+            raise located(ScoresError(error.problem, error.column, row), part.path) from None
+        yield rows
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[pq.ParquetFile]:
+    """A Parquet file of scores, whose texts are read as numbers and a dictionary."""
+    try:
+        with open_regular(epath.Path(path), expected="a scores table (docs/scores.md)") as file:
+            check_footer(file)
+            names = pq.ParquetFile(file, pre_buffer=False).schema_arrow.names
+            unknown_columns(names)
+            file.seek(0)
+            yield pq.ParquetFile(file, read_dictionary=[name for name in _TEXTS if name in names], pre_buffer=False)
+    except JsonError as error:  # of the file as a whole
+        raise ScoresError(str(error).removeprefix(f"{path}: "), place=path) from None
+    except ScoresError as error:
+        raise (located(error, path) if error.place == "scores" else error) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: str, error: Exception) -> ScoresError:
+    return ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})", place=path)
+
+
+def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
+    """Tables of whole steps, each with the number of its first row in the file."""
+    with _opened(part.path) as reader:
+        known = [name for name in reader.schema_arrow.names if name in COLUMNS and name not in _UNREAD]
+        if part.whole:
+            yield 0, reader.read(known, use_threads=False)
+            return
+        start = sum(reader.metadata.row_group(i).num_rows for i in range(part.first))
+        before = _last_key(reader, part.first)
+        kept: pa.Table | None = None
+        groups = range(part.first, reader.num_row_groups)
+        for number, batch in _batches(reader, groups, known):
+            table = pa.Table.from_batches([batch])
+            if before is not None:  # rows of a step that belongs to the part before
+                own = _beginning(table, before)
+                start += own
+                table = table.slice(own)
+                if not len(table):
+                    continue
+                before = None
+            if number >= part.last:  # the part ends with the step that it began
+                rest = _beginning(table, _key(kept, -1)) if kept is not None else 0
+                if kept is not None and rest:
+                    kept = pa.concat_tables([kept, table.slice(0, rest)])
+                if kept is None or rest < len(table):
+                    break
+                continue
+            whole = table if kept is None else pa.concat_tables([kept, table])
+            ends = _last_step(whole)
+            kept = whole.slice(ends)
+            if ends:
+                yield start, whole.slice(0, ends)
+                start += ends
+        if kept is not None and len(kept):
+            yield start, kept
+
+
+def _batches(reader: pq.ParquetFile, groups: range, names: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches of some rows with the number of their row group."""
+    for number in groups:
+        for batch in reader.iter_batches(CHUNK_ROWS, row_groups=[number], columns=names, use_threads=False):
+            batch.validate(full=True)
+            yield number, batch
+
+
+Key = tuple[Any, Any]
+
+
+def _key(table: pa.Table, row: int) -> Key:
+    return table.column("stream")[row].as_py(), table.column("step")[row].as_py()
+
+
+def _last_key(reader: pq.ParquetFile, group: int) -> Key | None:
+    """The stream and step of the row before a row group; None for the first."""
+    for number in reversed(range(group)):
+        last = None
+        for batch in reader.iter_batches(CHUNK_ROWS, row_groups=[number], columns=["stream", "step"]):
+            last = batch if len(batch) else last
+        if last is not None:
+            return _key(last, -1)
+    return None
+
+
+def _beginning(table: pa.Table, key: Key) -> int:
+    """How many rows at the beginning have this stream and step."""
+    differs = pc.invert(pc.and_(pc.equal(_plain(table, "stream"), key[0]), pc.equal(table.column("step"), key[1])))
+    first = pc.index(differs, True).as_py()
+    return len(table) if first < 0 else first
+
+
+def _last_step(table: pa.Table) -> int:
+    """The row at which the last step begins."""
+    key = _key(table, -1)
+    step = table.column("step").to_numpy()
+    same = (step == key[1]) & pc.equal(_plain(table, "stream"), key[0]).to_numpy()
+    others = np.flatnonzero(~same)
+    return int(others[-1]) + 1 if len(others) else 0
+
+
+def _plain(table: pa.Table, name: str) -> pa.ChunkedArray:
+    column = table.column(name)
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
+
+def _scores(table: pa.Table, checked: bool) -> Scores:
+    """A table of scores of some rows."""
+    columns: dict[str, Any] = {}
+    texts = {}
+    for name in table.column_names:
+        column = table.column(name).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.unify_dictionaries().chunks)
+        columns[name] = from_arrow(name, column, 0, Pool())
+        if pa.types.is_dictionary(column.type):
+            texts[name] = column.dictionary.to_pylist(), column.indices.to_numpy().astype(np.int64)
+    if not checked:
+        return Scores.from_columns(columns)
+    columns.setdefault("candidate", np.zeros(len(table), np.int64))
+    return Scores.of_checked(columns, texts)
+
+
+def gather(parts: Sequence[Part], folder: Path) -> list[Part]:
+    """Writes rows that are in no order into files of whole streams, and gives their parts.
+
+    The file of a stream follows from its name, so equal input gives equal files.
+
+    Raises:
+      ScoresError: naming file, row and column.
+    """
+    number = max(1, -(-sum(part.rows for part in parts) // GATHERED_ROWS))
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"streams-{i:05d}.parquet" for i in range(number)]
+    writers: list[pq.ParquetWriter | None] = [None] * number
+    try:
+        for part in parts:
+            for _, table in _chunks(part):
+                for i, rows in _by_stream(table, number):
+                    rows = _decoded(rows)
+                    writer = writers[i] or pq.ParquetWriter(paths[i], rows.schema, compression="lz4")
+                    writers[i] = writer
+                    writer.write_table(rows)
+    finally:
+        for writer in writers:
+            if writer is not None:
+                writer.close()
+    found = []
+    for path, writer in zip(paths, writers, strict=True):
+        if writer is not None:
+            rows = pq.read_metadata(path)
+            found.append(Part(str(path), 0, rows.num_row_groups, rows.num_rows, whole=True))
+    return found
+
+
+def _by_stream(table: pa.Table, number: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of a table by the file of their stream."""
+    streams = _plain(table, "stream").combine_chunks().dictionary_encode()
+    place = (unit_keys(streams.dictionary.to_pylist()) % np.uint64(number)).astype(np.int64)
+    of_row = place[streams.indices.to_numpy()]
+    order = np.argsort(of_row, kind="stable")
+    sorted_rows = table.take(pa.array(order))
+    edges = np.searchsorted(of_row[order], np.arange(number + 1))
+    for i in range(number):
+        if edges[i] < edges[i + 1]:
+            yield i, sorted_rows.slice(edges[i], edges[i + 1] - edges[i])
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    """The table with plain texts and int64 indices, so that tables of several files have one schema."""
+    for i, name in enumerate(table.column_names):
+        kind = COLUMNS[name].kind
+        wanted = {"text": pa.string(), "index": pa.int64(), "flag": pa.bool_()}.get(kind, pa.float64())
+        if table.column(name).type != wanted:
+            table = table.set_column(i, name, table.column(name).cast(wanted))
+    return table
+
+
+def as_parquet(path: str, folder: Path, name: str) -> str:
+    """Writes the scores of a JSONL file as Parquet, in batches of bounded size, and gives the new path.
+
+    Raises:
+      ScoresError: naming file, line and column.
+    """
+    target = folder / f"{name}.parquet"
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = _all_columns(path)
+    start, writer = 0, None
+    try:
+        for batch in _line_batches(path):
+            table = _table_of(path, batch, columns, start)
+            writer = writer or pq.ParquetWriter(target, table.schema, compression="lz4")
+            writer.write_table(table)
+            start += len(batch)
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        raise ScoresError("found no rows, expected at least one", place=path)
+    return str(target)
+
+
+def _table_of(path: str, rows: list[dict[str, Any]], columns: list[str], start: int) -> pa.Table:
+    """Checked values of some lines, of which the first is number `start` from 0."""
+    try:
+        arrays = {name: as_column(name, [row.get(name) for row in rows]) for name in columns}
+    except ScoresError as error:
+        row = None if error.row is None else error.row + start
+        raise located(ScoresError(error.problem, error.column, row), path) from None
+    return pa.table({name: to_arrow(COLUMNS[name], array) for name, array in arrays.items()})
+
+
+def _line_batches(path: str) -> Iterator[list[dict[str, Any]]]:
+    batch: list[dict[str, Any]] = []
+    for row in read_rows(path):
+        batch.append(row)
+        if len(batch) == CHUNK_ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _all_columns(path: str) -> list[str]:
+    """The columns of the schema that some line has."""
+    found: set[str] = set()
+    for row in read_rows(path):
+        found |= row.keys()
+    unknown_columns(sorted(found))
+    return [name for name in COLUMNS if name in found and name not in _UNREAD]
+
+
+def rows_of(parts: Iterable[Part]) -> int:
+    """Number of rows."""
+    return sum(part.rows for part in parts)
