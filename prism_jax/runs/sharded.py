@@ -173,7 +173,8 @@ class Sharded:
     def _keep(self, place: Path, done: int, state: State) -> None:
         """Writes what is merged so far; the last state of a statistic lets a later one go on at once."""
         buffer = io.BytesIO()
-        np.savez(buffer, **encode({"digest": self._digest, "done": done, "state": state}))
+        arrays: dict[str, Any] = encode({"digest": self._digest, "done": done, "state": state})
+        np.savez(buffer, **arrays)
         place.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(place, buffer.getvalue())
 

@@ -277,7 +277,8 @@ def joined(tables: Sequence[Scores]) -> Scores:
             raise ScoresError(
                 f"found tables with and without {', '.join(differing)}, expected the same columns in each"
             )
-    return Scores(**{name: np.concatenate([getattr(table, name) for table in tables]) for name in names})
+    columns: dict[str, Any] = {name: np.concatenate([getattr(table, name) for table in tables]) for name in names}
+    return Scores(**columns)
 
 
 def _check_lengths(columns: Mapping[str, np.ndarray]) -> None:

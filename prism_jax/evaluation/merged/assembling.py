@@ -124,7 +124,8 @@ def _ratios(
 ) -> tuple[ExpectedCost, dict[tuple[str, Form | None], tuple[Audbc | None, float, float]]]:
     """Mean costs of the references, and area and mean cost of each policy."""
     mass = sums["counts"]["mass"]
-    references = ExpectedCost(math.nan, *(sums["references"] / mass).tolist(), math.nan)
+    always, never, oracle = (sums["references"] / mass).tolist()
+    references = ExpectedCost(math.nan, always, never, oracle, math.nan)
     rows = {}
     for (policy, form), total in sums["mean_costs"].items():
         cost = total / mass

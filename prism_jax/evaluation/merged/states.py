@@ -84,13 +84,12 @@ class UnitSums:
             for part in (self, other):
                 sums[[place[name] for name in part.names]] += part.sums
             return dataclasses.replace(self, names=tuple(names), sums=sums)._bounded()
-        first, second = self._resampled(), other._resampled()
-        assert first.keys is not None and second.keys is not None, "`_resampled` made them"
+        parts: list[Any] = [self._resampled(), other._resampled()]
         return dataclasses.replace(
-            first,
-            keys=np.union1d(first.keys, second.keys),
-            totals=first.totals + second.totals,
-            replicates=first.replicates + second.replicates,
+            parts[0],
+            keys=np.union1d(*(part.keys for part in parts)),
+            totals=parts[0].totals + parts[1].totals,
+            replicates=parts[0].replicates + parts[1].replicates,
         )
 
     @property
@@ -150,14 +149,8 @@ class Streams:
         """The streams of one part, each with the key of its constants and its steps; people have no steps."""
         order = np.argsort(keys)
         nothing = np.zeros(len(keys), np.int64)
-        ends = (nothing if end is None else np.asarray(end, np.int64) for end in (first, last))
-        return cls(keys[order], constants[order], *(end[order] for end in ends))
-
-    @classmethod
-    def none(cls) -> Streams:
-        """No stream."""
-        no_keys, no_steps = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-        return cls(no_keys, no_keys, no_steps, no_steps)
+        ends = [nothing if end is None else np.asarray(end, np.int64)[order] for end in (first, last)]
+        return cls(keys[order], constants[order], ends[0], ends[1])
 
     def __len__(self) -> int:
         """Number of streams."""
