@@ -47,6 +47,7 @@ __all__ = [
     "Audbc",
     "BurdenBenefitCurve",
     "CostCurve",
+    "Events",
     "ExpectedCost",
     "NetBenefitCurve",
     "PaperAudbc",
@@ -54,10 +55,13 @@ __all__ = [
     "audbc_appendix_paper",
     "audbc_main_paper",
     "audbc_value",
+    "best_label",
     "burden_benefit_curve",
+    "check_signals",
     "cost_curve",
     "expected_cost",
     "net_benefit_curve",
+    "offers_and_switches",
     "policy_signals",
 ]
 

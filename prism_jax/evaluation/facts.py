@@ -11,7 +11,7 @@ import numpy as np
 
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policy_rows import judged
-from prism_jax.scores import Scores
+from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import acceptance_weight
 
 _COUNTED = ("p_need_true", "p_accept_true", "p_both_true", "p_need_slow", "p_accept_slow", "propensity", "logged")
@@ -109,4 +109,37 @@ def incomparable(facts: Facts) -> str | None:
     return (
         f"slow pass: at {facts.hidden} of {facts.steps} test steps it picks another candidate than the fast pass, and "
         "the log showed one of them by chance or not at all"
+    )
+
+
+def shown_facts(rows: Scores) -> dict[str, int] | None:
+    """What tells whether weights can stand for the offers that were not made; None where the table does not say so.
+
+    The counts of parts with whole steps add up.
+    """
+    if rows.logged is None:
+        return None
+    silent, known = rows.logged == 0, np.zeros(len(rows), bool)
+    if rows.propensity is not None:
+        known = ~np.isnan(rows.propensity)
+    weighed = np.bincount(rows.step_numbers(), known | ~silent) > 0
+    return {
+        "silent": int(silent.sum()),
+        "shown_unknown": int((~known[rows.logged == 1]).sum()),
+        "steps_unknown": int((~weighed).sum()),
+    }
+
+
+def unweighted(facts: Mapping[str, int], rows: int) -> ScoresError | None:
+    """What is wrong with a table in which some offers were not made, and weights cannot stand for them; None if not.
+
+    Every step needs a propensity, of a shown offer or of one that could have been.
+    """
+    if not facts["silent"] or not (facts["shown_unknown"] or facts["steps_unknown"]):
+        return None
+    return ScoresError(
+        f"found no propensity beside logged = false on {facts['silent']} of {rows} rows, expected the probability of "
+        "each offer: without it, costs would be those of the shown offers only, which --shown_only accepts and says in "
+        "every title",
+        "propensity",
     )

@@ -21,9 +21,19 @@ import numpy as np
 from jaxtyping import Bool, Float64, Shaped
 
 from prism_jax.decision import gate, metrics
-from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, ExpectedCost, audbc, expected_cost, policy_signals
-from prism_jax.decision.costs.curves import Events, offers_and_switches
-from prism_jax.decision.costs.sweep import best_label, check_signals
+from prism_jax.decision.audbc import (
+    HIGH_RATIO,
+    LOW_RATIO,
+    Audbc,
+    Events,
+    ExpectedCost,
+    audbc,
+    best_label,
+    check_signals,
+    expected_cost,
+    offers_and_switches,
+    policy_signals,
+)
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves, decide_by_value

@@ -6,8 +6,7 @@ Costs are means over steps; rates are in percent. A dash marks an undefined rati
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import rich.console
 import rich.text
@@ -15,7 +14,8 @@ import rich.text
 from prism_jax.decision.uncertainty import LEAST_UNITS
 from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
-from prism_jax.evaluation.rows import GroupRow, PolicyRow, RatioRow, SignalRow, TriggerRow
+from prism_jax.evaluation.rows import GroupRow, PolicyRow, RatioRow, SecondSignalRow, SignalRow, TriggerRow
+from prism_jax.report.bounds import BOUND, Format, bounded, scientific, signal_bounds, with_bounds
 from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
 from prism_jax.runtime.shown_text import visible
@@ -42,7 +42,6 @@ def over_units(units: int, unit: str = "streams", level: float = 0.95) -> str:
     return f"{100 * level:g} % intervals over {units} {unit}"
 
 
-Format = Callable[[Any], str]
 AnyRow = PolicyRow | RatioRow | SignalRow | TriggerRow | GroupRow
 
 _COSTS: dict[str, tuple[Column, Format]] = {
@@ -199,12 +198,19 @@ def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
 
 def second_signal_table(evaluation: Evaluation) -> Table:
     """The gate beside p_accept alone at equal speak rates: what the second signal saves."""
+
+    def bound_of(row: SecondSignalRow) -> tuple[str, ...]:
+        key = f"second_signal.{row.ratio:g}.accept_alone"
+        return (scientific(evaluation.bounds.get(key)),) if evaluation.bounds else ()
+
     rows = tuple(
         Row(
             f"{row.ratio:g}",
             (
                 percent(row.speak_rate),
-                *(number(value) for value in (row.gate, row.accept_alone, row.difference, row.low, row.high)),
+                *(number(value) for value in (row.gate, row.accept_alone)),
+                *bound_of(row),
+                *(number(value) for value in (row.difference, row.low, row.high)),
             ),
         )
         for row in evaluation.second_signal
@@ -213,6 +219,7 @@ def second_signal_table(evaluation: Evaluation) -> Table:
         Column("speak rate", "Weighted share of judged steps with an offer, of both.", "%"),
         Column("gate", "Mean realised cost of the gate on both signals."),
         Column("p_accept alone", "Mean realised cost of as many offers, where p_accept is highest."),
+        *([Column("± p_accept alone", BOUND)] if evaluation.bounds else []),
         Column("difference", "Cost of the gate minus that of p_accept alone: below 0 the second signal saves."),
         Column("low", LOW),
         Column("high", HIGH),
@@ -233,7 +240,9 @@ def ratio_table(evaluation: Evaluation) -> Table:
     if across.no_area is None:
         note += f" AUDBC: {_over_units(evaluation)}."
     before = [] if evaluation.base is None else [row for row in evaluation.base.ratios.rows if row.deployed]
-    return dataclasses.replace(_policy_table("Across cost ratios", across.rows, _RATIOS, before), note=note)
+    rows = [bounded(row, {"audbc": f"ratios.{row.policy}.{row.form}.audbc"}, evaluation) for row in across.rows]
+    columns = with_bounds(_RATIOS, ("audbc",), evaluation)
+    return dataclasses.replace(_policy_table("Across cost ratios", rows, columns, before), note=note)
 
 
 def trigger_tables(evaluation: Evaluation) -> tuple[Table, ...]:
@@ -265,11 +274,13 @@ def trigger_tables(evaluation: Evaluation) -> tuple[Table, ...]:
 
 def signal_table(evaluation: Evaluation) -> Table:
     """How well each signal is calibrated, raw and calibrated."""
-    chosen = _known(evaluation.signals, _SIGNALS)
+    names = ("temperature", "miscalibration", "discrimination")
+    signals = [bounded(row, signal_bounds(row), evaluation) for row in evaluation.signals]
+    chosen = _known(signals, with_bounds(_SIGNALS, names, evaluation))
     sections = []
     need = "p_need, given that the offer is accepted" if evaluation.need_given_accept else "p_need"
     for signal, title in (("need", need), ("accept", "p_accept")):
-        rows = [(f"{row.thinking}, {row.form}", row) for row in evaluation.signals if row.signal == signal]
+        rows = [(f"{row.thinking}, {row.form}", row) for row in signals if row.signal == signal]
         if evaluation.base is not None:
             before = (row for row in evaluation.base.signals if row.signal == signal)
             rows += [(f"before training: {row.thinking}, {row.form}", row) for row in before]

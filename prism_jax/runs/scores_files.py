@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from jaxtyping import Bool
 
 from prism_jax.decision.calibration import CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.facts import shown_facts, unweighted
 from prism_jax.evaluation.fits import Calibration, read_calibration
 from prism_jax.evaluation.merged import running as merged
 from prism_jax.evaluation.merged.planning import OutOfOrderError
@@ -254,30 +254,14 @@ def shown_offers(path: str, scores: Scores) -> Scores:
     return scores.take(shown)
 
 
-def _by_step(scores: Scores, holds: Bool[np.ndarray, "rows"]) -> Bool[np.ndarray, "steps"]:
-    """Whether a condition holds on any row of each step."""
-    return np.bincount(scores.step_numbers(), holds) > 0
-
-
 def check_shown(path: str, scores: Scores) -> None:
     """Checks that propensities say how to weight the offers that were shown, where others were not.
 
-    The offers that a logging policy showed are a selection; costs on them alone are not those of all steps. Every step
-    needs a propensity, of a shown offer or of one that could have been: an agent's record has none where it could not.
-    Otherwise ScoresError names the first row that was not shown.
+    The offers that a logging policy showed are a selection; costs on them alone are not those of all steps. An agent's
+    record has no propensity where an offer could not be made. ScoresError names the first row that was not shown.
     """
-    if scores.logged is None:
-        return
-    silent, known = scores.logged == 0, np.zeros(len(scores), bool)
-    if scores.propensity is not None:
-        known = ~np.isnan(scores.propensity)
-    if silent.any() and not (known[scores.logged == 1].all() and _by_step(scores, known | ~silent).all()):
-        row = int(np.flatnonzero(silent)[0])
-        error = ScoresError(
-            f"found no propensity beside logged = false on {silent.sum()} of {len(scores)} rows, expected the "
-            "probability of each offer: without it, costs would be those of the shown offers only, which --shown_only "
-            "accepts and says in every title",
-            "propensity",
-            row,
-        )
-        raise located(error, path)
+    facts = shown_facts(scores)
+    if facts is not None and (error := unweighted(facts, len(scores))) is not None:
+        assert scores.logged is not None, "there are facts"
+        row = int(np.flatnonzero(scores.logged == 0)[0])
+        raise located(ScoresError(error.problem, error.column, row), path)

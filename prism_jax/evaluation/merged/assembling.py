@@ -15,7 +15,7 @@ from prism_jax.decision.audbc import Audbc, ExpectedCost
 from prism_jax.decision.uncertainty import SHARE, interval
 from prism_jax.evaluation import breakdowns, other_maps, policy_rows, ratios, second_signal, surfaces, triggers
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals_of, with_intervals
-from prism_jax.evaluation.merged.histograms import Above, Area, Histogram, area, by_bin, isotonic_score, median_above
+from prism_jax.evaluation.merged.histograms import Above, Area, Histogram, area, by_bin, highest, isotonic_score
 from prism_jax.evaluation.merged.parts import test_data
 from prism_jax.evaluation.merged.planning import Plan, facts_of
 from prism_jax.evaluation.merged.ranks import thresholds, turning_ratios
@@ -41,7 +41,7 @@ def settings_of(plan: Plan, ranks: State) -> Settings:
     """What the last statistic needs of the ranks."""
     above: tuple[Above, ...] = ()
     if "accept" in ranks:
-        above = tuple(median_above(ranks["accept"], "weight", mass) for mass in ranks["gate"].tolist())
+        above = tuple(highest(ranks["accept"], "weight", mass) for mass in ranks["gate"].tolist())
     return Settings(
         areas={key: area(histogram) for key, histogram in ranks["curves"].items()},
         turning={form: turning_ratios(histogram) for form, histogram in ranks["turning"].items()},

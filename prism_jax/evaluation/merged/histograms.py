@@ -15,9 +15,6 @@ from jaxtyping import Bool, Float64, Int64
 
 from prism_jax.decision import arrays
 from prism_jax.evaluation.merged.states import stored
-from prism_jax.evaluation.rows import Form
-
-__all__ = ["LOG_ODDS", "LOG_RATIO", "SHARE", "Area", "Form", "Grid", "Histogram", "area", "log_odds", "median_above"]
 
 
 class Grid(NamedTuple):
@@ -43,8 +40,8 @@ class Grid(NamedTuple):
         return np.concatenate([[self.low], inner, [self.high]])
 
 
-LOG_ODDS = Grid(-16.0, 16.0, 1 << 17)
-"""For probabilities, by their log-odds; 0 and 1 and what is nearer to them than 1e-7 lie on the sides."""
+LOG_ODDS = Grid(-37.5, 37.5, 1 << 17)
+"""For probabilities, by their log-odds; 0 and 1 lie on the sides, as does what is nearer to 0 than 5e-17."""
 LOG_RATIO = Grid(-16.0, 16.0, 1 << 16)
 """For critical cost ratios, by their logarithm."""
 SHARE = Grid(0.0, 1.0, 1 << 16)
@@ -83,11 +80,6 @@ class Histogram:
             np.where(np.isnan(self.value), other.value, self.value),
             self.mixed | other.mixed | differs,
         )
-
-    def without(self, other: Histogram) -> Histogram:
-        """The histogram of the rows that are not in `other`, whose rows are some of these; first values stay."""
-        sums = {name: column - other.sums[name] for name, column in self.sums.items()}
-        return dataclasses.replace(self, sums=sums)
 
     def __len__(self) -> int:
         """Number of bins, with those on the sides."""
@@ -147,7 +139,7 @@ class Above(NamedTuple):
     weight: float  # in the bin, which bounds what the order within it can change
 
 
-def median_above(histogram: Histogram, column: str, mass: float) -> Above:
+def highest(histogram: Histogram, column: str, mass: float) -> Above:
     """Where the highest values add up to `mass` in a column of weights."""
     weights = histogram.sums[column]
     from_above = np.cumsum(weights[::-1])
@@ -243,13 +235,16 @@ class Isotonic(NamedTuple):
 def isotonic_score(histogram: Histogram, level: Float64[np.ndarray, "filled"], squares: float) -> Isotonic:
     """The Brier score of a non-decreasing function of the bins; `squares` is the weighted sum of squared labels.
 
-    The best function of the values themselves is monotone too, so it changes by at most 1 over all bins together. A
-    function of bins within these changes is at most 2 * max(weight of a mixed bin) / weight worse.
+    Let g be the best non-decreasing function of the values themselves, and f its mean in each bin, which is one of the
+    functions of bins. The score of f is that of g plus 2 * sum w (y - mean y) (g - f) - sum w (g - f)^2. In a bin of
+    weight W where g changes by d and the labels have the standard deviation s, the first sum is at most W * s * d / 2,
+    and all d together are at most 1. So the best function of bins is at most max(W * s) over the mixed bins worse.
     """
     one, zero = histogram.sums["one"], histogram.sums["zero"]
     weight = one + zero
     filled = weight > 0
     total = float(weight.sum())
     score = (squares + float((weight[filled] * level**2 - 2 * one[filled] * level).sum())) / total
-    largest = float(weight[histogram.mixed].max(initial=0.0))
-    return Isotonic(score, 2 * largest / total)
+    mixed = histogram.mixed & filled
+    rate = one[mixed] / weight[mixed]
+    return Isotonic(score, float((weight[mixed] * np.sqrt(rate * (1 - rate))).max(initial=0.0)) / total)

@@ -13,7 +13,7 @@ from prism_jax.decision import calibration as measures
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation import protocol, ratios, signals, surfaces
-from prism_jax.evaluation.facts import Facts, incomparable, missing
+from prism_jax.evaluation.facts import Facts, incomparable, missing, unweighted
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
 from prism_jax.evaluation.merged.histograms import Rows, by_bin, by_label, temperature_error
 from prism_jax.evaluation.merged.scan import SIGNALS
@@ -44,6 +44,8 @@ def check(state: State) -> None:
             first, second = list(state[name])[:2]
             differing = sorted({*first} ^ {*second}) if name == "columns" else [first, second]
             raise ScoresError(f"found parts with different {words} ({', '.join(differing)}), expected the same in each")
+    if "shown" in state and (error := unweighted(state["shown"], state["rows"])) is not None:
+        raise error
     streams, people = list(state["streams"].values()), list(state["people"].values())
     if any(part.returning for part in streams):
         raise OutOfOrderError("found steps of one stream that do not follow each other", "stream")

@@ -12,7 +12,7 @@ from prism_jax.decision import calibration as measures
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import unit_keys
 from prism_jax.evaluation import policy_rows, signals
-from prism_jax.evaluation.facts import Facts, facts_of
+from prism_jax.evaluation.facts import Facts, facts_of, shown_facts
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.evaluation.merged.histograms import labelled, log_odds
 from prism_jax.evaluation.merged.states import State, Streams, merge, stored
@@ -63,6 +63,8 @@ class Scan:
             "people": {},
             "fits": {},
         }
+        if (shown := shown_facts(rows)) is not None:
+            state["shown"] = shown
         parts: dict[str, Scores] = {"": rows} if not splits else {n: rows.take(m) for n, m in splits.items()}
         for name, part in parts.items():
             state["streams"][name] = streams_of(part)

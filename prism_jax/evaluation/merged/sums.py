@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from prism_jax.decision import calibration as measures
-from prism_jax.decision import gate
+from prism_jax.decision import gate, metrics
 from prism_jax.evaluation import breakdowns, policy_rows, ratios, second_signal, surfaces, triggers
 from prism_jax.evaluation.intervals import RESAMPLES, SEED
 from prism_jax.evaluation.merged.histograms import LOG_ODDS, LOG_RATIO, SHARE, Above, Area, log_odds
@@ -28,7 +28,7 @@ MOST_SHOWN = 2_000
 """Steps that the report can browse, from the beginning of the first file."""
 MOST_POINTS = 1_000
 """Up to so many units, the points of a curve that has no ranks are kept for each of them."""
-for _class in (policy_rows.PolicySums, breakdowns.GroupSums, triggers.ShareSums, measures.BinSums, surfaces.Totals):
+for _class in (policy_rows.PolicySums, metrics.Confusion, breakdowns.GroupSums, triggers.ShareSums, measures.BinSums):
     stored(_class)
 
 

@@ -1,0 +1,300 @@
+"""Evaluation by states that merge: the same results as in memory, for every division of the rows."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_scores import POINT, make_columns
+
+from prism_jax.decision import calibration as measures
+from prism_jax.decision.audbc import audbc_value
+from prism_jax.decision.passes import Pass
+from prism_jax.decision.uncertainty import poisson_weights, unit_keys
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.merged import histograms, planning, running, states
+from prism_jax.evaluation.merged.scan import Scan
+from prism_jax.evaluation.other_maps import other_maps
+from prism_jax.scores import Scores, ScoresError
+
+STEPS = 960
+
+
+def with_candidates(seed):
+    """A table with three candidates at each step, of which the passes pick different ones."""
+    rng = np.random.default_rng(seed)
+    one = make_columns(seed=seed, streams=40, steps=8)
+    columns = {name: np.repeat(np.asarray(values), 3) for name, values in one.items()}
+    n = len(columns["step"])
+    p_accept = rng.beta(0.8, 1.2, n)
+    columns["candidate"] = np.tile(np.arange(3), n // 3)
+    columns["p_accept_fast"] = np.clip(p_accept + rng.normal(0, 0.1, n), 0.01, 0.99)
+    columns["p_accept_slow"] = np.clip(p_accept + rng.normal(0, 0.03, n), 0.01, 0.99)
+    columns["y_accept"] = (rng.random(n) < p_accept).astype(float)
+    columns["p_accept_true"], columns["p_both_true"] = p_accept, p_accept * columns["p_need_true"]
+    columns["tokens_slow"] = rng.integers(50, 90, n)
+    return columns
+
+
+def out_of_fold(seed, **more):
+    columns = make_columns(seed=seed, **more)
+    fold = [int(name.split("-")[1]) % 4 for name in columns["stream"]]
+    return {name: column for name, column in columns.items() if name != "split"} | {"fold": fold}
+
+
+def of_acceptance_alone(seed):
+    columns = make_columns(seed=seed)
+    return {name: column for name, column in columns.items() if "need" not in name and name != "p_both_true"}
+
+
+def people_in_folds(seed):
+    columns = out_of_fold(seed, slow=False)
+    person = [f"person {int(name.split('-')[1]) % 20}" for name in columns["stream"]]
+    return columns | {"person": person, "fold": [int(name.split()[1]) % 4 for name in person]}
+
+
+TABLES = {
+    "one pass": lambda: make_columns(seed=1, slow=False),
+    "slow pass": lambda: make_columns(seed=5) | {"tokens_slow": np.random.default_rng(0).integers(50, 90, STEPS)},
+    "slow pass without tokens": lambda: make_columns(seed=6),
+    "weights": lambda: make_columns(seed=3, logging=True, slow=False),
+    "candidates": lambda: with_candidates(2),
+    "out of fold": lambda: out_of_fold(4),
+    "people": lambda: people_in_folds(7),
+    "acceptance alone": lambda: of_acceptance_alone(8),
+    "soft labels": lambda: make_columns(seed=9, slow=False) | {"y_accept": np.random.default_rng(1).random(STEPS)},
+}
+
+
+def parts_of(scores, number, seed=0, shuffled=True):
+    """The table in parts with whole steps, some perhaps empty, their rows in any order."""
+    step = scores.step_numbers()
+    rng = np.random.default_rng(seed)
+    at = np.sort(rng.integers(0, step.max() + 2, number - 1))
+    part = np.searchsorted(at, step, side="right")
+    for i in range(number):
+        rows = np.flatnonzero(part == i)
+        if shuffled:
+            rng.shuffle(rows)
+        if len(rows):
+            yield scores.take(rows)
+
+
+def in_memory(scores, config=None):
+    calibration = protocol.calibrate(scores, config)
+    evaluation = protocol.evaluate(scores, calibration, POINT)
+    return calibration, dataclasses.replace(evaluation, other_maps=other_maps(scores, calibration, evaluation))
+
+
+def leaves(tree, path=""):
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from leaves(value, f"{path}.{key}")
+    elif isinstance(tree, list):
+        for i, value in enumerate(tree):
+            yield from leaves(value, f"{path}[{i}]")
+    else:
+        yield path, tree
+
+
+APPROXIMATE = ("audbc_low", "audbc_high", "miscalibration", "discrimination", "accept_alone", "audbc")
+"""Numbers with a bound of their own, or an interval to first order."""
+
+
+@pytest.mark.filterwarnings("ignore::prism_jax.decision.calibration.CalibrationWarning")
+@pytest.mark.parametrize("name", TABLES)
+def test_results_are_those_of_the_table_in_memory(name):
+    scores = Scores.from_columns(TABLES[name]())
+    calibration, expected = in_memory(scores)
+    fitted, assembled = running.evaluate(running.over(parts_of(scores, 5)), POINT)
+    found = assembled.evaluation
+    numbers = dict(leaves(found.to_dict()))
+    for path, value in leaves(expected.to_dict()):
+        other = numbers.pop(path)
+        is_number = isinstance(value, float) and not isinstance(value, bool)
+        if any(path.endswith(part) for part in (*APPROXIMATE, "rescaled")) or "second_signal" in path:
+            assert (value is None) == (other is None) and (value is None or abs(value - other) < 0.05), path
+        elif "triggers" in path:  # a threshold is the edge of a bin and not the middle between two steps
+            assert (value is None) == (other is None) or "difference" in path, path
+            assert "slow_rate" not in path or abs(value - other) < 0.01, path
+            assert "realised_cost" not in path or abs(value - other) < 0.02, path
+        else:
+            assert other == (pytest.approx(value, rel=1e-6, abs=1e-8) if is_number else value), path
+    assert all(".bounds" in path for path in numbers)
+    assert set(dict(leaves(fitted.to_dict()))) == set(dict(leaves(calibration.to_dict())))
+
+
+@pytest.mark.parametrize("name", ["one pass", "candidates", "people"])
+def test_numbers_from_histograms_are_within_their_bounds(name):
+    scores = Scores.from_columns(TABLES[name]())
+    calibration, expected = in_memory(scores)
+    fitted, assembled = running.evaluate(running.over(parts_of(scores, 3)), POINT)
+    found, checked = assembled.evaluation, 0
+    for mine, theirs in zip(found.ratios.rows, expected.ratios.rows, strict=True):
+        if (bound := found.bounds.get(f"ratios.{mine.policy}.{mine.form}.audbc")) is not None:
+            assert abs(mine.audbc - theirs.audbc) <= bound + 1e-12
+            checked += 1
+    for mine, theirs in zip(found.signals, expected.signals, strict=True):
+        for number in ("miscalibration", "discrimination"):
+            bound = found.bounds[f"signals.{mine.signal}_{mine.thinking}.{mine.form}.{number}"]
+            assert abs(getattr(mine, number) - getattr(theirs, number)) <= bound + 1e-12
+            checked += 1
+    for mine, theirs in zip(found.second_signal, expected.second_signal, strict=True):
+        bound = found.bounds[f"second_signal.{mine.ratio:g}.accept_alone"]
+        assert abs(mine.accept_alone - theirs.accept_alone) <= bound + 1e-12
+    for signal in ("need_fast", "accept_fast"):
+        pairs = [(getattr(fitted, signal), getattr(calibration, signal))]
+        pairs += [(getattr(fitted.folds[k], signal), getattr(calibration.folds[k], signal)) for k in fitted.folds]
+        bound = found.bounds[f"{signal}.temperature"]
+        assert bound < 1e-5
+        assert all(abs(mine.temperature - theirs.temperature) <= bound + 1e-9 for mine, theirs in pairs)
+    assert checked > 8
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 64])
+@pytest.mark.parametrize("name", ["candidates", "people"])
+def test_every_division_gives_the_same_counts(name, number):
+    """One person's rows stand in all parts; most parts hold whole streams, some a step or none."""
+    scores = Scores.from_columns(TABLES[name]())
+    _, one = running.evaluate(running.over([scores]), POINT)
+    _, found = running.evaluate(running.over(parts_of(scores, number, seed=number)), POINT)
+    expected = dict(leaves(one.evaluation.to_dict()))
+    for path, value in leaves(found.evaluation.to_dict()):
+        if isinstance(value, int | str | None):
+            assert value == expected[path], path
+        elif not any(part in path for part in ("bounds", "low", "high")):
+            assert value == pytest.approx(expected[path], rel=1e-9, abs=1e-11), path
+    for mine, theirs in zip(found.exploration.tables, one.exploration.tables, strict=True):
+        assert all(np.array_equal(getattr(mine, n), getattr(theirs, n)) for n in ("tp", "fp", "fn", "offers", "slow"))
+
+
+@pytest.mark.filterwarnings("ignore::prism_jax.decision.calibration.CalibrationWarning")
+@pytest.mark.parametrize("calibrator", measures.CALIBRATORS)
+def test_every_map_is_fitted_as_in_memory(calibrator):
+    scores = Scores.from_columns(make_columns(seed=11, slow=False))
+    config = measures.CalibrationConfig(calibrator)
+    expected, _ = in_memory(scores, config)
+    fitted, _ = running.evaluate(running.over(parts_of(scores, 4)), POINT, config)
+    p = np.linspace(0.01, 0.99, 99)
+    for signal in ("need_fast", "accept_fast"):
+        mine, theirs = (getattr(of, signal) for of in (fitted, expected))
+        domains = np.array(["coding", "writing", "life"] * 33)
+        calibrated = [measures.apply_map(of.map, p, domains) for of in (mine, theirs)]
+        np.testing.assert_allclose(*calibrated, atol=1e-3 if calibrator == "isotonic" else 1e-6)
+        assert (mine.count, mine.base_rate) == (theirs.count, pytest.approx(theirs.base_rate))
+
+
+def test_states_survive_a_file(tmp_path):
+    scores = Scores.from_columns(TABLES["people"]())
+    kept = {}
+
+    def run(name, statistic):
+        state = statistic.init()
+        for part in parts_of(scores, 3):
+            state = statistic.add(state, part)
+        np.savez(tmp_path / f"{name}.npz", **states.encode(state))
+        with np.load(tmp_path / f"{name}.npz", allow_pickle=False) as arrays:
+            kept[name] = states.decode(dict(arrays))
+        for (path, mine), (_, theirs) in zip(states.leaves(kept[name]), states.leaves(state), strict=True):
+            assert np.array_equal(mine, theirs, equal_nan=isinstance(mine, np.ndarray) and mine.dtype.kind == "f"), path
+        return kept[name]
+
+    _, found = running.evaluate(run, POINT)
+    _, expected = running.evaluate(running.over(parts_of(scores, 3)), POINT)
+    assert found.evaluation.deployed == expected.evaluation.deployed
+    assert set(kept) == {"scan", "ranks", "sums"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"domain": ["coding"] * (STEPS // 2) + ["life"] * (STEPS // 2)}, None),
+        ({"split": ["test"] * STEPS}, "found no row of the split 'calibration'"),
+        ({"y_need": [np.nan] * STEPS}, "found no label on the calibration split"),
+        ({"logged": np.arange(STEPS) % 2 == 0, "y_accept": np.where(np.arange(STEPS) % 2, np.nan, 1.0)}, "propensity"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said_as_in_memory(change, message):
+    columns = make_columns(slow=False) | change
+    scores = Scores.from_columns({name: np.asarray(column) for name, column in columns.items()})
+    run = running.over(parts_of(scores, 4))
+    if message is None:
+        assert running.evaluate(run, POINT)[1].evaluation.groups
+        return
+    with pytest.raises(ScoresError, match=message):
+        running.evaluate(run, POINT)
+
+
+def test_a_stream_or_person_that_parts_divide_is_found():
+    """No part alone can see it."""
+    columns = make_columns(slow=False, streams=4)
+    scores = Scores.from_columns(columns)
+    first, second = scores.take(scores.step < 6), scores.take(scores.step >= 6)
+    elsewhere = Scores.from_columns(
+        {name: getattr(second, name) for name in second.columns()} | {"domain": np.full(len(second), "other", object)}
+    )
+    with pytest.raises(ScoresError, match="found 4 streams with more than one domain"):
+        planning.check(running.over([first, elsewhere])("scan", Scan(measures.CalibrationConfig())))
+    with pytest.raises(planning.OutOfOrderError):
+        planning.check(running.over([first, second, first])("scan", Scan(measures.CalibrationConfig())))
+    planning.check(running.over([first, second])("scan", Scan(measures.CalibrationConfig())))
+
+
+@given(st.integers(0, 10_000), st.integers(2, 300), st.booleans())
+def test_the_best_function_of_bins_is_within_its_bound(seed, n, few):
+    """On a coarse grid, where bins hold many values."""
+    rng = np.random.default_rng(seed)
+    p = rng.choice([0.2, 0.5, 0.7], n) if few else rng.random(n)
+    y, weight = (rng.random(n) < p).astype(float), rng.uniform(0.5, 3, n)
+    z = histograms.log_odds(p)
+    grid = histograms.Grid(-6.0, 6.0, 8)
+    columns = {"one": weight * y, "zero": weight * (1 - y), "z_one": weight * y * z, "z_zero": weight * (1 - y) * z}
+    histogram = histograms.Histogram.of(grid, z, columns)
+    rows = histograms.by_bin(histogram)
+    level = measures.fit_isotonic(rows.p, rows.y, rows.weight)(rows.p)
+    found = histograms.isotonic_score(histogram, level, float((weight * y**2).sum()))
+    best = np.average((measures.fit_isotonic(p, y, weight)(p) - y) ** 2, weights=weight)
+    assert -1e-12 <= found.score - best <= found.error + 1e-12
+    if few and not histogram.mixed.any():
+        assert found.error == 0
+
+
+@given(st.integers(0, 10_000), st.integers(1, 200), st.booleans())
+def test_the_area_of_bins_is_within_its_bound(seed, n, few):
+    rng = np.random.default_rng(seed)
+    need, accept = rng.random(n), rng.choice([0.3, 0.6], n) if few else rng.random(n)
+    y = rng.random(n) < need * accept
+    y[0] = True
+    fast = Pass(need, accept)
+    ratio = np.log((1 - accept) / (accept * need))
+    histogram = histograms.Histogram.of(histograms.Grid(-4.0, 6.0, 10), ratio, {"mass": np.ones(n), "gold": 1.0 * y})
+    value, error = histograms.area(histogram).normalised(float(y.sum()))
+    assert abs(value - float(audbc_value(fast, y))) <= error + 1e-12
+
+
+def test_resamples_of_keys_are_poisson_and_independent():
+    keys = unit_keys(f"stream {i}" for i in range(2000))
+    weights = poisson_weights(keys, 400, seed=3).astype(float)
+    assert weights.mean() == pytest.approx(1, abs=0.01) and weights.var() == pytest.approx(1, abs=0.02)
+    share = np.bincount(weights.astype(int).ravel(), minlength=9)[:5] / weights.size
+    np.testing.assert_allclose(share, np.exp(-1) / np.array([1, 1, 2, 6, 24]), atol=0.002)
+    between = np.corrcoef(weights[:200])  # of units, over resamples
+    assert abs(between[np.triu_indices(200, 1)]).mean() < 0.05
+    assert abs(np.corrcoef(weights.T[:50])[np.triu_indices(50, 1)]).max() < 0.11
+    assert not np.array_equal(weights, poisson_weights(keys, 400, seed=4))
+    np.testing.assert_array_equal(weights[:, 100:110], poisson_weights(keys, 10, seed=3, start=100))
+
+
+def test_intervals_of_many_units_are_those_of_the_bootstrap(monkeypatch):
+    """Resamples by key, merged part by part, beside the draws of all units together."""
+    scores = Scores.from_columns(make_columns(seed=2, streams=3000, steps=2, slow=False))
+    _, expected = in_memory(scores)
+    monkeypatch.setitem(states.UnitSums.of.__func__.__kwdefaults__, "most", 1000)
+    _, found = running.evaluate(running.over(parts_of(scores, 6)), POINT)
+    for mine, theirs in zip(found.evaluation.policies, expected.policies, strict=True):
+        assert mine.realised_cost == pytest.approx(theirs.realised_cost, rel=1e-6)
+        width = theirs.realised_high - theirs.realised_low
+        assert mine.realised_low == pytest.approx(theirs.realised_low, abs=0.2 * width)
+        assert mine.realised_high == pytest.approx(theirs.realised_high, abs=0.2 * width)
+    assert found.evaluation.units == expected.units == 1500
