@@ -52,10 +52,10 @@ def in_process(load: Load[I], items: Sequence[I]) -> Iterator[I]:
 
 
 def in_processes(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]:
-    """Works in so many new processes, on GPUs one of them each; in fewer if there are fewer items.
+    """Works in so many new processes, each on a GPU of its own if there are any; in fewer if there are fewer items.
 
     Raises:
-      ValueError: for more processes than accelerators.
+      ValueError: for more processes than GPUs.
       RuntimeError: if a process dies.
     """
     context = multiprocessing.get_context("spawn")
@@ -63,7 +63,7 @@ def in_processes(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]
         platform, count = pool.submit(_devices).result()
     most = {"cpu": workers, "gpu": count}.get(platform, 1)
     if workers > most:
-        raise ValueError(f"--workers: found {workers}, expected at most {most}: a {platform} has one process")
+        raise ValueError(f"--workers: found {workers}, expected at most {most} on {count} {platform} devices")
     workers, places = min(workers, len(items)), context.SimpleQueue()
     for place in range(workers):
         places.put(place)
@@ -80,8 +80,11 @@ def in_processes(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]
 def on_ray(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]:
     """Works in so many actors of Ray, with a GPU each where the cluster has any; one that dies is started again.
 
-    Joins the cluster of this machine or of RAY_ADDRESS, or starts one. Raises ValueError without Ray, and RuntimeError
-    if an actor dies again and again.
+    Joins the cluster of this machine or of RAY_ADDRESS, or starts one.
+
+    Raises:
+      ValueError: without Ray, or for more actors than the cluster has room for.
+      RuntimeError: if an actor dies again and again.
     """
     try:
         import ray
@@ -92,7 +95,11 @@ def on_ray(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]:
         ) from error
     if not ray.is_initialized():
         ray.init(log_to_driver=False)
-    resources = {"num_cpus": 1, "num_gpus": int(ray.cluster_resources().get("GPU", 0) > 0)}
+    cluster = ray.cluster_resources()
+    unit = "GPU" if cluster.get("GPU") else "CPU"
+    if workers > (most := int(cluster.get(unit, 0))):
+        raise ValueError(f"--workers: found {workers}, expected at most {most}, one for each {unit} of the cluster")
+    resources = {"num_cpus": 1, "num_gpus": int(unit == "GPU")}
     actor = ray.remote(_Actor).options(max_restarts=3, max_task_retries=3, **resources)
     actors = [actor.remote(load) for _ in range(workers)]
     try:

@@ -55,3 +55,8 @@ def test_an_error_of_the_work_is_raised_as_it_is():
 
     with pytest.raises(ValueError, match=r"^item 0: found a fault$"):
         list(on_ray(load, [0], workers=1))
+
+
+def test_more_actors_than_there_is_room_for_are_refused():
+    with pytest.raises(ValueError, match="--workers: found 3, expected at most 2, one for each CPU of the cluster"):
+        list(on_ray(list, [0], workers=3))
