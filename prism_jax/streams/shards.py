@@ -112,7 +112,7 @@ def cut(
         `skip_bad`; or if no stream with steps is left.
     """
     read: list[InputFile] = []
-    ids: list[array.array[int]] = []
+    ids: list[array.array] = []
     shards: list[list[Piece]] = []
     left_out: list[str] = []
     decisions = filled = 0
@@ -201,7 +201,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _refuse_repeated(files: Sequence[InputFile], ids: Sequence[array.array[int]]) -> None:
+def _refuse_repeated(files: Sequence[InputFile], ids: Sequence[array.array]) -> None:
     """Raises StreamError, naming both places, for an id that occurs twice."""
     hashes = np.concatenate([np.frombuffer(part, np.uint64) for part in ids]) if ids else np.zeros(0, np.uint64)
     ordered = np.sort(hashes)

@@ -6,6 +6,7 @@ import forked
 import numpy as np
 import pytest
 import tiny_export
+from etils import epath
 
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_student
@@ -14,6 +15,7 @@ from prism_jax.runs import many_streams
 from prism_jax.scores import Scores, read_scores
 from prism_jax.scoring.passes import Passes, score_passes
 from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.shards import cut, find_files
 from prism_jax.training.lock import only_one
 
 
@@ -150,21 +152,19 @@ def test_a_stream_that_does_not_fit_is_named_with_its_place(exported, files, tmp
 
 
 def test_one_process_scores_into_a_folder_at_a_time(exported, files, tmp_path):
-    with only_one(tmp_path / "out", "scoring"), pytest.raises(RuntimeError, match="out: found a scoring of process"):
-        run(exported, files, tmp_path / "out")
+    out = epath.Path(tmp_path) / "out"
+    with only_one(out, "scoring"), pytest.raises(RuntimeError, match="out: found a scoring of process"):
+        run(exported, files, out)
 
 
-def test_shards_without_rationales_have_the_columns_of_those_with(monkeypatch, tmp_path, files):
+def test_shards_without_rationales_have_the_columns_of_those_with(exported, files, tmp_path, monkeypatch):
     """A student with a slow pass, whose streams have no fields to compare with."""
-    from prism_jax.scoring.student import Student
-    from prism_jax.streams.shards import cut, find_files
-
     fast = {"stream": "a", "step": 0, "candidate": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}
     slow = {"p_need_slow": 0.5, "p_accept_slow": 0.5, "tokens_slow": 3}
     monkeypatch.setattr(many_streams, "score_passes", lambda *_, **__: [fast | slow])
-    monkeypatch.setattr(many_streams, "Writer", lambda *_: None)
     settings = many_streams.ShardSettings(context=2048)
-    scorer = many_streams.ShardScorer(Student(None, None, None), Passes(slow=True), settings, "given_accept", tmp_path)
+    student = load_student(exported, read_exported(exported), "float32")
+    scorer = many_streams.ShardScorer(student, Passes(slow=True), settings, "given_accept", tmp_path)
     scorer(cut(find_files(str(files)), 9, lambda _: None).shards[0])
     table = read_scores(tmp_path / "scores-00000.parquet")
     assert np.isnan(table.fields_correct).all() and set(table.need_target) == {"given_accept"}
