@@ -152,8 +152,8 @@ def _claim(folder: epath.Path, facts: Mapping[str, Any]) -> None:
         saved = dict(_flat(read_object(path, SOURCE, ValueError)))
         current = dict(_flat(facts))
         for key in [*current, *(key for key in saved if key not in current and key != "complete")]:
-            old, new = (f"{one[key]!r:.200}" if key in one else "nothing" for one in (saved, current))
-            if old != new:
+            if key not in saved or key not in current or saved[key] != current[key]:
+                old, new = (f"{one[key]!r:.200}" if key in one else "nothing" for one in (saved, current))
                 raise ValueError(
                     f"{path}: {key}: found {old}, expected {new}: the folder holds scores of another model, of other "
                     "streams, settings or versions; choose another --out"
@@ -164,7 +164,7 @@ def _claim(folder: epath.Path, facts: Mapping[str, Any]) -> None:
         write_json(path, {**facts, "complete": False})
     for pattern in (".scores-*.partial", f".{NAME}.*.partial"):
         for partial in folder.glob(pattern):
-            partial.unlink()
+            partial.unlink(missing_ok=True)
 
 
 def _flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:

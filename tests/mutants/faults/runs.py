@@ -75,8 +75,8 @@ RUNS = (
     Fault(
         "scores-of-two-models-in-a-folder",
         "runs/many_streams.py",
-        "            if old != new:",
-        '            if old != new and not key.startswith("model"):',
+        "if key not in saved or key not in current or saved[key] != current[key]:",
+        'if not key.startswith("model") and saved.get(key) != current.get(key):',
         "A run that resumes with another model mixes the scores of both.",
         ("commands/test_score_command.py",),
         vital=True,
