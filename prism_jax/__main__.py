@@ -12,6 +12,7 @@ from prism_jax import __version__
 COMMANDS = {
     "train": "trains a student (or resumes), calibrates it, evaluates it, and writes a report",
     "evaluate": "calibrates and evaluates a run, the scores of any agent, or a log of answers to offers",
+    "score": "scores many streams with an exported student, in shards, and resumes where it was",
     "export": "writes a run as a plain causal language model, which transformers and serving engines read",
     "agent": "decides on live streams with an exported model",
     "serve": "answers over HTTP: an agent with its state, or a model to clients of /v1/decisions",

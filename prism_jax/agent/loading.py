@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from prism_jax.agent.decision_reader import DecisionReader
     from prism_jax.agent.engine_reader import EngineReader
     from prism_jax.gate import Gate
-    from prism_jax.prompting.template import WritingConfig
+    from prism_jax.prompting.template import Template, WritingConfig
     from prism_jax.remote.cache import Cache
+    from prism_jax.scoring.student import Student
 
 TOKENIZER_FILES = ("prism.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What an agent reads of a directory whose weights are served elsewhere."""
@@ -58,13 +59,22 @@ def load_reader(
     if exported.is_probe:
         return _load_probe(folder, exported, dtype, config)
     from prism_jax.agent.live import Live, LiveConfig
-    from prism_jax.prompting.template import PromptConfig, Template
-    from prism_jax.prompting.tokenizer import Tokenizer
+
+    return Live(
+        load_student(folder, exported, dtype),
+        has_slow_pass=exported.has_slow_pass,
+        writes_responses=exported.writes_responses,
+        writing=writing_of(folder, exported),
+        config=LiveConfig(**config),
+    )
+
+
+def load_student(folder: str | os.PathLike[str], exported: Exported, dtype: str) -> Student:
+    """Loads the student of an exported directory with its template; errors are those of `load_reader`."""
     from prism_jax.scoring.student import Student
     from prism_jax.student import weights
 
-    template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
-    check_slots(exported, template.describe(), folder)
+    template = load_template(folder, exported)
     if exported.base_sha256 is not None:
         base = weights.base_of(folder)
         if (found := weights_sha256(base)) != exported.base_sha256:
@@ -73,13 +83,17 @@ def load_reader(
                 f"adapters in {folder}"
             )
     loaded = weights.load(folder, dtype)
-    return Live(
-        Student(loaded.model, loaded.params, template),
-        has_slow_pass=exported.has_slow_pass,
-        writes_responses=exported.writes_responses,
-        writing=writing_of(folder, exported),
-        config=LiveConfig(**config),
-    )
+    return Student(loaded.model, loaded.params, template)
+
+
+def load_template(folder: str | os.PathLike[str], exported: Exported) -> Template:
+    """The prompt template over the tokenizer of an exported directory; ExportedError unless it has the same slots."""
+    from prism_jax.prompting.template import PromptConfig, Template
+    from prism_jax.prompting.tokenizer import Tokenizer
+
+    template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
+    check_slots(exported, template.describe(), folder)
+    return template
 
 
 def load_engine(
@@ -102,14 +116,11 @@ def load_engine(
     """
     from prism_jax.agent.engine_reader import EngineReader, engine_of
     from prism_jax.agent.live import most_written
-    from prism_jax.prompting.template import PromptConfig, Template
-    from prism_jax.prompting.tokenizer import Tokenizer
 
     if exported.is_probe:
         raise ValueError("--engine: found it with a probe, expected it with a student")
     report(f"{folder}: {check_folder(folder, exported.fingerprints['model'], TOKENIZER_FILES)}")
-    template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
-    check_slots(exported, template.describe(), folder)
+    template = load_template(folder, exported)
     given = {"context": context, "keep": keep}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     writing = writing_of(folder, exported)

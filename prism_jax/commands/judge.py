@@ -8,6 +8,7 @@ agree.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -132,6 +133,9 @@ def define_flags() -> None:
     flags.DEFINE_string("votes", None, "File of verdicts to write; with --noask, to read.")
     flags.DEFINE_string("out", None, "File to write the labelled streams to.")
     flags.DEFINE_bool("ask", True, "Ask the judges; --noask only uses the verdicts that VOTES holds.")
+    flags.DEFINE_integer(
+        "workers", None, "Most requests under way at once at each judge, instead of the config's numbers.", 1
+    )
     flags.DEFINE_bool("dry_run", False, "Estimate requests, tokens and cost; send and write nothing.")
     flags.DEFINE_string("human", None, "Streams with people's votes, to compare the judges with.")
     flags.DEFINE_multi_string("against", [], "Verdicts of another panel, to compare with; may be repeated.")
@@ -146,7 +150,14 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
-    judge(from_config_dict(JudgesConfig, options.config), options.flag_values_dict())
+    config = from_config_dict(JudgesConfig, options.config)
+    if options.workers is not None:
+        if not options.ask:
+            raise ValueError("--workers: found it with --noask, expected it where judges are asked")
+        judges = config.endpoints.items()
+        endpoints = {name: dataclasses.replace(endpoint, concurrency=options.workers) for name, endpoint in judges}
+        config = dataclasses.replace(config, endpoints=endpoints)
+    judge(config, options.flag_values_dict())
 
 
 if __name__ == "__main__":

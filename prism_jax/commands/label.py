@@ -1,6 +1,6 @@
 """Labels streams by a teacher, or imports answers, or an agent's records (docs/distillation.md).
 
-    python -m prism_jax label --config=configs/teacher.py --streams=IN --out=OUT [--dry_run]
+    python -m prism_jax label --config=configs/teacher.py --streams=IN --out=OUT [--workers=16] [--dry_run]
     python -m prism_jax label --recorded=DIR --out=OUT [--text_calibrator=FILE]
     python -m prism_jax label --sharegpt=FILE --out=OUT [--text_calibrator=FILE]
     python -m prism_jax label --streams=IN --text_calibrator=FILE --out=OUT
@@ -15,6 +15,7 @@ turns an agent's records into streams to train on (docs/agent.md), with texts wh
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 from collections.abc import Iterator
@@ -193,6 +194,7 @@ def define_flags() -> None:
     flags.DEFINE_string("text_calibrator", None, "File of a text calibrator that fills in missing probabilities.")
     flags.DEFINE_string("out", None, "File of labelled streams to write.", required=True)
     flags.DEFINE_string("rows", None, "File of questions and answers to write; by default beside the output.")
+    flags.DEFINE_integer("workers", None, "Most requests under way at once, instead of the config's number.", 1)
     flags.DEFINE_bool("dry_run", False, "Send nothing, and say how much would be sent and what it would cost.")
     refuse_empty(*SOURCES, "records", "text_calibrator", "out", "rows")
     flags.mark_flags_as_mutual_exclusive([*SOURCES, "records"], required=True)
@@ -201,7 +203,7 @@ def define_flags() -> None:
 def check(options: flags.FlagValues) -> None:
     """Raises ValueError for flags that do not belong together."""
     if options.records is not None:
-        for name in ("config", "text_calibrator", "rows", "dry_run"):
+        for name in ("config", "text_calibrator", "rows", "workers", "dry_run"):
             if options[name].value:
                 raise ValueError(f"--{name}: found it with --records, expected it with other sources only")
         return
@@ -212,7 +214,7 @@ def check(options: flags.FlagValues) -> None:
         )
     if not import_flag and (options.config is None) == (options.text_calibrator is None):
         raise ValueError("--streams: expected it with either --config, the teacher to ask, or --text_calibrator")
-    for name in ("rows", "dry_run"):
+    for name in ("rows", "workers", "dry_run"):
         if options.config is None and options[name].value:
             raise ValueError(f"--{name}: found it without --config, expected a teacher to ask")
 
@@ -232,6 +234,8 @@ def main() -> None:
         print("\n".join((*imported.lines(), f"written: {options.out}")))
         return
     config, output = from_config_dict(TeacherConfig, options.config), epath.Path(options.out)
+    if options.workers is not None:
+        config = dataclasses.replace(config, endpoint=dataclasses.replace(config.endpoint, concurrency=options.workers))
     if options.dry_run:
         summary = estimate(config, epath.Path(options.streams))
     else:

@@ -6,6 +6,7 @@ Does not belong here: flags, and the job of a single command (`prism_jax.command
 Where to change what:
 - train, score, evaluate a run, and a second stage on the student's own fields: `pipeline.py`
 - a folder of trainings that studies share: `store.py`
+- the scores of many streams, in shards: `many_streams.py`; who works on them: `workers.py`
 - an export: `export.py`, `probe_export.py`; the rule in words: `RULE` in `export.py`
 - the evaluation of a scores file of any agent: `scores_files.py`
 - the check of a machine, and memory plans: `machine.py`

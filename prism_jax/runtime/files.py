@@ -153,15 +153,21 @@ def open_regular(path: epath.PathLike, error: type[ValueError] = JsonError, expe
 
 
 def read_lines(
-    path: epath.PathLike, error: type[ValueError] = JsonError, expected: str = "a file"
+    path: epath.PathLike,
+    error: type[ValueError] = JsonError,
+    expected: str = "a file",
+    *,
+    offset: int = 0,
+    first: int = 1,
 ) -> Iterator[tuple[int, bytes]]:
     """Yields (line number from 1, line with its end) of a file; only a newline ends a line.
 
-    Raises `error` for anything but a regular file, and for a line of more than `MOST_LINE_BYTES`; no more than these
-    are read of it.
+    Reading begins after `offset` bytes, with the line of number `first`. Raises `error` for anything but a regular
+    file, and for a line of more than `MOST_LINE_BYTES`; no more than these are read of it.
     """
     with open_regular(path, error, expected) as file:
-        for number in itertools.count(1):
+        file.seek(offset)
+        for number in itertools.count(first):
             line = file.readline(MOST_LINE_BYTES + 1)
             if not line:
                 return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Array, Float64
 
 from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
 from prism_jax.prompting.rows import pack_stream
@@ -19,6 +20,8 @@ from prism_jax.scoring.student import Student
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates
 from prism_jax.streams.stream_columns import offer_columns
+from prism_jax.student.branches import bucket
+from prism_jax.student.qwen3 import Params
 
 
 class Part(NamedTuple):
@@ -35,39 +38,68 @@ class Part(NamedTuple):
 
 
 def score_streams(
-    student: Student, streams: Sequence[Stream], *, split: str, fold: int, context: int, batch: int = 16
+    student: Student,
+    streams: Sequence[Stream],
+    *,
+    split: str,
+    fold: int,
+    context: int,
+    batch: int = 16,
+    rounded: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yields rows of the scores table, one per (step, candidate), with raw signals.
 
     Each decision of a stream longer than the context is read with the newest events that fit: `context` is the maximum
     number of tokens up to the end of one decision. `batch` is the number of streams, or parts of long streams, per
-    forward pass; `split` and `fold` stand in every row.
+    forward pass; `split` and `fold` stand in every row. `rounded` is that of `read_parts`.
 
     Raises:
       ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
     """
     parts = [part for stream in streams for part in packed_parts(stream, student.template, context)]
-    for part, p_need, p_accept in read_parts(student, parts, batch):
+    for part, p_need, p_accept in read_parts(student, parts, batch, rounded):
         yield from _rows(part, p_need, p_accept, split, fold)
 
 
 def read_parts(
-    student: Student, parts: Sequence[Part], batch: int
+    student: Student, parts: Sequence[Part], batch: int, rounded: bool = False
 ) -> Iterator[tuple[Part, Float64[np.ndarray, " S"], Float64[np.ndarray, " C"]]]:
     """Yields each part with the probabilities at its need slots and at its accept slots, padded.
 
-    The parts were packed with the student's template; `batch` is the number of parts per forward pass.
+    The parts were packed with the student's template; `batch` is the number of parts per forward pass. Rows are padded
+    to the smallest sizes that fit, or with `rounded` to sizes of which there are few, so that calls on many groups of
+    parts share their programs.
     """
     if not parts:
         return
     size, template = sizes([part.row for part in parts]), student.template
-    read = jax.jit(Slots(student.model, template.yes, template.no, size.window, size.visible).read)
+    size = _rounded(size) if rounded else size
+    read = _reading(Slots(student.model, template.yes, template.no, size.window, size.visible))
     for start in range(0, len(parts), batch):
         group = parts[start : start + batch]
         logits = read(student.params, _stack([part.row for part in group], batch, size, template.tokenizer.pad))
         z_need, z_accept = (np.asarray(z, np.float64) for z in logits)
         for i, part in enumerate(group):
             yield part, _sigmoid(z_need[i]), _sigmoid(z_accept[i])
+
+
+@functools.lru_cache(maxsize=32)
+def _reading(slots: Slots) -> Callable[[Params, Packed], tuple[Array, Array]]:
+    """`Slots.read` as a program, which is kept: without this, every call would compile it again."""
+    return jax.jit(slots.read)
+
+
+def _rounded(size: Sizes) -> Sizes:
+    """Sizes into which rows of the given ones fit, about four per doubling, without bounds on the visible trunk."""
+    window = bucket(size.window)
+    return Sizes(
+        trunk=bucket(size.trunk, 64),
+        branches=bucket(-(-size.branches // window), 1) * window,
+        window=window,
+        steps=bucket(size.steps),
+        candidates=bucket(size.candidates),
+        responses=bucket(size.responses) if size.responses else 0,
+    )
 
 
 def unscored(

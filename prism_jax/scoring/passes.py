@@ -25,22 +25,32 @@ class Passes:
 
 
 def score_passes(
-    student: Student, streams: Sequence[Stream], passes: Passes, *, split: str, fold: int, context: int, batch: int
+    student: Student,
+    streams: Sequence[Stream],
+    passes: Passes,
+    *,
+    split: str,
+    fold: int,
+    context: int,
+    batch: int,
+    rounded: bool = False,
+    writer: Writer | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of `score_streams`, with the columns of the slow pass and the tokens of a response.
 
     The slow pass writes its fields at every step, and a response is written to every candidate: whatever the costs and
-    the margin, the table holds what they would have led to. Arguments and errors are those of `score_streams`.
+    the margin, the table holds what they would have led to. Other arguments and errors are those of `score_streams`.
+    Without a `writer`, which calls on many groups of streams share, one of the same batch is made.
     """
-    rows = score_streams(student, streams, split=split, fold=fold, context=context, batch=batch)
+    rows = score_streams(student, streams, split=split, fold=fold, context=context, batch=batch, rounded=rounded)
     if not (passes.slow or passes.responses):
         yield from rows
         return
-    writer, limits = Writer(student, batch), passes.writing
+    writer, limits = writer or Writer(student, batch), passes.writing
     slow, correct, responses = {}, {}, {}
     if passes.slow:
         thought = write_fields(writer, streams, context=context, limit=limits.field_tokens)
-        slow = dict(read_slow(student, thought, context=context, batch=batch))
+        slow = dict(read_slow(student, thought, context=context, batch=batch, rounded=rounded))
         correct = _shares_correct(thought, streams)
     if passes.responses:
         responses = write_responses(writer, streams, context=context, limit=limits.response_tokens)

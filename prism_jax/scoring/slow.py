@@ -93,20 +93,20 @@ def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> di
 
 
 def read_slow(
-    student: Student, streams: Sequence[Stream], *, context: int, batch: int
+    student: Student, streams: Sequence[Stream], *, context: int, batch: int, rounded: bool = False
 ) -> Iterator[tuple[tuple[str, int, int], SlowSignals]]:
     """Reads both slots after the fields that the steps hold, such as those of `write_fields`.
 
     Yields (id of the stream, number of the step, number of the candidate) and what was read there. `context` is the
     maximum number of tokens up to the end of one decision, `batch` the number of streams, or parts of long streams, per
-    forward pass.
+    forward pass, and `rounded` that of `prism_jax.scoring.fast.read_parts`.
 
     Raises:
       ValueError: naming the stream, when a decision does not fit into the context or a rationale lacks a field.
     """
     slow = [map_steps(stream, lambda step: dataclasses.replace(supervised_step(step), slow=True)) for stream in streams]
     parts = [part for stream in slow for part in packed_parts(stream, student.template, context)]
-    for part, p_need, p_accept in read_parts(student, parts, batch):
+    for part, p_need, p_accept in read_parts(student, parts, batch, rounded):
         yield from _rows(part, student.template, p_need, p_accept)
 
 

@@ -10,7 +10,7 @@ Where to change what:
 - the simulator's items: `simulator.py`, its texts in `simulator_text.py`
 - the simulator's switches: `switches.py`
 - the labels, log and teacher of simulated streams: `outcomes.py`
-- how streams are split: `splits.py`
+- how streams are split: `splits.py`; how many files of them are cut into shards: `shards.py`
 - how traces are read, or ProactiveBench's own scores: `traces.py`; `prism_jax/proactivebench/official.py`,
   `prism_jax/proactivebench/published.py`; the tables in `prism_jax/proactivebench/tables.py`, the job in
   `prism_jax/proactivebench/scoring.py`

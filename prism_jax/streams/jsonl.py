@@ -42,15 +42,12 @@ def read_streams(path: epath.PathLike) -> list[Stream]:
 def iterate_streams(path: epath.PathLike) -> Iterator[Stream]:
     """Yields the streams of a file one by one, with the checks and errors of `read_streams`; keeps only their ids."""
     lines: dict[str, int] = {}
-    for number, value in json_lines(path):
-        try:
-            stream = _decode(Stream, value, "")
-            if stream.id in lines:
-                raise StreamError(
-                    f"id: found {stream.id!r} again (first on line {lines[stream.id]}), expected a new id"
-                )
-        except StreamError as error:
-            raise StreamError(f"{path}:{number}: {error}") from error
+    for number, line in read_lines(path, StreamError, "JSON lines"):
+        stream = decode_stream(line, f"{path}:{number}")
+        if stream.id in lines:
+            raise StreamError(
+                f"{path}:{number}: id: found {stream.id!r} again (first on line {lines[stream.id]}), expected a new id"
+            )
         lines[stream.id] = number
         yield stream
     if not lines:
@@ -87,6 +84,15 @@ def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
 def encode_stream(stream: Stream) -> str:
     """A stream as the JSON text of its line; equal streams have equal texts."""
     return json.dumps(_encode(stream), ensure_ascii=False, allow_nan=False)
+
+
+def decode_stream(line: bytes, place: str) -> Stream:
+    """The stream of one line of a file; a StreamError begins with `place`, such as FILE:LINE."""
+    value = parse_json(line, place, StreamError)
+    try:
+        return _decode(Stream, value, "")
+    except StreamError as error:
+        raise StreamError(f"{place}: {error}") from error
 
 
 def json_lines(path: epath.PathLike) -> Iterator[tuple[int, Any]]:

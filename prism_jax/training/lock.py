@@ -1,4 +1,4 @@
-"""The lock of a workdir: one training at a time. The kernel drops it when the process ends, even by kill -9."""
+"""The lock of a folder: one training, say, at a time. The kernel drops it when the process ends, even by kill -9."""
 
 from __future__ import annotations
 
@@ -18,24 +18,29 @@ from prism_jax.runtime.files import on_disk
 NAME = "training.lock"
 
 
-@contextlib.contextmanager
-def only_training(workdir: epath.Path) -> Iterator[None]:
-    """Holds the lock of a workdir while the block runs; creates the folder, and removes it again if it stays empty.
+def only_training(workdir: epath.Path) -> contextlib.AbstractContextManager[None]:
+    """Holds the lock of a workdir in which one training may run at a time, as `only_one` does."""
+    return only_one(workdir, "training")
 
-    The lock is `flock` on `training.lock`, which names the process and the host that hold it. It holds between hosts if
-    their shared file system has such locks. Where there are none, a warning says so; a bucket such as gs:// has no
-    lock and gives no warning.
+
+@contextlib.contextmanager
+def only_one(workdir: epath.Path, what: str) -> Iterator[None]:
+    """Holds the lock of a folder while the block runs; creates the folder, and removes it again if it stays empty.
+
+    The lock is `flock` on a file with the name of what is done, such as `training.lock`. It names the process and the
+    host that hold it, and holds between hosts if their shared file system has such locks. Where there are none, a
+    warning says so; a bucket such as gs:// has no lock and gives no warning.
 
     Raises:
-      RuntimeError: if another process trains in this workdir; the message names its host and process.
+      RuntimeError: if another process does the same in this folder; the message names its host and process.
     """
     if not on_disk(workdir):
         yield
         return
     made = not workdir.exists()
     workdir.mkdir(parents=True, exist_ok=True)
-    path = workdir / NAME
-    file = _locked(path)
+    path = workdir / f"{what}.lock"
+    file = _locked(path, what)
     try:
         yield
     finally:
@@ -47,7 +52,7 @@ def only_training(workdir: epath.Path) -> Iterator[None]:
                 pathlib.Path(workdir).rmdir()  # fails if anything is in it
 
 
-def _locked(path: epath.Path) -> int | None:
+def _locked(path: epath.Path, what: str) -> int | None:
     """Opens and locks the file, and writes the owner into it; None if the file system has no locks."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -62,12 +67,12 @@ def _locked(path: epath.Path) -> int | None:
         except BlockingIOError:
             owner = os.pread(file, 400, 0).decode("utf-8", "replace") or "a process that has just started"
             os.close(file)
-            raise RuntimeError(f"{path.parent}: found a training of {owner} in it, expected none") from None
+            raise RuntimeError(f"{path.parent}: found a {what} of {owner} in it, expected none") from None
         except OSError as error:
             os.close(file)
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
                 raise
-            logging.warning("%s: found no locks on this file system, expected only one training in it", path.parent)
+            logging.warning("%s: found no locks on this file system, expected only one %s in it", path.parent, what)
             return None
 
 

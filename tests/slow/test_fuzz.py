@@ -49,6 +49,7 @@ from prism_jax.runtime.files import read_lines, read_object
 from prism_jax.runtime.gguf_file import read_gguf_header
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.streams.shards import cut, read_shard
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.traces import read_trace
 from prism_jax.student import Qwen3, StudentConfig
@@ -259,6 +260,11 @@ def replay_records(path):
     list(replay(records, Changes()))
 
 
+def cut_streams(path):
+    for shard in cut([str(path)], 2, lambda _: None).shards:
+        read_shard(shard)
+
+
 READERS = {
     "agent's input": ("events.jsonl", TEXT, read_input),
     "records, to resume": ("records.jsonl", TEXT, resume_records),
@@ -271,6 +277,7 @@ READERS = {
     "records, to replay": ("records.jsonl", TEXT, replay_records),
     "records, as scores": ("records.jsonl", TEXT, read_scores),
     "streams": ("streams.jsonl", TEXT, read_streams),
+    "streams, in shards": ("streams.jsonl", TEXT, cut_streams),
     "scores, JSON lines": ("scores.jsonl", TEXT, read_scores),
     "scores, Parquet": ("scores.parquet", BINARY, read_scores),
     "safetensors": ("model/model.safetensors", BINARY, read_model),

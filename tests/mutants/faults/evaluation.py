@@ -191,6 +191,22 @@ SCORES = (
 
 STREAMS = (
     Fault(
+        "stream-in-two-shards",
+        "streams/shards.py",
+        "self.pieces.append(Piece(self.path, begin, first, number - first, streams, digest.hexdigest()))",
+        "self.pieces.append(Piece(self.path, begin, first, number - first + 1, streams, digest.hexdigest()))",
+        "The first stream of a shard is read with the shard before it, too.",
+        ("streams/test_shards.py",),
+    ),
+    Fault(
+        "ids-of-two-files-not-compared",
+        "streams/shards.py",
+        "_refuse_repeated(read, ids)\n    if",
+        "_refuse_repeated(read[-1:], ids[-1:])\n    if",
+        "A stream that stands in two files is scored twice.",
+        ("streams/test_shards.py",),
+    ),
+    Fault(
         "test-fold-off-by-one",
         "streams/splits.py",
         "test = laid_out[fold::folds]",

@@ -73,6 +73,15 @@ TABLES = (
 
 RUNS = (
     Fault(
+        "scores-of-two-models-in-a-folder",
+        "runs/many_streams.py",
+        "if key not in saved or key not in current or saved[key] != current[key]:",
+        'if not key.startswith("model") and saved.get(key) != current.get(key):',
+        "A run that resumes with another model mixes the scores of both.",
+        ("commands/test_score_command.py",),
+        vital=True,
+    ),
+    Fault(
         "log-gate-with-swapped-costs",
         "acceptance/costs.py",
         "intervene(p_accept, p_accept, c_fa, c_fn)",

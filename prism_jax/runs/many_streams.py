@@ -1,0 +1,179 @@
+"""Scores many streams into a folder of Parquet shards: resumable, in flat memory, the same bytes however it is run.
+
+The folder holds `score.json`, which says of what the scores are, and a table of scores per shard of streams. A shard
+appears at once, complete, and depends on nothing but its streams, the model and the settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from etils import epath
+from tqdm import tqdm
+
+from prism_jax.runtime.dataclass_config import check_at_least
+from prism_jax.runtime.files import read_object, write_json
+from prism_jax.scores import Scores, write_scores
+from prism_jax.scoring.passes import Passes, score_passes
+from prism_jax.scoring.student import Student
+from prism_jax.scoring.writing import Writer
+from prism_jax.streams import Stream
+from prism_jax.streams.shards import Shard, Shards, cut, read_shard
+from prism_jax.training.lock import only_one
+
+NAME = "score.json"
+SOURCE = "`python -m prism_jax score`"
+_PACKAGES = ("prism_jax", "jax", "jaxlib", "numpy", "pyarrow", "tokenizers")
+"""What may change a score or its bytes."""
+_OF_SLOW_PASS = ("p_need_slow", "p_accept_slow", "tokens_slow", "fields_correct")
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardSettings:
+    """What the scores depend on beside the model and the streams."""
+
+    context: int  # maximum number of tokens up to the end of one decision
+    split: str = "test"  # what stands in the column `split`
+    batch: int = 16  # number of streams per forward pass
+    shard: int = 500  # number of streams per shard
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "context", "batch", "shard")
+        if not self.split:
+            raise ValueError("split: found an empty name, expected one such as test")
+
+
+class ShardScorer:
+    """Scores shards into a folder with a student that is loaded; a shard that the folder has already stays."""
+
+    def __init__(
+        self, student: Student, passes: Passes, settings: ShardSettings, need_target: str, folder: epath.PathLike
+    ) -> None:
+        self.student, self.passes, self.settings, self.folder = student, passes, settings, epath.Path(folder)
+        self._writer = Writer(student, settings.batch) if passes.slow or passes.responses else None
+        # Every shard has the same columns, whatever its streams hold.
+        self._first: dict[str, Any] = dict.fromkeys(_OF_SLOW_PASS) if passes.slow else {}
+        self._last = {} if need_target == "marginal" else {"need_target": need_target}
+
+    def __call__(self, shard: Shard) -> None:
+        """Writes the scores of a shard; errors are those of `read_shard` and `score_passes`."""
+        path, settings = self.folder / _name(shard), self.settings
+        if path.exists():
+            return
+        rows = score_passes(
+            self.student,
+            read_shard(shard),
+            self.passes,
+            split=settings.split,
+            fold=0,
+            context=settings.context,
+            batch=settings.batch,
+            rounded=True,
+            writer=self._writer,
+        )
+        write_scores(path, Scores.from_rows({**self._first, **row, **self._last} for row in rows))
+
+
+def score_many(
+    folder: epath.Path,
+    files: Sequence[str],
+    model: Mapping[str, Any],
+    settings: ShardSettings,
+    check: Callable[[Stream], None],
+    work: Callable[[Sequence[Shard]], Iterator[Shard]],
+    *,
+    skip_bad: bool = False,
+) -> Shards:
+    """Scores every stream with steps of some files exactly once, and returns what the files hold.
+
+    Args:
+      folder: Folder of the scores; one that was left unfinished is completed.
+      files: Paths, in the order of the shards.
+      model: What identifies the model, as JSON values.
+      settings: How it is scored.
+      check: Raises ValueError for a stream that cannot be scored.
+      work: Scores shards and yields each when it is done, such as a function of `workers` with a `ShardScorer`.
+      skip_bad: Whether a damaged file is left out as a whole.
+
+    Raises:
+      StreamError: naming file and line, before anything is scored, for files that cannot be used.
+      ValueError: naming the key, for a folder that holds the scores of another model, other streams or settings.
+      RuntimeError: if another process scores into the folder.
+    """
+    with only_one(folder, "scoring"):
+        # Every stream is checked before any is scored.
+        with _bar("checking") as bar:
+            shards = cut(files, settings.shard, check, skip_bad=skip_bad, on_stream=bar.update)
+        facts = _facts(model, settings, shards)
+        _claim(folder, facts)
+        # What is finished is kept.
+        present = {path.name for path in folder.glob("scores-*.parquet")}
+        missing = [shard for shard in shards.shards if _name(shard) not in present]
+        done = shards.streams - sum(shard.streams for shard in missing)
+        with _bar("streams", shards.streams, done) as bar:
+            for shard in work(missing) if missing else ():
+                bar.update(shard.streams)
+        write_json(folder / NAME, facts | {"complete": True})
+    return shards
+
+
+def _name(shard: Shard) -> str:
+    return f"scores-{shard.number:05d}.parquet"
+
+
+def _bar(label: str, total: int | None = None, done: int = 0) -> tqdm:
+    seldom = 0.5 if sys.stderr.isatty() else 30.0  # a bar in a file of logs is a line each time
+    return tqdm(total=total, initial=done, desc=label, unit=" streams", mininterval=seldom)
+
+
+def _facts(model: Mapping[str, Any], settings: ShardSettings, shards: Shards) -> dict[str, Any]:
+    """What score.json says; nothing in it depends on when, where or by how many workers the scores were made."""
+    return {
+        "format": 1,
+        "model": dict(model),
+        "settings": dataclasses.asdict(settings),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "inputs": [file._asdict() for file in shards.files],
+        "left_out": list(shards.left_out),
+        "streams": shards.streams,
+        "decisions": shards.decisions,
+        "shards": len(shards.shards),
+    }
+
+
+def _claim(folder: epath.Path, facts: Mapping[str, Any]) -> None:
+    """Writes score.json, or checks that an earlier one says the same; removes what an earlier run left half-written."""
+    path = folder / NAME
+    if path.exists():
+        saved = dict(_flat(read_object(path, SOURCE, ValueError)))
+        current = dict(_flat(facts))
+        for key in [*current, *(key for key in saved if key not in current and key != "complete")]:
+            if key not in saved or key not in current or saved[key] != current[key]:
+                old, new = (f"{one[key]!r:.200}" if key in one else "nothing" for one in (saved, current))
+                raise ValueError(
+                    f"{path}: {key}: found {old}, expected {new}: the folder holds scores of another model, of other "
+                    "streams, settings or versions; choose another --out"
+                )
+    else:
+        if strangers := sorted(str(file) for file in folder.glob("scores-*")):
+            raise ValueError(f"{strangers[0]}: found scores without {NAME}, expected an empty or a new folder as --out")
+        write_json(path, {**facts, "complete": False})
+    for pattern in (".scores-*.partial", f".{NAME}.*.partial"):
+        for partial in folder.glob(pattern):
+            partial.unlink(missing_ok=True)
+
+
+def _flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of JSON values, by their places."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(item, f"{place}.{key}" if place else key)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _flat(item, f"{place}[{number}]")
+    else:
+        yield place, value

@@ -1,0 +1,170 @@
+"""`python -m prism_jax score`: the scores of an evaluation, in shards that a run finishes whatever ended it before."""
+
+import json
+
+import forked
+import numpy as np
+import pytest
+import tiny_export
+from etils import epath
+
+from prism_jax.agent.exported import read_exported
+from prism_jax.agent.loading import load_student
+from prism_jax.commands import score
+from prism_jax.runs import many_streams
+from prism_jax.scores import Scores, read_scores
+from prism_jax.scoring.passes import Passes, score_passes
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.shards import cut, find_files
+from prism_jax.training.lock import only_one
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, template, model, draw_params):
+    return tiny_export.export(tmp_path_factory.mktemp("tiny"), template, model, draw_params(model))
+
+
+@pytest.fixture
+def files(tmp_path, with_two_offers):
+    """A folder with two files of streams, 5 and 4."""
+    folder = tmp_path / "streams"
+    folder.mkdir()
+    for number, part in enumerate((with_two_offers[:5], with_two_offers[5:9])):
+        write_streams(folder / f"{number}.jsonl", part)
+    return folder
+
+
+DEFAULTS = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | {
+    **{"workers": 1, "runner": "local", "skip_bad": False, "fast_only": False, "split": "test", "dtype": "float32"},
+}
+
+
+def run(model, streams, out, **options):
+    """Runs the command with four streams per shard, and two per forward pass."""
+    paths = {"model": str(model), "streams": str(streams), "out": str(out)}
+    score.score({**DEFAULTS, **paths, "shard": 4, "batch": 2, **options})
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_shards_hold_what_an_evaluation_would(exported, files, tmp_path, with_two_offers, capsys):
+    run(exported, files, tmp_path / "out", split="calibration")
+    assert "scored: 9 streams, " in capsys.readouterr().out
+    tables = [read_scores(tmp_path / "out" / f"scores-{number:05d}.parquet") for number in range(3)]
+    student = load_student(exported, read_exported(exported), "float32")
+    rows = score_passes(
+        student, with_two_offers[:9], Passes(), split="calibration", fold=0, context=2048, batch=2
+    )  # in one call, with other padding
+    expected = Scores.from_rows(rows)
+    for name, column in expected.columns().items():
+        found = np.concatenate([table.columns()[name] for table in tables])
+        if name.startswith("p_") and name.endswith("_fast"):
+            np.testing.assert_allclose(found, column, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(found, column, name)
+    assert [len(set(table.stream)) for table in tables] == [4, 4, 1]
+    assert all(table.columns().keys() == expected.columns().keys() for table in tables)
+    facts = json.loads((tmp_path / "out" / "score.json").read_text())
+    assert facts["complete"] and facts["streams"] == 9 and facts["decisions"] == len(expected)
+    assert facts["model"]["sha256"] == read_exported(exported).fingerprints["model"]
+    assert not list((tmp_path / "out").glob("*.lock"))
+
+
+def test_the_command_reads_its_flags_and_counts_streams(exported, files, tmp_path):
+    arguments = [f"--model={exported}", f"--streams={files}/*.jsonl", f"--out={tmp_path / 'out'}", "--shard=4"]
+    done = forked.run("prism_jax", "score", *arguments, "--batch=2", "--fast_only")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("scored: 9 streams, ")
+    assert "streams: 100%" in done.stderr and "9/9" in done.stderr
+    assert sorted(content(tmp_path / "out")) == ["score.json", *(f"scores-0000{number}.parquet" for number in range(3))]
+    refused = forked.run("prism_jax", "score", *arguments, "--split=train")
+    assert refused.returncode == 1
+    assert "settings.split: found 'test', expected 'train'" in refused.stderr
+
+
+def test_what_is_finished_stays_and_what_was_cut_off_is_made(exported, files, tmp_path, monkeypatch):
+    run(exported, files, tmp_path / "whole")
+    calls = []
+
+    def cut_off(path, scores, write=many_streams.write_scores):
+        calls.append(path.name)
+        if len(calls) == 2:
+            path.with_name(f".{path.name}.0.partial").write_bytes(b"half")
+            raise OSError("the disk is full")
+        write(path, scores)
+
+    monkeypatch.setattr(many_streams, "write_scores", cut_off)
+    with pytest.raises(OSError, match="the disk is full"):
+        run(exported, files, tmp_path / "out")
+    assert not json.loads((tmp_path / "out" / "score.json").read_text())["complete"]
+    run(exported, files, tmp_path / "out")
+    run(exported, files, tmp_path / "out")
+    assert calls == [f"scores-0000{number}.parquet" for number in (0, 1, 1, 2)], "nothing is scored again"
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def test_a_folder_of_other_scores_is_refused(exported, files, tmp_path, template, model, draw_params):
+    out = tmp_path / "out"
+    run(exported, files, out)
+    before = content(out)
+    (tmp_path / "other").mkdir()
+    other = tiny_export.export(tmp_path / "other", template, model, draw_params(model, 1))
+    for arguments, key in [
+        ((other, files), r"model.sha256: found '\w{64}', expected '\w{64}'"),
+        ((exported, files / "0.jsonl"), "streams: found 9, expected 5"),
+        ((exported, files, {"batch": 3}), "settings.batch: found 2, expected 3"),
+        ((exported, files, {"dtype": "bfloat16"}), "model.dtype: found 'float32', expected 'bfloat16'"),
+    ]:
+        model_folder, streams, *changes = arguments
+        with pytest.raises(ValueError, match=rf"^{out}/score.json: {key}: the folder holds scores of another"):
+            run(model_folder, streams, out, **dict(*changes))
+    text = (files / "1.jsonl").read_text()
+    (files / "1.jsonl").write_text(text.replace("Tea?", "Cake?"))
+    with pytest.raises(ValueError, match=r"score.json: inputs\[1\].sha256: found"):
+        run(exported, files, out)
+    assert content(out) == before
+    (out / "score.json").unlink()
+    with pytest.raises(ValueError, match=r"scores-00000.parquet: found scores without score.json, expected an empty"):
+        run(exported, files, out)
+
+
+def test_bad_streams_are_found_before_anything_is_scored_or_left_out_as_a_file(exported, files, tmp_path, capsys):
+    run(exported, files / "1.jsonl", tmp_path / "without")
+    (files / "0.jsonl").write_text((files / "0.jsonl").read_text()[:-30])
+    with pytest.raises(ValueError, match=r"0.jsonl:5: found broken JSON"):
+        run(exported, files, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    capsys.readouterr()
+    run(exported, files, tmp_path / "out", skip_bad=True)
+    assert f"left out: 1 of 2 files\n  {files}/0.jsonl:5: found broken JSON" in capsys.readouterr().out
+    (problem,) = json.loads((tmp_path / "out" / "score.json").read_text())["left_out"]
+    assert problem.startswith(f"{files}/0.jsonl:5: found broken JSON")
+    shard = "scores-00000.parquet"
+    assert content(tmp_path / "out")[shard] == content(tmp_path / "without")[shard]
+
+
+def test_a_stream_that_does_not_fit_is_named_with_its_place(exported, files, tmp_path):
+    with pytest.raises(ValueError, match=rf"^{files}/0.jsonl:1: stream '.*', steps\[0\]: found \d+ tokens up to"):
+        run(exported, files, tmp_path / "out", context=40)
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_process_scores_into_a_folder_at_a_time(exported, files, tmp_path):
+    out = epath.Path(tmp_path) / "out"
+    with only_one(out, "scoring"), pytest.raises(RuntimeError, match="out: found a scoring of process"):
+        run(exported, files, out)
+
+
+def test_shards_without_rationales_have_the_columns_of_those_with(exported, files, tmp_path, monkeypatch):
+    """A student with a slow pass, whose streams have no fields to compare with."""
+    fast = {"stream": "a", "step": 0, "candidate": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}
+    slow = {"p_need_slow": 0.5, "p_accept_slow": 0.5, "tokens_slow": 3}
+    monkeypatch.setattr(many_streams, "score_passes", lambda *_, **__: [fast | slow])
+    settings = many_streams.ShardSettings(context=2048)
+    student = load_student(exported, read_exported(exported), "float32")
+    scorer = many_streams.ShardScorer(student, Passes(slow=True), settings, "given_accept", tmp_path)
+    scorer(cut(find_files(str(files)), 9, lambda _: None).shards[0])
+    table = read_scores(tmp_path / "scores-00000.parquet")
+    assert np.isnan(table.fields_correct).all() and set(table.need_target) == {"given_accept"}
