@@ -13,6 +13,12 @@ from prism_jax.report.numbers import DASH
 from prism_jax.report.table import Column
 
 Format = Callable[[Any], str]
+
+
+class Bounded(types.SimpleNamespace):
+    """A row of results, with the bounds of its numbers."""
+
+
 BOUND = "How far the number before it can be from that of the rows themselves, by the width of the histogram's bins."
 
 
@@ -33,9 +39,7 @@ def bounded(row: Any, names: dict[str, str], evaluation: Evaluation) -> Any:
     if not evaluation.bounds:
         return row
     bounds = {f"{name}_bound": evaluation.bounds.get(key) for name, key in names.items()}
-    return types.SimpleNamespace(
-        **{field.name: getattr(row, field.name) for field in dataclasses.fields(row)}, **bounds
-    )
+    return Bounded(**{field.name: getattr(row, field.name) for field in dataclasses.fields(row)}, **bounds)
 
 
 def with_bounds(

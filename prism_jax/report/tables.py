@@ -15,7 +15,7 @@ from prism_jax.decision.uncertainty import LEAST_UNITS
 from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import GroupRow, PolicyRow, RatioRow, SecondSignalRow, SignalRow, TriggerRow
-from prism_jax.report.bounds import BOUND, Format, bounded, scientific, signal_bounds, with_bounds
+from prism_jax.report.bounds import BOUND, Bounded, Format, bounded, scientific, signal_bounds, with_bounds
 from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
 from prism_jax.runtime.shown_text import visible
@@ -42,7 +42,8 @@ def over_units(units: int, unit: str = "streams", level: float = 0.95) -> str:
     return f"{100 * level:g} % intervals over {units} {unit}"
 
 
-AnyRow = PolicyRow | RatioRow | SignalRow | TriggerRow | GroupRow
+OfPolicy = PolicyRow | RatioRow | Bounded
+AnyRow = OfPolicy | SignalRow | TriggerRow | GroupRow
 
 _COSTS: dict[str, tuple[Column, Format]] = {
     "realised_cost": (Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for help missed."), number),
@@ -357,9 +358,9 @@ def _before(evaluation: Evaluation) -> list[PolicyRow]:
 
 def _policy_table(
     title: str,
-    rows: Sequence[PolicyRow | RatioRow],
+    rows: Sequence[OfPolicy],
     columns: dict[str, tuple[Column, Format]],
-    before: Sequence[PolicyRow | RatioRow] = (),
+    before: Sequence[OfPolicy] = (),
 ) -> Table:
     """A table of policies by form of the signals; `before` are rows of the student before training."""
     chosen = _known(rows, columns)
@@ -372,12 +373,12 @@ def _policy_table(
     return Table(title, "policy", _columns(chosen), tuple(sections), mark="deployed")
 
 
-def _policy_row(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
+def _policy_row(row: OfPolicy, chosen: dict[str, tuple[Column, Format]]) -> Row:
     policy = ALL_POLICIES[row.policy]
     return Row(policy.label, _cells(row, chosen), policy.meaning, row.deployed)
 
 
-def _row_before(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
+def _row_before(row: OfPolicy, chosen: dict[str, tuple[Column, Format]]) -> Row:
     """A row of the student before training, which is not the deployed one."""
     shown = _policy_row(row, chosen)
     return dataclasses.replace(shown, name=f"{shown.name}, {row.form}" if row.form else shown.name, strong=False)

@@ -21,6 +21,7 @@ from prism_jax.report import page
 from prism_jax.report.outputs import evaluate_into, write_evaluation
 from prism_jax.report.tables import SHOWN_ONLY
 from prism_jax.runs.sharded import RunnerName, Sharded, count_rows
+from prism_jax.runtime.files import read_object
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.runtime.shown_text import without_credentials
 from prism_jax.scores import Scores, ScoresError, located, read_scores
@@ -109,10 +110,18 @@ def evaluate_scores(
         as_facts(provenance()) | {"scores": pattern},
     )
     paths = find_files(pattern)
+    _check_complete(pathlib.Path(pattern))
     exact = running.exact
     if exact is None:
         exact = running.runner == "local" and count_rows(paths) <= MOST_EXACT_ROWS
     (_evaluate_in_memory if exact else _evaluate_parts)(paths, pattern, folder, wanted, running)
+
+
+def _check_complete(folder: pathlib.Path) -> None:
+    """Refuses a folder that `prism_jax score` has not finished."""
+    said = folder / "score.json"
+    if said.is_file() and not read_object(epath.Path(said), str(said)).get("complete", True):
+        raise ScoresError("found an unfinished run of scoring, expected a complete one; run it again", place=str(said))
 
 
 def _evaluate_in_memory(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:

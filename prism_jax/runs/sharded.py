@@ -102,6 +102,7 @@ class Sharded:
         self.runner, self.workers = runner, workers
         self.skip_bad, self.shown_only = skip_bad, shown_only
         self.left_out: dict[str, str] = {}
+        self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         self.parts: list[Part] = []
         self.scratch = Path(tempfile.mkdtemp(prefix="prism_jax_"))
         for number, path in enumerate(self.paths):
@@ -113,7 +114,9 @@ class Sharded:
         self._digest = self._digest_of(settings)
 
     def close(self) -> None:
-        """Removes temporary files; unfinished states are kept."""
+        """Ends the workers and removes temporary files; unfinished states are kept."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def finish(self) -> None:
@@ -168,7 +171,18 @@ class Sharded:
             return _on_ray(parts, work, self.workers)
         if self.workers == 1 or len(parts) < 2:
             return (state_of(part, work) for part in parts)
-        return _in_processes(parts, work, min(self.workers, len(parts)), self.scratch)
+        return self._in_processes(parts, work)
+
+    def _in_processes(self, parts: Sequence[Part], work: Work) -> Iterator[State]:
+        """The states of parts in their order, from processes that are started once."""
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, mp_context=context)
+        pool, file = self._pool, self.scratch / f"work-{type(work.statistic).__name__}.pickle"
+        file.write_bytes(pickle.dumps(work))  # once, and not with every part
+        yield from _in_order(
+            lambda part: pool.submit(_worker, part, str(file)), lambda of: of.result(), parts, self.workers
+        )
 
     def _keep(self, place: Path, done: int, state: State) -> None:
         """Writes what is merged so far; the last state of a statistic lets a later one go on at once."""
@@ -226,15 +240,6 @@ class _BadFile:
         logging.warning("left out: %s", error)
         self.sharded.left_out[self.path] = str(error)
         return True
-
-
-def _in_processes(parts: Sequence[Part], work: Work, workers: int, scratch: Path) -> Iterator[State]:
-    """The states of parts in their order, from processes that are started anew."""
-    file = scratch / f"work-{type(work.statistic).__name__}.pickle"
-    file.write_bytes(pickle.dumps(work))  # once, and not with every part
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield from _in_order(lambda part: pool.submit(_worker, part, str(file)), lambda of: of.result(), parts, workers)
 
 
 _loaded: dict[str, Work] = {}

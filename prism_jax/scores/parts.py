@@ -22,7 +22,7 @@ from etils import epath
 from prism_jax.decision.uncertainty import unit_keys
 from prism_jax.runtime.files import JsonError, open_regular
 from prism_jax.scores.files import check_footer, from_arrow, located, read_rows, to_arrow, unknown_columns
-from prism_jax.scores.schema import COLUMNS, ScoresError, as_column
+from prism_jax.scores.schema import COLUMNS, REQUIRED, ScoresError, as_column
 from prism_jax.scores.table import Scores
 from prism_jax.scores.texts import Pool
 
@@ -43,6 +43,7 @@ class Part(NamedTuple):
     first: int  # the first row group
     last: int  # the row group after the last
     rows: int
+    chunk: int  # about how many rows are in memory at once
     whole: bool = False  # whether all rows of the file are to be in memory at once, in any order
 
 
@@ -75,10 +76,10 @@ def parts_of(path: str) -> list[Part]:
     parts, first, rows = [], 0, 0
     for i, size in enumerate(sizes):
         if rows and rows + size > PART_ROWS:
-            parts.append(Part(path, first, i, rows))
+            parts.append(Part(path, first, i, rows, CHUNK_ROWS))
             first, rows = i, 0
         rows += size
-    return [*parts, Part(path, first, len(sizes), rows)]
+    return [*parts, Part(path, first, len(sizes), rows, CHUNK_ROWS)]
 
 
 def read_part(part: Part, *, checked: bool = False) -> Iterator[Scores]:
@@ -126,6 +127,9 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
     """Tables of whole steps, each with the number of its first row in the file."""
     with _opened(part.path) as reader:
         known = [name for name in reader.schema_arrow.names if name in COLUMNS and name not in _UNREAD]
+        for name in REQUIRED:
+            if name not in known:
+                raise ScoresError(f"found only {', '.join(reader.schema_arrow.names)}, expected this column too", name)
         if part.whole:
             yield 0, reader.read(known, use_threads=False)
             return
@@ -133,7 +137,7 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
         before = _last_key(reader, part.first)
         kept: pa.Table | None = None
         groups = range(part.first, reader.num_row_groups)
-        for number, batch in _batches(reader, groups, known):
+        for number, batch in _batches(reader, groups, known, part.chunk):
             table = pa.Table.from_batches([batch])
             if before is not None:  # rows of a step that belongs to the part before
                 own = _beginning(table, before)
@@ -159,10 +163,12 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
             yield start, kept
 
 
-def _batches(reader: pq.ParquetFile, groups: range, names: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _batches(
+    reader: pq.ParquetFile, groups: range, names: list[str], chunk: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of some rows with the number of their row group."""
     for number in groups:
-        for batch in reader.iter_batches(CHUNK_ROWS, row_groups=[number], columns=names, use_threads=False):
+        for batch in reader.iter_batches(chunk, row_groups=[number], columns=names, use_threads=False):
             batch.validate(full=True)
             yield number, batch
 
@@ -170,7 +176,7 @@ def _batches(reader: pq.ParquetFile, groups: range, names: list[str]) -> Iterato
 Key = tuple[Any, Any]
 
 
-def _key(table: pa.Table, row: int) -> Key:
+def _key(table: pa.Table | pa.RecordBatch, row: int) -> Key:
     return table.column("stream")[row].as_py(), table.column("step")[row].as_py()
 
 
@@ -251,7 +257,7 @@ def gather(parts: Sequence[Part], folder: Path) -> list[Part]:
     for path, writer in zip(paths, writers, strict=True):
         if writer is not None:
             rows = pq.read_metadata(path)
-            found.append(Part(str(path), 0, rows.num_row_groups, rows.num_rows, whole=True))
+            found.append(Part(str(path), 0, rows.num_row_groups, rows.num_rows, CHUNK_ROWS, whole=True))
     return found
 
 

@@ -36,6 +36,10 @@ class ScoresError(ValueError):
         super().__init__(": ".join([where if column is None else f"{where}, {column}", problem]))
         self.problem, self.column, self.row, self.place = problem, column, row, place
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What makes the same error in another process."""
+        return type(self), (self.problem, self.column, self.row, self.place)
+
 
 @dataclasses.dataclass(frozen=True)
 class Column:

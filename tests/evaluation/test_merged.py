@@ -117,7 +117,7 @@ def test_results_are_those_of_the_table_in_memory(name):
             assert (value is None) == (other is None) and (value is None or abs(value - other) < 0.05), path
         elif "triggers" in path:  # a threshold is the edge of a bin and not the middle between two steps
             assert (value is None) == (other is None) or "difference" in path, path
-            assert "slow_rate" not in path or abs(value - other) < 0.01, path
+            assert "slow_rate" not in path or abs(value - other) < 0.03, path
             assert "realised_cost" not in path or abs(value - other) < 0.02, path
         else:
             assert other == (pytest.approx(value, rel=1e-6, abs=1e-8) if is_number else value), path
@@ -290,7 +290,7 @@ def test_intervals_of_many_units_are_those_of_the_bootstrap(monkeypatch):
     """Resamples by key, merged part by part, beside the draws of all units together."""
     scores = Scores.from_columns(make_columns(seed=2, streams=3000, steps=2, slow=False))
     _, expected = in_memory(scores)
-    monkeypatch.setitem(states.UnitSums.of.__func__.__kwdefaults__, "most", 1000)
+    monkeypatch.setattr(states, "MOST_KEPT", 1000)
     _, found = running.evaluate(running.over(parts_of(scores, 6)), POINT)
     for mine, theirs in zip(found.evaluation.policies, expected.policies, strict=True):
         assert mine.realised_cost == pytest.approx(theirs.realised_cost, rel=1e-6)

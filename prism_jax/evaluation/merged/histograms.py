@@ -17,6 +17,7 @@ from prism_jax.decision import arrays
 from prism_jax.evaluation.merged.states import stored
 
 
+@stored
 class Grid(NamedTuple):
     """Bins of equal width from `low` to `high`, and one on each side for what lies beyond."""
 
@@ -53,7 +54,7 @@ SHARE = Grid(0.0, 1.0, 1 << 16)
 class Histogram:
     """Sums of some columns in each bin of a grid, with the first value of each bin and whether it has others."""
 
-    grid: tuple[float, ...]  # of `Grid`
+    grid: Grid
     sums: dict[str, Float64[np.ndarray, "all_bins"]]
     value: Float64[np.ndarray, "all_bins"]  # NaN for an empty bin
     mixed: Bool[np.ndarray, "all_bins"]  # whether a bin holds two different values
@@ -68,8 +69,8 @@ class Histogram:
         value[index[::-1]] = values[::-1]  # the first of each bin stays
         mixed = np.zeros(bins, bool)
         mixed[index[values != value[index]]] = True
-        sums = {name: np.bincount(index, column, minlength=bins) for name, column in columns.items()}
-        return cls(tuple(grid), sums, value, mixed)
+        sums = {name: np.bincount(index, column, minlength=bins) * 1.0 for name, column in columns.items()}
+        return cls(grid, sums, value, mixed)
 
     def merge(self, other: Histogram) -> Histogram:
         """The histogram of the rows of both."""
@@ -220,7 +221,7 @@ def temperature_error(histogram: Histogram, temperature: float) -> float:
     weight = histogram.sums["one"] + histogram.sums["zero"]
     if (histogram.mixed[[0, -1]] & (weight[[0, -1]] > 0)).any() or slope <= 0:
         return math.inf
-    width = (histogram.grid[1] - histogram.grid[0]) / histogram.grid[2]
+    width = histogram.grid.width
     of_score = float(weight[histogram.mixed].sum()) * width**2 / 8 * 0.62 * b
     return of_score / slope * temperature**2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
@@ -19,6 +19,7 @@ from prism_jax.evaluation.need import certain_need
 from prism_jax.scores import Scores, ScoresError
 
 
+@runtime_checkable
 class Statistic(Protocol):
     """A statistic of rows, computed from states of parts of them."""
 

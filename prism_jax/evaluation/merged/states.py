@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64, Int64, Shaped, UInt64
@@ -22,6 +22,7 @@ MOST_KEPT = 1 << 16
 """Up to so many units the sums of each are kept; of more, only those of every resample."""
 
 
+@runtime_checkable
 class Mergeable(Protocol):
     """A part of a state with a rule of its own."""
 
@@ -52,8 +53,8 @@ class UnitSums:
     sums: Float64[np.ndarray, "units columns"]
     resamples: int  # how many resamples there are beyond `most` units
     seed: int
-    most: int = MOST_KEPT
-    keys: UInt64[np.ndarray, "units"] | None = None  # of all units, ascending; None while names are kept
+    most: int
+    keys: UInt64[np.ndarray, "all_units"] | None = None  # of all units, ascending; None while names are kept
     totals: Float64[np.ndarray, "columns"] | None = None
     replicates: Float64[np.ndarray, "resamples columns"] | None = None
 
@@ -65,7 +66,7 @@ class UnitSums:
         *,
         resamples: int,
         seed: int,
-        most: int = MOST_KEPT,
+        most: int | None = None,
     ) -> UnitSums:
         """Sums of columns over the units of some rows: the units' names in alphabetical order, and that of each row.
 
@@ -73,6 +74,7 @@ class UnitSums:
         """
         names, number = units
         sums = np.stack([np.bincount(number, column, minlength=len(names)) for column in columns.values()], axis=1)
+        most = MOST_KEPT if most is None else most
         return cls(tuple(columns), tuple(names), sums, resamples, seed, most)._bounded()
 
     def merge(self, other: UnitSums) -> UnitSums:

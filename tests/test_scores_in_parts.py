@@ -1,0 +1,205 @@
+"""Scores in many files: read part by part with whole steps, evaluated by several workers, killed and resumed."""
+
+import json
+import pathlib
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from etils import epath
+from synthetic_scores import make_columns
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.runs import sharded
+from prism_jax.runs.scores_files import Running, evaluate_scores
+from prism_jax.scores import Scores, ScoresError, parts, write_scores
+from prism_jax.scores.table import joined
+
+POINT = OperatingPoint()
+FILES = ("calibration.json", "evaluation.json", "gate.json")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Parts of about 90 rows and chunks of about 50."""
+    monkeypatch.setattr(parts, "PART_ROWS", 90)
+    monkeypatch.setattr(parts, "CHUNK_ROWS", 50)
+    monkeypatch.setattr(parts, "GATHERED_ROWS", 200)
+    monkeypatch.setattr(sharded, "_SECONDS", 0.0)
+
+
+def scores_of(candidates=1, **knobs):
+    columns = {name: np.repeat(np.asarray(column), candidates) for name, column in make_columns(**knobs).items()}
+    n = len(columns["step"])
+    if candidates > 1:
+        columns |= {"candidate": np.tile(np.arange(candidates), n // candidates)}
+        columns["p_accept_fast"] = np.random.default_rng(0).random(n)
+    return Scores.from_columns(columns)
+
+
+def write(path, scores, group=25):
+    """Writes row groups of this many rows."""
+    write_scores(path, scores)
+    pq.write_table(pq.read_table(path), path, row_group_size=group)
+
+
+def evaluate(pattern, folder, **running):
+    chosen = Running(exact=False, **{"workers": 1, **running})
+    evaluate_scores(str(pattern), epath.Path(folder), POINT, running=chosen)
+    return {name: (pathlib.Path(folder) / name).read_bytes() for name in FILES}
+
+
+def tree(files):
+    return json.loads(files["evaluation.json"])
+
+
+def assert_close(first, second, path=""):
+    """Equal, integers exactly and floats but for rounding; ends of intervals and bounds follow from these."""
+    assert type(first) is type(second), path
+    if isinstance(first, dict):
+        assert first.keys() == second.keys(), path
+        for key in first:
+            assert_close(first[key], second[key], f"{path}.{key}")
+    elif isinstance(first, list):
+        assert len(first) == len(second), path
+        for i, pair in enumerate(zip(first, second, strict=True)):
+            assert_close(*pair, f"{path}[{i}]")
+    elif isinstance(first, float):
+        assert first == pytest.approx(second, rel=1e-7, abs=1e-10), path
+    else:
+        assert first == second, path
+
+
+@pytest.mark.parametrize(("group", "candidates"), [(1, 1), (7, 3), (25, 4), (10_000, 3), (3, 50)])
+def test_every_row_is_read_once_and_every_step_whole(tmp_path, small, group, candidates):
+    """Also where a step's rows stand in several row groups, and in several parts."""
+    scores, path = scores_of(candidates, streams=5, steps=6, slow=False), tmp_path / "scores.parquet"
+    write(path, scores, group)
+    found = parts.parts_of(str(path))
+    assert sum(part.rows for part in found) == len(scores)
+    chunks = [chunk for part in found for chunk in parts.read_part(part)]
+    together = joined(chunks)
+    for name, column in scores.columns().items():
+        np.testing.assert_array_equal(getattr(together, name), column)
+    steps = [set(zip(chunk.stream, chunk.step.tolist(), strict=True)) for chunk in chunks]
+    assert sum(map(len, steps)) == len(set().union(*steps)) == 30
+
+
+def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small, capsys):
+    scores = scores_of(2, streams=24, steps=5, slow=False)
+    write(tmp_path / "one.parquet", scores)
+    expected = tree(evaluate(tmp_path / "one.parquet", tmp_path / "out"))
+    many = tmp_path / "many"
+    many.mkdir()
+    number = scores.numbered("stream")[1]
+    for i in range(3):
+        path = many / f"part-{i}.{'jsonl' if i == 1 else 'parquet'}"
+        part = scores.take(number % 3 == i)
+        write_scores(path, part) if i == 1 else write(path, part)
+    (many / "score.json").write_text(json.dumps({"complete": True}))
+    assert_close(tree(evaluate(many, tmp_path / "out")), expected)
+    assert_close(tree(evaluate(many / "part-*", tmp_path / "out")), expected)
+    shuffled = scores.take(np.random.default_rng(3).permutation(len(scores)))
+    write(tmp_path / "shuffled.parquet", shuffled)
+    assert_close(tree(evaluate(tmp_path / "shuffled.parquet", tmp_path / "out")), expected)
+    evaluate_scores(str(many), epath.Path(tmp_path / "exact"), POINT, running=Running(exact=True))
+    exact = json.loads((tmp_path / "exact" / "evaluation.json").read_text())
+    assert exact["counts"] == expected["counts"] and "bounds" not in exact
+    (many / "score.json").write_text(json.dumps({"complete": False}))
+    with pytest.raises(ScoresError, match="unfinished"):
+        evaluate(many, tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_workers_change_no_byte(tmp_path, small, capsys):
+    path = tmp_path / "scores.parquet"
+    write(path, scores_of(streams=60, steps=6))
+    assert evaluate(path, tmp_path / "one", workers=1) == evaluate(path, tmp_path / "two", workers=2)
+
+
+@pytest.mark.parametrize("damage", ["cut", "values", "lines"])
+def test_a_damaged_file_is_named_or_left_out(tmp_path, small, capsys, damage):
+    scores = scores_of(streams=24, steps=5, slow=False)
+    number = scores.numbered("stream")[1]
+    paths = [tmp_path / f"part-{i}.parquet" for i in range(3)]
+    for i, path in enumerate(paths):
+        write(path, scores.take(number % 3 == i))
+    bad = paths[1]
+    if damage == "cut":
+        bad.write_bytes(bad.read_bytes()[:-100])
+    elif damage == "values":
+        table = pq.read_table(bad)
+        p = np.where(np.arange(len(table)) == 33, 1.5, table["p_accept_fast"].to_numpy())
+        pq.write_table(table.set_column(table.column_names.index("p_accept_fast"), "p_accept_fast", [p]), bad)
+    else:
+        bad.unlink()
+        bad = tmp_path / "part-1.jsonl"
+        write_scores(bad, scores.take(number % 3 == 1))
+        bad.write_text(bad.read_text() + '{"stream": 3}\n')
+    with pytest.raises(ScoresError, match=f"{bad.name}.*(Parquet|row 33|line 41)"):
+        evaluate(tmp_path / "part-*", tmp_path / "out")
+    assert not (tmp_path / "out" / "evaluation.json").exists()
+    found = tree(evaluate(tmp_path / "part-*", tmp_path / "out", skip_bad=True))
+    assert "left out: 1 of 3 files" in capsys.readouterr().out
+    assert bad.name in (tmp_path / "out" / "report.html").read_text()
+    rest = tmp_path / "rest"
+    rest.mkdir()
+    for path in paths[::2]:
+        path.rename(rest / path.name)
+    assert_close(tree(evaluate(rest, tmp_path / "out")), found)
+
+
+def test_what_was_interrupted_goes_on(tmp_path, small, capsys, monkeypatch):
+    """At each of ten parts; what is merged already is not read again, and no byte differs."""
+    path = tmp_path / "scores.parquet"
+    write(path, scores_of(streams=70, steps=6, slow=False))
+    expected, read = evaluate(path, tmp_path / "undisturbed"), []
+    state_of = sharded.state_of
+
+    class Killed(BaseException):
+        pass
+
+    def counted(part, work):
+        read.append((type(work.statistic).__name__, part.first))
+        if len(read) == stop:
+            raise Killed
+        return state_of(part, work)
+
+    monkeypatch.setattr(sharded, "state_of", counted)
+    stop = -1
+    assert evaluate(path, tmp_path / "counted") == expected
+    whole = list(read)
+    assert len(whole) >= 10
+    for stop in np.linspace(1, len(whole), 10).astype(int).tolist():
+        read.clear()
+        folder = tmp_path / f"killed at {stop}"
+        with pytest.raises(Killed):
+            evaluate(path, folder)
+        assert not (folder / "evaluation.json").exists()
+        stop = -1
+        assert evaluate(path, folder) == expected
+        assert len(read) == len(whole) + 1 and set(read) == set(whole)  # the part at which it ended is read again
+        assert not (folder / ".unfinished").exists()
+
+
+def test_states_of_other_files_or_settings_are_not_used(tmp_path, small, capsys, monkeypatch):
+    path, folder = tmp_path / "scores.parquet", tmp_path / "out"
+    write(path, scores_of(streams=24, steps=6, slow=False))
+    expected = evaluate(path, tmp_path / "undisturbed")
+    monkeypatch.setattr(sharded.Sharded, "finish", lambda self: None)
+    evaluate(path, folder)
+    write(path, scores_of(seed=1, streams=24, steps=6, slow=False))
+    assert evaluate(path, folder) != expected
+    write(path, scores_of(streams=24, steps=6, slow=False))
+    (folder / ".unfinished" / "scan.npz").write_bytes(b"PK nothing")
+    assert evaluate(path, folder) == expected
+
+
+def test_few_rows_are_evaluated_exactly_and_records_are_never_divided(tmp_path, capsys):
+    path = tmp_path / "scores.parquet"
+    write(path, scores_of(streams=24, steps=6, slow=False))
+    evaluate_scores(str(path), epath.Path(tmp_path / "out"), POINT)
+    assert "bounds" not in json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    (tmp_path / "records.jsonl").write_text('{"kind": "decision", "format": 1}\n')
+    with pytest.raises(ScoresError, match="--exact"):
+        evaluate(tmp_path / "records.jsonl", tmp_path / "out")
