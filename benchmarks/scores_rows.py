@@ -1,23 +1,30 @@
-"""Seconds and memory of the evaluation of a scores file with very many rows.
+"""Seconds and memory of the evaluation of scores files with very many rows.
 
-    python benchmarks/scores_rows.py                     # a million rows, `prism_jax.evaluate --scores`
-    python benchmarks/scores_rows.py --rows=10000000     # minutes
-    python benchmarks/scores_rows.py --command=experiments      # every table of the paper on the same file
+    python benchmarks/scores_rows.py                                # a million rows, every path of `evaluate --scores`
+    python benchmarks/scores_rows.py --rows=10000000 --paths=exact,parts-1,parts-2,ray-2,peer      # minutes
+    python benchmarks/scores_rows.py --rows=100000000 --shards=100 --paths=parts-2
+    python benchmarks/scores_rows.py --paths=experiments            # every table of the paper on the same file
 
 The file is synthetic: streams of 1,000 rows in three domains and three splits, one offer at each step, and the columns
-that an agent without a slow pass writes. The command runs in a process of its own, whose peak memory the operating
-system counts; what the reading of the file alone needs is printed beside it.
+that an agent without a slow pass writes. A path is `read`, `exact` (all rows in memory), `parts-N` (part by part in N
+processes), `ray-N` (N Ray tasks), `experiments`, or `peer`: the same policies, costs and intervals by a short script of
+NumPy and pandas (scores_rows_peer.py). Each runs in processes of its own, whose memory is added up ten times a second:
+pages that several of them share count in each. After `exact`, the largest difference of any number of its
+evaluation.json from that of each other path is printed, apart from the ends of intervals, with the largest bound.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import pathlib
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,12 +37,12 @@ BATCH = 1000
 READ = "import sys; from prism_jax.scores import read_scores; print(len(read_scores(sys.argv[1])))"
 
 
-def write(path: pathlib.Path, rows: int, seed: int = 0) -> None:
-    """Writes a file of `rows` rows whose probabilities are sharper than the labels justify."""
+def write(path: pathlib.Path, rows: int, seed: int = 0, first: int = 0) -> None:
+    """Writes a file of `rows` rows, from number `first` on, whose probabilities are sharper than the labels justify."""
     rng = np.random.default_rng(seed)
     writer = None
-    for start in range(0, rows, STREAM * BATCH):
-        table = _table(rng, np.arange(start, min(start + STREAM * BATCH, rows)))
+    for start in range(first, first + rows, STREAM * BATCH):
+        table = _table(rng, np.arange(start, min(start + STREAM * BATCH, first + rows)))
         writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
         writer.write_table(table, row_group_size=STREAM * 100)
     assert writer is not None, "there is at least one row"
@@ -46,7 +53,7 @@ def _table(rng: np.random.Generator, row: np.ndarray) -> pa.Table:
     number, step = np.divmod(row, STREAM)
     logits = {signal: rng.normal(-0.5, 1.5, len(row)) for signal in ("need", "accept")}
     labels = {signal: rng.random(len(row)) < 1 / (1 + np.exp(-z)) for signal, z in logits.items()}
-    names = pa.array([f"stream-{i:05d}" for i in range(number[-1] + 1)])
+    names = pa.array([f"stream-{i:06d}" for i in range(number[-1] + 1)])
     return pa.table(
         {
             "stream": names.take(pa.array(number)),
@@ -63,31 +70,95 @@ def _table(rng: np.random.Generator, row: np.ndarray) -> pa.Table:
     )
 
 
-def measured(name: str, rows: int, command: list[str]) -> None:
-    """Runs a command and prints its seconds, and the largest peak of memory among the commands so far."""
-    started = time.perf_counter()
-    process = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    seconds = time.perf_counter() - started
-    if process.returncode:
-        sys.exit(f"{name} failed: {process.stderr[-2000:]}")
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
-    print(f"{name:>12}: {seconds:7.1f} s, {peak:8.0f} MiB at most, {peak * 2**20 / rows:6.0f} B per row", flush=True)
+def measured(name: str, rows: int, command: list[str]) -> float:
+    """Runs a command and prints its seconds, and the peak of the memory of all its processes."""
+    started, peak = time.perf_counter(), 0
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
+        while process.poll() is None:
+            peak = max(peak, _memory(process.pid))
+            time.sleep(0.1)
+        seconds = time.perf_counter() - started
+        if process.returncode:
+            errors.seek(0)
+            sys.exit(f"{name} failed: {errors.read()[-2000:].decode(errors='replace')}")
+    print(f"{name:>12}: {seconds:7.1f} s, {peak >> 20:8,} MiB at most, {peak / rows:6.0f} B per row", flush=True)
+    return seconds
+
+
+def _memory(leader: int) -> int:
+    """Bytes in memory of all processes of a session."""
+    total = 0
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader:  # its session
+                total += int((process / "statm").read_text().split()[1]) * resource.getpagesize()
+        except (OSError, ValueError, IndexError):  # it has ended
+            continue
+    return total
+
+
+def command_of(path: str, source: str, folder: str) -> list[str]:
+    """The command of a path."""
+    module = [sys.executable, "-m", "prism_jax"]
+    files = [f"--scores={source}", f"--workdir={folder}"]
+    kind, _, workers = path.partition("-")
+    if kind == "read":
+        return [sys.executable, "-c", READ, source]
+    if kind == "peer":
+        return [sys.executable, str(pathlib.Path(__file__).with_name("scores_rows_peer.py")), source]
+    if kind == "experiments":
+        return [*module, "experiments", "all", *files]
+    more = {"exact": ["--exact"], "parts": ["--noexact"], "ray": ["--noexact", "--runner=ray"]}[kind]
+    return [*module, "evaluate", *files, *more, *([f"--workers={workers}"] if workers else [])]
+
+
+def difference(first: pathlib.Path, second: pathlib.Path) -> str:
+    """The largest difference between numbers of two evaluations, relative to 1 or to the number where it is larger."""
+    one, two = (dict(_numbers(json.loads((folder / "evaluation.json").read_text()))) for folder in (first, second))
+    gaps = {name: abs(one[name] - two[name]) / max(1.0, abs(one[name])) for name in one if name in two}
+    worst = max(gaps, key=lambda name: gaps[name])
+    bounds = {name: bound for name, bound in two.items() if name.startswith(".bounds")}
+    return f"largest difference {gaps[worst]:.1e} ({worst}), largest bound {max(bounds.values(), default=0.0):.1e}"
+
+
+def _numbers(tree: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _numbers(value, f"{name}.{key}")
+    elif isinstance(tree, list):
+        for i, value in enumerate(tree):
+            yield from _numbers(value, f"{name}[{i}]")
+    elif isinstance(tree, int | float) and not isinstance(tree, bool) and not name.endswith(("low", "high")):
+        yield name, float(tree)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--command", choices=("evaluate", "experiments"), default="evaluate")
+    parser.add_argument("--shards", type=int, default=1, help="files of equal size")
+    parser.add_argument("--paths", default="read,exact,parts-1,parts-2")
+    parser.add_argument("--repeat", type=int, default=1)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "scores.parquet"
-        write(file, arguments.rows)
-        print(f"{arguments.rows:,} rows: {file.stat().st_size / 2**20:.0f} MiB", flush=True)
-        measured("read", arguments.rows, [sys.executable, "-c", READ, str(file)])
-        named = ["all"] if arguments.command == "experiments" else []
-        program = [sys.executable, "-m", "prism_jax", arguments.command, *named]
-        flags = [f"--scores={file}", f"--workdir={folder}/out"]
-        measured(arguments.command, arguments.rows, [*program, *flags])
+    with tempfile.TemporaryDirectory() as scratch:
+        source, outputs = pathlib.Path(scratch) / "scores", {}
+        source.mkdir()
+        for shard in range(arguments.shards):
+            first, last = (arguments.rows * i // arguments.shards // STREAM * STREAM for i in (shard, shard + 1))
+            write(source / f"scores-{shard:04d}.parquet", last - first, shard, first)
+        size = sum(path.stat().st_size for path in source.iterdir())
+        print(f"{arguments.rows:,} rows in {arguments.shards} files: {size >> 20:,} MiB", flush=True)
+        one = str(source / "scores-0000.parquet") if arguments.shards == 1 else str(source)
+        for _ in range(arguments.repeat):
+            for path in arguments.paths.split(","):
+                folder = pathlib.Path(scratch) / path
+                measured(path, arguments.rows, command_of(path, one, str(folder)))
+                if path == "exact" or path.startswith(("parts", "ray")):
+                    outputs[path] = folder
+        for path, folder in outputs.items():
+            if path != "exact" and "exact" in outputs:
+                print(f"{path:>12}: {difference(outputs['exact'], folder)}")
 
 
 if __name__ == "__main__":
