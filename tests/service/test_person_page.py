@@ -286,6 +286,13 @@ def test_an_export_has_everything_of_theirs_and_of_nobody_else(served, clock):
     assert [one["record"] for one in found["records"]] == records(served, person="ada")
     assert found["preferences"]["level"] == -1 and found["learnt"]["answers"] > 0 and found["person"] == "ada"
     assert [one["event"] for one in found["events"]] == list(range(28)) and "bob" not in text
+    outcomes = sum(one["record"]["kind"] == "outcome" for one in found["records"])
+    assert found["counts"] == {"streams": 1, "events": 28, "decisions": 28, "outcomes": outcomes} and outcomes > 0
+    assert found["since"] == min(one["written"] for one in found["records"])
+    assert served.ask("/v1/people/ada")[:2] == (200, found), "the host is told the same"
+    nobody = served.ask("/v1/people/nobody")[1]
+    assert nobody["since"] is None and not any(nobody["counts"].values()) and nobody["records"] == []
+    assert served.ask("/v1/people/ada?since=1")[0] == 422
 
 
 def test_after_forgetting_no_file_has_anything_of_theirs(tmp_path, clock):
