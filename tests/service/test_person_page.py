@@ -207,8 +207,12 @@ def test_a_host_that_decides_itself_is_said_to_do_so(tmp_path, clock):
     with Stateful(tmp_path / "state", clock=clock, shadow=True) as served:
         served.ready()
         decide(served, "ada", 0.9, 0.1, spoke=True)
+        decide(served, "ada", 0.9, 0.95, time=1.0, spoke=False)
         page = Visitor(served).sign_in("ada").page
-        assert "Decided by the app itself; the assistant would have done otherwise." in page
+        for otherwise in ("kept quiet", "made an offer"):
+            assert f"By the app itself; the assistant would have {otherwise}." in page
+        assert "1 offer today" in page and "The app itself made 2 of these decisions" in page
+        assert "it would have made 1 offer." in page
 
 
 def test_today_is_the_persons_own_day(served, clock):
