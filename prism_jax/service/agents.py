@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -20,7 +20,7 @@ from prism_jax.agent.state.partition import StaleError, StateError
 from prism_jax.agent.state.store import MOST_OPEN, StateStore, partition_files
 from prism_jax.agent.stated_reader import StatedReader
 from prism_jax.people.layer import Population
-from prism_jax.service.http import Metrics
+from prism_jax.service.http import ApiError, Metrics
 from prism_jax.service.namespaces import Namespace
 
 EVENTS, DECIDE = "events", "decide"
@@ -31,7 +31,7 @@ class Visit(NamedTuple):
     """Something to do with a tenant's agents by name, between what others ask; it may write to their store."""
 
     call: Callable[[Mapping[str, DurableAgent]], Any]
-    alone: str | None = None  # the person whose partition alone it is about; None is about all partitions
+    alone: str | None = None  # a person, or a stream, whose partition alone it is about; None is about all partitions
 
 
 class Asked(NamedTuple):
@@ -199,7 +199,7 @@ def stream_of(request: Events | OfferOutcome | Visit) -> str:
 
 def whose(stream: str) -> Visit:
     """Whose a stream is, by the partition of its name: the person or None, in a tuple; None is nobody's."""
-    return Visit(lambda agents: StoredClaims(agents[DECIDE].store).claimed(stream))
+    return Visit(lambda agents: StoredClaims(agents[DECIDE].store).claimed(stream), alone=stream)
 
 
 def claim(stream: str, known: tuple[str | None] | None, person: str | None) -> Visit:
@@ -239,6 +239,46 @@ def forget(person: str) -> Visit:
         return len(store.forget_person(person))
 
     return Visit(call)
+
+
+async def delete_stream(stream: str, ask: Callable[[Visit], Awaitable[Any]]) -> int:
+    """Deletes everything of a stream that names nobody; the answer is how many there were.
+
+    Args:
+      stream: Its name.
+      ask: Takes visits to the agents of its tenant, each to the partition that it is about.
+
+    Raises:
+      ApiError: 409 for a stream of a person; 503 where somebody has claimed it meanwhile.
+    """
+    known: tuple[str | None] | None = await ask(whose(stream))
+    person = None if known is None else known[0]
+    if person is not None and await ask(_has(person, stream)):
+        words = "stream: found one of a person, expected one that names nobody; DELETE /v1/people/NAME deletes the "
+        raise ApiError(409, words + "person with all of their streams")
+    count: int | None = await ask(_delete(stream, known))
+    if count is None:
+        raise ApiError(503, "found whose the stream is said anew meanwhile; try again")
+    return count
+
+
+def _has(person: str, stream: str) -> Visit:
+    """Whether a person has a stream."""
+    return Visit(lambda agents: agents[DECIDE].store.of(person).stream(stream) is not None, alone=person)
+
+
+def _delete(stream: str, known: tuple[str | None] | None) -> Visit:
+    """Deletes a stream that is nobody's; the answer is None where `whose` no longer says what was known."""
+
+    def call(agents: Mapping[str, DurableAgent]) -> int | None:
+        store = agents[DECIDE].store
+        if StoredClaims(store).claimed(stream) != known:
+            return None
+        for agent in agents.values():
+            agent.drop([stream])
+        return int(store.delete_stream(stream))
+
+    return Visit(call, alone=stream)
 
 
 def expire(number: int, seconds: float | None) -> Visit:

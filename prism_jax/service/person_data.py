@@ -59,12 +59,18 @@ def span_of(folder: epath.PathLike, person: str) -> Span:
 def exported(folder: epath.PathLike, person: str, preferences: Preferences, known: Person) -> bytes:
     """Everything of a person as one object of JSON. StateError for an unread file."""
     learnt = {**known._asdict(), "belief": known.belief._asdict()}
+    events, records = list(_events(folder, person)), list(_records(folder, person))
+    kinds = [one["record"]["kind"] for one in records]
+    counts = {"streams": len({one["stream"] for one in events}), "events": len(events)}
+    counts |= {"decisions": kinds.count("decision"), "outcomes": kinds.count("outcome")}
     found = {
         "person": person,
+        "since": span_of(folder, person).first,  # in seconds since 1970; null without a record
+        "counts": counts,
         "preferences": dataclasses.asdict(preferences),
         "learnt": learnt,
-        "events": list(_events(folder, person)),
-        "records": list(_records(folder, person)),
+        "events": events,
+        "records": records,
     }
     return json.dumps(found, indent=1).encode()
 

@@ -73,7 +73,7 @@ class Known(NamedTuple):
 
 
 class PersonPage:
-    """The routes of `/me`; `link` makes what leads there, and `unlink` ends it."""
+    """The routes of `/me`; `link` makes what leads there, and `unlink` ends it; `kept` is for the host."""
 
     def __init__(self, door: Door, tenants: Collection[str], ask: Ask, clock: Callable[[], float]) -> None:
         """Of the tenants behind a door; `ask` puts something to the agents of the tenant in a request's state."""
@@ -111,7 +111,7 @@ class PersonPage:
     async def show(self, request: fastapi.Request, status: int = 200, error: str | None = None) -> Response:
         """The page."""
         session = await self._sessions.session(request)
-        known: Known = await self._ask(request, DECIDE, _know(session))
+        known: Known = await self._ask(request, DECIDE, _know(session.person))
         now, own = self._clock(), known.preferences
         zone = view.zone_of(request.cookies.get("zone"))
         if zone is None and own.hours is not None:
@@ -152,12 +152,20 @@ class PersonPage:
     async def export(self, request: fastapi.Request) -> Response:
         """Everything of the person, as a file of JSON."""
         session = await self._sessions.session(request)
-        async with self._exports:
-            known: Known = await self._ask(request, DECIDE, _know(session))
-            with readable():
-                found = await self._read(session, exported, known.preferences, known.person)
+        found = await self.kept(session.person, request)
         headers = {"content-disposition": 'attachment; filename="what-is-known-of-me.json"'}
         return Response(found, media_type="application/json", headers=headers)
+
+    async def kept(self, person: str, request: fastapi.Request) -> bytes:
+        """Everything of a person of the request's tenant, as JSON."""
+        async with self._exports:
+            known: Known = await self._ask(request, DECIDE, _know(person))
+            with readable():
+                return await self._door.read(
+                    request.state.tenant,
+                    person,
+                    lambda place: exported(place, person, known.preferences, known.person),
+                )
 
     # What is changed
 
@@ -304,15 +312,15 @@ class PersonPage:
         await self._sessions.change(request, session, change)
 
 
-def _know(session: Session) -> Visit:
+def _know(name: str) -> Visit:
     def call(agents: Mapping[str, DurableAgent]) -> Known:
-        partition = agents[DECIDE].store.partition(session.key.partition)
+        partition = agents[DECIDE].store.of(name)
         settings = agents.get(EVENTS, agents[DECIDE]).agent.settings
         critical = bool(settings.critical.texts or settings.critical.patterns)
-        own, person = preferences_of(partition, session.person), partition.people.person(session.person)
+        own, person = preferences_of(partition, name), partition.people.person(name)
         return Known(own, person, partition.people.population, settings.terms.point.c_fa, critical)
 
-    return Visit(call, alone=session.person)
+    return Visit(call, alone=name)
 
 
 def _midnight(now: float, zone: datetime.tzinfo) -> float:

@@ -62,6 +62,8 @@ class Day(NamedTuple):
     silences: int
     groups: Sequence[Sequence[Row]]
     is_whole: bool  # whether all of them are here
+    watched: int  # how many the host made while the gate watched
+    would: int  # in how many of these the gate would have offered something
     marks: Sequence[Mark]
     hours: Sequence[tuple[int, str]]  # of the line of the day, each with how far the day had gone then, in per cent
 
@@ -70,6 +72,7 @@ def day_of(found: Sequence[Logged], begin: float, zone: datetime.tzinfo, most: i
     """What is shown of the records of a day, of which at most so many were read."""
     records = [one.record for one in found]
     outcomes = {(one["stream"], one["offer"]): one["outcome"] for one in records if one["kind"] == "outcome"}
+    would = [one["shadow"]["would_speak"] for one in records if "shadow" in one]
     rows, marks = [], []
     for _, number, record, answer, written in reversed(found):
         if record["kind"] != "decision":
@@ -89,7 +92,8 @@ def day_of(found: Sequence[Logged], begin: float, zone: datetime.tzinfo, most: i
     offers = sum(row.spoke for row in rows)
     first = datetime.datetime.fromtimestamp(begin, zone)
     hours = [(25 * i, f"{first + i * datetime.timedelta(hours=6):%H:%M}") for i in range(5)]
-    return Day(offers, len(rows) - offers, groups, len(found) < most, marks, hours)
+    silences, is_whole = len(rows) - offers, len(found) < most
+    return Day(offers, silences, groups, is_whole, len(would), sum(would), marks, hours)
 
 
 def bounded(text: str, most: int = MOST_SHOWN) -> str:
@@ -102,8 +106,9 @@ def reason(record: Mapping[str, Any]) -> str:
     """Why the gate decided as it did, for a person who never heard of one."""
     p, threshold = record["p_accept"], record["threshold"]
     if "shadow" in record:
-        agrees = record["shadow"]["would_speak"] == record["spoke"]
-        return f"Decided by the app itself; the assistant would have {'done the same' if agrees else 'done otherwise'}."
+        would = record["shadow"]["would_speak"]
+        did = "done the same" if would == record["spoke"] else "made an offer" if would else "kept quiet"
+        return f"By the app itself; the assistant would have {did}."
     if record["critical"]:
         return "It is on the list of urgent things, which always come through."
     if record.get("quiet") is not None:

@@ -107,6 +107,7 @@ def check_finite(**values: float | None) -> None:
 
 def check_query(request: fastapi.Request, *names: str) -> None:
     """Raises ApiError 422 for a parameter in the address that is none of these."""
+    expected = f"one of {', '.join(names)}" if names else "none"
     for name in request.query_params:
         if name not in names:
-            raise ApiError(422, f"{name!r:.40}: found an unknown parameter, expected one of {', '.join(names)}")
+            raise ApiError(422, f"{name!r:.40}: found an unknown parameter, expected {expected}")

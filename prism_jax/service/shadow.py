@@ -40,7 +40,8 @@ class ShadowReport(NamedTuple):
 
     def text(self) -> str:
         """The report in words, some lines of Markdown."""
-        outcomes = ", ".join(f"{count} {name}" for name, count in self.withheld.items())
+        counts = self.withheld.items()
+        outcomes = ", ".join(f"{count} {'not answered' if name == 'none' else name}" for name, count in counts)
         return "\n".join(
             [
                 f"The host made {self.host_offers} offers at {self.decisions} decisions, the gate would have made "

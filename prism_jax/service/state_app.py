@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import random
 import time
@@ -23,7 +24,7 @@ from prism_jax.agent.state.partition import StaleError, StateError
 from prism_jax.agent.state.reading import MOST_RECORDS, Cursor
 from prism_jax.agent.state.store import MOST_PARTITIONS
 from prism_jax.agent.steps import Observation
-from prism_jax.service.agents import DECIDE, EVENTS, Asked, Visit, forget
+from prism_jax.service.agents import DECIDE, EVENTS, Asked, Visit, delete_stream, forget
 from prism_jax.service.door import Door
 from prism_jax.service.form import ErrorBody
 from prism_jax.service.http import ApiError, Limits, Tokens, make_base
@@ -124,6 +125,13 @@ def make_state_app(
         answers = await ask(request, EVENTS, events_of(items, request, body))
         return answers if value is values else answers[0]
 
+    @app.delete("/v1/streams/{stream:path}", responses=errors)
+    async def remove(stream: str, request: fastapi.Request) -> dict[str, int]:
+        """Deletes everything of a stream that names nobody, and says how many there were: 1 or 0."""
+        check_name(stream, "stream")
+        check_query(request)
+        return {"streams": await delete_stream(stream, functools.partial(ask, request, DECIDE))}
+
     @app.post("/v1/decide", responses=errors)
     async def decide(request: fastapi.Request) -> Any:
         """Decides on numbers that the caller states: `stream`, `time`, `p_need`, `p_accept`; `person`, `costs` ..."""
@@ -218,6 +226,13 @@ def make_state_app(
         """Ends every link and session of a person."""
         check_name(person, "person")
         return await page.unlink(person, request)
+
+    @app.get("/v1/people/{person:path}", responses=errors)
+    async def kept(person: str, request: fastapi.Request) -> fastapi.Response:
+        """What is kept of a person: preferences, what was learnt, counts, since when, events and records."""
+        check_name(person, "person")
+        check_query(request)
+        return fastapi.Response(await page.kept(person, request), media_type="application/json")
 
     @app.delete("/v1/people/{person:path}", responses=errors)
     async def delete(person: str, request: fastapi.Request) -> dict[str, int]:

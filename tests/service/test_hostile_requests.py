@@ -71,6 +71,8 @@ PATHS = (
     *("/v1/streams//events", "/v1/streams/%00/events", "/v1/streams/%ff/events", "/v1/streams/..%2f..%2fx/events"),
     *(
         "/v1/people/",
+        "/v1/streams/",
+        "/v1/streams/%00",
         "/v1/people/%00",
         "/v1/people/../x",
         "/v1//records",

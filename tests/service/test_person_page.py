@@ -207,8 +207,12 @@ def test_a_host_that_decides_itself_is_said_to_do_so(tmp_path, clock):
     with Stateful(tmp_path / "state", clock=clock, shadow=True) as served:
         served.ready()
         decide(served, "ada", 0.9, 0.1, spoke=True)
+        decide(served, "ada", 0.9, 0.95, time=1.0, spoke=False)
         page = Visitor(served).sign_in("ada").page
-        assert "Decided by the app itself; the assistant would have done otherwise." in page
+        for otherwise in ("kept quiet", "made an offer"):
+            assert f"By the app itself; the assistant would have {otherwise}." in page
+        assert "1 offer today" in page and "The app itself made 2 of these decisions" in page
+        assert "it would have made 1 offer." in page
 
 
 def test_today_is_the_persons_own_day(served, clock):
@@ -286,6 +290,13 @@ def test_an_export_has_everything_of_theirs_and_of_nobody_else(served, clock):
     assert [one["record"] for one in found["records"]] == records(served, person="ada")
     assert found["preferences"]["level"] == -1 and found["learnt"]["answers"] > 0 and found["person"] == "ada"
     assert [one["event"] for one in found["events"]] == list(range(28)) and "bob" not in text
+    outcomes = sum(one["record"]["kind"] == "outcome" for one in found["records"])
+    assert found["counts"] == {"streams": 1, "events": 28, "decisions": 28, "outcomes": outcomes} and outcomes > 0
+    assert found["since"] == min(one["written"] for one in found["records"])
+    assert served.ask("/v1/people/ada")[:2] == (200, found), "the host is told the same"
+    nobody = served.ask("/v1/people/nobody")[1]
+    assert nobody["since"] is None and not any(nobody["counts"].values()) and nobody["records"] == []
+    assert served.ask("/v1/people/ada?since=1")[0] == 422
 
 
 def test_after_forgetting_no_file_has_anything_of_theirs(tmp_path, clock):

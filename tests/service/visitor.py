@@ -109,6 +109,21 @@ def live(served, clock, person, days=7, seed=3):
     clock.now = now
 
 
+def watch(served, clock, person, seed=5):
+    """A made-up day, which ends now, of a host that speaks wherever help seems needed, while the gate watches."""
+    draw, now = random.Random(seed), clock.now
+    for step in range(26):
+        clock.now = now - 10 * 3600.0 + step * 1350.0 + draw.random() * 600.0
+        need, accept = draw.uniform(0.3, 0.95), draw.uniform(0.15, 0.9)
+        text, host = OFFERS[(5 * step) % len(OFFERS)], {"spoke": need >= 0.5}
+        answer = decide(served, person, need, accept, time=clock.now, text=text, stream=person, **host)
+        if answer["speak"] and draw.random() < 0.85:
+            outcome = "accepted" if draw.random() < accept else "dismissed"
+            body = {"stream": person, "offer": answer["id"], "outcome": outcome, "time": clock.now + 30.0}
+            assert served.ask("/v1/outcomes", body)[0] == 200
+    clock.now = now
+
+
 class Clock:
     """Seconds since 1970, as a test says."""
 

@@ -1,9 +1,11 @@
 """Callers of a server with state, who ask until they are answered, and what their records must be in the end."""
 
 import http.client
+import itertools
 import json
 import random
 import time
+import urllib.parse
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Exported, with_gate
@@ -11,8 +13,11 @@ from prism_jax.agent.state.reading import Cursor, read_log
 from prism_jax.agent.stated_reader import StatedReader, stated_event
 from prism_jax.gate import Gate
 from prism_jax.people.store import PeopleStore
+from prism_jax.streams import Event
 
 PEOPLE = 6
+WINDOW = 40
+"""Events of a stream that a model reads; more than 50 are not sent to it together."""
 
 
 def asked(person, number):
@@ -28,7 +33,8 @@ def answered(person, number):
 def insist(port, path, body, key=None):
     """The answer to a request, which is sent until there is one."""
     headers = {"content-type": "application/json"} | ({} if key is None else {"idempotency-key": key})
-    while True:
+    ends = time.monotonic() + 180.0
+    while time.monotonic() < ends:
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
             connection.request("POST", path, json.dumps(body), headers)
@@ -41,12 +47,13 @@ def insist(port, path, body, key=None):
             return content
         assert answer.status in (429, 503, 504), content
         time.sleep(0.02)
+    raise AssertionError("found no answer for three minutes")
 
 
-def watch(port, person, done, stop):
-    """Asks for one person until it is told to stop; the answers in their order."""
+def watch(port, person, done, stop, pause=0.0):
+    """Asks for one person until it is told to stop, and waits in between; the answers in their order."""
     number, found = 0, []
-    while not stop.is_set():
+    while not stop.wait(pause):
         numbers = asked(person, number)
         decided = insist(port, "/v1/decide", {"stream": f"of {person}", "person": person, **numbers}, f"k{number}")
         found.append(decided)
@@ -57,6 +64,26 @@ def watch(port, person, done, stop):
         number += 1
         done.release()
     return found
+
+
+def read_event(number):
+    return {"time": 60.0 * number, "text": f"The parser fails for the {number}th time."}
+
+
+def read(port, caller, done, stop, pause=0.0):
+    """Sends events that a model reads until it is told to stop, and waits in between; the answers of each stream."""
+    found = {}
+    for count in itertools.count():
+        if stop.wait(pause):
+            return found
+        stream, number = f"read {caller} {count // WINDOW}", count % WINDOW
+        path = f"/v1/streams/{urllib.parse.quote(stream)}/events"
+        decided = insist(port, path, read_event(number), f"k{number}")
+        found.setdefault(stream, []).append(decided)
+        if decided["speak"]:
+            body = {"stream": stream, "offer": decided["id"], "outcome": "accepted", "time": 60.0 * number}
+            found[stream].append(insist(port, "/v1/outcomes", body))
+        done.release()
 
 
 def undisturbed(person, count):
@@ -80,11 +107,33 @@ def check(folder, found):
     """Asserts that each person's records are what they were answered, and what an undisturbed agent decides."""
     for i, answers in enumerate(found):
         person = f"p{i}"
-        read, _ = read_log(folder, Cursor(), 10**6, person=person)
-        records = [one.record for one in read]
-        decisions = [one for one in records if one["kind"] == "decision"]
-        outcomes = [one for one in records if one["kind"] == "outcome"]
-        assert [one["event"] for one in decisions] == list(range(len(decisions)))
-        assert outcomes == [one for one in answers if "kind" in one]
-        told = [(one["speak"], one["p_accept"]) for one in answers if "speak" in one]
-        assert [(one["spoke"], one["p_accept"]) for one in decisions] == told == undisturbed(person, len(decisions))
+        decisions = recorded(folder, answers, person=person)
+        told = [(one["spoke"], one["p_accept"]) for one in decisions]
+        assert told == undisturbed(person, len(decisions))
+
+
+def check_read(folder, found, agent):
+    """Asserts that each stream's records are what was answered, and what an agent reads; how many had no answer."""
+    gate, silent = Gate.at_costs(c_fa=1.0, c_fn=2.0), 0
+    for stream, answers in found.items():
+        for number, one in enumerate(recorded(folder, answers, stream=stream)):
+            alone = agent.observe(stream, Event(**read_event(number)))
+            if one["p_need"] is None:
+                silent += 1
+                assert not one["spoke"] and "the decision model gave no answer" in one["reason"]
+                continue
+            assert abs(one["p_need"] - alone.p_need) < 1e-6 and abs(one["p_accept"] - alone.p_accept) < 1e-6
+            assert one["spoke"] == gate(p_need=one["p_need"], p_accept=one["p_accept"]).speak
+    return silent
+
+
+def recorded(folder, answers, **whose):
+    """The records of decisions, after asserting that these and the outcomes are what was answered, each once."""
+    found, _ = read_log(folder, Cursor(), 10**6, **whose)
+    records = [one.record for one in found]
+    decisions = [one for one in records if one["kind"] == "decision"]
+    assert [one["event"] for one in decisions] == list(range(len(decisions)))
+    assert [one for one in records if one["kind"] == "outcome"] == [one for one in answers if "kind" in one]
+    told = [(one["speak"], one["p_need"], one["p_accept"]) for one in answers if "speak" in one]
+    assert [(one["spoke"], one["p_need"], one["p_accept"]) for one in decisions] == told
+    return decisions

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -16,20 +17,25 @@ import pytest
 
 pytest.importorskip("ray", reason="owners of partitions are actors of the extra `cluster`")
 import ray
-from state_callers import PEOPLE, check, watch
+from state_callers import PEOPLE, check, check_read, read, watch
 from test_mains import TINY, run
 
 from prism_jax.agent.agent import Agent
+from prism_jax.agent.state.reading import all_records
 from prism_jax.service.cluster import NAMESPACE, name_of
 from prism_jax.streams import Event
 
 pytestmark = pytest.mark.study
 
 
+KILLED = ("service",) * 8 + ("owner",) * 8 + ("replica",) * 4
+
+
 @pytest.fixture
-def cluster():
-    """The address of a Ray cluster on this machine."""
-    context = ray.init(address="local", num_cpus=2, include_dashboard=False, namespace=NAMESPACE)
+def cluster(request):
+    """The address of a Ray cluster on this machine, with places for as much as it is asked for."""
+    places = getattr(request, "param", 2)
+    context = ray.init(address="local", num_cpus=places, include_dashboard=False, namespace=NAMESPACE)
     yield context.address_info["address"]
     ray.shutdown()
 
@@ -113,8 +119,8 @@ def test_replicas_answer_as_the_model_does_and_a_killed_one_is_replaced(cluster,
     agent += ["--questions=slots", "--c_fa=1", "--c_fn=2", f"--port={second}", f"--ray={cluster}", "--owners=1"]
     alone = Agent.load(trained_export)
     with (
-        subprocess.Popen(model, stderr=subprocess.DEVNULL, env=environment) as replicas,
-        subprocess.Popen(agent, stderr=subprocess.DEVNULL, env=environment) as door,
+        subprocess.Popen(model, stderr=subprocess.DEVNULL, env=environment, cwd=tmp_path) as replicas,
+        subprocess.Popen(agent, stderr=subprocess.DEVNULL, env=environment, cwd=tmp_path) as door,
     ):
         try:
             wait_for(first)
@@ -130,12 +136,86 @@ def test_replicas_answer_as_the_model_does_and_a_killed_one_is_replaced(cluster,
                 else:
                     assert abs(answer["p_need"] - mine.p_need) < 1e-6 and abs(answer["p_accept"] - mine.p_accept) < 1e-6
                 if number == 15:
-                    named = subprocess.run(["pgrep", "-f", "ray::ServeReplica"], capture_output=True, text=True)
-                    os.kill(int(named.stdout.split()[0]), signal.SIGKILL)
+                    os.kill(replicas_of(cluster)[0], signal.SIGKILL)
             assert silent < 20 and answer["p_need"] is not None, "another replica answers"
         finally:
             replicas.terminate()
             door.terminate()
+
+
+@pytest.mark.parametrize("cluster", [4], indirect=True)
+def test_twenty_kills_of_service_owners_and_replicas_lose_nothing_and_double_nothing(cluster, tmp_path, trained_export):
+    """Six callers state numbers and two send events that the replicas read, while one after another is killed."""
+    serve = [sys.executable, "-m", "prism_jax", "serve", f"--ray={cluster}"]
+    first, second, state = free_port(), free_port(), tmp_path / "state"
+    model = [*serve, f"--model={trained_export}", "--name=model", "--replicas=2", f"--port={first}"]
+    agent = [*serve, f"--state={state}", "--c_fa=1", "--c_fn=2", "--partitions=12", "--owners=3", "--lease=2"]
+    agent += [f"--decisions=http://127.0.0.1:{first}/v1", "--decision_model=model", "--questions=slots"]
+    agent += [f"--port={second}"]
+    draw, done, stop = random.Random(0), threading.Semaphore(0), threading.Event()
+
+    def wait(count):
+        """Until so many more are answered."""
+        while done.acquire(blocking=False):
+            pass
+        for _ in range(count):
+            assert done.acquire(timeout=120), "nothing is decided"
+
+    def owner():
+        """The process of one that answers."""
+        ends, found = time.monotonic() + 60, None
+        while found is None:
+            assert time.monotonic() < ends, "no owner answers"
+            found = process_of(directory, draw.randrange(3))
+        return found
+
+    with (
+        (tmp_path / "log").open("w") as log,
+        concurrent.futures.ThreadPoolExecutor(PEOPLE + 2) as pool,
+    ):
+        environment = os.environ | {"JAX_PLATFORMS": "cpu", "RAY_USAGE_STATS_ENABLED": "0"}
+        running = [subprocess.Popen(command, stderr=log, env=environment, cwd=tmp_path) for command in (model, agent)]
+        try:
+            wait_for(first)
+            wait_for(second)
+            directory = ray.get_actor(name_of(state), NAMESPACE)
+            stating = [pool.submit(watch, second, f"p{i}", done, stop, 0.02) for i in range(PEOPLE)]
+            reading = [pool.submit(read, second, i, done, stop, 0.02) for i in range(2)]
+            for who in draw.sample(KILLED, len(KILLED)):
+                wait(draw.randint(5, 150))
+                time.sleep(draw.random() / 2)
+                if who == "service":
+                    running[1].kill()
+                    running[1].wait()
+                    running[1] = subprocess.Popen(agent, stderr=log, env=environment, cwd=tmp_path)
+                else:
+                    os.kill(owner() if who == "owner" else draw.choice(replicas_of(cluster)), signal.SIGKILL)
+            wait(100)
+            stop.set()
+            stated = [caller.result(timeout=60) for caller in stating]
+            by_model = {stream: own for caller in reading for stream, own in caller.result(timeout=60).items()}
+        finally:
+            stop.set()
+            for process in running:
+                process.terminate()
+                process.wait()
+    folder = state / "tenants" / "default"
+    check(folder, stated)
+    silent = check_read(folder, by_model, Agent.load(trained_export))
+    assert len(list(all_records(folder))) == sum(map(len, [*stated, *by_model.values()])), "and nothing else"
+    count = sum("speak" in one for own in by_model.values() for one in own)
+    assert sum(map(len, stated)) > 1000 and count > 100 and silent < count / 3, (count, silent)
+
+
+def replicas_of(cluster):
+    """The processes of the model's replicas on a cluster."""
+    (raylet,) = pids(f"raylet.*--gcs-address={cluster}", "--oldest")
+    return pids("ray::ServeReplica", f"--parent={raylet}")
+
+
+def pids(pattern, *options):
+    found = subprocess.run(["pgrep", *options, "-f", pattern], capture_output=True, text=True)
+    return [int(number) for number in found.stdout.split()]
 
 
 def free_port():

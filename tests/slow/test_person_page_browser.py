@@ -5,10 +5,13 @@ docs/service.md come from here: PRISM_PICTURES=docs/figures names the folder for
 """
 
 import base64
+import datetime
 import importlib.resources
 import json
 import os
 import pathlib
+import textwrap
+import zoneinfo
 
 import pytest
 
@@ -18,10 +21,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 from served import Stateful
-from visitor import Clock, decide, key_of, live
+from visitor import Clock, decide, key_of, live, records, watch
 
 from prism_jax.agent.settings import AgentSettings, Critical, Terms
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.service.shadow import shadow_report, watched_of
 
 pytestmark = pytest.mark.slow
 
@@ -210,10 +214,70 @@ def test_without_scripts_everything_is_there(page):
     assert browser.find_element(By.CSS_SELECTOR, "[value=morning]").text == "until tomorrow 8:00 UTC"
 
 
+def picture_of(found, path):
+    """Draws a day in shadow mode: what the host did, what the gate would have done, and what that saved."""
+    plt = pytest.importorskip("matplotlib.pyplot", reason="the picture of a report needs matplotlib")
+    said = {one["offer"]: one["outcome"] for one in found if one["kind"] == "outcome"}
+    looks = {
+        "accepted": ("o", "#23774c", "accepted"),
+        "dismissed": ("X", "#b4540a", "dismissed"),
+        "none": ("o", "#c9d0d6", "not answered"),
+        "silent": ("|", "#7b8590", "silent"),
+        "added": ("D", "#0b6bab", "where the host was silent"),
+    }
+    places, saved, total = {look: ([], []) for look in looks}, [], 0.0
+    for one in (one for one in found if one["kind"] == "decision"):
+        when = datetime.datetime.fromtimestamp(one["time"], zoneinfo.ZoneInfo("Europe/Paris")).replace(tzinfo=None)
+        would, outcome = one["shadow"]["would_speak"], said.get(one["offer"], "none")
+        rows = outcome if one["spoke"] else "silent", (outcome if one["spoke"] else "added") if would else "silent"
+        for height, look in zip((1, 0), rows, strict=True):
+            places[look][0].append(when)
+            places[look][1].append(height)
+        if one["spoke"] and not would:
+            total += {"accepted": -one["costs"]["c_fn"], "none": 0.0}.get(outcome, one["costs"]["c_fa"])
+        saved.append((when, total))
+    figure, (above, below) = plt.subplots(2, sharex=True, figsize=(8.6, 5.2), height_ratios=(1, 1.1))
+    for look, (marker, colour, label) in looks.items():
+        above.scatter(*places[look], s=70, marker=marker, c=colour, label=label, linewidths=1.2)
+    above.set_yticks([0, 1], ["the gate would\nhave offered", "the host\noffered"])
+    above.set_ylim(-0.5, 1.5)
+    above.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.42, 1.0), frameon=False, handletextpad=0.1)
+    below.step(*zip(*saved, strict=True), where="post", color="#0b6bab", linewidth=2)
+    below.axhline(0.0, color="#c9d0d6", linewidth=1)
+    below.set_ylabel("saved so far, in\nunwanted offers")
+    below.xaxis.set_major_formatter(plt.matplotlib.dates.DateFormatter("%H:%M"))
+    for axis in (above, below):
+        axis.spines[["top", "right"]].set_visible(False)
+    lines = shadow_report(map(watched_of, found)).text().splitlines()
+    words = "\n".join(textwrap.fill(line, 112) for line in lines)
+    figure.text(0.02, 0.02, words, va="bottom", fontsize=9.5, linespacing=1.5)
+    figure.tight_layout(rect=(0, 0.042 * (words.count("\n") + 1), 1, 1))
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    plt.close(figure)
+    return total
+
+
+def test_a_day_in_shadow_mode_is_pictured_as_it_is_reported(page, server, tmp_path):
+    folder = pathlib.Path(os.environ.get("PRISM_PICTURES", tmp_path))
+    watch(server, server.clock, "carol")
+    found = records(server, person="carol")
+    saved = picture_of(found, folder / "shadow_day.png")
+    report = server.ask("/v1/shadow")[1]
+    assert report == json.loads(json.dumps(shadow_report(map(watched_of, found)).tree()))
+    answered = report["decisions"] - report["withheld"]["none"]
+    assert saved == pytest.approx(-report["withheld_cost"]["value"] * answered) and saved > 0
+    assert report["withheld"]["accepted"] and report["added"] and report["gate_offers"] < report["host_offers"]
+    browser = page("carol", width=860)
+    assert f"The app itself made {report['decisions']} of these decisions" in browser.page_source
+    assert sideways(browser) == 0
+    assert 8_000 < shoot(browser, folder / "shadow_page.webp", 1900, format="webp", quality=70) < 100_000
+    assert 8_000 < (folder / "shadow_day.png").stat().st_size < 100_000
+
+
 def test_the_pictures_of_the_docs_are_small(page, tmp_path):
     folder = pathlib.Path(os.environ.get("PRISM_PICTURES", tmp_path))
     browser = page(width=860)
     small = {"format": "webp", "quality": 70}
-    assert 8_000 < shoot(browser, folder / "person_page.webp", 1500, **small) < 150_000
+    assert 8_000 < shoot(browser, folder / "person_page.webp", 1500, **small) < 100_000
     browser = page(width=390, scheme="dark")
-    assert 8_000 < shoot(browser, folder / "person_page_phone.webp", 1500, **small) < 150_000
+    assert 8_000 < shoot(browser, folder / "person_page_phone.webp", 1500, **small) < 100_000

@@ -201,7 +201,7 @@ class DurableAgent:
         preferences = None if person is None else preferences_of(partition, person)
         return _Live(person, number, preferences)
 
-    def _commit(self, live: Mapping[int, _Live], requests: Sequence[Events], found: dict[int, Any]) -> None:
+    def _commit(self, live: Mapping[int, _Live], requests: Sequence[Any], found: dict[int, Any]) -> None:
         """Decides on requests of which none is refused, and writes what each partition has of it in one transaction."""
         by_partition: dict[int, list[int]] = {}
         for i, its in live.items():
@@ -262,7 +262,7 @@ class DurableAgent:
             raise StateError(str(error)) from None
 
     def _write(
-        self, number: int, decided: Mapping[int, list[Decision]], requests: Sequence[Events], found: dict[int, Any]
+        self, number: int, decided: Mapping[int, list[Decision]], requests: Sequence[Any], found: dict[int, Any]
     ) -> None:
         """Writes the decisions of one partition, and ends its transaction."""
         partition, now, answers = self.store.partition(number), self._clock(), {}
@@ -289,7 +289,7 @@ class DurableAgent:
         found.update(answers)
 
     def _failed(
-        self, number: int, own: Sequence[int], requests: Sequence[Events], error: Exception, found: dict[int, Any]
+        self, number: int, own: Sequence[int], requests: Sequence[Any], error: Exception, found: dict[int, Any]
     ) -> None:
         """Notes that a partition could not take requests; their streams are read again when they are next needed."""
         self.drop({requests[i].items[0].stream for i in own})

@@ -192,6 +192,21 @@ class StateStore:
             partition.erase()
         return names
 
+    def delete_stream(self, stream: str) -> bool:
+        """Deletes everything of a stream that names nobody, with the claim on it; False where there is none.
+
+        No agent may have it in memory. Where it fails with StateError, another call ends what this one has begun.
+        """
+        partition = self.of(stream)
+        known = partition.stream(stream)
+        own = known if known is not None and known.person is None else None
+        if own is not None:
+            with partition.transaction():
+                partition.delete_stream(own.number)
+        partition.unclaim([stream])
+        partition.erase()
+        return own is not None
+
     def made(self) -> Iterator[tuple[int, Partition]]:
         """Every partition of this process that has a file, with its number, ascending."""
         for number, _ in partition_files(self.folder):

@@ -108,6 +108,14 @@ STATE = (
         ("service/test_shadow.py",),
     ),
     Fault(
+        "deleted-streams-stay-in-memory",
+        "service/agents.py",
+        "agent.drop([stream])",
+        "pass",
+        "A stream that its host has deleted goes on in the memory of an agent.",
+        ("service/test_deletion.py",),
+    ),
+    Fault(
         "retention-forgets-memory",
         "service/agents.py",
         "agent.drop(old)",
