@@ -231,7 +231,18 @@ class EvaluationData:
         return np.where(decided.offer, offer, silence)
 
     def signal(self, name: str, form: Form) -> Float64[np.ndarray, "steps"]:
-        """Probabilities of a signal such as `need_fast`, of its pass's candidate."""
+        """Probabilities of a signal such as `need_fast`, of its pass's candidate; of a part they are kept."""
+        if self.whole is None:
+            return self._signal(name, form)
+        if (name, form) not in self._kept:
+            self._kept[name, form] = self._signal(name, form)
+        return self._kept[name, form]
+
+    @functools.cached_property
+    def _kept(self) -> dict[tuple[str, Form], Float64[np.ndarray, "steps"]]:
+        return {}
+
+    def _signal(self, name: str, form: Form) -> Float64[np.ndarray, "steps"]:
         signal, thinking = name.split("_")
         rows = self.thought if thinking == "slow" else self.steps
         assert rows is not None, "a slow signal is read only where there is a slow pass"
