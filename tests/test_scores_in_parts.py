@@ -1,7 +1,12 @@
 """Scores in many files: read part by part with whole steps, evaluated by several workers, killed and resumed."""
 
 import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,7 +14,10 @@ import pytest
 from etils import epath
 from synthetic_scores import make_columns
 
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.merged import histograms
 from prism_jax.runs import sharded
 from prism_jax.runs.scores_files import Running, evaluate_scores
 from prism_jax.scores import Scores, ScoresError, parts, write_scores
@@ -21,11 +29,13 @@ FILES = ("calibration.json", "evaluation.json", "gate.json")
 
 @pytest.fixture
 def small(monkeypatch):
-    """Parts of about 90 rows and chunks of about 50."""
+    """Parts of about 90 rows and chunks of about 50, and histograms of fewer bins, in this process."""
     monkeypatch.setattr(parts, "PART_ROWS", 90)
     monkeypatch.setattr(parts, "CHUNK_ROWS", 50)
     monkeypatch.setattr(parts, "GATHERED_ROWS", 200)
     monkeypatch.setattr(sharded, "_SECONDS", 0.0)
+    for name in ("LOG_ODDS", "LOG_RATIO", "SHARE"):
+        monkeypatch.setattr(histograms, name, getattr(histograms, name)._replace(bins=1 << 11))
 
 
 def scores_of(candidates=1, **knobs):
@@ -111,10 +121,74 @@ def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small, capsys
 
 
 @pytest.mark.slow
-def test_workers_change_no_byte(tmp_path, small, capsys):
+def test_workers_change_no_byte(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(parts, "PART_ROWS", 90)
     path = tmp_path / "scores.parquet"
     write(path, scores_of(streams=60, steps=6))
     assert evaluate(path, tmp_path / "one", workers=1) == evaluate(path, tmp_path / "two", workers=2)
+
+
+@pytest.mark.study
+def test_kills_change_no_byte(tmp_path):
+    """The command with two workers, killed ten times at random moments, goes on to the bytes of an undisturbed run."""
+    source = tmp_path / "scores"
+    source.mkdir()
+    for i in range(16):
+        scores = scores_of(seed=i, streams=200, steps=50)
+        names = np.array([f"{name} of {i}" for name in scores.stream], object)
+        columns = scores.columns() | {"stream": names}
+        write_scores(source / f"{i}.parquet", Scores.from_columns(columns))
+    command = [sys.executable, "-m", "prism_jax", "evaluate", f"--scores={source}", "--noexact", "--workers=2"]
+
+    def start(folder):
+        return subprocess.Popen(
+            [*command, f"--workdir={folder}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    began = time.monotonic()
+    assert start(tmp_path / "whole").wait() == 0
+    seconds = time.monotonic() - began
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        process = start(tmp_path / "killed")
+        time.sleep(rng.uniform(0.1, 1.0) * seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert start(tmp_path / "killed").wait() == 0
+    for name in FILES:
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+LOGS = pathlib.Path(__file__).parents[2] / "shared" / "acceptance-logs"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LOGS.is_dir(), reason="the public logs of offers are not here")
+@pytest.mark.parametrize(("name", "score"), [("copilot", "confidence"), ("coauthor", "max_log_prob")])
+def test_real_logs_differ_by_no_more_than_the_bounds(tmp_path, capsys, name, score):
+    columns = parse_columns(["person=person", "time=time", f"score={score}", "accepted=accepted"])
+    scores = tmp_path / "scores.parquet"
+    log = str(LOGS / f"{name}.parquet")
+    evaluate_log(log, columns, tmp_path / "log", c_fa=1.0, c_fn=2.0, export_scores=str(scores))
+    found = tree(evaluate(scores, tmp_path / "parts"))
+    evaluate_scores(str(scores), epath.Path(tmp_path / "exact"), POINT, running=Running(exact=True))
+    exact = json.loads((tmp_path / "exact" / "evaluation.json").read_text())
+    assert found["counts"] == exact["counts"] and found["units"] == exact["units"]
+    for mine, theirs in zip(found["policies"], exact["policies"], strict=True):
+        for number in ("realised_cost", "realised_low", "difference_high", "speak_rate", "tp", "fp", "fn", "tn"):
+            assert (mine[number] or 0) == pytest.approx(theirs[number] or 0, rel=1e-5, abs=1e-7)
+    for mine, theirs in zip(found["signals"], exact["signals"], strict=True):
+        for number in ("miscalibration", "discrimination"):
+            bound = found["bounds"][f"signals.{mine['signal']}_{mine['thinking']}.{mine['form']}.{number}"]
+            assert abs(mine[number] - theirs[number]) <= bound
+    for mine, theirs in zip(found["ratios"]["rows"], exact["ratios"]["rows"], strict=True):
+        if mine["audbc"] is not None:
+            assert (
+                abs(mine["audbc"] - theirs["audbc"]) <= found["bounds"][f"ratios.{mine['policy']}.{mine['form']}.audbc"]
+            )
 
 
 @pytest.mark.parametrize("damage", ["cut", "values", "lines"])
@@ -150,7 +224,7 @@ def test_a_damaged_file_is_named_or_left_out(tmp_path, small, capsys, damage):
 
 
 def test_what_was_interrupted_goes_on(tmp_path, small, capsys, monkeypatch):
-    """At each of ten parts; what is merged already is not read again, and no byte differs."""
+    """At several parts; what is merged already is not read again, and no byte differs."""
     path = tmp_path / "scores.parquet"
     write(path, scores_of(streams=70, steps=6, slow=False))
     expected, read = evaluate(path, tmp_path / "undisturbed"), []
@@ -170,7 +244,7 @@ def test_what_was_interrupted_goes_on(tmp_path, small, capsys, monkeypatch):
     assert evaluate(path, tmp_path / "counted") == expected
     whole = list(read)
     assert len(whole) >= 10
-    for stop in np.linspace(1, len(whole), 10).astype(int).tolist():
+    for stop in (1, 4, 8, len(whole)):
         read.clear()
         folder = tmp_path / f"killed at {stop}"
         with pytest.raises(Killed):

@@ -37,7 +37,7 @@ RunnerName = Literal["local", "ray"]
 RUNNERS: tuple[RunnerName, ...] = ("local", "ray")
 _AHEAD = 2
 """Parts that are handed out beyond the number of workers, so that none waits for the merging."""
-_SECONDS = 5.0
+_SECONDS = 2.0
 """How often what is merged so far is written, at most; and once it is complete."""
 _KEPT = ".unfinished"
 """Folder of what is merged so far, in that of the results."""

@@ -18,7 +18,7 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.training.run import reopen_run
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 KILLS = 10
 STREAMS = 96
 

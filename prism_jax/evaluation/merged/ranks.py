@@ -13,7 +13,8 @@ from prism_jax.decision import budgets, gate
 from prism_jax.decision.thinking import Moves as Moments
 from prism_jax.evaluation import ratios, second_signal, triggers
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.merged.histograms import LOG_ODDS, LOG_RATIO, SHARE, Histogram, labelled, log_odds
+from prism_jax.evaluation.merged import histograms
+from prism_jax.evaluation.merged.histograms import Histogram, labelled, log_odds
 from prism_jax.evaluation.merged.parts import filled, fitted_parts, moves_of, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.scan import SIGNALS
@@ -64,7 +65,7 @@ class Ranks:
             more["fitted"][key] = len(steps)
             need, accept = (calibration.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
             for name, urgency in urgencies(self.plan, need, accept, calibration.moves(steps)).items():
-                more["urgency"][key, name] = Histogram.of(SHARE, urgency, {"steps": np.ones(len(steps))})
+                more["urgency"][key, name] = Histogram.of(histograms.SHARE, urgency, {"steps": np.ones(len(steps))})
         return merge(state, more)
 
     def _test(self, data: EvaluationData) -> State:
@@ -78,15 +79,19 @@ class Ranks:
                 for policy in ratios.deciding(data, form):
                     if isinstance(policy, ratios.ByValue):
                         turns = log_ratio(policy.critical_ratios())
-                        state["turning"][form] = Histogram.of(LOG_RATIO, turns, {"turns": np.ones(len(turns))})
+                        state["turning"][form] = Histogram.of(
+                            histograms.LOG_RATIO, turns, {"turns": np.ones(len(turns))}
+                        )
                         continue
                     events = policy.events(weight)
                     columns = {"mass": np.asarray(events.mass, np.float64), "gold": np.asarray(events.gold, np.float64)}
-                    state["curves"][policy.policy, form] = Histogram.of(LOG_RATIO, log_ratio(events.at.ratio), columns)
+                    state["curves"][policy.policy, form] = Histogram.of(
+                        histograms.LOG_RATIO, log_ratio(events.at.ratio), columns
+                    )
         if self.plan.has_need:
             need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
             point = self.plan.point
-            state["accept"] = Histogram.of(LOG_ODDS, log_odds(accept), {"weight": weight})
+            state["accept"] = Histogram.of(histograms.LOG_ODDS, log_odds(accept), {"weight": weight})
             state["gate"] = np.array(
                 [
                     float((np.asarray(gate.decide(need, accept, point.c_fa, ratio * point.c_fa)) * weight).sum())
@@ -161,5 +166,5 @@ def turning_ratios(histogram: Histogram) -> list[float]:
         return [1.0]
     places = np.linspace(0, 1, ratios.RATIOS) * (total - 1)
     bins = np.searchsorted(np.cumsum(turns), places, side="right")
-    value = np.where(histogram.mixed, LOG_RATIO.middle(), histogram.value)
+    value = np.where(histogram.mixed, histograms.LOG_RATIO.middle(), histogram.value)
     return np.unique(np.exp(value[bins])).tolist()

@@ -12,7 +12,8 @@ from prism_jax.decision import calibration as measures
 from prism_jax.decision import gate, metrics
 from prism_jax.evaluation import breakdowns, policy_rows, ratios, second_signal, surfaces, triggers
 from prism_jax.evaluation.intervals import RESAMPLES, SEED
-from prism_jax.evaluation.merged.histograms import LOG_ODDS, LOG_RATIO, SHARE, Above, Area, log_odds
+from prism_jax.evaluation.merged import histograms
+from prism_jax.evaluation.merged.histograms import Above, Area, log_odds
 from prism_jax.evaluation.merged.parts import filled, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.ranks import log_ratio, measured, urgencies
@@ -156,7 +157,7 @@ class Sums:
         judged, point = data.judged, data.point
         need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
         y_accept, missed = data.label("accept")[judged], data.missed[judged]
-        bins = LOG_ODDS.bin_of(log_odds(accept))
+        bins = histograms.LOG_ODDS.bin_of(log_odds(accept))
         columns = {}
         for ratio, above in zip(second_signal.ratios_of(point), self.settings.above, strict=True):
             c_fn = ratio * point.c_fa
@@ -172,7 +173,7 @@ class Sums:
         number = len(data.steps)
         need, accept = (data.signal(f"{signal}_fast", "calibrated") for signal in ("need", "accept"))
         bins = {
-            name: SHARE.bin_of(urgency)
+            name: histograms.SHARE.bin_of(urgency)
             for name, urgency in urgencies(self.plan, need, accept, data.fits.moves(data.steps)).items()
         }
         shares = [
@@ -181,7 +182,7 @@ class Sums:
         ]
         for budget in triggers.BUDGETS:
             for name, at in bins.items():
-                first = np.full(number, len(SHARE.middle()), np.int64)
+                first = np.full(number, len(histograms.SHARE.middle()), np.int64)
                 for key in self.plan.fitted_on:
                     member = slice(None) if not key else data.steps.fold == int(key)
                     first[member] = self.settings.thresholds[key, name, budget]
@@ -210,7 +211,9 @@ class Sums:
                 if isinstance(policy, ratios.ByValue):
                     continue
                 events, area = policy.events(weight), self.settings.areas[policy.policy, form]
-                of_event = area.shares(LOG_RATIO.bin_of(log_ratio(events.at.ratio)), *map(np.asarray, events[1:3]))
+                of_event = area.shares(
+                    histograms.LOG_RATIO.bin_of(log_ratio(events.at.ratio)), *map(np.asarray, events[1:3])
+                )
                 columns[column("area", policy.policy, form)] = of_event.reshape(-1, len(weight)).sum(axis=0)
         return columns
 

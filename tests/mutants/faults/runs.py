@@ -38,8 +38,8 @@ TABLES = (
     Fault(
         "second-signal-columns-swapped",
         "report/tables.py",
-        "(row.gate, row.accept_alone, row.difference, row.low, row.high)",
-        "(row.accept_alone, row.gate, row.difference, row.low, row.high)",
+        "for value in (row.gate, row.accept_alone)",
+        "for value in (row.accept_alone, row.gate)",
         "The report prints the costs of the gate and of its rival under each other's heading.",
         ("evaluation/test_second_signal.py", "report/test_tables.py", "report/test_report.py"),
         vital=True,
