@@ -26,7 +26,9 @@ from prism_jax.runtime.command import refuse_empty
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string(
-        "scores", None, "Scores file, .parquet or .jsonl, with the splits calibration and test, or none."
+        "scores",
+        None,
+        "Scores with the splits calibration and test, or none: a file, .parquet or .jsonl, a folder or a glob.",
     )
     flags.DEFINE_list(
         "columns", None, "Of a log of answers, .csv or .parquet, as --scores: person=NAME,accepted=NAME,score=NAME…"

@@ -23,7 +23,8 @@ from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runs.scores_files import shown_offers
 from prism_jax.runtime.files import check_folder_of, write_json
-from prism_jax.scores import Scores, ScoresError, located, read_scores
+from prism_jax.scores import Scores, ScoresError, located
+from prism_jax.scores.joining import read_all
 
 NAMES = {"betting": "betting", "hoeffding_bentkus": "Hoeffding and Bentkus", "expectation": "in expectation"}
 
@@ -58,7 +59,8 @@ def promise_scores(
     """Prints the gates that keep promises, and writes them to a file where asked.
 
     Args:
-      path: The scores file, .parquet or .jsonl (docs/scores.md), or with `columns` a log of answers, .csv or .parquet.
+      path: The scores (docs/scores.md): a file, .parquet or .jsonl, a folder of them or a glob; or with `columns` a log
+        of answers, .csv or .parquet.
       texts: Promises such as "false_alarms<=0.05", kept together.
       point: The costs to which the gate comes as near as the promises allow.
       level: The probability 1 - eta with which they hold, for all families at once.
@@ -124,7 +126,7 @@ def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tupl
     Beside it, how the user's score became its p_accept_fast, and the name of the score's column.
     """
     if columns is None:
-        scores = read_scores(path)
+        scores = read_all(path)
         return shown_offers(path, scores) if shown_only else scores, Scale(), "p_accept_fast"
     roles = parse_columns(columns)
     log = read_log(path, roles)

@@ -115,6 +115,26 @@ def test_the_command_prints_what_to_deploy_and_writes_it(scores, tmp_path, capsy
     assert "Certified on 60 streams; the other half of the calibration streams fitted the maps" in printed
 
 
+def test_the_files_of_a_folder_are_one_table(scores, tmp_path, capsys):
+    number = scores.numbered("stream")[1]
+    write_scores(tmp_path / "one.parquet", scores)
+    (tmp_path / "many").mkdir()
+    for i in range(2):
+        write_scores(tmp_path / "many" / f"{i}.parquet", scores.take(number // 60 % 2 == i))
+    printed = []
+    for pattern in (tmp_path / "one.parquet", tmp_path / "many", tmp_path / "many" / "*.parquet"):
+        promise_scores(str(pattern), ["false_alarms<=0.2"], POINT, level=0.9)
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] == printed[2]
+    first = scores.take(number < 60)
+    write_scores(tmp_path / "many" / "2.jsonl", first)
+    with pytest.raises(ScoresError, match=r"many/2\.jsonl, line 1: found .* a second time"):
+        promise_scores(str(tmp_path / "many"), ["false_alarms<=0.2"], POINT, level=0.9)
+    write_scores(tmp_path / "many" / "2.jsonl", dataclasses.replace(first, y_accept=None))
+    with pytest.raises(ScoresError, match=r"2\.jsonl, y_accept: found no such column, expected the columns of .*0"):
+        promise_scores(str(tmp_path / "many"), ["false_alarms<=0.2"], POINT, level=0.9)
+
+
 def test_what_cannot_be_promised_is_said_with_the_smallest_limit(scores, tmp_path, capsys):
     path = tmp_path / "scores.parquet"
     write_scores(path, scores)
