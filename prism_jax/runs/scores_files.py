@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,12 @@ class Running:
     workers: int | None = None
     exact: bool | None = None
     skip_bad: bool = False
+
+    def in_memory(self, paths: Sequence[str]) -> bool:
+        """Whether all rows of some files are held in memory."""
+        if self.exact is not None:
+            return self.exact
+        return self.runner == "local" and count_rows(paths) <= MOST_EXACT_ROWS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +114,7 @@ def evaluate_scores(
         as_facts(provenance()) | {"scores": pattern},
     )
     paths = find_files(pattern)
-    exact = running.exact
-    if exact is None:
-        exact = running.runner == "local" and count_rows(paths) <= MOST_EXACT_ROWS
-    (_evaluate_in_memory if exact else _evaluate_parts)(paths, pattern, folder, wanted, running)
+    (_evaluate_in_memory if running.in_memory(paths) else _evaluate_parts)(paths, pattern, folder, wanted, running)
 
 
 def _evaluate_in_memory(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:
@@ -149,10 +152,7 @@ def _read_all(paths: list[str], wanted: _Wanted, skip_bad: bool) -> tuple[Scores
 
 def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:
     """Evaluates files part by part (`prism_jax.evaluation.merged`)."""
-    if bad := [path for path in paths if path.endswith(".jsonl") and holds_records(path)]:
-        raise ScoresError(
-            "found decision records, expected a scores table: records are read as a whole, with --exact", place=bad[0]
-        )
+    refuse_records(paths)
     settings = [dataclasses.astuple(wanted.point), str(wanted.config), wanted.fits and wanted.fits.to_dict()]
     sharded = Sharded(
         paths,
@@ -188,6 +188,14 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
     write_evaluation(folder, evaluation, calibration, wanted.point, html, {})
     sharded.finish()
     _say_left_out(sharded.left_out, len(paths))
+
+
+def refuse_records(paths: Sequence[str]) -> None:
+    """Refuses files of decision records among those that are read part by part."""
+    if bad := [path for path in paths if path.endswith(".jsonl") and holds_records(path)]:
+        raise ScoresError(
+            "found decision records, expected a scores table: records are read as a whole, with --exact", place=bad[0]
+        )
 
 
 def left_out_fact(left_out: Mapping[str, str], files: int) -> dict[str, str]:

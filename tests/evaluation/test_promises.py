@@ -233,13 +233,13 @@ def test_scores_without_splits_certify_on_everybody_or_on_a_share(scores):
     table = Scores.from_columns(columns)
     found = promises.promise(table, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25)
     assert (found.folds, found.certifying.number, found.test.number) == (False, 180, 60)
-    assert not set(found.certifying.unit) & set(found.test.unit)
+    assert not set(found.certifying.names) & set(found.test.names)
     flipped = table.take(np.arange(len(table))[::-1])
     again = promises.promise(flipped, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25)
-    assert set(again.test.unit) == set(found.test.unit)
+    assert set(again.test.names) == set(found.test.names)
     found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25, calibration=calibrate(scores))
     assert (found.halves, found.certifying.number, found.test.number) == (False, 90, 30)
-    assert set(found.certifying.unit) | set(found.test.unit) == set(scores.stream[scores.split == TEST])
+    assert set(found.certifying.names) | set(found.test.names) == set(scores.stream[scores.split == TEST])
 
 
 def test_families_and_shares_that_cannot_be_are_refused(scores):
