@@ -250,7 +250,7 @@ def with_splits(scores: Scores, test_share: float, *, has_maps: bool = False) ->
     rows = evaluated_rows(scores)
     names, code = np.unique(unit_of(rows), return_inverse=True)
     keys = digests(names)
-    measured = np.isin(keys, first_share(np.sort(keys), test_share))[code]
+    measured = among(keys, first_share(np.sort(keys), test_share))[code]
     split = np.where(measured, TEST, CALIBRATION).astype(object)
     return dataclasses.replace(rows, split=split, fold=None)
 
@@ -262,12 +262,20 @@ def first_half(unit: Shaped[np.ndarray, "rows"]) -> Bool[np.ndarray, "rows"]:
     """
     names, code = np.unique(unit, return_inverse=True)
     keys = digests(names)
-    return np.isin(keys, every_second(np.sort(keys)))[code]
+    return among(keys, every_second(np.sort(keys)))[code]
 
 
 def digests(names: Shaped[np.ndarray, "U"] | Sequence[str]) -> UInt64[np.ndarray, "U"]:
     """The first eight bytes of the SHA-256 of each unit's name, by which units are divided."""
     return np.array([int.from_bytes(hashlib.sha256(str(name).encode()).digest()[:8]) for name in names], np.uint64)
+
+
+def among(keys: UInt64[np.ndarray, "U"], chosen: UInt64[np.ndarray, "n"]) -> Bool[np.ndarray, "U"]:
+    """Whether each digest is one of the chosen ones, which ascend."""
+    place = np.searchsorted(chosen, keys)
+    known = place < len(chosen)
+    known[known] = chosen[place[known]] == keys[known]
+    return known
 
 
 def first_share(keys: UInt64[np.ndarray, "U"], share: float) -> UInt64[np.ndarray, "n"]:

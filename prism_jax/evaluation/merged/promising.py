@@ -25,6 +25,7 @@ from prism_jax.evaluation.promise_units import (
     Course,
     Family,
     Units,
+    among,
     digests,
     divides,
     every_second,
@@ -93,7 +94,7 @@ class Division:
         if rows is None:
             return None
         names, number = rows.numbered(_unit(rows))
-        chosen = (np.isin(digests(names), keys) == within)[number]
+        chosen = (among(digests(names), keys) == within)[number]
         return rows.take(chosen) if chosen.any() else None
 
 
