@@ -83,10 +83,15 @@ class Units(NamedTuple):
             family: Course(*(np.concatenate(pair) for pair in zip(course, other.courses[family], strict=True)))
             for family, course in self.courses.items()
         }
-        keys = np.stack([unit, *(index for course in courses.values() for index in course)])
+        keys = [unit]
+        for family, course in courses.items():
+            keys += course if family.margin else [course.first]  # without a margin, all three are equal
         order = np.lexsort(keys)
-        keys = keys[:, order]
-        starts = np.flatnonzero(np.concatenate([[True], (keys[:, 1:] != keys[:, :-1]).any(axis=0)]))
+        begins = np.zeros(len(unit), bool)
+        begins[0] = True
+        for key in keys:
+            begins[1:] |= key[order[1:]] != key[order[:-1]]
+        starts = np.flatnonzero(begins)
         chosen = order[starts]
 
         def total(one: Float64[np.ndarray, "n"], two: Float64[np.ndarray, "m"]) -> Float64[np.ndarray, "entries"]:

@@ -92,6 +92,9 @@ class Wanted:
         return alone and config.calibrator in INCREASING and not self.starts
 
 
+ByFamily = Mapping[Family, Units]
+
+
 class Population(NamedTuple):
     """The units of some scores, and how they are divided."""
 
@@ -100,9 +103,9 @@ class Population(NamedTuple):
     halves: bool  # whether half of the calibration units fitted the maps
     folds: bool  # whether scores of different folds were put together
     calibration: Calibration
-    # what the families do at cost ratios to the units that certify and, if there are any and they are asked for, to
-    # those that are measured
-    units: Callable[[Float[np.ndarray, " G"], bool], tuple[Units, Units | None]]
+    # what each family does at cost ratios to the units that certify and to those that are measured, which are left out
+    # where there are none or the flag does not ask for them
+    units: Callable[[Float[np.ndarray, " G"], bool], tuple[ByFamily, ByFamily]]
 
 
 class Gate(NamedTuple):
@@ -138,7 +141,7 @@ class PromiseResult(NamedTuple):
     unit: str  # `person` or `stream`
     halves: bool  # whether half of the calibration units fitted the maps
     folds: bool  # whether scores of different folds, which different models may have given, were put together
-    certifying: Units
+    certifying: Units  # with what the first family does to them, and perhaps others
     test: Units | None  # None without any
     lines: tuple[Line, ...]  # one per family and bound; in each family, the first is the one that promises
     # the line to deploy: of the promising bound's, the one whose gate has the lowest realised cost at the stated costs
@@ -205,9 +208,9 @@ def promise(
         rows = rows.take(~fitting) if halves else rows
     fits, families = calibration, wanted.families
 
-    def units(ratios: Float[np.ndarray, " G"], tested: bool) -> tuple[Units, Units | None]:
-        certifying = units_of(rows, fits, families, ratios)
-        return certifying, units_of(test, fits, families, ratios) if test is not None and tested else None
+    def units(ratios: Float[np.ndarray, " G"], tested: bool) -> tuple[ByFamily, ByFamily]:
+        measured = {} if test is None or not tested else dict.fromkeys(families, units_of(test, fits, families, ratios))
+        return dict.fromkeys(families, units_of(rows, fits, families, ratios)), measured
 
     return certified(
         wanted,
@@ -228,11 +231,10 @@ def certified(wanted: Wanted, population: Population) -> PromiseResult:
     ratios = np.unique(np.concatenate([GRID, [wanted.point.cost_ratio], list(starts.values())]))
     certifying, tested = population.units(ratios, True)
     at = {promised: (int(np.searchsorted(ratios, ratio)),) for promised, ratio in starts.items()}
-    lines = [
-        line
-        for family in families
-        for line in _lines(family, len(families), certifying, tested, ratios, promises, wanted.point, wanted.error, at)
-    ]
+    lines: list[Line] = []
+    for family in families:
+        of_family = certifying[family], tested.get(family)
+        lines += _lines(family, len(families), *of_family, ratios, promises, wanted.point, wanted.error, at)
     chosen = _cheapest(lines)
     return PromiseResult(
         promises=tuple(promises),
@@ -241,8 +243,8 @@ def certified(wanted: Wanted, population: Population) -> PromiseResult:
         unit=population.unit,
         halves=population.halves,
         folds=population.folds,
-        certifying=certifying,
-        test=tested,
+        certifying=certifying[families[0]],
+        test=tested.get(families[0]),
         lines=tuple(lines),
         chosen=chosen,
         start=wanted.start,
@@ -274,7 +276,8 @@ def _passing(wanted: Wanted, population: Population) -> dict[risk.Promise, float
         assert units is not None, "there are shares of offers"
         tried = risk.Promise(promise.risk, float(limits[place]))
         rule = place if start is None else 0
-        return any(promising(units.losses_at(family, rule, tried), tried.limit)[0, 0] <= level for family in families)
+        losses = (units[family].losses_at(family, rule, tried) for family in families)
+        return any(promising(loss_Ux1, tried.limit)[0, 0] <= level for loss_Ux1 in losses)
 
     places = {share: next((place for place in range(len(limits)) if passes(share, place)), None) for share in shares}
     return {share: None if place is None else float(limits[place]) for share, place in places.items()}

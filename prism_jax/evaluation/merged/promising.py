@@ -33,7 +33,7 @@ from prism_jax.evaluation.promise_units import (
     judged_units,
     without_labels,
 )
-from prism_jax.evaluation.promises import Population, PromiseResult, Wanted, certified, hidden_offer
+from prism_jax.evaluation.promises import ByFamily, Population, PromiseResult, Wanted, certified, hidden_offer
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, without_split
 from prism_jax.scores import Scores
 
@@ -141,8 +141,10 @@ class Judging:
                 (None, 0) if part is None else judged_units(part, self.calibration, self.families, self.ratios)
             )
             more["unjudged"][name] = steps if units is None else 0
-            if units is not None:
-                more["units"][name] = units
+            if units is not None:  # each family apart: there are fewer courses of one than of all together
+                more["units"][name] = {
+                    family: units._replace(courses={family: course}) for family, course in units.courses.items()
+                }
         return merge(state, more)
 
     def _parts(self, rows: Scores) -> Iterator[tuple[str, Scores | None]]:
@@ -191,13 +193,13 @@ def promise(
         calibration = planning.calibrate(run("maps", Fitting(config, division)), config)
     fits = calibration
 
-    def units(ratios: Float[np.ndarray, " G"], tested: bool) -> tuple[Units, Units | None]:
+    def units(ratios: Float[np.ndarray, " G"], tested: bool) -> tuple[ByFamily, ByFamily]:
         measured = tested and (
             len(division.measured) > 0 or (division.by_split and set(scan["splits"]) != {CALIBRATION})
         )
         name = "courses" if tested else "starts"
         state = run(name, Judging(division, fits, wanted.families, ratios, measured))
-        return _units(state, CALIBRATION), _units(state, TEST) if measured else None
+        return _units(state, CALIBRATION), _units(state, TEST) if measured else {}
 
     people = "person" in next(iter(scan["columns"]))
     folds = planning.out_of_fold(scan)
@@ -234,8 +236,8 @@ def _others(census: State, division: Division) -> UInt64[np.ndarray, "n"]:
     return np.setdiff1d(census["units"][_evaluated(census)].keys, division.measured)
 
 
-def _units(state: State, role: str) -> Units:
-    units, unjudged = state["units"].get(role), state["unjudged"].get(role, 0)
-    if units is None:
+def _units(state: State, role: str) -> ByFamily:
+    by_family, unjudged = state["units"].get(role), state["unjudged"].get(role, 0)
+    if by_family is None:
         raise without_labels(unjudged)
-    return units._replace(unjudged=units.unjudged + unjudged)
+    return {family: units._replace(unjudged=units.unjudged + unjudged) for family, units in by_family.items()}
