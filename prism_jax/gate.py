@@ -167,7 +167,8 @@ class Gate:
         These are the rows of the split "calibration"; without splits, or out of fold, all rows.
 
         Args:
-          scores: A scores table, or its file (docs/scores.md). Without a column of need, p_accept alone decides.
+          scores: A scores table, or its file, folder or glob (docs/scores.md). Without a column of need, p_accept alone
+            decides.
           c_fa: Cost C_FA > 0 of an offer that is not accepted.
           c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
           policy: The rule that decides, such as dynamic, the gate (`prism_jax.decision.policies.DEPLOYABLE`).
@@ -176,12 +177,13 @@ class Gate:
         Raises:
           ValueError: naming file, row and column, for a bad table, or labels on which no map can be fitted.
         """
-        from prism_jax.scores import ScoresError, located, read_scores  # a decision needs no pyarrow
+        from prism_jax.scores import ScoresError, located  # a decision needs no pyarrow
+        from prism_jax.scores.joining import read_all
 
         point, config = OperatingPoint(c_fa=c_fa, c_fn=c_fn, policy=policy), CalibrationConfig(calibrator)
         if not isinstance(scores, str | os.PathLike):
             return cls(point, *_fitted(scores, config), scores.need_meaning)
-        table = read_scores(scores)
+        table = read_all(scores)
         try:
             return cls(point, *_fitted(table, config), table.need_meaning)
         except ScoresError as error:

@@ -186,6 +186,15 @@ def test_it_fits_the_maps_that_evaluation_fits(calibrator, kind, tmp_path):
     assert Gate.fit(tmp_path / "scores.parquet", c_fa=1.0, c_fn=2.0, calibrator=calibrator).to_dict() == gate.to_dict()
 
 
+def test_the_files_of_a_folder_are_fitted_on_together(tmp_path):
+    scores = table(np.random.default_rng(5), 300)
+    number = scores.numbered("stream")[1]
+    for i in range(2):
+        write_scores(tmp_path / f"{i}.parquet", scores.take(number % 2 == i))
+    ours, whole = (Gate.fit(of, c_fa=1.0, c_fn=2.0) for of in (tmp_path, scores))
+    assert ours.accept.temperature == pytest.approx(whole.accept.temperature, rel=1e-9)
+
+
 def test_the_gate_that_an_evaluation_writes_is_the_one_that_it_deploys(tmp_path):
     scores, point = table(np.random.default_rng(6), 300), OperatingPoint(c_fn=3.0, policy="product")
     outputs.evaluate_into(tmp_path, scores, point, facts={}, keep_scores=False)

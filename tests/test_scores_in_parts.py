@@ -21,7 +21,7 @@ from prism_jax.evaluation.merged import histograms
 from prism_jax.runs import sharded
 from prism_jax.runs.scores_files import Running, evaluate_scores
 from prism_jax.scores import Scores, ScoresError, parts, write_scores
-from prism_jax.scores.table import joined
+from prism_jax.scores.joining import joined
 
 POINT = OperatingPoint()
 FILES = ("calibration.json", "evaluation.json", "gate.json")

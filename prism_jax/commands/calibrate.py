@@ -48,6 +48,7 @@ from prism_jax.scores.files import holds_records
 from prism_jax.scores.units import folds_of
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
+from prism_jax.streams.shards import find_files
 
 FEW = 200
 """Labels of a signal up to which it is said that there are few."""
@@ -57,7 +58,9 @@ _ASKING = {"engine": ("key", "deadline", "compare"), "decisions": ("key", "deadl
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("labels", None, "Streams with labels, or decision records with outcomes.", required=True)
+    flags.DEFINE_string(
+        "labels", None, "Streams with labels, or records with outcomes: a file, a folder or a glob.", required=True
+    )
     flags.DEFINE_string("out", None, "gate.json to write.", required=True)
     flags.DEFINE_string("scores", None, "Scores file to write, with the raw probabilities, .parquet or .jsonl.")
     flags.DEFINE_string("model", None, "Directory of an exported model.")
@@ -83,7 +86,7 @@ def main() -> None:
         if options[name]:
             check_absent(options[name])
     config, labels = CalibrationConfig(options["calibrator"]), options["labels"]
-    streams, people = read_records(labels) if holds_records(labels) else (read_streams(labels), {})
+    streams, people = read_labels(labels)
     if any(event.text == NOT_KEPT for stream in streams for event in stream.events):
         raise ValueError(f"--labels: {labels}: found events without a text, expected records of --keep_texts")
     with contextlib.ExitStack() as stack:
@@ -118,6 +121,19 @@ def main() -> None:
                 own = read_labelled(_own(folder, exported, options), streams)
                 print(_distance(asked, own, found.gate, {stream.id: stream.domain for stream in streams}))
     print(f"gate: {options['out']}")
+
+
+def read_labels(labels: str) -> tuple[list[Stream], dict[str, str]]:
+    """The streams of some files of streams or of records, in alphabetical order, and the people of those of records."""
+    streams: dict[str, Stream] = {}
+    people: dict[str, str] = {}
+    for path in find_files(labels):
+        of_file, theirs = read_records(path) if holds_records(path) else (read_streams(path), {})
+        if again := next((stream.id for stream in of_file if stream.id in streams), None):
+            raise ValueError(f"--labels: {path}: found the stream {again!r} of another file, expected a new id")
+        streams |= {stream.id: stream for stream in of_file}
+        people |= theirs
+    return list(streams.values()), people
 
 
 def tables(found: Recalibrated) -> list[Table]:

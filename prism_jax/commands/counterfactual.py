@@ -21,8 +21,8 @@ from prism_jax.runtime.command import refuse_empty
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("records", None, "Decision records of prism_jax.agent.")
-    flags.DEFINE_string("scores", None, "Scores table with logged, propensity and y_accept.")
+    flags.DEFINE_string("records", None, "Decision records of prism_jax.agent: a file, a folder or a glob.")
+    flags.DEFINE_string("scores", None, "Scores with logged, propensity and y_accept: a file, a folder or a glob.")
     flags.DEFINE_string("log", None, "Acceptance log, .csv or .parquet, with --columns.")
     flags.DEFINE_list(
         "columns", [], "Of a log (--log, or --scores): person=COLUMN,accepted=..,logged=..,propensity=..[,score=..]."

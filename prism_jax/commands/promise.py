@@ -2,7 +2,7 @@
 
     python -m prism_jax promise --scores=FILE --promise="false_alarms<=0.05" [--promise="missed_help<=0.2"]
         [--promise_level=0.9] [--c_fa=1 --c_fn=2] [--policy=dynamic --policy=static] [--margin=0 --margin=0.1]
-        [--test_share=0.3] [--calibration=FILE] [--shown_only] [--out=FILE.json]
+        [--test_share=0.3] [--calibration=FILE] [--shown_only] [--out=FILE.json] [--workers=N] [--runner=ray]
     python -m prism_jax promise --scores=LOG --columns=person=NAME,accepted=NAME,score=NAME --promise="dismissals<=20%"
 
 Certified on the people (or streams) of the calibration split and measured on those of the test split; of scores
@@ -19,6 +19,8 @@ from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.promise_units import promised_policies
 from prism_jax.runs.promising import families_of, promise_scores
+from prism_jax.runs.scores_files import MOST_EXACT_ROWS, Running
+from prism_jax.runs.sharded import RUNNERS
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
@@ -26,7 +28,9 @@ from prism_jax.runtime.command import refuse_empty
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string(
-        "scores", None, "Scores file, .parquet or .jsonl, with the splits calibration and test, or none."
+        "scores",
+        None,
+        "Scores with the splits calibration and test, or none: a file, .parquet or .jsonl, a folder or a glob.",
     )
     flags.DEFINE_list(
         "columns", None, "Of a log of answers, .csv or .parquet, as --scores: person=NAME,accepted=NAME,score=NAME…"
@@ -60,6 +64,14 @@ def define_flags() -> None:
         0.9,
     )
     flags.DEFINE_string("out", None, "JSON file for the result.")
+    flags.DEFINE_enum("runner", "local", RUNNERS, "What reads parts, processes here or a Ray cluster.")
+    flags.DEFINE_integer("workers", None, "How many parts at once; by default all processors.", lower_bound=1)
+    flags.DEFINE_bool(
+        "exact",
+        None,
+        f"Hold all rows in memory, however many. By default up to {MOST_EXACT_ROWS:,} rows; more are read part by "
+        "part, and maps are then fitted on histograms of the signals. --noexact always does.",
+    )
     flags.mark_flags_as_required(["scores", "promise"])
     refuse_empty("scores", "calibration", "out")
 
@@ -80,6 +92,7 @@ def main() -> None:
         columns=options.columns,
         shown_only=options.shown_only,
         out=options.out,
+        running=Running(options.runner, options.workers, options.exact),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int, Shaped
+from jaxtyping import Bool, Float, Float64, Int, Shaped, UInt64
 
 from prism_jax.decision import audbc, metrics, risk
 from prism_jax.decision.operating_point import OperatingPoint
@@ -51,35 +51,70 @@ class Course(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Labels of the candidates that one pass chooses."""
+    """Labels of the candidates that one pass chooses, summed over the steps of each entry."""
 
     gold: Float64[np.ndarray, "n"]  # need and acceptance together
     accept: Float64[np.ndarray, "n"]  # acceptance
 
 
 class Units(NamedTuple):
-    """The judged steps of some units."""
+    """The judged steps of some units: each an entry, or one entry for those of a unit with the same courses."""
 
-    courses: Mapping[Family, Course]  # what each family decides at each step
-    fast: Answers  # labels of the fast pass's candidate at each step
+    courses: Mapping[Family, Course]  # what each family decides at the steps of each entry
+    fast: Answers  # labels of the fast pass's candidates
     slow: Answers  # labels of the slow pass's; those of the fast pass where no family has a margin
-    # largest known gold label of each step's candidates: what silence misses, whatever would be offered
+    # largest known gold label of each step's candidates, summed: what silence misses, whatever would be offered
     missed: Float64[np.ndarray, "n"]
-    unit: Shaped[np.ndarray, "n"]  # the person or stream of each step
+    names: Shaped[np.ndarray, "U"]  # the people or streams, in alphabetical order
+    unit: Int[np.ndarray, "n"]  # the place of each entry's unit among the names
+    steps: Float64[np.ndarray, "n"]  # number of steps of each entry
     unjudged: int  # number of steps left out because a label is unknown
 
     @property
     def number(self) -> int:
         """Number of units."""
-        return len(np.unique(self.unit))
+        return len(self.names)
+
+    def merge(self, other: Units) -> Units:
+        """The steps of both, those of a unit with the same courses in one entry."""
+        names = np.union1d(self.names, other.names)
+        unit = np.concatenate([np.searchsorted(names, part.names)[part.unit] for part in (self, other)])
+        courses = {
+            family: Course(*(np.concatenate(pair) for pair in zip(course, other.courses[family], strict=True)))
+            for family, course in self.courses.items()
+        }
+        keys = [unit]
+        for family, course in courses.items():
+            keys += course if family.margin else [course.first]  # without a margin, all three are equal
+        order = np.lexsort(keys)
+        begins = np.zeros(len(unit), bool)
+        begins[0] = True
+        for key in keys:
+            begins[1:] |= key[order[1:]] != key[order[:-1]]
+        starts = np.flatnonzero(begins)
+        chosen = order[starts]
+
+        def total(one: Float64[np.ndarray, "n"], two: Float64[np.ndarray, "m"]) -> Float64[np.ndarray, "entries"]:
+            return np.add.reduceat(np.concatenate([one, two])[order], starts)
+
+        return Units(
+            {family: Course(*(index[chosen] for index in course)) for family, course in courses.items()},
+            Answers(*map(total, self.fast, other.fast)),
+            Answers(*map(total, self.slow, other.slow)),
+            total(self.missed, other.missed),
+            names,
+            unit[chosen],
+            total(self.steps, other.steps),
+            self.unjudged + other.unjudged,
+        )
 
     def losses(self, family: Family, rules: int, promise: risk.Promise) -> Float[np.ndarray, "U rules"]:
         """The loss of each unit under each rule of a family."""
         course = self.courses[family]
-        y, y_slow = (getattr(answers, promise.label) for answers in (self.fast, self.slow))
+        y, y_slow = (getattr(answers, promise.label) / self.steps for answers in (self.fast, self.slow))
         slow = risk.Slow(course.start, course.stop, y_slow) if family.margin else None
-        missed = self.missed if promise.label == "gold" else None
-        return risk.unit_losses(course.first, y, self.unit, rules, promise, slow, missed)
+        missed = self.missed / self.steps if promise.label == "gold" else None
+        return risk.unit_losses(course.first, y, self.unit, rules, promise, slow, missed, self.steps)
 
     def losses_at(self, family: Family, rule: int, promise: risk.Promise) -> Float[np.ndarray, "U 1"]:
         """The loss of each unit under one rule of a family."""
@@ -87,9 +122,8 @@ class Units(NamedTuple):
         return self._replace(courses={family: only}).losses(family, 1, promise)
 
     def mean(self, of_step: Shaped[np.ndarray, "n"]) -> float:
-        """The mean over units of each unit's mean over its steps."""
-        code = np.unique(self.unit, return_inverse=True)[1]
-        return float((np.bincount(code, of_step) / np.bincount(code)).mean())
+        """The mean over units of each unit's mean over its steps, of which each entry's mean is given."""
+        return float((np.bincount(self.unit, of_step * self.steps) / np.bincount(self.unit, self.steps)).mean())
 
     def speak_rate(self, family: Family, rule: int) -> float:
         """Mean share of the steps at which a rule offers."""
@@ -102,9 +136,9 @@ class Units(NamedTuple):
     def cost(self, family: Family, rule: int, point: OperatingPoint) -> float:
         """Mean realised cost of a rule at the stated costs; the slow pass itself has no price."""
         thinks = self._thinks(family, rule)
-        accept = np.where(thinks, self.slow.accept, self.fast.accept)
+        accept, missed = np.where(thinks, self.slow.accept, self.fast.accept) / self.steps, self.missed / self.steps
         offers = self.courses[family].first <= rule
-        return self.mean(metrics.step_costs(offers, accept, self.missed, point.c_fa, point.c_fn))
+        return self.mean(metrics.step_costs(offers, accept, missed, point.c_fa, point.c_fn))
 
     def _thinks(self, family: Family, rule: int) -> Bool[np.ndarray, "n"]:
         course = self.courses[family]
@@ -114,12 +148,31 @@ class Units(NamedTuple):
 def units_of(
     rows: Scores, calibration: Calibration, families: Sequence[Family], ratios: Float[np.ndarray, " G"]
 ) -> Units:
-    """The judged steps of a table, with what every family decides at them.
+    """The judged steps of a table, with what every family decides at them; as `judged_units`.
+
+    Raises:
+      ScoresError: also for no step with both labels.
+    """
+    units, number = judged_units(rows, calibration, families, ratios)
+    if units is None:
+        raise without_labels(number)
+    return units
+
+
+def without_labels(steps: int) -> ScoresError:
+    """The error for so many steps, none of which has both labels."""
+    return ScoresError(f"found no step with both labels among {steps}, expected some", "y_accept")
+
+
+def judged_units(
+    rows: Scores, calibration: Calibration, families: Sequence[Family], ratios: Float[np.ndarray, " G"]
+) -> tuple[Units | None, int]:
+    """The judged steps of some rows, with what every family decides at them, if any; and the number of all steps.
 
     Cost ratios ascend. A family with a margin needs slow signals on every row.
 
     Raises:
-      ScoresError: for a missing column, slow signals that are missing somewhere, or no step with both labels.
+      ScoresError: for a missing column, or slow signals that are missing somewhere.
       ValueError: where a margin needs slow signals and the calibration has none.
     """
     rows, calibration = with_need(rows, calibration)
@@ -129,21 +182,26 @@ def units_of(
         raise ScoresError("found no such column, expected it: a promise is about gold labels", "y_accept")
     mask = judged(steps, thought)
     if not mask.any():
-        raise ScoresError(f"found no step with both labels among {len(steps)}, expected some", "y_accept")
+        return None, len(steps)
     fast = _signals(steps.take(mask), calibration, "fast")
     slow = fast if thought is None else _signals(thought.take(mask), calibration, "slow")
     courses = {}
     for family in families:
         decided_on = Pass(*(_as_steps(p, fast.need) for p in audbc.policy_signals(*fast, policy=family.policy)))
-        courses[family] = Course(*risk.first_gate_with_slow(decided_on, slow, ratios, family.margin))
-    return Units(
+        course = risk.first_gate_with_slow(decided_on, slow, ratios, family.margin)
+        courses[family] = Course(*(index.astype(np.int16) for index in course))  # at most `risk.MOST_RULES`
+    names, unit = np.unique(unit_of(steps)[mask], return_inverse=True)
+    units = Units(
         courses,
         _answers(steps, mask),
         _answers(steps if thought is None else thought, mask),
         (steps.y_need * rows.largest("y_accept"))[mask],
-        unit_of(steps)[mask],
+        names,
+        unit,
+        np.ones(len(unit)),
         int((~mask).sum()),
     )
+    return units, len(steps)
 
 
 def _signals(steps: Scores, calibration: Calibration, thinking: Thinking) -> Pass:
@@ -166,6 +224,21 @@ def unit_of(rows: Scores) -> Shaped[np.ndarray, "rows"]:
     return (rows.stream if rows.person is None else rows.person).astype(str)
 
 
+def divides(has_split: bool, test_share: float, has_maps: bool) -> bool:
+    """Whether the units are divided here, and not by the splits calibration and test of the table.
+
+    Raises:
+      ScoresError: for a share above 0 of a table whose split calibration has to fit the maps.
+    """
+    if has_split and test_share and not has_maps:
+        raise ScoresError(
+            f"found the split {CALIBRATION!r} and --test_share={test_share:g}, expected one of them, or "
+            "--calibration as well, which divides the split 'test'",
+            "split",
+        )
+    return not has_split or test_share > 0
+
+
 def with_splits(scores: Scores, test_share: float, *, has_maps: bool = False) -> Scores:
     """The table with its splits calibration and test, or divided into them by digests of the units' names.
 
@@ -176,32 +249,15 @@ def with_splits(scores: Scores, test_share: float, *, has_maps: bool = False) ->
     Raises:
       ScoresError: for a share above 0 of a table whose split calibration has to fit the maps, or too few units.
     """
-    if scores.split is not None and (scores.split == CALIBRATION).any():
-        if test_share and not has_maps:
-            raise ScoresError(
-                f"found the split {CALIBRATION!r} and --test_share={test_share:g}, expected one of them, or "
-                "--calibration as well, which divides the split 'test'",
-                "split",
-            )
-        if not test_share:
-            return scores
+    has_split = scores.split is not None and bool((scores.split == CALIBRATION).any())
+    if not divides(has_split, test_share, has_maps):
+        return scores
     rows = evaluated_rows(scores)
-    measured = _units_by_digest(unit_of(rows), test_share)
+    names, code = np.unique(unit_of(rows), return_inverse=True)
+    keys = digests(names)
+    measured = among(keys, first_share(np.sort(keys), test_share))[code]
     split = np.where(measured, TEST, CALIBRATION).astype(object)
     return dataclasses.replace(rows, split=split, fold=None)
-
-
-def _units_by_digest(unit: Shaped[np.ndarray, "rows"], share: float) -> Bool[np.ndarray, "rows"]:
-    names, code = np.unique(unit, return_inverse=True)
-    chosen = np.zeros(len(names), bool)
-    chosen[_by_digest(names)[: round(share * len(names))]] = True
-    if chosen.all() or (share and not chosen.any()):
-        raise ScoresError(
-            f"found {len(names)} units and --test_share={share:g}, expected some that certify and some that are "
-            "measured",
-            "split",
-        )
-    return chosen[code]
 
 
 def first_half(unit: Shaped[np.ndarray, "rows"]) -> Bool[np.ndarray, "rows"]:
@@ -210,16 +266,41 @@ def first_half(unit: Shaped[np.ndarray, "rows"]) -> Bool[np.ndarray, "rows"]:
     Fewer than four units raise ScoresError.
     """
     names, code = np.unique(unit, return_inverse=True)
-    if len(names) < 4:
+    keys = digests(names)
+    return among(keys, every_second(np.sort(keys)))[code]
+
+
+def digests(names: Shaped[np.ndarray, "U"] | Sequence[str]) -> UInt64[np.ndarray, "U"]:
+    """The first eight bytes of the SHA-256 of each unit's name, by which units are divided."""
+    return np.array([int.from_bytes(hashlib.sha256(str(name).encode()).digest()[:8]) for name in names], np.uint64)
+
+
+def among(keys: UInt64[np.ndarray, "U"], chosen: UInt64[np.ndarray, "n"]) -> Bool[np.ndarray, "U"]:
+    """Whether each digest is one of the chosen ones, which ascend."""
+    place = np.searchsorted(chosen, keys)
+    known = place < len(chosen)
+    known[known] = chosen[place[known]] == keys[known]
+    return known
+
+
+def first_share(keys: UInt64[np.ndarray, "U"], share: float) -> UInt64[np.ndarray, "n"]:
+    """The first share of all units, whose digests ascend; ScoresError for no unit in a part that needs some."""
+    chosen = keys[: round(share * len(keys))]
+    if len(chosen) == len(keys) or (share and not len(chosen)):
         raise ScoresError(
-            f"split {CALIBRATION!r}: found {len(names)} units, expected at least 4: half of them fit the maps and half "
+            f"found {len(keys)} units and --test_share={share:g}, expected some that certify and some that are "
+            "measured",
+            "split",
+        )
+    return chosen
+
+
+def every_second(keys: UInt64[np.ndarray, "U"]) -> UInt64[np.ndarray, "n"]:
+    """Every second of the units, whose digests ascend; fewer than four units raise ScoresError."""
+    if len(keys) < 4:
+        raise ScoresError(
+            f"split {CALIBRATION!r}: found {len(keys)} units, expected at least 4: half of them fit the maps and half "
             "certify",
             "split",
         )
-    half = np.zeros(len(names), bool)
-    half[_by_digest(names)[::2]] = True
-    return half[code]
-
-
-def _by_digest(names: Shaped[np.ndarray, "U"]) -> Int[np.ndarray, "U"]:
-    return np.argsort([hashlib.sha256(name.encode()).hexdigest() for name in names.tolist()])
+    return keys[::2]

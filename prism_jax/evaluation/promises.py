@@ -12,7 +12,8 @@ they must come from other people.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,71 @@ INCREASING = ("temperature", "isotonic")
 """Calibrators whose map never reverses the order of a signal."""
 GRID = np.array([float(f"{ratio:.4g}") for ratio in np.geomspace(1e-3, 1e3, 241)])
 """Cost ratios of the gates that are tested, short enough to be typed; the stated ratio and the starts join them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What is to be promised; the arguments of `promise` say what each is."""
+
+    promises: Sequence[risk.Promise]
+    point: OperatingPoint
+    error: float
+    families: tuple[Family, ...]
+    start: float | None = None
+
+    def check(self, has_need: bool) -> None:
+        """ValueError for promises or families that cannot be."""
+        if len(set(self.promises)) != len(self.promises) or not self.promises:
+            words = ", ".join(map(str, self.promises)) or "none"
+            raise ValueError(f"promise: found {words}, expected each once, and some")
+        for family in self.families:
+            if family.policy not in (policies := promised_policies()):
+                raise ValueError(
+                    f"policy: found {family.policy!r}, expected one of {', '.join(policies)}: ordered by the costs"
+                )
+            if family.margin and family.policy != "dynamic":
+                raise ValueError(
+                    f"margin: found {family.margin:g} of {family.policy}, expected 0: only dynamic has a slow margin"
+                )
+            if not 0 <= family.margin <= 1:
+                raise ValueError(f"margin: found {family.margin:g}, expected a number in [0, 1]")
+        words = "; ".join(map(str, self.families))
+        if len(set(self.families)) != len(self.families):
+            raise ValueError(f"policy, margin: found {words}, expected each once")
+        if not has_need and len({family.policy for family in self.families}) > 1:
+            raise ValueError(
+                f"policy: found {words}, expected one policy: without p_need_fast they all decide the same"
+            )
+
+    @property
+    def starts(self) -> dict[risk.Promise, float]:
+        """Cost ratio at which the tests of each share of offers begin."""
+        return {
+            promised: promised.limit / (1 - promised.limit) if self.start is None else self.start
+            for promised in self.promises
+            if promised.grows is None
+        }
+
+    def maps_cannot_matter(self, has_need: bool, config: CalibrationConfig) -> bool:
+        """Whether the maps have no influence on which rules are certified (docs/maths.md, section 14)."""
+        alone = all((family.policy == "static" or not has_need) and not family.margin for family in self.families)
+        return alone and config.calibrator in INCREASING and not self.starts
+
+
+ByFamily = Mapping[Family, Units]
+
+
+class Population(NamedTuple):
+    """The units of some scores, and how they are divided."""
+
+    unit: str  # `person` or `stream`
+    has_need: bool  # whether the scores know of need
+    halves: bool  # whether half of the calibration units fitted the maps
+    folds: bool  # whether scores of different folds were put together
+    calibration: Calibration
+    # what each family does at cost ratios to the units that certify and to those that are measured, which are left out
+    # where there are none or the flag does not ask for them
+    units: Callable[[Float[np.ndarray, " G"], bool], tuple[ByFamily, ByFamily]]
 
 
 class Gate(NamedTuple):
@@ -75,7 +141,7 @@ class PromiseResult(NamedTuple):
     unit: str  # `person` or `stream`
     halves: bool  # whether half of the calibration units fitted the maps
     folds: bool  # whether scores of different folds, which different models may have given, were put together
-    certifying: Units
+    certifying: Units  # with what the first family does to them, and perhaps others
     test: Units | None  # None without any
     lines: tuple[Line, ...]  # one per family and bound; in each family, the first is the one that promises
     # the line to deploy: of the promising bound's, the one whose gate has the lowest realised cost at the stated costs
@@ -124,10 +190,8 @@ def promise(
       ScoresError: for missing splits, offers that were not made, or labels or slow signals that are missing.
       ValueError: for a policy that the cost ratio does not order, a margin without the policy dynamic, or repetitions.
     """
-    families = tuple(families) or (Family(point.policy),)
-    _check_families(families, scores.has_need)
-    if len(set(promises)) != len(promises) or not promises:
-        raise ValueError(f"promise: found {', '.join(map(str, promises)) or 'none'}, expected each once, and some")
+    wanted = Wanted(promises, point, error, tuple(families) or (Family(point.policy),), start)
+    wanted.check(scores.has_need)
     config = CalibrationConfig() if config is None else config
     check_need(scores)
     folds = out_of_fold(scores)
@@ -137,41 +201,56 @@ def promise(
     assert scores.split is not None, "`with_splits` divides every table"
     rows = rows_of(scores, CALIBRATION)
     test = rows_of(scores, TEST) if (scores.split != CALIBRATION).any() else None
-    starts = {
-        promised: promised.limit / (1 - promised.limit) if start is None else start
-        for promised in promises
-        if promised.grows is None
-    }
-    halves = calibration is None and not _maps_cannot_matter(scores, promises, families, config)
+    halves = calibration is None and not wanted.maps_cannot_matter(scores.has_need, config)
     if calibration is None:
         fitting = first_half(unit_of(rows)) if halves else np.ones(len(rows), bool)
         calibration = calibrate(rows.take(fitting), config)
         rows = rows.take(~fitting) if halves else rows
-    ratios = np.unique(np.concatenate([GRID, [point.cost_ratio], list(starts.values())]))
-    certifying = units_of(rows, calibration, families, ratios)
-    tested = None if test is None else units_of(test, calibration, families, ratios)
+    fits, families = calibration, wanted.families
+
+    def units(ratios: Float[np.ndarray, " G"], tested: bool) -> tuple[ByFamily, ByFamily]:
+        measured = {} if test is None or not tested else dict.fromkeys(families, units_of(test, fits, families, ratios))
+        return dict.fromkeys(families, units_of(rows, fits, families, ratios)), measured
+
+    return certified(
+        wanted,
+        Population(
+            unit="stream" if scores.person is None else "person",
+            has_need=scores.has_need,
+            halves=halves,
+            folds=folds,
+            calibration=calibration,
+            units=units,
+        ),
+    )
+
+
+def certified(wanted: Wanted, population: Population) -> PromiseResult:
+    """What is promised of some units; `Population.units` is called once, and again where nothing can be promised."""
+    promises, families, starts = wanted.promises, wanted.families, wanted.starts
+    ratios = np.unique(np.concatenate([GRID, [wanted.point.cost_ratio], list(starts.values())]))
+    certifying, tested = population.units(ratios, True)
     at = {promised: (int(np.searchsorted(ratios, ratio)),) for promised, ratio in starts.items()}
-    lines = [
-        line
-        for family in families
-        for line in _lines(family, len(families), certifying, tested, ratios, promises, point, error, at)
-    ]
+    lines: list[Line] = []
+    for family in families:
+        of_family = certifying[family], tested.get(family)
+        lines += _lines(family, len(families), *of_family, ratios, promises, wanted.point, wanted.error, at)
     chosen = _cheapest(lines)
     return PromiseResult(
         promises=tuple(promises),
-        error=error,
+        error=wanted.error,
         families=families,
-        unit="stream" if scores.person is None else "person",
-        halves=halves,
-        folds=folds,
-        certifying=certifying,
-        test=tested,
+        unit=population.unit,
+        halves=population.halves,
+        folds=population.folds,
+        certifying=certifying[families[0]],
+        test=tested.get(families[0]),
         lines=tuple(lines),
         chosen=chosen,
-        start=start,
-        too_talkative=_too_talkative(families, promises, start, scores.has_need),
-        passing={} if chosen else _passing(rows, calibration, families, promises, error, start),
-        accept_map=None if scores.has_need else calibration.accept_fast.map,
+        start=wanted.start,
+        too_talkative=_too_talkative(families, promises, wanted.start, population.has_need),
+        passing={} if chosen else _passing(wanted, population),
+        accept_map=None if population.has_need else population.calibration.accept_fast.map,
     )
 
 
@@ -184,26 +263,21 @@ def _too_talkative(
     return tuple(dict.fromkeys(family.policy for family in families if family.policy != "product"))
 
 
-def _passing(
-    rows: Scores,
-    calibration: Calibration,
-    families: Sequence[Family],
-    promises: Sequence[risk.Promise],
-    error: float,
-    start: float | None,
-) -> dict[risk.Promise, float | None]:
+def _passing(wanted: Wanted, population: Population) -> dict[risk.Promise, float | None]:
     """The smallest limit of each share of offers whose first test passes for some family; see `PromiseResult`."""
+    promises, families, start = wanted.promises, wanted.families, wanted.start
     shares = [promised for promised in promises if promised.grows is None]
     limits = np.arange(1, 100) / 100
     starts = limits / (1 - limits) if start is None else np.array([start])
-    units = units_of(rows, calibration, families, starts) if shares else None
-    level, promising = error / (len(promises) * len(families)), next(iter(risk.BOUNDS.values()))
+    units = population.units(starts, False)[0] if shares else None
+    level, promising = wanted.error / (len(promises) * len(families)), next(iter(risk.BOUNDS.values()))
 
     def passes(promise: risk.Promise, place: int) -> bool:
         assert units is not None, "there are shares of offers"
         tried = risk.Promise(promise.risk, float(limits[place]))
         rule = place if start is None else 0
-        return any(promising(units.losses_at(family, rule, tried), tried.limit)[0, 0] <= level for family in families)
+        losses = (units[family].losses_at(family, rule, tried) for family in families)
+        return any(promising(loss_Ux1, tried.limit)[0, 0] <= level for loss_Ux1 in losses)
 
     places = {share: next((place for place in range(len(limits)) if passes(share, place)), None) for share in shares}
     return {share: None if place is None else float(limits[place]) for share, place in places.items()}
@@ -286,42 +360,19 @@ def _with_interval(
     return interval(Cells(None, np.ones(len(loss_U), np.int64)), measured, bounds=SHARE, resamples=2_000)
 
 
-def _maps_cannot_matter(
-    scores: Scores, promises: Sequence[risk.Promise], families: Sequence[Family], config: CalibrationConfig
-) -> bool:
-    """Whether the maps have no influence on which rules are certified (docs/maths.md, section 14)."""
-    accept_alone = all((family.policy == "static" or not scores.has_need) and not family.margin for family in families)
-    return accept_alone and config.calibrator in INCREASING and all(promised.grows is not None for promised in promises)
-
-
-def _check_families(families: Sequence[Family], has_need: bool) -> None:
-    for family in families:
-        if family.policy not in (policies := promised_policies()):
-            raise ValueError(
-                f"policy: found {family.policy!r}, expected one of {', '.join(policies)}: ordered by the costs"
-            )
-        if family.margin and family.policy != "dynamic":
-            raise ValueError(
-                f"margin: found {family.margin:g} of {family.policy}, expected 0: only dynamic has a slow margin"
-            )
-        if not 0 <= family.margin <= 1:
-            raise ValueError(f"margin: found {family.margin:g}, expected a number in [0, 1]")
-    words = "; ".join(map(str, families))
-    if len(set(families)) != len(families):
-        raise ValueError(f"policy, margin: found {words}, expected each once")
-    if not has_need and len({family.policy for family in families}) > 1:
-        raise ValueError(f"policy: found {words}, expected one policy: without p_need_fast they all decide the same")
-
-
 def _check_answers(scores: Scores, *, all_rows: bool) -> None:
     if scores.logged is None:
         return
     hidden = (scores.logged == 0) & (all_rows or scores.split == TEST)
     if hidden.any():
-        row = int(hidden.argmax())
-        raise ScoresError(
-            "found an offer that was not made, expected that all were: its answer is unknown, and a promise about the "
-            "offers that a log happened to make is not one about the gate",
-            "logged",
-            row,
-        )
+        raise hidden_offer(int(hidden.argmax()))
+
+
+def hidden_offer(row: int | None = None) -> ScoresError:
+    """The error for an offer that was not made."""
+    return ScoresError(
+        "found an offer that was not made, expected that all were: its answer is unknown, and a promise about the "
+        "offers that a log happened to make is not one about the gate",
+        "logged",
+        row,
+    )

@@ -44,7 +44,9 @@ def define_flags() -> None:
     """Defines the flags of the paper's tables."""
     flags.DEFINE_string("workdir", None, "Folder to write to.", required=True)
     flags.DEFINE_string(
-        "scores", None, "Scores file of any agent, .parquet or .jsonl; by default students are trained."
+        "scores",
+        None,
+        "Scores of any agent: a file, .parquet or .jsonl, a folder or a glob; by default students are trained.",
     )
     flags.DEFINE_integer("seeds", 1, "Number of seeds to train with; tables show means over them.", 1)
     flags.DEFINE_integer("resamples", IntervalSettings.resamples, "Number of bootstrap resamples of each interval.", 1)

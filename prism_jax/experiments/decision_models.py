@@ -30,7 +30,8 @@ from prism_jax.report.numbers import number
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.scores import Scores, read_scores
+from prism_jax.scores import Scores
+from prism_jax.scores.joining import read_all
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.stream_columns import offer_columns
 
@@ -134,7 +135,7 @@ def tables(streams: int, logs: epath.Path, scores: Sequence[str]) -> Iterator[Ta
         name, _, path = item.partition("=")
         if not path:
             raise ValueError(f"--scores: found {item!r:.80}, expected NAME=FILE")
-        yield scores_table(name, read_scores(path))
+        yield scores_table(name, read_all(path))
     for name in LOGGED:
         path = logs / f"{name}.parquet"
         if path.exists():
@@ -147,7 +148,7 @@ def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_integer("streams", 1000, "Number of simulated streams.", lower_bound=10)
     flags.DEFINE_string("logs", "../shared/acceptance-logs", "Folder of the real logs; absent ones are left out.")
-    flags.DEFINE_multi_string("scores", [], "NAME=FILE: scores of a decision model; may be repeated.")
+    flags.DEFINE_multi_string("scores", [], "NAME=FILE|FOLDER|GLOB: scores of a decision model; may be repeated.")
     refuse_empty("logs")
 
 

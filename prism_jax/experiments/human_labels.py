@@ -26,7 +26,8 @@ from prism_jax.report.human_labels import annotator_table, gain_table, leakage_t
 from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.scores import Scores, ScoresError, read_scores
+from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.joining import read_all
 from prism_jax.scores.labels import Signal, read
 from prism_jax.streams import Step, Stream, proactivebench
 from prism_jax.streams.edit import map_steps
@@ -195,7 +196,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("folds", None, "Number of outer folds; by default one per stream.", lower_bound=2)
     flags.DEFINE_enum("need", "strict", get_args(Need), "Definition of need.")
     flags.DEFINE_enum("labels", "majority", get_args(Labels), "Majorities as labels, or shares of votes.")
-    flags.DEFINE_multi_string("scores", [], "NAME=FILE with the out-of-fold scores of another method.")
+    flags.DEFINE_multi_string("scores", [], "NAME=FILE|FOLDER|GLOB with out-of-fold scores of another method.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
     flags.mark_flags_as_required(["source"])
     refuse_empty("source", "data_dir")
@@ -210,7 +211,7 @@ def main() -> Iterable[Table]:
         name, _, path = entry.partition("=")
         if not name or not path or name == WORDS or name in scores:
             raise ValueError(f"scores: found {entry!r}, expected NAME=FILE with a new name")
-        scores[name] = read_scores(path)
+        scores[name] = read_all(path)
     print(f"{len(streams)} streams, {sum(len(stream.steps) for stream in streams)} steps; need: {options.need}")
     return [
         *study(streams, folds=options.folds, labels=options.labels, scores=scores, resamples=options.resamples),

@@ -17,7 +17,8 @@ from prism_jax.evaluation.fits import read_calibration
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime.files import parse_json, read_lines, write_files
-from prism_jax.scores import Scores, ScoresError, located, read_scores
+from prism_jax.scores import Scores, ScoresError, located
+from prism_jax.scores.joining import find_files, read_files
 from prism_jax.scores.records import is_record
 from prism_jax.scores.texts import ordered
 
@@ -72,13 +73,16 @@ def of_scores(
 ) -> Decisions:
     """One row per step of a scores table or of an agent's records: the offer that was made or could have been.
 
+    `path` is a file, a folder or a glob, whose tables are one, and each of whose records files is whole.
     `target` is the column with the target's probability of an offer; None is the gate at the settings' costs. A
     calibration.json is applied to the signals where one is named. With `records`, the file holds decision records,
     where a missing propensity means that no offer was possible. ScoresError for a table without log or propensities.
     """
+    paths = find_files(path)
     if records:
-        _check_records(path)
-    scores = read_scores(path)
+        for file in paths:
+            _check_records(file)
+    scores = read_files(paths)
     try:
         steps, unknown = _answered(_decided(scores))
         need, accept, notes = _signals(steps, calibration)

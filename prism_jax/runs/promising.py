@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import pathlib
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,13 +19,17 @@ from prism_jax.decision.calibration import CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.intervals import known
+from prism_jax.evaluation.merged import promising as merged
+from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.evaluation.promise_units import Family
-from prism_jax.evaluation.promises import Line, PromiseResult, promise
+from prism_jax.evaluation.promises import Line, PromiseResult, Wanted, promise
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.runs.scores_files import shown_offers
+from prism_jax.runs.scores_files import Running, refuse_records, shown_offers, usable_cpus
+from prism_jax.runs.sharded import Sharded
 from prism_jax.runtime.files import check_folder_of, write_json
-from prism_jax.scores import Scores, ScoresError, located, read_scores
+from prism_jax.scores import Scores, ScoresError, located
+from prism_jax.scores.joining import find_files, read_all
 
 NAMES = {"betting": "betting", "hoeffding_bentkus": "Hoeffding and Bentkus", "expectation": "in expectation"}
 
@@ -54,11 +60,13 @@ def promise_scores(
     columns: Sequence[str] | None = None,
     shown_only: bool = False,
     out: str | None = None,
+    running: Running | None = None,
 ) -> None:
     """Prints the gates that keep promises, and writes them to a file where asked.
 
     Args:
-      path: The scores file, .parquet or .jsonl (docs/scores.md), or with `columns` a log of answers, .csv or .parquet.
+      path: The scores (docs/scores.md): a file, .parquet or .jsonl, a folder of them or a glob; or with `columns` a log
+        of answers, .csv or .parquet.
       texts: Promises such as "false_alarms<=0.05", kept together.
       point: The costs to which the gate comes as near as the promises allow.
       level: The probability 1 - eta with which they hold, for all families at once.
@@ -71,6 +79,7 @@ def promise_scores(
       columns: ROLE=COLUMN parts of a log (docs/acceptance_logs.md): person, accepted and a score.
       shown_only: Leaves out the offers that were not made; the promise is then about shown offers only.
       out: JSON file for the result.
+      running: How scores files are read; more than `scores_files.MOST_EXACT_ROWS` rows are read part by part.
 
     Raises:
       ValueError: naming the place, for promises, scores or a calibration that cannot be used.
@@ -82,25 +91,27 @@ def promise_scores(
     promises = [risk.Promise.parse(text) for text in texts]
     fits = None if calibration is None else read_calibration(calibration).pooled()
     config = None if calibrator is None else CalibrationConfig(calibrator)
+    wanted = Wanted(promises, point, 1 - level, tuple(families) or (Family(point.policy),), start)
+    running = Running() if running is None else running
+    how: dict[str, Any] = {"config": config, "calibration": fits, "test_share": test_share}
+    scores, scale, column = None, Scale(), "p_accept_fast"
     try:
-        scores, scale, column = _read(path, columns, shown_only=shown_only)
-        result = promise(
-            scores,
-            promises,
-            point,
-            error=1 - level,
-            families=families,
-            config=config,
-            calibration=fits,
-            start=start,
-            test_share=test_share,
-        )
+        if columns is None and not running.in_memory(paths := find_files(path)):
+            result = _of_parts(paths, wanted, running, shown_only=shown_only, **how)
+        else:
+            scores, scale, column = _read(path, columns, shown_only=shown_only)
+            result = promise(scores, promises, point, error=wanted.error, families=wanted.families, start=start, **how)
     except ScoresError as error:
         raise located(error, path) from None
     print_all([promise_table(result, point)])
     if shown_only:
         print("The promise is about offers that the log shows only: what was not shown is left out.")
-    if columns and scores.y_accept is not None and (rank := auroc(scores.p_accept_fast, scores.y_accept)) < 0.5:
+    if (
+        columns
+        and scores
+        and scores.y_accept is not None
+        and (rank := auroc(scores.p_accept_fast, scores.y_accept)) < 0.5
+    ):
         print(
             f"A higher {column} goes with fewer acceptances in this log (AUROC {rank:.2f}), but the gates offer from a "
             "score upwards: promise on a column of the opposite sign."
@@ -110,6 +121,28 @@ def promise_scores(
         print(sentence)
     if out is not None:
         write_json(out, as_dict(result, point) | {"on_score": on_score or None})
+
+
+def _of_parts(paths: Sequence[str], wanted: Wanted, running: Running, *, shown_only: bool, **how: Any) -> PromiseResult:
+    """The result for scores files that are read part by part (`prism_jax.evaluation.merged.promising`)."""
+    refuse_records(paths)
+    with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
+        sharded = Sharded(
+            paths,
+            pathlib.Path(folder),
+            runner=running.runner,
+            workers=running.workers or usable_cpus(),
+            skip_bad=running.skip_bad,
+            shown_only=shown_only,
+        )
+        try:
+            try:
+                return merged.promise(sharded, wanted, **how)
+            except OutOfOrderError:
+                sharded.gather()
+                return merged.promise(sharded, wanted, **how)
+        finally:
+            sharded.close()
 
 
 def _on_score(result: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:
@@ -124,7 +157,7 @@ def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tupl
     Beside it, how the user's score became its p_accept_fast, and the name of the score's column.
     """
     if columns is None:
-        scores = read_scores(path)
+        scores = read_all(path)
         return shown_offers(path, scores) if shown_only else scores, Scale(), "p_accept_fast"
     roles = parse_columns(columns)
     log = read_log(path, roles)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,11 @@ from prism_jax.report import page
 from prism_jax.report.outputs import evaluate_into, write_evaluation
 from prism_jax.report.tables import SHOWN_ONLY
 from prism_jax.runs.sharded import RunnerName, Sharded, count_rows
-from prism_jax.runtime.files import read_object
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.runtime.shown_text import without_credentials
-from prism_jax.scores import Scores, ScoresError, located, read_scores
+from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.files import holds_records
-from prism_jax.scores.parts import find_files
-from prism_jax.scores.table import joined
+from prism_jax.scores.joining import find_files, read_files
 from prism_jax.scores.units import folds_of
 
 _FOLDS = 5
@@ -53,6 +51,12 @@ class Running:
     workers: int | None = None
     exact: bool | None = None
     skip_bad: bool = False
+
+    def in_memory(self, paths: Sequence[str]) -> bool:
+        """Whether all rows of some files are held in memory."""
+        if self.exact is not None:
+            return self.exact
+        return self.runner == "local" and count_rows(paths) <= MOST_EXACT_ROWS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,18 +114,7 @@ def evaluate_scores(
         as_facts(provenance()) | {"scores": pattern},
     )
     paths = find_files(pattern)
-    _check_complete(pathlib.Path(pattern))
-    exact = running.exact
-    if exact is None:
-        exact = running.runner == "local" and count_rows(paths) <= MOST_EXACT_ROWS
-    (_evaluate_in_memory if exact else _evaluate_parts)(paths, pattern, folder, wanted, running)
-
-
-def _check_complete(folder: pathlib.Path) -> None:
-    """Refuses a folder that `prism_jax score` has not finished."""
-    said = folder / "score.json"
-    if said.is_file() and not read_object(epath.Path(said), str(said)).get("complete", True):
-        raise ScoresError("found an unfinished run of scoring, expected a complete one; run it again", place=str(said))
+    (_evaluate_in_memory if running.in_memory(paths) else _evaluate_parts)(paths, pattern, folder, wanted, running)
 
 
 def _evaluate_in_memory(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:
@@ -150,33 +143,16 @@ def _evaluate_in_memory(paths: list[str], pattern: str, folder: epath.Path, want
 
 def _read_all(paths: list[str], wanted: _Wanted, skip_bad: bool) -> tuple[Scores, dict[str, str]]:
     """One table of all files, and the files that are left out with the reason of each."""
-    tables, left_out, records = [], {}, []
-    for path in paths:
-        try:
-            tables.append(read_scores(path, extra=False))  # nothing here reads columns without a meaning
-        except ScoresError as error:
-            if not skip_bad:
-                raise
-            left_out[path] = str(error)
-            continue
-        records.append(holds_records(path))
-    if not tables:
-        raise ScoresError(f"found no file that can be read among {len(paths)}, expected some", place=paths[0])
-    try:
-        scores = joined(tables)
-    except ScoresError as error:
-        raise located(error, paths[0] if len(paths) == 1 else f"{len(paths)} files, {paths[0]} and others") from None
-    if any(records):
-        scores = _of_records(paths[records.index(True)], scores, wanted.fits is not None)
-    return scores, left_out
+    left_out: dict[str, str] = {}
+    # Nothing here reads columns without a meaning.
+    scores = read_files(paths, extra=False, left_out=left_out if skip_bad else None)
+    records = next((path for path in paths if path not in left_out and holds_records(path)), None)
+    return scores if records is None else _of_records(records, scores, wanted.fits is not None), left_out
 
 
 def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:
     """Evaluates files part by part (`prism_jax.evaluation.merged`)."""
-    if bad := [path for path in paths if path.endswith(".jsonl") and holds_records(path)]:
-        raise ScoresError(
-            "found decision records, expected a scores table: records are read as a whole, with --exact", place=bad[0]
-        )
+    refuse_records(paths)
     settings = [dataclasses.astuple(wanted.point), str(wanted.config), wanted.fits and wanted.fits.to_dict()]
     sharded = Sharded(
         paths,
@@ -195,7 +171,7 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
             sharded.gather()
             calibration, assembled = merged.evaluate(*arguments)
     except ScoresError as error:
-        raise (error if error.place != "scores" else located(error, pattern)) from None
+        raise located(error, pattern) from None
     finally:
         sharded.close()
     evaluation = dataclasses.replace(
@@ -212,6 +188,14 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
     write_evaluation(folder, evaluation, calibration, wanted.point, html, {})
     sharded.finish()
     _say_left_out(sharded.left_out, len(paths))
+
+
+def refuse_records(paths: Sequence[str]) -> None:
+    """Refuses files of decision records among those that are read part by part."""
+    if bad := [path for path in paths if path.endswith(".jsonl") and holds_records(path)]:
+        raise ScoresError(
+            "found decision records, expected a scores table: records are read as a whole, with --exact", place=bad[0]
+        )
 
 
 def left_out_fact(left_out: Mapping[str, str], files: int) -> dict[str, str]:

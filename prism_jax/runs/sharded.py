@@ -66,7 +66,8 @@ def state_of(part: Part, work: Work) -> State:
 
 
 def _shown(rows: Scores) -> Scores | None:
-    assert rows.logged is not None, "the caller looked for the column"
+    if rows.logged is None:
+        raise ScoresError("found no such column, expected it with --shown_only", "logged")
     shown = rows.logged == 1
     return rows.take(shown) if shown.any() else None
 

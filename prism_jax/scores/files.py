@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import glob
 import itertools
 import json
 import os
@@ -69,8 +70,13 @@ def holds_records(path: str | os.PathLike[str]) -> bool:
 
 
 def located(error: ScoresError, path: str | os.PathLike[str]) -> ScoresError:
-    """The error with the name of its file, and a line (JSONL) instead of a row."""
-    if str(path).endswith(".jsonl") and error.row is not None:
+    """The error with the name of its file, and a line (JSONL) instead of a row; in a folder or a glob, a row of all.
+
+    An error that names its place already stays as it is.
+    """
+    if error.place != "scores":
+        return error
+    if str(path).endswith(".jsonl") and error.row is not None and not glob.has_magic(str(path)):
         return ScoresError(error.problem, error.column, place=f"{path}, line {error.row + 1}")
     return ScoresError(error.problem, error.column, error.row, str(path))
 

@@ -8,7 +8,6 @@ the first of them.
 from __future__ import annotations
 
 import contextlib
-import glob
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,14 @@ from etils import epath
 
 from prism_jax.decision.uncertainty import unit_keys
 from prism_jax.runtime.files import JsonError, open_regular
-from prism_jax.scores.files import check_footer, from_arrow, located, read_rows, to_arrow, unknown_columns
+from prism_jax.scores.files import (
+    check_footer,
+    from_arrow,
+    located,
+    read_rows,
+    to_arrow,
+    unknown_columns,
+)
 from prism_jax.scores.schema import COLUMNS, REQUIRED, ScoresError, as_column
 from prism_jax.scores.table import Scores
 from prism_jax.scores.texts import Pool
@@ -45,24 +51,6 @@ class Part(NamedTuple):
     rows: int
     chunk: int  # about how many rows are in memory at once
     whole: bool = False  # whether all rows of the file are to be in memory at once, in any order
-
-
-def find_files(pattern: str) -> list[str]:
-    """The scores files that a path, a folder or a glob pattern names, in alphabetical order.
-
-    Raises:
-      FileNotFoundError: if there is none.
-    """
-    place = Path(pattern)
-    if place.is_dir():
-        found = [str(path) for path in place.iterdir() if path.suffix in (".parquet", ".jsonl")]
-    elif place.exists() or not glob.has_magic(pattern):
-        found = [pattern]
-    else:
-        found = [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 -- of any root
-    if not found:
-        raise FileNotFoundError(f"{pattern}: found no scores file, expected .parquet or .jsonl")
-    return sorted(found)
 
 
 def parts_of(path: str) -> list[Part]:
@@ -114,7 +102,7 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
     except JsonError as error:  # of the file as a whole
         raise ScoresError(str(error).removeprefix(f"{path}: "), place=path) from None
     except ScoresError as error:
-        raise (located(error, path) if error.place == "scores" else error) from None
+        raise located(error, path) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
 

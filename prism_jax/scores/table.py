@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -260,25 +260,6 @@ class Scores:
         array = array.view()
         array.flags.writeable = False
         object.__setattr__(self, name, array)
-
-
-def joined(tables: Sequence[Scores]) -> Scores:
-    """One table of the rows of several, which have the same columns.
-
-    Raises:
-      ScoresError: for different columns, or rows that do not go together.
-    """
-    first = tables[0]
-    if len(tables) == 1:
-        return first
-    names = first.columns().keys()
-    for table in tables[1:]:
-        if differing := sorted(names ^ table.columns().keys()):
-            raise ScoresError(
-                f"found tables with and without {', '.join(differing)}, expected the same columns in each"
-            )
-    columns: dict[str, Any] = {name: np.concatenate([getattr(table, name) for table in tables]) for name in names}
-    return Scores(**columns)
 
 
 def _check_lengths(columns: Mapping[str, np.ndarray]) -> None:

@@ -125,6 +125,16 @@ def test_without_labels_probabilities_stay_as_they_are_and_nobody_is_asked(folde
     assert (gate.point.c_fa, gate.point.c_fn) == (1.0, 3.0)
 
 
+def test_labels_may_stand_in_several_files(tmp_path):
+    streams = unlabelled(3)
+    write_streams(tmp_path / "a.jsonl", streams[:2])
+    write_streams(tmp_path / "b.jsonl", streams[2:])
+    assert calibrate.read_labels(str(tmp_path)) == calibrate.read_labels(str(tmp_path / "*.jsonl")) == (streams, {})
+    write_streams(tmp_path / "c.jsonl", streams[:1])
+    with pytest.raises(ValueError, match=r"c\.jsonl: found the stream 's0' of another file"):
+        calibrate.read_labels(str(tmp_path))
+
+
 @pytest.mark.slow
 def test_records_with_outcomes_are_labels(folder, engine, tmp_path):
     lines = [{"stream": f"s{n}", "time": 1.0, "text": f"{n}: the parser fails"} for n in range(12)]

@@ -253,13 +253,13 @@ def test_a_scores_table_answers_for_the_gate(tmp_path, table):
         counterfactual.of_scores(str(tmp_path / "scores.parquet"), settings, target="timid")
 
 
-def write_records(path, **terms):
+def write_records(path, stream="s", **terms):
     """Records of an agent that explores at 600 events of 30 streams; gives their propensities."""
     terms = Terms(OperatingPoint(margin=0.0), exploration=Exploration(0.3, loss=1e9), **terms)
     agent = Agent(FakeReader(), exported(), AgentSettings(terms))
     rng, records, propensities = np.random.default_rng(0), [], []
     for i in range(600):
-        decision = agent.observe(f"s{i % 30}", Event(time=float(i), text=f"{i}"))
+        decision = agent.observe(f"{stream}{i % 30}", Event(time=float(i), text=f"{i}"))
         records.append(decision.record())
         propensities.append(decision.propensity)
         if decision.spoke:
@@ -287,6 +287,20 @@ def test_records_of_the_agent_answer_where_it_explored(tmp_path):
     strict = counterfactual.EstimateSettings(c_fn=8.0, least_effective=1e6)
     with pytest.raises(OverlapError, match=r"^effective offers: found \d"):
         counterfactual.tables(decisions, strict)
+
+
+def test_files_of_records_or_scores_in_a_folder_are_one_log(tmp_path):
+    settings, number = counterfactual.EstimateSettings(c_fn=8.0), []
+    for name in ("a", "b"):
+        write_records(tmp_path / f"{name}.jsonl", stream=name)
+        number.append(len(counterfactual.of_scores(str(tmp_path / f"{name}.jsonl"), settings, records=True).target))
+    both = counterfactual.of_scores(str(tmp_path), settings, records=True)
+    assert len(both.target) == sum(number) and len(counterfactual.tables(both, settings)) == 3
+    scores = counterfactual.of_scores(str(tmp_path / "*.jsonl"), settings)
+    np.testing.assert_array_equal(scores.target, both.target)
+    (tmp_path / "c.jsonl").write_text('{"stream": "a", "step": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}\n')
+    with pytest.raises(ScoresError, match=r"c\.jsonl: found a scores table, expected decision records"):
+        counterfactual.of_scores(str(tmp_path), settings, records=True)
 
 
 def test_a_scores_table_is_no_file_of_records(tmp_path):

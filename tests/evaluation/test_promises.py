@@ -115,6 +115,26 @@ def test_the_command_prints_what_to_deploy_and_writes_it(scores, tmp_path, capsy
     assert "Certified on 60 streams; the other half of the calibration streams fitted the maps" in printed
 
 
+def test_the_files_of_a_folder_are_one_table(scores, tmp_path, capsys):
+    number = scores.numbered("stream")[1]
+    write_scores(tmp_path / "one.parquet", scores)
+    (tmp_path / "many").mkdir()
+    for i in range(2):
+        write_scores(tmp_path / "many" / f"{i}.parquet", scores.take(number // 60 % 2 == i))
+    printed = []
+    for pattern in (tmp_path / "one.parquet", tmp_path / "many", tmp_path / "many" / "*.parquet"):
+        promise_scores(str(pattern), ["false_alarms<=0.2"], POINT, level=0.9)
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] == printed[2]
+    first = scores.take(number < 60)
+    write_scores(tmp_path / "many" / "2.jsonl", first)
+    with pytest.raises(ScoresError, match=r"many/2\.jsonl, line 1: found .* a second time"):
+        promise_scores(str(tmp_path / "many"), ["false_alarms<=0.2"], POINT, level=0.9)
+    write_scores(tmp_path / "many" / "2.jsonl", dataclasses.replace(first, y_accept=None))
+    with pytest.raises(ScoresError, match=r"2\.jsonl, y_accept: found no such column, expected the columns of .*0"):
+        promise_scores(str(tmp_path / "many"), ["false_alarms<=0.2"], POINT, level=0.9)
+
+
 def test_what_cannot_be_promised_is_said_with_the_smallest_limit(scores, tmp_path, capsys):
     path = tmp_path / "scores.parquet"
     write_scores(path, scores)
@@ -213,13 +233,13 @@ def test_scores_without_splits_certify_on_everybody_or_on_a_share(scores):
     table = Scores.from_columns(columns)
     found = promises.promise(table, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25)
     assert (found.folds, found.certifying.number, found.test.number) == (False, 180, 60)
-    assert not set(found.certifying.unit) & set(found.test.unit)
+    assert not set(found.certifying.names) & set(found.test.names)
     flipped = table.take(np.arange(len(table))[::-1])
     again = promises.promise(flipped, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25)
-    assert set(again.test.unit) == set(found.test.unit)
+    assert set(again.test.names) == set(found.test.names)
     found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25, calibration=calibrate(scores))
     assert (found.halves, found.certifying.number, found.test.number) == (False, 90, 30)
-    assert set(found.certifying.unit) | set(found.test.unit) == set(scores.stream[scores.split == TEST])
+    assert set(found.certifying.names) | set(found.test.names) == set(scores.stream[scores.split == TEST])
 
 
 def test_families_and_shares_that_cannot_be_are_refused(scores):

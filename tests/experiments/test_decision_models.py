@@ -9,6 +9,7 @@ from scipy import special
 
 from prism_jax.experiments import decision_models
 from prism_jax.experiments.decision_models import GATE, HALF, MODELS, RATIOS, RAW, TRUTH, cost_table, scores_table
+from prism_jax.scores import write_scores
 
 
 def costs(table):
@@ -50,6 +51,14 @@ def test_the_loser_is_named_where_it_is_ours():
     lost = cost_table("x", {HALF: right, GATE: wrong}, y, y, units, np.ones(400))
     assert lost.note.count(f"the {GATE} by ") == len(RATIOS) and f"to {HALF} at 4" in lost.note
     assert "No gate of ours loses." in cost_table("x", {HALF: wrong, GATE: right}, y, y, units, np.ones(400)).note
+
+
+def test_the_scores_of_a_folder_are_one_model(eager, tmp_path):
+    number = eager.numbered("stream")[1]
+    for i in range(2):
+        write_scores(tmp_path / f"{i}.parquet", eager.take(number % 2 == i))
+    *_, found = decision_models.tables(4, tmp_path / "no_logs", [f"eager={tmp_path}"])
+    assert costs(found).keys() == costs(scores_table("eager", eager)).keys()
 
 
 def test_a_model_whose_truth_nobody_knows_has_no_row_of_it(eager):

@@ -16,6 +16,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.experiments.paper import case_study, drawing, pareto, references, registry, runner
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
+from prism_jax.scores import Scores, ScoresError, write_scores
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +281,18 @@ def test_scores_that_cannot_be_used_are_one_line_that_names_the_place(case, tmp_
     with pytest.raises(ValueError, match=re.escape(str(path))) as caught:
         _ = runner.Inputs(scores=str(path)).studies
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_scores_of_a_folder_are_one_study(tmp_path):
+    scores = Scores.from_columns(columns())
+    number = scores.numbered("stream")[1]
+    for i in range(2):
+        write_scores(tmp_path / f"{i}.parquet", scores.take(number % 2 == i))
+    given = runner.Inputs(scores=str(tmp_path))
+    assert len(given.studies[0].scores) == len(scores) and given.facts["scores"] == str(tmp_path)
+    write_scores(tmp_path / "2.parquet", scores.take(number == 0))
+    with pytest.raises(ScoresError, match=r"2\.parquet, row 0: found .* a second time"):
+        _ = runner.Inputs(scores=str(tmp_path)).studies
 
 
 def test_a_sheet_with_sections_texts_and_differences():

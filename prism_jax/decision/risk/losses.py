@@ -188,6 +188,7 @@ def unit_losses(
     promise: Promise,
     slow: Slow | None = None,
     y_best: Real[np.ndarray, "n"] | None = None,
+    count: Real[np.ndarray, "n"] | None = None,
 ) -> Float[np.ndarray, "U G"]:
     """The loss of every unit under every rule, in [0, 1]; units are in the order of `np.unique`.
 
@@ -205,6 +206,7 @@ def unit_losses(
       promise: Its limit enters the loss of false discovery and of dismissals.
       slow: Where the slow pass decides, and about which label; None for rules without a slow pass.
       y_best: Largest gold label of each step's candidates, which silence misses; None is the larger of `y`, `slow.y`.
+      count: How many steps with the same rules each entry stands for, whose labels are their means; None is one.
 
     Raises:
       ValueError: where every unit has a single step (rows are no units), for a slow pass that does not begin at or
@@ -217,7 +219,9 @@ def unit_losses(
         raise ValueError(f"rules: found {rules}, expected 1 to {MOST_RULES}")
     arrays.check_range("first", first, 0.0, float(rules), f"the index of a rule, or {rules} where none offers")
     names, code = np.unique(unit, return_inverse=True)
-    if len(names) == len(code):
+    count = np.ones(len(code)) if count is None else np.asarray(count, np.float64)
+    arrays.check_lengths(first=first, count=count)
+    if len(names) == count.sum():
         raise ValueError(
             f"unit: found {len(names)} units with one step each, expected streams or people with several: a promise "
             "made on rows breaks where the rows of one person depend on each other"
@@ -233,10 +237,10 @@ def unit_losses(
     width = rules + 1
     change_UxG = np.zeros((len(names), rules))
     for index, change in changes:
-        flat = np.bincount(code * width + index, weights=change, minlength=len(names) * width)
+        flat = np.bincount(code * width + index, weights=change * count, minlength=len(names) * width)
         change_UxG += flat.reshape(len(names), width)[:, :rules]
-    total_UxG = np.cumsum(change_UxG, axis=1) + np.bincount(code, weights=silence, minlength=len(names))[:, None]
-    loss_UxG = total_UxG / np.bincount(code)[:, None] + shift
+    total_UxG = np.cumsum(change_UxG, axis=1) + np.bincount(code, weights=silence * count)[:, None]
+    loss_UxG = total_UxG / np.bincount(code, weights=count)[:, None] + shift
     return np.clip(loss_UxG, 0.0, 1.0)  # removes rounding only
 
 

@@ -22,7 +22,8 @@ from prism_jax.report.table import print_all
 from prism_jax.report.tables import ALONE
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.provenance import provenance
-from prism_jax.scores import ScoresError, located, read_scores
+from prism_jax.scores import ScoresError, located
+from prism_jax.scores.joining import find_files, read_all
 
 
 def merged(results: Sequence[ExperimentResult]) -> ExperimentResult:
@@ -76,7 +77,7 @@ def _cell(cells: Iterable[Number | str]) -> Number | str:
 class Inputs:
     """What a call gives to its experiments: the scores of a file, or trainings."""
 
-    scores: str | None = None  # scores file, .parquet or .jsonl (docs/scores.md); None to train
+    scores: str | None = None  # scores file, folder or glob (docs/scores.md); None to train
     trainings: tuple[Trainings, ...] = ()  # the trainings of each seed
     # costs and margin of tables that do not vary them
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
@@ -104,11 +105,11 @@ class Inputs:
         """What the numbers come from, for the file beside each table."""
         settings = {**dataclasses.asdict(self.settings), "point": dataclasses.asdict(self.point)}
         if self.scores is not None:
-            return {"scores": self.scores, "sha256": sha256(self.scores), "settings": settings}
+            return {"scores": self.scores, "sha256": sha256(*find_files(self.scores)), "settings": settings}
         return {"students": [trainings.workdir for trainings in self.trainings], "settings": settings}
 
     def _of_file(self, path: str) -> Study:
-        scores = read_scores(path, extra=False)  # no table reads columns without a meaning
+        scores = read_all(path, extra=False)  # no table reads columns without a meaning
         try:
             fits = protocol.calibrate(scores)
             steps = protocol.evaluated_rows(scores).steps()

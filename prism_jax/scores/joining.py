@@ -1,0 +1,119 @@
+"""Scores in several files, as one table in memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from prism_jax.runtime.files import read_object
+from prism_jax.scores.files import located, read_scores
+from prism_jax.scores.schema import ScoresError
+from prism_jax.scores.table import Scores
+
+
+def find_files(pattern: str) -> list[str]:
+    """The scores files that a path, a folder or a glob pattern names, in alphabetical order.
+
+    Raises:
+      FileNotFoundError: if there is none.
+      ScoresError: for a folder that `prism_jax score` has not finished.
+    """
+    place = Path(pattern)
+    if place.is_dir():
+        said = place / "score.json"
+        if said.is_file() and not read_object(epath.Path(said), str(said)).get("complete", True):
+            raise ScoresError(
+                "found an unfinished run of scoring, expected a complete one; run it again", place=str(said)
+            )
+        found = [str(path) for path in place.iterdir() if path.suffix in (".parquet", ".jsonl")]
+    elif place.exists() or not glob.has_magic(pattern):
+        found = [pattern]
+    else:
+        found = [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 -- of any root
+    if not found:
+        raise FileNotFoundError(f"{pattern}: found no scores file, expected .parquet or .jsonl")
+    return sorted(found)
+
+
+def read_all(pattern: str | os.PathLike[str], *, extra: bool = True) -> Scores:
+    """One table of the scores files that a path, a folder or a glob names, in alphabetical order; as `read_scores`.
+
+    Raises:
+      ScoresError, FileNotFoundError: as `find_files` and `read_files`.
+    """
+    return read_files(find_files(os.fspath(pattern)), extra=extra)
+
+
+def read_files(paths: Sequence[str], *, extra: bool = True, left_out: dict[str, str] | None = None) -> Scores:
+    """One table of some scores files, all of which have the same columns.
+
+    Args:
+      paths: The files, in the order of their rows.
+      extra: Whether unknown columns of Parquet are kept.
+      left_out: Where a file that cannot be read is left out, with the reason, instead of an error; None raises it.
+
+    Raises:
+      ScoresError: naming the file, for a bad one, other columns than the first file has, or rows that do not go
+        together with those of the files before; or if none can be read.
+    """
+    tables: dict[str, Scores] = {}
+    for path in paths:
+        try:
+            tables[path] = read_scores(path, extra=extra)
+        except ScoresError as error:
+            if left_out is None:
+                raise
+            left_out[path] = str(error)
+    if not tables:
+        raise ScoresError(f"found no file that can be read among {len(paths)}, expected some", place=paths[0])
+    first, *others = tables
+    for path in others:
+        if differing := sorted(tables[path].columns().keys() ^ tables[first].columns().keys()):
+            column = differing[0]
+            words = "no such column" if column in tables[first].columns() else "this column"
+            raise ScoresError(f"found {words}, expected the columns of {first}", column, place=path)
+    try:
+        return joined(list(tables.values()))
+    except ScoresError as error:
+        raise _in_file(error, tables) from None
+
+
+def _in_file(error: ScoresError, tables: Mapping[str, Scores]) -> ScoresError:
+    """An error of the joined table, at the file and the row of that file."""
+    row = error.row
+    for path, table in tables.items():
+        if row is not None and row < len(table):
+            return located(ScoresError(error.problem, error.column, row), path)
+        row = None if row is None else row - len(table)
+    first = next(iter(tables))
+    return located(error, first if len(tables) == 1 else f"{len(tables)} files, {first} and others")
+
+
+def joined(tables: Sequence[Scores]) -> Scores:
+    """One table of the rows of several, which have the same columns; an unknown column is None where a table lacks it.
+
+    Raises:
+      ScoresError: for different columns, or rows that do not go together.
+    """
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    names = first.columns().keys()
+    for table in tables[1:]:
+        if differing := sorted(names ^ table.columns().keys()):
+            raise ScoresError(
+                f"found tables with and without {', '.join(differing)}, expected the same columns in each"
+            )
+    columns: dict[str, Any] = {name: np.concatenate([getattr(table, name) for table in tables]) for name in names}
+    unknown = dict.fromkeys(name for table in tables for name in table.extra)
+    extra = {
+        name: np.concatenate([table.extra.get(name, np.full(len(table), None, object)) for table in tables])
+        for name in unknown
+    }
+    return Scores(**columns, extra=extra)
