@@ -106,13 +106,13 @@ def count_cells(
     arrays.check_range("cell", cell, 0.0, float(number - 1), f"a cell in [0, {number - 1}]")
     if weight is not None:
         arrays.check_weight("weight", weight)
-        unit = np.arange(len(cell)) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
+        unit = np.arange(len(cell)) if streams is None else arrays.in_order(streams)[1]
         units = sparse.csr_array((arrays.host(weight), (unit, cell)), shape=(int(unit.max()) + 1, number))
         return Cells.of_units(units)
     if streams is None:
         return Cells(None, np.bincount(cell, minlength=number))
-    names, stream = np.unique(np.asarray(streams), return_inverse=True)
-    counts = np.bincount(stream.astype(np.int64) * number + cell, minlength=len(names) * number).reshape(-1, number)
+    distinct, stream = arrays.in_order(streams)
+    counts = np.bincount(stream.astype(np.int64) * number + cell, minlength=distinct * number).reshape(-1, number)
     units, multiplicity = np.unique(counts, axis=0, return_counts=True)
     return Cells(units, multiplicity)
 
@@ -281,7 +281,7 @@ def _sums_of(units: np.ndarray | sparse.csr_array, number: int) -> Callable[[np.
     """
     if not sparse.issparse(units):
         return lambda times: times @ units
-    by_cell = units.T.tocsr()
+    by_cell = sparse.csr_array(units.T)
     dtype = np.result_type(np.int64, units.dtype)
     if (by_cell.data == np.rint(by_cell.data)).all() and number * np.abs(by_cell.data).max(initial=0) <= _EXACT:
         by_cell = by_cell.astype(np.float32)
