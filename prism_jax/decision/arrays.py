@@ -259,6 +259,17 @@ def numbered(groups: Any, num_groups: int | None) -> tuple[np.ndarray, int]:
     return group, number
 
 
+def in_order(values: Any) -> tuple[int, np.ndarray]:
+    """How many distinct values there are, and the number of each in ascending order; small integers are not sorted."""
+    array = np.asarray(values)
+    small = array.dtype.kind in "iu" and array.ndim == 1 and array.size > 0
+    if not small or array.min() < 0 or array.max() >= 2 * array.size:
+        names, number = np.unique(array, return_inverse=True)
+        return len(names), number
+    place = np.cumsum(np.bincount(array.astype(np.int64, copy=False)) > 0)
+    return int(place[-1]), place[array] - 1
+
+
 def check_hard(name: str, y: Any) -> None:
     """Raises ValueError unless every number is 0 or 1."""
     check_kind(name, y)

@@ -215,7 +215,7 @@ def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, st
     cell, number = 2 * ranks + gold, 2 * (int(ranks.max()) + 1)
     if mass is None and streams is None:
         return Cells(None, np.bincount(cell, minlength=number))
-    unit = np.arange(len(cell)) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
+    unit = np.arange(len(cell)) if streams is None else arrays.in_order(streams)[1]
     content = np.ones(len(cell), np.int64) if mass is None else mass
     units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, number))
     return Cells(units, np.ones(units.shape[0], np.int64))
@@ -224,7 +224,7 @@ def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, st
 def _event_cells(ranks: np.ndarray, events: Events, streams: Any | None) -> Cells:
     """Units over the cells (rank, burden or benefit), with the latter varying fastest, and the oracle's benefit."""
     steps, number = len(events.best), 2 * (int(ranks.max()) + 1)
-    unit = np.arange(steps) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
+    unit = np.arange(steps) if streams is None else arrays.in_order(streams)[1]
     unit = np.tile(unit, 2 * (len(ranks) // steps) + 1)
     cell = np.concatenate([2 * ranks, 2 * ranks + 1, np.full(steps, number)])
     content = np.concatenate([events.mass, events.gold, events.best]).astype(np.float64)

@@ -150,9 +150,10 @@ class Calibration:
         for fits, member in self._parts(rows):
             mask = member & ~np.isnan(p)
             fitted = fits.fit(signal, thinking).map
-            if isinstance(fitted, GroupedTemperature) and rows.domain is None:
+            domain = rows.domain if isinstance(fitted, GroupedTemperature) else None
+            if domain is None and isinstance(fitted, GroupedTemperature):
                 raise ScoresError("found no such column, expected it: temperatures are per domain", "domain")
-            calibrated[mask] = apply_map(fitted, p[mask], None if rows.domain is None else rows.domain[mask])
+            calibrated[mask] = apply_map(fitted, p[mask], None if domain is None else domain[mask])
         return calibrated
 
     def base_rates(self, signal: str, thinking: str, rows: Scores) -> Float64[np.ndarray, "rows"]:

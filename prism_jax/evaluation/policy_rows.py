@@ -10,6 +10,7 @@ acceptance labels. Expected costs are computed on all steps and need no labels.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
@@ -118,6 +119,12 @@ class EvaluationData:
     has_need: bool = True  # whether need is a signal with labels; otherwise it is taken as certain (`evaluation.need`)
     candidates: Scores | None = None  # every candidate of these steps; None where they have one each
     whole: Whole | None = None  # what holds for all steps, where these are a part of them
+
+    def at(self, point: OperatingPoint) -> EvaluationData:
+        """The same steps at another operating point, with what is known of them already: none of it depends on it."""
+        same = copy.copy(self)
+        object.__setattr__(same, "point", point)
+        return same
 
     @property
     def slow(self) -> bool:
@@ -231,9 +238,7 @@ class EvaluationData:
         return np.where(decided.offer, offer, silence)
 
     def signal(self, name: str, form: Form) -> Float64[np.ndarray, "steps"]:
-        """Probabilities of a signal such as `need_fast`, of its pass's candidate; of a part they are kept."""
-        if self.whole is None:
-            return self._signal(name, form)
+        """Probabilities of a signal such as `need_fast`, of its pass's candidate; they are kept."""
         if (name, form) not in self._kept:
             self._kept[name, form] = self._signal(name, form)
         return self._kept[name, form]

@@ -91,3 +91,21 @@ def test_tracers_are_not_looked_at():
 def test_host_refuses_tracers():
     with pytest.raises(jax.errors.TracerArrayConversionError):
         jax.jit(arrays.host)(jnp.ones(2))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([3, 0, 3, 5, 0], np.uint64),
+        np.array([7, 900, 7, 8]),
+        np.array([-1, 2, -1]),
+        np.array(["b", "a", "b"]),
+        np.array([0.5, 0.25, 0.5]),
+        np.array([True, False, True]),
+    ],
+)
+def test_numbers_in_order_are_those_of_sorting(values):
+    names, number = np.unique(values, return_inverse=True)
+    distinct, found = arrays.in_order(values)
+    assert distinct == len(names)
+    np.testing.assert_array_equal(found, number)

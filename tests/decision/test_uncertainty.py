@@ -92,6 +92,15 @@ def test_a_stream_of_one_step_each_is_plain(seed):
     assert count_cells(cell, 4, names).multiplicity.tolist() == alone.multiplicity.tolist()
 
 
+@pytest.mark.parametrize("unit", [1, 2**22 + 1, 0.375])
+def test_sparse_units_resample_exactly_beyond_single_precision_too(unit):
+    dense = unit * np.random.default_rng(0).integers(0, 3, (50, 7))
+    thin = Cells.of_units(sparse.csr_array(dense))
+    found = resample(thin, 200, seed=1)
+    assert found.dtype == np.result_type(dense)
+    np.testing.assert_array_equal(found, resample(Cells.of_units(dense), 200, seed=1))
+
+
 def test_sparse_units_resample_like_dense_ones():
     _, decision, y, stream = sample(3)
     dense = count_cells(2 * y + decision, 4, stream)

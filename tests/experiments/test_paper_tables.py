@@ -1,5 +1,6 @@
 """The paper's tables on a simulated scores file: every cell is the library's own number, and files are constant."""
 
+import dataclasses
 import json
 import math
 import re
@@ -115,6 +116,23 @@ def test_other_costs_of_the_grid_are_other_operating_points(study, sheets):
     point = OperatingPoint(c_fa=1.2, c_fn=1.0, margin=0.05)
     row = protocol.evaluate(study.scores, study.fits, point).policy("slow_on_margin", "calibrated")
     agrees(cells(sheets["cost_margin_grid"], "0.05", "1.2:1"), row)
+
+
+def test_tables_share_areas_and_what_is_known_of_the_steps():
+    study = study_of(columns())
+    made = {name: registry.function(name)(study).sheets[0] for name in ("mechanism", "cost_sensitivity", "inference")}
+    margin = study.point.margin
+    assert {margin for policy, _, margin in study.areas if policy == "slow_on_margin"} == {margin}
+    on_margin = study.areas["slow_on_margin", "calibrated", margin]
+    assert all(line.cells["audbc"].value == on_margin.value for line in made["cost_sensitivity"].lines)
+    own, other = study.at(), study.at(dataclasses.replace(study.point, c_fn=8.0))
+    assert other.signal("need_fast", "calibrated") is own.signal("need_fast", "calibrated")
+    fresh = dataclasses.replace(own, point=other.point)
+    for policy in ("dynamic", "slow_on_margin"):
+        np.testing.assert_array_equal(other.decide(policy, "calibrated"), fresh.decide(policy, "calibrated"))
+        np.testing.assert_array_equal(
+            other.costs(other.decide(policy, "raw")), fresh.costs(fresh.decide(policy, "raw"))
+        )
 
 
 def test_tokens_are_those_of_both_passes(study, sheets):

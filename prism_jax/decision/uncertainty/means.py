@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Num, Shaped
 
+from prism_jax.decision import arrays
 from prism_jax.decision.uncertainty.bootstrap import Cells, Estimate, interval
 from prism_jax.decision.uncertainty.jackknife import UNBOUNDED, Bounds
 
@@ -42,7 +43,7 @@ def mean_interval(
       >>> round(float(mean.value), 3), bool(mean.low < mean.value < mean.high)
       (0.667, True)
     """
-    unit = np.unique(units, return_inverse=True)[1]
+    unit = arrays.in_order(units)[1]
     weight = np.ones(len(unit)) if weight is None else weight
     columns = [np.bincount(unit, row * weight) for row in np.atleast_2d(values)]
     means = interval(

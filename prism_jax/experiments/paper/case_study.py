@@ -45,11 +45,8 @@ def make(study: Study) -> ExperimentResult:
 def choose(data: EvaluationData) -> int:
     """The index of the step that `RULE` chooses."""
     fast = data.decide("dynamic", "calibrated")
-    silent_before = np.zeros(len(data.steps), bool)
-    for stream in np.unique(data.steps.stream):
-        rows = np.flatnonzero(data.steps.stream == stream)
-        rows = rows[np.argsort(data.steps.step[rows], kind="stable")]
-        silent_before[rows[1:]] = ~fast.offer[rows[:-1]]
+    stream = data.steps.numbered("stream")[1]  # the steps of a stream stand together, in their order (`Scores.steps`)
+    silent_before = np.append(False, (stream[1:] == stream[:-1]) & ~fast.offer[:-1])
     right = data.label("need") * data.label("accept") == 1
     groups = [("fast", data.judged & fast.offer & right & silent_before), ("fast", data.judged)]
     if data.slow:

@@ -15,7 +15,7 @@ from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Estimate, mean_int
 from prism_jax.evaluation.policy_rows import SLOW_POLICIES, Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper.sheet import Measure, Number
-from prism_jax.experiments.paper.study import IntervalSettings
+from prism_jax.experiments.paper.study import IntervalSettings, Study
 from prism_jax.scores.labels import acceptance_weight
 
 RATES = {
@@ -80,6 +80,14 @@ def area(
     options |= {"y_best": best} if data.several_candidates else {}
     measured = audbc(fast, gold, streams=streams, weight=weight, **options, **settings.keywords())
     return Number(measured.value, measured.low, measured.high)
+
+
+def kept_area(study: Study, data: EvaluationData, policy: str, form: Form) -> Number:
+    """`area` on the steps of a study, at whose costs it does not look: every table shows what the first computed."""
+    key = policy, form, data.point.margin if policy in SLOW_POLICIES else 0.0
+    if key not in study.areas:
+        study.areas[key] = area(data, policy, form, study.settings)
+    return study.areas[key]
 
 
 def cost(data: EvaluationData, decided: Decided, settings: IntervalSettings) -> Number:

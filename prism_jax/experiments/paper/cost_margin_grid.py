@@ -31,16 +31,12 @@ class Cell(NamedTuple):
 
 
 def grid(study: Study) -> Iterator[Cell]:
-    """The numbers of every cell; AUDBC covers all cost ratios, so it is computed once per margin."""
-    areas: dict[float, Number] = {}
+    """The numbers of every cell; AUDBC covers all cost ratios, so it depends on the margin only."""
     for costs, (c_fa, c_fn) in COSTS.items():
         for margin in PAPER_MARGINS:
             point = dataclasses.replace(study.point, c_fa=c_fa, c_fn=c_fn, margin=margin)
             data = study.with_slow(point)
-            values = numbers(study, data, "slow_on_margin", with_area=False)[1]
-            if margin not in areas:
-                areas[margin] = cells.area(data, "slow_on_margin", "calibrated", study.settings)
-            yield Cell(costs, margin, point, values | {"audbc": areas[margin]})
+            yield Cell(costs, margin, point, numbers(study, data, "slow_on_margin")[1])
 
 
 def make(study: Study) -> ExperimentResult:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from prism_jax.decision import calibration, drift
@@ -22,19 +24,21 @@ MEASURES = {
 }
 TEMPERATURES = (0.5, 0.75, 1.0, 1.25, 1.5)
 SHIFTS = (-0.3, -0.15, 0.0, 0.15, 0.3)
-"""The grid of the figure."""
+"""The grid of the figure, which holds the pairs of the paper's table."""
 
 
 def make(study: Study) -> ExperimentResult:
     """The paper's scenarios, around the gate on the calibrated signals of the fast pass."""
     data, lines = study.at(), []
+    decisions = {pair: _decide(data, *pair) for pair in itertools.product(TEMPERATURES, SHIFTS)}
+    flips = {pair: float((offer != decisions[1.0, 0.0]).mean()) for pair, offer in decisions.items()}
     for temperature, epsilon in drift.PAPER_GRID:
         name = f"T = {temperature:g}, ε = {epsilon:g}".replace("-", "−")
-        decided = Decided(_decide(data, temperature, epsilon), np.zeros(len(data.steps), bool))
+        decided = Decided(decisions[temperature, epsilon], np.zeros(len(data.steps), bool))
         values = cells.rates(data, decided, study.settings) | {
             "audbc": _area(data, temperature, epsilon, study.settings),
             "cost": cells.cost(data, decided, study.settings),
-            "flip_rate": Number(_flips(data, temperature, epsilon)),
+            "flip_rate": Number(flips[temperature, epsilon]),
         }
         kind = "baseline" if epsilon == 0 and temperature == 1 else "moderate" if abs(epsilon) < 0.3 else "extreme"
         lines.append(Line(name, cells.beside(values, references.DRIFT[name]), kind))
@@ -43,9 +47,9 @@ def make(study: Study) -> ExperimentResult:
         "The paper's baseline is its uncalibrated student, ours the calibrated one.",
     )
     sheet = Sheet("drift", "Drift of the calibration", "drift", MEASURES, tuple(lines), note)
-    flips = np.array([[100 * _flips(data, temperature, epsilon) for epsilon in SHIFTS] for temperature in TEMPERATURES])
     rows, columns = ([f"{value:g}" for value in axis] for axis in (TEMPERATURES, SHIFTS))
-    grids = {"decisions that flip (%)": flips}
+    shares = np.array([[100 * flips[temperature, epsilon] for epsilon in SHIFTS] for temperature in TEMPERATURES])
+    grids = {"decisions that flip (%)": shares}
     return ExperimentResult((sheet,), lambda figure: heatmaps(figure, grids, rows, columns, ("T", "ε")))
 
 
@@ -55,10 +59,6 @@ def _signals(data: EvaluationData) -> Pass:
 
 def _decide(data: EvaluationData, temperature: float, epsilon: float) -> np.ndarray:
     return np.asarray(drift.decide(*_signals(data), data.point.c_fa, data.point.c_fn, temperature, epsilon))
-
-
-def _flips(data: EvaluationData, temperature: float, epsilon: float) -> float:
-    return float(drift.flip_rate(*_signals(data), data.point.c_fa, data.point.c_fn, temperature, epsilon))
 
 
 def _area(data: EvaluationData, temperature: float, epsilon: float, settings: IntervalSettings) -> Number:

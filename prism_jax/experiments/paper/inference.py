@@ -28,14 +28,11 @@ def make(study: Study) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
-def numbers(
-    study: Study, data: EvaluationData, policy: str, *, with_area: bool = True
-) -> tuple[Decided, dict[str, Number]]:
+def numbers(study: Study, data: EvaluationData, policy: str) -> tuple[Decided, dict[str, Number]]:
     """The decisions of a policy on calibrated signals and its numbers: rates, AUDBC, cost, slow rate and tokens."""
     decided = data.decide(policy, "calibrated")
     values = cells.rates(data, decided, study.settings)
-    if with_area:
-        values["audbc"] = cells.area(data, policy, "calibrated", study.settings)
+    values["audbc"] = cells.kept_area(study, data, policy, "calibrated")
     values["cost"] = cells.cost(data, decided, study.settings)
     return decided, values | {"slow_rate": cells.slow_rate(decided), "tokens": cells.tokens(data, decided)}
 

@@ -39,5 +39,8 @@ def _line(study: Study, data: EvaluationData, name: str, policy: str, form: Form
     decided = data.decide(policy, form)
     values = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
     if policy != "need_only_paper":
-        values["audbc"] = cells.area(data, policy, form, study.settings)
+        of_study = data is study.at()
+        values["audbc"] = (
+            cells.kept_area(study, data, policy, form) if of_study else cells.area(data, policy, form, study.settings)
+        )
     return Line(name, cells.beside(values, references.MECHANISM.get(name)), meaning=meaning)

@@ -11,7 +11,8 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policy_rows import EvaluationData
-from prism_jax.experiments.paper.sheet import Sheet
+from prism_jax.evaluation.rows import Form
+from prism_jax.experiments.paper.sheet import Number, Sheet
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
 from prism_jax.report.tables import over_units
@@ -97,7 +98,13 @@ class Study:
     @functools.cached_property
     def _prepared(self) -> Callable[[OperatingPoint], tuple[EvaluationData, dict[str, str]]]:
         data, off = protocol.prepare(self.scores, self.fits, self.point)  # once: at another point, the steps are these
-        return functools.cache(lambda point: (dataclasses.replace(data, point=point), off))
+        own = data.at(self.point)
+        return functools.cache(lambda point: (own if point == self.point else own.at(point), off))
+
+    @functools.cached_property
+    def areas(self) -> dict[tuple[str, Form, float], Number]:
+        """The areas that tables have shown so far, by policy, form and margin (`cells.kept_area`)."""
+        return {}
 
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
