@@ -26,11 +26,10 @@ import pyarrow.parquet as pq
 from absl import logging
 from tqdm import tqdm
 
-from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.evaluation.merged.running import Statistic
 from prism_jax.evaluation.merged.states import State, decode, encode, merge
 from prism_jax.runtime.files import write_bytes
-from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.parts import Part, as_parquet, gather, parts_of, read_part, rows_of
 
 RunnerName = Literal["local", "ray"]
@@ -104,14 +103,25 @@ class Sharded:
         self.left_out: dict[str, str] = {}
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         self.parts: list[Part] = []
+        self._sources: dict[str, str] = {}  # the file that was given, by that of the parts
         self.scratch = Path(tempfile.mkdtemp(prefix="prism_jax_"))
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        self._digest = self._digest_of(settings)
+
+    def _open(self) -> None:
+        """Finds the parts of the files."""
         for number, path in enumerate(self.paths):
             with self._bad_file(path):
                 readable = as_parquet(path, self.scratch, f"lines-{number:05d}") if path.endswith(".jsonl") else path
+                self._sources[readable] = path
                 self.parts += parts_of(readable)
         if not self.parts:
-            raise ScoresError(f"found no file that can be read among {len(paths)}, expected some", place=paths[0])
-        self._digest = self._digest_of(settings)
+            number = len(self.paths)
+            raise ScoresError(f"found no file that can be read among {number}, expected some", place=self.paths[0])
 
     def close(self) -> None:
         """Ends the workers and removes temporary files; unfinished states are kept."""
@@ -143,12 +153,20 @@ class Sharded:
             try:
                 return self._run(name, statistic)
             except ScoresError as error:
-                if not (self.skip_bad and name == "scan") or isinstance(error, OutOfOrderError):
-                    raise
-                bad = [part.path for part in self.parts if str(error).startswith(part.path)]
-                if not bad:
-                    raise
-                self._leave_out(bad[0], error)
+                given = self._in_given_files(error)
+                if not (self.skip_bad and name == "scan" and error.place in self._sources):
+                    raise given from None
+                self._leave_out(error.place, given)
+
+    def _in_given_files(self, error: ScoresError) -> ScoresError:
+        """The error with the place in the files that were given, not in a temporary one."""
+        if error.place in self._sources:
+            return located(error, self._sources[error.place])
+        if not error.place.startswith(str(self.scratch)):
+            return error
+        number, first = len(self.paths), self.paths[0]
+        place = first if number == 1 else f"{number} files, {first} and others"
+        return ScoresError(error.problem, error.column, place=place)
 
     def _run(self, name: str, statistic: Statistic) -> State:
         work = Work(statistic, name != "scan", self.shown_only)
@@ -216,13 +234,13 @@ class Sharded:
         return _BadFile(self, path)
 
     def _leave_out(self, path: str, error: ScoresError) -> None:
-        """Goes on without a file; raises `error` if nothing is left."""
+        """Goes on without the file of some parts; raises `error` if nothing is left."""
         logging.warning("left out: %s", error)
-        self.left_out[path] = str(error)
+        self.left_out[self._sources[path]] = str(error)
         self.parts = [part for part in self.parts if part.path != path]
         if not self.parts:
             raise error
-        self._digest += hashlib.sha256(path.encode()).hexdigest()
+        self._digest += hashlib.sha256(self._sources[path].encode()).hexdigest()
 
 
 class _BadFile:
