@@ -170,6 +170,8 @@ def _signal_rows(
 ) -> Iterator[SignalRow]:
     """The measures of each signal, raw and calibrated."""
     for (signal, thinking, form), of in sums.items():
+        if of.bins is None:
+            continue
         histogram: Histogram = ranks["signals"][signal, thinking, form]
         rows = by_bin(histogram)
         level = measures.fit_isotonic(rows.p, rows.y, rows.weight)(rows.p)
