@@ -1,7 +1,12 @@
 """Scores in many files: read part by part with whole steps, evaluated by several workers, killed and resumed."""
 
 import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -235,6 +240,38 @@ def test_what_was_interrupted_goes_on(tmp_path, small, capsys, monkeypatch):
         assert evaluate(path, folder) == expected
         assert len(read) == len(whole) + 1 and set(read) == set(whole)  # the part at which it ended is read again
         assert not (folder / ".unfinished").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the workers in /proc")
+@pytest.mark.parametrize("killed", ["worker", "parent"])
+def test_processes_end_together(tmp_path, killed):
+    """A worker that is killed is reported; one whose parent is killed ends, too."""
+    for i in range(4):
+        write(tmp_path / f"part-{i}.parquet", scores_of(streams=2000, steps=10, slow=False))
+    command = [sys.executable, "-m", "prism_jax", "evaluate", f"--scores={tmp_path}/part-*.parquet", "--noexact"]
+    command += ["--workers=2", f"--workdir={tmp_path / 'out'}"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        workers = []
+        while not workers:
+            time.sleep(0.05)
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            workers = [pid for pid in children if b"spawn_main" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+        time.sleep(1)
+        os.kill(int(workers[0]) if killed == "worker" else process.pid, signal.SIGKILL)
+        _, errors = process.communicate()
+    assert killed == "parent" or "--workers: found that one of the processes died" in errors
+    end = time.monotonic() + 20
+    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_folder_that_cannot_be_written_to_is_reported_first(tmp_path, small, monkeypatch):
+    write(tmp_path / "scores.parquet", scores_of(streams=24, steps=6, slow=False))
+    monkeypatch.setattr(sharded, "state_of", None)
+    with pytest.raises(NotADirectoryError):
+        evaluate(tmp_path / "scores.parquet", tmp_path / "scores.parquet")
 
 
 def test_states_of_other_files_or_settings_are_not_used(tmp_path, small, capsys, monkeypatch):

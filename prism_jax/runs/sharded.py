@@ -16,8 +16,10 @@ import os
 import pickle
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -172,6 +174,7 @@ class Sharded:
         work = Work(statistic, name != "scan", self.shown_only)
         place = self.kept / f"{name}.npz"
         done, state = self._unfinished(place)
+        place.parent.mkdir(parents=True, exist_ok=True)  # before the work, which would be lost where it cannot be made
         kept_at = time.monotonic()
         with tqdm(total=len(self.parts), initial=done, desc=name, unit="part", disable=None) as bar:
             for part_state in self._states(self.parts[done:], work):
@@ -195,19 +198,25 @@ class Sharded:
         """The states of parts in their order, from processes that are started once."""
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, mp_context=context)
+            self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, context, _end_with_parent)
         pool, file = self._pool, self.scratch / f"work-{type(work.statistic).__name__}.pickle"
         file.write_bytes(pickle.dumps(work))  # once, and not with every part
-        yield from _in_order(
-            lambda part: pool.submit(_worker, part, str(file)), lambda of: of.result(), parts, self.workers
-        )
+        try:
+            yield from _in_order(
+                lambda part: pool.submit(_worker, part, str(file)), lambda of: of.result(), parts, self.workers
+            )
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                "--workers: found that one of the processes died, perhaps for want of memory; what was merged is kept, "
+                "and the same command resumes, also with fewer --workers"
+            ) from error
 
     def _keep(self, place: Path, done: int, state: State) -> None:
         """Writes what is merged so far; the last state of a statistic lets a later one go on at once."""
         buffer = io.BytesIO()
         arrays: dict[str, Any] = encode({"digest": self._digest, "done": done, "state": state})
         np.savez(buffer, **arrays)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)  # another run into the folder may have removed it
         write_bytes(place, buffer.getvalue())
 
     def _unfinished(self, place: Path) -> tuple[int, State | None]:
@@ -260,6 +269,18 @@ class _BadFile:
         return True
 
 
+def _end_with_parent() -> None:
+    """Ends this worker when the process that started it ends, even by a signal that leaves no time to say so."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker is started by another process"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 _loaded: dict[str, Work] = {}
 
 
@@ -272,12 +293,20 @@ def _worker(part: Part, file: str) -> State:
 
 def _on_ray(parts: Sequence[Part], work: Work, workers: int) -> Iterator[State]:
     """The states of parts in their order, from Ray tasks."""
-    import ray
+    try:
+        import ray
+    except ImportError as error:
+        raise ValueError(
+            f"--runner: found no library {error.name}, expected it: pip install 'prism_jax[cluster]'"
+        ) from error
 
     if not ray.is_initialized():
         ray.init(num_cpus=None if os.environ.get("RAY_ADDRESS") else workers, log_to_driver=False)
     shared, task = ray.put(work), ray.remote(num_cpus=1)(state_of)
-    yield from _in_order(lambda part: task.remote(part, shared), ray.get, parts, workers)
+    try:
+        yield from _in_order(lambda part: task.remote(part, shared), ray.get, parts, workers)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
 
 
 def _in_order(
