@@ -172,6 +172,11 @@ def test_errors_name_the_files_that_were_given(tmp_path, small, capsys):
     pq.write_table(pq.read_table(tmp_path / "scores.parquet").slice(0, 0), tmp_path / "empty.parquet")
     with pytest.raises(ScoresError, match=r"empty\.parquet: found no rows"):
         evaluate(tmp_path / "*.parquet", tmp_path / "out")
+    with pytest.raises(
+        ScoresError, match=r"^.*scores\.parquet, logged: found no such column, expected it with --shown"
+    ):
+        shown = Running(exact=False, workers=1)
+        evaluate_scores(str(tmp_path / "scores.parquet"), tmp_path / "out", POINT, shown_only=True, running=shown)
     with pytest.raises(FileNotFoundError, match=r"none\.parquet: no such file"):
         evaluate(tmp_path / "none.parquet", tmp_path / "out")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
+import importlib.metadata
 import io
 import json
 import multiprocessing
@@ -67,7 +68,8 @@ def state_of(part: Part, work: Work) -> State:
 
 
 def _shown(rows: Scores) -> Scores | None:
-    assert rows.logged is not None, "the caller looked for the column"
+    if rows.logged is None:
+        raise ScoresError("found no such column, expected it with --shown_only", "logged")
     shown = rows.logged == 1
     return rows.take(shown) if shown.any() else None
 
@@ -236,7 +238,8 @@ class Sharded:
         """What unfinished states must agree with: the files, how they are read, and the settings."""
         stats = {path: Path(path).stat() for path in self.paths if path not in self.left_out}
         files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
-        content = json.dumps([files, self.shown_only, settings])
+        version = importlib.metadata.version("prism_jax")  # another one may have other states
+        content = json.dumps([files, self.shown_only, settings, version])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def _bad_file(self, path: str) -> _BadFile:
