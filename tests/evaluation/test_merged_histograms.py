@@ -21,9 +21,7 @@ def test_the_best_function_of_bins_is_within_its_bound(seed, n, few):
     grid = histograms.Grid(-6.0, 6.0, 8)
     columns = {"one": weight * y, "zero": weight * (1 - y), "z_one": weight * y * z, "z_zero": weight * (1 - y) * z}
     histogram = histograms.Histogram.of(grid, z, columns)
-    rows = histograms.by_bin(histogram)
-    level = measures.fit_isotonic(rows.p, rows.y, rows.weight)(rows.p)
-    found = histograms.isotonic_score(histogram, level, float((weight * y**2).sum()))
+    found = histograms.isotonic_score(histogram, float((weight * y**2).sum()))
     best = np.average((measures.fit_isotonic(p, y, weight)(p) - y) ** 2, weights=weight)
     assert -1e-12 <= found.score - best <= found.error + 1e-12
     if few and not histogram.mixed.any():
@@ -80,3 +78,11 @@ def test_turning_ratios_reach_the_decisions_of_their_own_ratio():
     ratio = np.geomspace(0.1, 9, 100)
     histogram = histograms.Histogram.of(histograms.LOG_RATIO, np.log(ratio), {"turns": np.ones(100)})
     assert (np.array(ranks.turning_ratios(histogram)) >= np.sort(ratio)).all()
+
+
+def test_probabilities_below_the_precision_of_1_keep_their_order():
+    """A likelihood takes them for equal; a non-decreasing function may tell them apart."""
+    p, y = np.array([0.0, 1e-200, 5.8e-17, 0.3, 0.5]), np.array([0.0, 0.0, 1.0, 0.0, 1.0])
+    found = histograms.isotonic_score(histograms.labelled(histograms.log_odds(p), y, np.ones(5)), 2.0)
+    best = np.average((measures.fit_isotonic(p, y)(p) - y) ** 2)
+    assert 0 <= found.score - best + 1e-12 <= found.error + 2e-12 < 1e-9

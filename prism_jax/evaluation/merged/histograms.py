@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy.optimize
 from jaxtyping import Bool, Float64, Int64
 
 from prism_jax.decision import arrays
@@ -234,8 +235,8 @@ class Isotonic(NamedTuple):
     error: float
 
 
-def isotonic_score(histogram: Histogram, level: Float64[np.ndarray, "filled"], squares: float) -> Isotonic:
-    """The Brier score of a non-decreasing function of the bins; `squares` is the weighted sum of squared labels.
+def isotonic_score(histogram: Histogram, squares: float) -> Isotonic:
+    """The Brier score of the best non-decreasing function of bins; `squares` is the weighted sum of squared labels.
 
     Let g be the best non-decreasing function of the values themselves, and f its mean in each bin, which is one of the
     functions of bins. The score of f is that of g plus 2 * sum w (y - mean y) (g - f) - sum w (g - f)^2. In a bin of
@@ -246,6 +247,7 @@ def isotonic_score(histogram: Histogram, level: Float64[np.ndarray, "filled"], s
     weight = one + zero
     filled = weight > 0
     total = float(weight.sum())
+    level = scipy.optimize.isotonic_regression(one[filled] / weight[filled], weights=weight[filled]).x
     score = (squares + float((weight[filled] * level**2 - 2 * one[filled] * level).sum())) / total
     mixed = histogram.mixed & filled
     rate = one[mixed] / weight[mixed]
