@@ -223,6 +223,66 @@ def test_a_damaged_file_is_named_or_left_out(tmp_path, small, capsys, damage):
     assert_close(tree(evaluate(rest, tmp_path / "out")), found)
 
 
+def test_errors_name_the_files_that_were_given(tmp_path, small, capsys):
+    """And no temporary one, into which lines or unsorted rows are written."""
+    scores = scores_of(streams=24, steps=5, slow=False)
+    path = tmp_path / "scores.jsonl"
+    write_scores(path, scores)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:7], lines[7].replace('"writing"', '"cooking"'), *lines[8:]]))
+    with pytest.raises(ScoresError, match=r"scores\.jsonl, line 8, domain: found 'cooking'"):
+        evaluate(path, tmp_path / "out")
+    path.write_text("\n".join([*lines, lines[5]]))
+    with pytest.raises(ScoresError, match=rf"^{path}: found stream 'stream-1', step 0, candidate 0 a second time"):
+        evaluate(path, tmp_path / "out")
+    write(tmp_path / "scores.parquet", scores)
+    with pytest.raises(ScoresError, match=r"^2 files, .*scores\.jsonl and others: found .* a second time"):
+        evaluate(tmp_path / "scores.*", tmp_path / "out", skip_bad=True)
+    pq.write_table(pq.read_table(tmp_path / "scores.parquet").slice(0, 0), tmp_path / "empty.parquet")
+    with pytest.raises(ScoresError, match=r"empty\.parquet: found no rows"):
+        evaluate(tmp_path / "*.parquet", tmp_path / "out")
+    with pytest.raises(
+        ScoresError, match=r"^.*scores\.parquet, logged: found no such column, expected it with --shown"
+    ):
+        shown = Running(exact=False, workers=1)
+        evaluate_scores(str(tmp_path / "scores.parquet"), tmp_path / "out", POINT, shown_only=True, running=shown)
+    with pytest.raises(FileNotFoundError, match=r"none\.parquet: no such file"):
+        evaluate(tmp_path / "none.parquet", tmp_path / "out")
+
+
+def test_columns_in_another_order_can_be_put_together(tmp_path, small, capsys):
+    scores = scores_of(streams=24, steps=5, slow=False)
+    write(tmp_path / "one.parquet", scores)
+    expected = tree(evaluate(tmp_path / "one.parquet", tmp_path / "out"))
+    shuffled = scores.take(np.random.default_rng(3).permutation(len(scores)))
+    for i, rows in enumerate(np.array_split(np.arange(len(scores)), 2)):
+        path = tmp_path / f"part-{i}.parquet"
+        write(path, shuffled.take(rows))
+        table = pq.read_table(path)
+        pq.write_table(table.select(table.column_names[:: 1 - 2 * i]), path, row_group_size=25)
+    assert_close(tree(evaluate(tmp_path / "part-*", tmp_path / "out")), expected)
+
+
+@pytest.mark.parametrize("row", [0, 24, 33, 100, 119])
+def test_a_stream_that_is_null_is_named(tmp_path, small, row):
+    path = tmp_path / "scores.parquet"
+    write(path, scores_of(streams=24, steps=5, slow=False))
+    table = pq.read_table(path)
+    names = table["stream"].to_pylist()
+    names[row] = None
+    pq.write_table(table.set_column(0, "stream", [names]), path, row_group_size=25)
+    with pytest.raises(ScoresError, match=f"row {row}, stream: found null"):
+        list(chunk for part in parts.parts_of(str(path)) for chunk in parts.read_part(part))
+
+
+def test_small_row_groups_are_read_together(tmp_path, small):
+    """A statistic costs the same for each chunk, however few rows it has."""
+    path = tmp_path / "scores.parquet"
+    write(path, scores_of(streams=24, steps=5, slow=False), group=1)
+    sizes = [len(chunk) for part in parts.parts_of(str(path)) for chunk in parts.read_part(part)]
+    assert sum(sizes) == 120 and len(sizes) < 8
+
+
 def test_what_was_interrupted_goes_on(tmp_path, small, capsys, monkeypatch):
     """At several parts; what is merged already is not read again, and no byte differs."""
     path = tmp_path / "scores.parquet"
@@ -254,6 +314,38 @@ def test_what_was_interrupted_goes_on(tmp_path, small, capsys, monkeypatch):
         assert evaluate(path, folder) == expected
         assert len(read) == len(whole) + 1 and set(read) == set(whole)  # the part at which it ended is read again
         assert not (folder / ".unfinished").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the workers in /proc")
+@pytest.mark.parametrize("killed", ["worker", "parent"])
+def test_processes_end_together(tmp_path, killed):
+    """A worker that is killed is reported; one whose parent is killed ends, too."""
+    for i in range(4):
+        write(tmp_path / f"part-{i}.parquet", scores_of(streams=2000, steps=10, slow=False))
+    command = [sys.executable, "-m", "prism_jax", "evaluate", f"--scores={tmp_path}/part-*.parquet", "--noexact"]
+    command += ["--workers=2", f"--workdir={tmp_path / 'out'}"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        workers = []
+        while not workers:
+            time.sleep(0.05)
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            workers = [pid for pid in children if b"spawn_main" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+        time.sleep(1)
+        os.kill(int(workers[0]) if killed == "worker" else process.pid, signal.SIGKILL)
+        _, errors = process.communicate()
+    assert killed == "parent" or "--workers: found that one of the processes died" in errors
+    end = time.monotonic() + 20
+    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_folder_that_cannot_be_written_to_is_reported_first(tmp_path, small, monkeypatch):
+    write(tmp_path / "scores.parquet", scores_of(streams=24, steps=6, slow=False))
+    monkeypatch.setattr(sharded, "state_of", None)
+    with pytest.raises(NotADirectoryError):
+        evaluate(tmp_path / "scores.parquet", tmp_path / "scores.parquet")
 
 
 def test_states_of_other_files_or_settings_are_not_used(tmp_path, small, capsys, monkeypatch):

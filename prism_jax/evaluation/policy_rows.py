@@ -397,10 +397,17 @@ def sums_of(
         of=len(decisions),
         steps=len(decided.offer),
         slow=int(np.count_nonzero(decided.slow)),
-        counts=metrics.confusion(offer, gold, weight),
-        answers=metrics.confusion(offer, accept, weight),
+        counts=_confusion(offer, gold, weight),
+        answers=_confusion(offer, accept, weight),
     )
     return costs, sums
+
+
+def _confusion(
+    offer: Bool[np.ndarray, "judged"], y: Float64[np.ndarray, "judged"], weight: Float64[np.ndarray, "judged"]
+) -> metrics.Confusion:
+    """The counts; zeros where no step of a part of a table is judged."""
+    return metrics.confusion(offer, y, weight) if len(weight) else metrics.Confusion(0.0, 0.0, 0.0, 0.0)
 
 
 def rows_of(sums: Mapping[tuple[str, Form | None], PolicySums], deployed: str, has_slow: bool) -> list[PolicyRow]:

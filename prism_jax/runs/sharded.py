@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
+import importlib.metadata
 import io
 import json
 import multiprocessing
@@ -16,8 +17,10 @@ import os
 import pickle
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,11 +29,10 @@ import pyarrow.parquet as pq
 from absl import logging
 from tqdm import tqdm
 
-from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.evaluation.merged.running import Statistic
 from prism_jax.evaluation.merged.states import State, decode, encode, merge
 from prism_jax.runtime.files import write_bytes
-from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.parts import Part, as_parquet, gather, parts_of, read_part, rows_of
 
 RunnerName = Literal["local", "ray"]
@@ -105,14 +107,25 @@ class Sharded:
         self.left_out: dict[str, str] = {}
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         self.parts: list[Part] = []
+        self._sources: dict[str, str] = {}  # the file that was given, by that of the parts
         self.scratch = Path(tempfile.mkdtemp(prefix="prism_jax_"))
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        self._digest = self._digest_of(settings)
+
+    def _open(self) -> None:
+        """Finds the parts of the files."""
         for number, path in enumerate(self.paths):
             with self._bad_file(path):
                 readable = as_parquet(path, self.scratch, f"lines-{number:05d}") if path.endswith(".jsonl") else path
+                self._sources[readable] = path
                 self.parts += parts_of(readable)
         if not self.parts:
-            raise ScoresError(f"found no file that can be read among {len(paths)}, expected some", place=paths[0])
-        self._digest = self._digest_of(settings)
+            number = len(self.paths)
+            raise ScoresError(f"found no file that can be read among {number}, expected some", place=self.paths[0])
 
     def close(self) -> None:
         """Ends the workers and removes temporary files; unfinished states are kept."""
@@ -144,17 +157,26 @@ class Sharded:
             try:
                 return self._run(name, statistic)
             except ScoresError as error:
-                if not (self.skip_bad and name == "scan") or isinstance(error, OutOfOrderError):
-                    raise
-                bad = [part.path for part in self.parts if str(error).startswith(part.path)]
-                if not bad:
-                    raise
-                self._leave_out(bad[0], error)
+                given = self._in_given_files(error)
+                if not (self.skip_bad and name == "scan" and error.place in self._sources):
+                    raise given from None
+                self._leave_out(error.place, given)
+
+    def _in_given_files(self, error: ScoresError) -> ScoresError:
+        """The error with the place in the files that were given, not in a temporary one."""
+        if error.place in self._sources:
+            return located(error, self._sources[error.place])
+        if not error.place.startswith(str(self.scratch)):
+            return error
+        number, first = len(self.paths), self.paths[0]
+        place = first if number == 1 else f"{number} files, {first} and others"
+        return ScoresError(error.problem, error.column, place=place)
 
     def _run(self, name: str, statistic: Statistic) -> State:
         work = Work(statistic, name != "scan", self.shown_only)
         place = self.kept / f"{name}.npz"
         done, state = self._unfinished(place)
+        place.parent.mkdir(parents=True, exist_ok=True)  # before the work, which would be lost where it cannot be made
         kept_at = time.monotonic()
         with tqdm(total=len(self.parts), initial=done, desc=name, unit="part", disable=None) as bar:
             for part_state in self._states(self.parts[done:], work):
@@ -178,19 +200,25 @@ class Sharded:
         """The states of parts in their order, from processes that are started once."""
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, mp_context=context)
+            self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, context, _end_with_parent)
         pool, file = self._pool, self.scratch / f"work-{type(work.statistic).__name__}.pickle"
         file.write_bytes(pickle.dumps(work))  # once, and not with every part
-        yield from _in_order(
-            lambda part: pool.submit(_worker, part, str(file)), lambda of: of.result(), parts, self.workers
-        )
+        try:
+            yield from _in_order(
+                lambda part: pool.submit(_worker, part, str(file)), lambda of: of.result(), parts, self.workers
+            )
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                "--workers: found that one of the processes died, perhaps for want of memory; what was merged is kept, "
+                "and the same command resumes, also with fewer --workers"
+            ) from error
 
     def _keep(self, place: Path, done: int, state: State) -> None:
         """Writes what is merged so far; the last state of a statistic lets a later one go on at once."""
         buffer = io.BytesIO()
         arrays: dict[str, Any] = encode({"digest": self._digest, "done": done, "state": state})
         np.savez(buffer, **arrays)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)  # another run into the folder may have removed it
         write_bytes(place, buffer.getvalue())
 
     def _unfinished(self, place: Path) -> tuple[int, State | None]:
@@ -210,20 +238,21 @@ class Sharded:
         """What unfinished states must agree with: the files, how they are read, and the settings."""
         stats = {path: Path(path).stat() for path in self.paths if path not in self.left_out}
         files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
-        content = json.dumps([files, self.shown_only, settings])
+        version = importlib.metadata.version("prism_jax")  # another one may have other states
+        content = json.dumps([files, self.shown_only, settings, version])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def _bad_file(self, path: str) -> _BadFile:
         return _BadFile(self, path)
 
     def _leave_out(self, path: str, error: ScoresError) -> None:
-        """Goes on without a file; raises `error` if nothing is left."""
+        """Goes on without the file of some parts; raises `error` if nothing is left."""
         logging.warning("left out: %s", error)
-        self.left_out[path] = str(error)
+        self.left_out[self._sources[path]] = str(error)
         self.parts = [part for part in self.parts if part.path != path]
         if not self.parts:
             raise error
-        self._digest += hashlib.sha256(path.encode()).hexdigest()
+        self._digest += hashlib.sha256(self._sources[path].encode()).hexdigest()
 
 
 class _BadFile:
@@ -243,6 +272,18 @@ class _BadFile:
         return True
 
 
+def _end_with_parent() -> None:
+    """Ends this worker when the process that started it ends, even by a signal that leaves no time to say so."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker is started by another process"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 _loaded: dict[str, Work] = {}
 
 
@@ -255,12 +296,20 @@ def _worker(part: Part, file: str) -> State:
 
 def _on_ray(parts: Sequence[Part], work: Work, workers: int) -> Iterator[State]:
     """The states of parts in their order, from Ray tasks."""
-    import ray
+    try:
+        import ray
+    except ImportError as error:
+        raise ValueError(
+            f"--runner: found no library {error.name}, expected it: pip install 'prism_jax[cluster]'"
+        ) from error
 
     if not ray.is_initialized():
         ray.init(num_cpus=None if os.environ.get("RAY_ADDRESS") else workers, log_to_driver=False)
     shared, task = ray.put(work), ray.remote(num_cpus=1)(state_of)
-    yield from _in_order(lambda part: task.remote(part, shared), ray.get, parts, workers)
+    try:
+        yield from _in_order(lambda part: task.remote(part, shared), ray.get, parts, workers)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
 
 
 def _in_order(

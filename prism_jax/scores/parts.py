@@ -57,10 +57,12 @@ def parts_of(path: str) -> list[Part]:
     """The parts of a Parquet file.
 
     Raises:
-      ScoresError: for a file that cannot be read, or is no scores table.
+      ScoresError: for a file that cannot be read, has no rows, or is no scores table.
     """
     with _opened(path) as reader:
         sizes = [reader.metadata.row_group(i).num_rows for i in range(reader.num_row_groups)]
+    if not sum(sizes):
+        raise ScoresError("found no rows, expected at least one", place=path)
     parts, first, rows = [], 0, 0
     for i, size in enumerate(sizes):
         if rows and rows + size > PART_ROWS:
@@ -103,6 +105,8 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
         raise ScoresError(str(error).removeprefix(f"{path}: "), place=path) from None
     except ScoresError as error:
         raise located(error, path) from None
+    except FileNotFoundError:
+        raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
 
@@ -114,7 +118,7 @@ def _unreadable(path: str, error: Exception) -> ScoresError:
 def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
     """Tables of whole steps, each with the number of its first row in the file."""
     with _opened(part.path) as reader:
-        known = [name for name in reader.schema_arrow.names if name in COLUMNS and name not in _UNREAD]
+        known = [name for name in COLUMNS if name in reader.schema_arrow.names and name not in _UNREAD]
         for name in REQUIRED:
             if name not in known:
                 raise ScoresError(f"found only {', '.join(reader.schema_arrow.names)}, expected this column too", name)
@@ -124,9 +128,7 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
         start = sum(reader.metadata.row_group(i).num_rows for i in range(part.first))
         before = _last_key(reader, part.first)
         kept: pa.Table | None = None
-        groups = range(part.first, reader.num_row_groups)
-        for number, batch in _batches(reader, groups, known, part.chunk):
-            table = pa.Table.from_batches([batch])
+        for inside, table in _tables(reader, part, known):
             if before is not None:  # rows of a step that belongs to the part before
                 own = _beginning(table, before)
                 start += own
@@ -134,7 +136,7 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
                 if not len(table):
                     continue
                 before = None
-            if number >= part.last:  # the part ends with the step that it began
+            if not inside:  # the part ends with the step that it began
                 rest = _beginning(table, _key(kept, -1)) if kept is not None else 0
                 if kept is not None and rest:
                     kept = pa.concat_tables([kept, table.slice(0, rest)])
@@ -151,14 +153,28 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
             yield start, kept
 
 
-def _batches(
-    reader: pq.ParquetFile, groups: range, names: list[str], chunk: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Batches of some rows with the number of their row group."""
-    for number in groups:
-        for batch in reader.iter_batches(chunk, row_groups=[number], columns=names, use_threads=False):
-            batch.validate(full=True)
-            yield number, batch
+def _tables(reader: pq.ParquetFile, part: Part, names: list[str]) -> Iterator[tuple[bool, pa.Table]]:
+    """Tables of about as many rows as a chunk, however small the row groups are; then those beyond the part."""
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in _batches(reader, range(part.first, part.last), names, part.chunk):
+        if batches and rows + len(batch) > part.chunk:
+            yield True, pa.Table.from_batches(batches)
+            batches, rows = [], 0
+        batches.append(batch)
+        rows += len(batch)
+    if batches:
+        yield True, pa.Table.from_batches(batches)
+    for number in range(part.last, reader.num_row_groups):
+        for batch in _batches(reader, [number], names, part.chunk):
+            yield False, pa.Table.from_batches([batch])
+
+
+def _batches(reader: pq.ParquetFile, groups: Sequence[int], names: list[str], chunk: int) -> Iterator[pa.RecordBatch]:
+    """Batches of at most so many rows, none of two row groups."""
+    for batch in reader.iter_batches(chunk, row_groups=list(groups), columns=names, use_threads=False):
+        batch.validate(full=True)
+        yield batch
 
 
 Key = tuple[Any, Any]
@@ -181,18 +197,20 @@ def _last_key(reader: pq.ParquetFile, group: int) -> Key | None:
 
 def _beginning(table: pa.Table, key: Key) -> int:
     """How many rows at the beginning have this stream and step."""
-    differs = pc.invert(pc.and_(pc.equal(_plain(table, "stream"), key[0]), pc.equal(table.column("step"), key[1])))
-    first = pc.index(differs, True).as_py()
+    first = pc.index(_is_step(table, key), False).as_py()
     return len(table) if first < 0 else first
 
 
 def _last_step(table: pa.Table) -> int:
     """The row at which the last step begins."""
-    key = _key(table, -1)
-    step = table.column("step").to_numpy()
-    same = (step == key[1]) & pc.equal(_plain(table, "stream"), key[0]).to_numpy()
-    others = np.flatnonzero(~same)
+    others = np.flatnonzero(~_is_step(table, _key(table, -1)).to_numpy())
     return int(others[-1]) + 1 if len(others) else 0
+
+
+def _is_step(table: pa.Table, key: Key) -> pa.ChunkedArray:
+    """Whether each row has this stream and step; null, which the check of the rows refuses, has none."""
+    same = pc.and_(pc.equal(_plain(table, "stream"), key[0]), pc.equal(table.column("step"), key[1]))
+    return pc.fill_null(same, False)
 
 
 def _plain(table: pa.Table, name: str) -> pa.ChunkedArray:

@@ -4,16 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from synthetic_scores import POINT, make_columns
 
 from prism_jax.decision import calibration as measures
-from prism_jax.decision.audbc import audbc_value
-from prism_jax.decision.passes import Pass
 from prism_jax.decision.uncertainty import poisson_weights, unit_keys
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.merged import histograms, planning, running, states
+from prism_jax.evaluation.merged import planning, running, states, sums
 from prism_jax.evaluation.merged.scan import Scan
 from prism_jax.evaluation.other_maps import other_maps
 from prism_jax.scores import Scores, ScoresError
@@ -248,36 +244,71 @@ def test_a_stream_or_person_that_parts_divide_is_found():
     planning.check(running.over([first, second])("scan", Scan(measures.CalibrationConfig())))
 
 
-@given(st.integers(0, 10_000), st.integers(2, 300), st.booleans())
-def test_the_best_function_of_bins_is_within_its_bound(seed, n, few):
-    """On a coarse grid, where bins hold many values."""
-    rng = np.random.default_rng(seed)
-    p = rng.choice([0.2, 0.5, 0.7], n) if few else rng.random(n)
-    y, weight = (rng.random(n) < p).astype(float), rng.uniform(0.5, 3, n)
-    z = histograms.log_odds(p)
-    grid = histograms.Grid(-6.0, 6.0, 8)
-    columns = {"one": weight * y, "zero": weight * (1 - y), "z_one": weight * y * z, "z_zero": weight * (1 - y) * z}
-    histogram = histograms.Histogram.of(grid, z, columns)
-    rows = histograms.by_bin(histogram)
-    level = measures.fit_isotonic(rows.p, rows.y, rows.weight)(rows.p)
-    found = histograms.isotonic_score(histogram, level, float((weight * y**2).sum()))
-    best = np.average((measures.fit_isotonic(p, y, weight)(p) - y) ** 2, weights=weight)
-    assert -1e-12 <= found.score - best <= found.error + 1e-12
-    if few and not histogram.mixed.any():
-        assert found.error == 0
+def test_a_temperature_has_a_bound_with_probabilities_below_the_precision_of_1():
+    columns, place = make_columns(seed=3, slow=False), np.arange(STEPS) % 10 == 0
+    tiny = 10.0 ** -np.random.default_rng(0).uniform(17, 300, STEPS)
+    columns["p_accept_fast"] = np.where(place, tiny, columns["p_accept_fast"])
+    columns["y_accept"] = np.where(place, 0.0, columns["y_accept"])
+    scores = Scores.from_columns(columns)
+    fitted, found = running.evaluate(running.over(parts_of(scores, 3)), POINT)
+    error = abs(fitted.accept_fast.temperature - protocol.calibrate(scores).accept_fast.temperature)
+    assert error <= found.evaluation.bounds["accept_fast.temperature"] + 1e-9 < 1e-3
 
 
-@given(st.integers(0, 10_000), st.integers(1, 200), st.booleans())
-def test_the_area_of_bins_is_within_its_bound(seed, n, few):
-    rng = np.random.default_rng(seed)
-    need, accept = rng.random(n), rng.choice([0.3, 0.6], n) if few else rng.random(n)
-    y = rng.random(n) < need * accept
-    y[0] = True
-    fast = Pass(need, accept)
-    ratio = np.log((1 - accept) / (accept * need))
-    histogram = histograms.Histogram.of(histograms.Grid(-4.0, 6.0, 10), ratio, {"mass": np.ones(n), "gold": 1.0 * y})
-    value, error = histograms.area(histogram).normalised(float(y.sum()))
-    assert abs(value - float(audbc_value(fast, y))) <= error + 1e-12
+@pytest.mark.parametrize("slow", [False, True])
+def test_parts_without_labels_count_as_in_memory(slow):
+    """Their steps have no label of need or of acceptance, but decisions, tokens and distances to the truth."""
+    columns = make_columns(seed=3, slow=slow, streams=20, steps=6) | {"tokens_slow": np.full(120, 50)}
+    later = np.arange(120) >= 60
+    columns |= {name: np.where(later, np.nan, columns[name]) for name in ("y_need", "y_accept")}
+    scores = Scores.from_columns(columns)
+    _, expected = in_memory(scores)
+    found = running.evaluate(running.over([scores.take(~later), scores.take(later)]), POINT)[1].evaluation
+    assert found.counts == expected.counts
+    for mine, theirs in zip(found.policies, expected.policies, strict=True):
+        assert (mine.speak_rate, mine.expected_cost) == pytest.approx((theirs.speak_rate, theirs.expected_cost))
+    for mine, theirs in zip(found.signals, expected.signals, strict=True):
+        numbers = [(row.count, row.nll, row.distance, row.constant_distance) for row in (mine, theirs)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=1e-5)
+
+
+def test_shown_steps_have_all_their_candidates(monkeypatch):
+    monkeypatch.setattr(sums, "MOST_SHOWN", 50)
+    scores = Scores.from_columns(with_candidates(2))
+    shuffled = scores.take(np.random.default_rng(0).permutation(len(scores)))
+    shown = running.evaluate(running.over([shuffled]), POINT)[1].shown
+    assert len(shown) == 48 and (np.bincount(shown.step_numbers()) == 3).all()
+
+
+def test_areas_are_computed_where_no_label_of_the_slow_pass_is_known():
+    columns = {name: np.repeat(np.asarray(values), 2) for name, values in make_columns(streams=20, steps=4).items()}
+    candidate = np.tile([0, 1], 80)
+    for name, chosen in (("p_accept_fast", 0), ("p_accept_slow", 1)):
+        columns[name] = np.where(candidate == chosen, 0.5 + columns[name] / 2, columns[name] / 2)
+    known = (candidate == 0) | (columns["split"] == "calibration")
+    columns |= {"candidate": candidate, "y_accept": np.where(known, columns["y_accept"], np.nan)}
+    scores = Scores.from_columns(columns)
+    _, expected = in_memory(scores)
+    _, found = running.evaluate(running.over(parts_of(scores, 3)), POINT)
+    assert found.evaluation.switched_off == expected.switched_off
+    for mine, theirs in zip(found.evaluation.ratios.rows[3:], expected.ratios.rows[3:], strict=True):
+        bound = found.evaluation.bounds[f"ratios.{mine.policy}.{mine.form}.audbc"]
+        assert abs(mine.audbc - theirs.audbc) <= bound + 1e-12 < 0.01
+
+
+@pytest.mark.parametrize("calibrator", measures.CALIBRATORS)
+def test_a_table_without_labels_has_no_map(calibrator):
+    scores = Scores.from_columns(make_columns(slow=False, streams=8) | {"y_need": np.full(96, np.nan)})
+    with pytest.raises(ScoresError, match="found no label on the calibration split"):
+        running.evaluate(running.over(parts_of(scores, 2)), POINT, measures.CalibrationConfig(calibrator))
+
+
+def test_groups_of_all_parts_together_are_limited(monkeypatch):
+    monkeypatch.setattr(planning, "MOST_VALUES", 5)
+    columns = make_columns(slow=False, streams=12)
+    columns["persona"] = columns["stream"]
+    with pytest.raises(ScoresError, match="domain, persona: found 6 different values, expected at most 5; --exact"):
+        running.evaluate(running.over(parts_of(Scores.from_columns(columns), 4)), POINT)
 
 
 def test_resamples_of_keys_are_poisson_and_independent():

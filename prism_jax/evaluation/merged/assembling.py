@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from prism_jax.decision import calibration as measures
 from prism_jax.decision.audbc import Audbc, ExpectedCost
 from prism_jax.decision.uncertainty import SHARE, interval
 from prism_jax.evaluation import breakdowns, other_maps, policy_rows, ratios, second_signal, surfaces, triggers
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals_of, with_intervals
-from prism_jax.evaluation.merged.histograms import Above, Area, Histogram, area, by_bin, highest, isotonic_score
+from prism_jax.evaluation.merged.histograms import Above, Area, Histogram, area, highest, isotonic_score
 from prism_jax.evaluation.merged.parts import test_data
 from prism_jax.evaluation.merged.planning import Plan, facts_of
 from prism_jax.evaluation.merged.ranks import thresholds, turning_ratios
@@ -170,10 +169,10 @@ def _signal_rows(
 ) -> Iterator[SignalRow]:
     """The measures of each signal, raw and calibrated."""
     for (signal, thinking, form), of in sums.items():
+        if of.bins is None:
+            continue
         histogram: Histogram = ranks["signals"][signal, thinking, form]
-        rows = by_bin(histogram)
-        level = measures.fit_isotonic(rows.p, rows.y, rows.weight)(rows.p)
-        isotonic = isotonic_score(histogram, np.asarray(level), of.squares)
+        isotonic = isotonic_score(histogram, of.squares)
         mass, base = float(of.bins.mass.sum()), float(of.bins.y.sum() / of.bins.mass.sum())
         uncertainty = of.squares / mass - base**2
         for name in ("miscalibration", "discrimination"):

@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy.optimize
 from jaxtyping import Bool, Float64, Int64
 
 from prism_jax.decision import arrays
@@ -118,17 +119,17 @@ class Area(NamedTuple):
 
 
 def area(histogram: Histogram) -> Area:
-    """The area of a histogram with the columns `mass` and `gold`, in the order of its values.
+    """The area of a histogram with the columns `mass`, `gold` and `abs_gold`, in the order of its values.
 
     The order within a bin is unknown. Equal values tie, and a tie counts half of its rectangle (docs/maths.md, section
-    9); any other order changes the area by at most that half.
+    9); any other order changes the area by at most half the mass times the sum of all |gold|. Gold weight is negative
+    where the slow pass's candidate was gold and the fast pass's is not.
     """
     mass, gold = histogram.sums["mass"], histogram.sums["gold"]
     burden, benefit = np.cumsum(mass), np.cumsum(gold)
     before = benefit - gold / 2
     total = float((mass * before).sum())
-    # Gold weight can be negative where the slow pass's candidate was gold and the fast pass's is not.
-    error = float((np.abs(mass) * np.abs(gold))[histogram.mixed].sum()) / 2
+    error = float((mass * histogram.sums["abs_gold"])[histogram.mixed].sum()) / 2
     return Area(total, error, float(mass.sum()), before, float(mass.sum()) - (burden - mass / 2))
 
 
@@ -202,7 +203,8 @@ def by_bin(histogram: Histogram) -> Rows:
 
 def _probability(z: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
     """Probabilities of finite log-odds; the largest are those of 1 and 0."""
-    p = np.asarray(arrays.sigmoid(z))
+    # Above 1/2 from 1 - p, which is precise: near 1, sigmoid(z) can be a neighbour of the p that z came from.
+    p = np.where(z > 0, 1 - np.asarray(arrays.sigmoid(-z)), np.asarray(arrays.sigmoid(z)))
     return np.where(z >= _FINITE, 1.0, np.where(z <= -_FINITE, 0.0, p))
 
 
@@ -211,18 +213,18 @@ def temperature_error(histogram: Histogram, temperature: float) -> float:
 
     T solves a score equation sum w z (sigmoid(z / T) - y) = 0. Its part without y is a sum of f(z) = z sigmoid(b z),
     b = 1 / T; the mean of f over a bin differs from f of the mean by at most width^2 / 8 * max |f''|, and |f''| is at
-    most b (2 |sigmoid'| + |b z sigmoid''|) <= 0.62 b. Divided by the slope of the score, that is the error of b. What
-    lies beyond the grid has no bound where its values differ; the result is infinite then.
+    most b (2 |sigmoid'| + |b z sigmoid''|) <= 0.62 b. Divided by the slope of the score, that is the error of b. A fit
+    takes all that lies beyond the grid for the largest finite log-odds, so these bins add nothing. The result is
+    infinite where the rows say nothing of T, as where every probability is 1/2.
     """
     b = 1 / temperature
     rows = by_label(histogram)
     z = log_odds(np.clip(rows.p, 1e-300, 1 - 2**-53))
     slope = float((rows.weight * z**2 * rows.p**b * (1 - rows.p) ** b / (rows.p**b + (1 - rows.p) ** b) ** 2).sum())
-    weight = histogram.sums["one"] + histogram.sums["zero"]
-    if (histogram.mixed[[0, -1]] & (weight[[0, -1]] > 0)).any() or slope <= 0:
+    if slope <= 0:
         return math.inf
-    width = histogram.grid.width
-    of_score = float(weight[histogram.mixed].sum()) * width**2 / 8 * 0.62 * b
+    weight = (histogram.sums["one"] + histogram.sums["zero"])[1:-1]
+    of_score = float(weight[histogram.mixed[1:-1]].sum()) * histogram.grid.width**2 / 8 * 0.62 * b
     return of_score / slope * temperature**2
 
 
@@ -233,8 +235,8 @@ class Isotonic(NamedTuple):
     error: float
 
 
-def isotonic_score(histogram: Histogram, level: Float64[np.ndarray, "filled"], squares: float) -> Isotonic:
-    """The Brier score of a non-decreasing function of the bins; `squares` is the weighted sum of squared labels.
+def isotonic_score(histogram: Histogram, squares: float) -> Isotonic:
+    """The Brier score of the best non-decreasing function of bins; `squares` is the weighted sum of squared labels.
 
     Let g be the best non-decreasing function of the values themselves, and f its mean in each bin, which is one of the
     functions of bins. The score of f is that of g plus 2 * sum w (y - mean y) (g - f) - sum w (g - f)^2. In a bin of
@@ -245,6 +247,7 @@ def isotonic_score(histogram: Histogram, level: Float64[np.ndarray, "filled"], s
     weight = one + zero
     filled = weight > 0
     total = float(weight.sum())
+    level = scipy.optimize.isotonic_regression(one[filled] / weight[filled], weights=weight[filled]).x
     score = (squares + float((weight[filled] * level**2 - 2 * one[filled] * level).sum())) / total
     mixed = histogram.mixed & filled
     rate = one[mixed] / weight[mixed]

@@ -16,7 +16,7 @@ from prism_jax.evaluation import protocol, ratios, signals, surfaces
 from prism_jax.evaluation.facts import Facts, incomparable, missing, unweighted
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
 from prism_jax.evaluation.merged.histograms import Rows, by_bin, by_label, temperature_error
-from prism_jax.evaluation.merged.scan import SIGNALS
+from prism_jax.evaluation.merged.scan import MOST_VALUES, SIGNALS
 from prism_jax.evaluation.merged.states import State, Streams, merge
 from prism_jax.evaluation.need import certain_need
 from prism_jax.evaluation.policy_rows import Whole
@@ -44,6 +44,11 @@ def check(state: State) -> None:
             first, second = list(state[name])[:2]
             differing = sorted({*first} ^ {*second}) if name == "columns" else [first, second]
             raise ScoresError(f"found parts with different {words} ({', '.join(differing)}), expected the same in each")
+    for name, values in (*((name, state[name]) for name in ("splits", "fits")), ("domain, persona", _groups(state))):
+        if len(values) > MOST_VALUES:
+            raise ScoresError(
+                f"found {len(values)} different values, expected at most {MOST_VALUES}; --exact has no limit", name
+            )
     if "shown" in state and (error := unweighted(state["shown"], state["rows"])) is not None:
         raise error
     streams, people = list(state["streams"].values()), list(state["people"].values())
@@ -63,6 +68,10 @@ def check(state: State) -> None:
                 ),
                 column,
             )
+
+
+def _groups(state: State) -> State:
+    return state["test"]["groups"] if "test" in state else {}
 
 
 def _in_two(parts: list[Streams]) -> int:
@@ -124,10 +133,10 @@ def _fit(part: State, signal: Signal, thinking: Thinking, config: measures.Calib
     of = part["signals"].get((signal, thinking))
     if of is None:
         return None
-    rows = _rows(of["histograms"], by_bin if config.calibrator == "isotonic" else by_label)
-    if not of["count"]:
-        rows = Rows(*(np.zeros(0),) * 3), None
-    fitted = signals.fit_labelled(signal, thinking, config, *rows[0], rows[1])
+    rows, domains = Rows(*(np.zeros(0),) * 3), None
+    if of["count"]:
+        rows, domains = _rows(of["histograms"], by_bin if config.calibrator == "isotonic" else by_label)
+    fitted = signals.fit_labelled(signal, thinking, config, *rows, domains)
     offers = part["offers"]
     return SignalFit(
         fitted,
@@ -225,6 +234,7 @@ def plan(
     columns, groups = surfaces.choose_groups(
         tuple(name for name in ("domain", "persona") if name in names), list(test["groups"])
     )
+    labels = test["labels"]["slow" if slow else "fast"]
     fit_split = TEST if out_of_fold(state) and state["splits"] else CALIBRATION if state["splits"] else ""
     return Plan(
         calibration=filled,
@@ -237,8 +247,8 @@ def plan(
         calibration_unit=_unit(state, fit_split),
         dependence_on=_dependence_on(state, calibration),
         fitted_on=fitted_on,
-        no_area=ratios.no_area(bool(test["soft_gold"]), bool(test["gold"])),
-        uncountable=surfaces.uncountable_words(bool(test["soft"]), bool(test["weighted"])),
+        no_area=ratios.no_area(bool(labels["soft_gold"]), bool(labels["gold"])),
+        uncountable=surfaces.uncountable_words(bool(labels["soft"]), bool(labels["weighted"])),
         columns=columns,
         groups=groups,
         off=off,

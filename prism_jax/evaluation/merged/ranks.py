@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision import budgets, gate
+from prism_jax.decision.costs.sweep import CriticalRatio
 from prism_jax.decision.thinking import Moves as Moments
 from prism_jax.evaluation import ratios, second_signal, triggers
 from prism_jax.evaluation.fits import Calibration
@@ -84,9 +85,10 @@ class Ranks:
                         )
                         continue
                     events = policy.events(weight)
-                    columns = {"mass": np.asarray(events.mass, np.float64), "gold": np.asarray(events.gold, np.float64)}
+                    mass, gold = (np.asarray(column, np.float64) for column in (events.mass, events.gold))
+                    columns = {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
                     state["curves"][policy.policy, form] = Histogram.of(
-                        histograms.LOG_RATIO, log_ratio(events.at.ratio), columns
+                        histograms.LOG_RATIO, rank_of(events.at), columns
                     )
         if self.plan.has_need:
             need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
@@ -128,6 +130,12 @@ def log_ratio(ratio: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
         return np.log(np.asarray(ratio, np.float64))
 
 
+def rank_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
+    """The logarithm of critical ratios, a neighbouring float higher where a decision turns only beyond its ratio."""
+    value = np.clip(log_ratio(at.ratio), -1e3, 1e3)  # finite, so that each has neighbours
+    return value if at.beyond is None else np.nextafter(value, np.where(at.beyond, np.inf, -np.inf))
+
+
 def urgencies(
     plan: Plan, need: Float64[np.ndarray, "n"], accept: Float64[np.ndarray, "n"], moves: Moments | None
 ) -> dict[str, Float64[np.ndarray, "n"]]:
@@ -167,4 +175,5 @@ def turning_ratios(histogram: Histogram) -> list[float]:
     places = np.linspace(0, 1, ratios.RATIOS) * (total - 1)
     bins = np.searchsorted(np.cumsum(turns), places, side="right")
     value = np.where(histogram.mixed, histograms.LOG_RATIO.middle(), histogram.value)
-    return np.unique(np.exp(value[bins])).tolist()
+    # Not below the ratio that the logarithm is of, at which its own decisions turn.
+    return np.unique(np.exp(value[bins]) * (1 + 1e-12)).tolist()

@@ -29,8 +29,8 @@ SIGNALS: tuple[tuple[Signal, Thinking], ...] = (
 )
 _CONSTANT = ("domain", "persona", "person", "split", "fold")
 _UNFITTED = Calibration(None, SignalFit(measures.Temperature(1.0), 0.5, 1, 1.0))
-_MOST_VALUES = 10_000
-"""Largest number of folds, splits or pairs of domain and persona that a state holds."""
+MOST_VALUES = 10_000
+"""Largest number of folds, splits or pairs of domain and persona, in some rows and in all."""
 stored(Facts)
 
 
@@ -142,29 +142,34 @@ def _test(rows: Scores) -> State:
     """The facts of the rows that are evaluated, and which labels, weights and groups they have."""
     filled = rows if rows.has_need else rows.with_certain_need()
     facts = facts_of(filled)
-    data = policy_rows.EvaluationData(
-        filled.steps(),
-        _UNFITTED,
-        OperatingPoint(),
-        filled.steps("slow") if facts.slow else None,
-        False,
-        candidates=filled,
-    )
-    steps = data.steps
+    steps = filled.steps()
+    passes = {"fast": None} | ({"slow": filled.steps("slow")} if facts.slow else {})
+    parts = {
+        # What is judged depends on whether there turns out to be a slow pass.
+        name: policy_rows.EvaluationData(steps, _UNFITTED, OperatingPoint(), thought, False, candidates=filled)
+        for name, thought in passes.items()
+    }
+    data = parts.get("slow", parts["fast"])
     groups = _pairs(steps)
     _check_number("domain, persona", len(groups))
     return {
         "facts": facts,
         "several": int(data.several_candidates),
         "two": int(data.two_candidates),
-        "gold": int(np.nansum(data.missed[data.judged]) > 0),
-        "soft_gold": _soft(
-            *(data.label("need")[data.judged] * label[data.judged] for label in _accepts(data) if label is not None)
-        ),
-        "soft": _soft(data.label("need"), *_accepts(data)[:2], np.where(data.judged, data.best_accept, np.nan)),
-        "weighted": int((acceptance_weight(steps)[data.judged] != 1).sum()),
+        "labels": {name: _labels(part) for name, part in parts.items()},
         "groups": groups,
         "time": int(steps.time is not None),
+    }
+
+
+def _labels(data: policy_rows.EvaluationData) -> State:
+    """How many judged steps have labels that some results need, or that rule them out."""
+    judged, accepts = data.judged, _accepts(data)
+    return {
+        "gold": int(np.nansum(data.missed[judged]) > 0),
+        "soft_gold": _soft(*(data.label("need")[judged] * label[judged] for label in accepts)),
+        "soft": _soft(data.label("need"), *accepts[:2], np.where(judged, data.best_accept, np.nan)),
+        "weighted": int((acceptance_weight(data.steps)[judged] != 1).sum()),
     }
 
 
@@ -192,5 +197,5 @@ def _soft(*labels: Float64[np.ndarray, "n"]) -> int:
 
 
 def _check_number(name: str, number: int) -> None:
-    if number > _MOST_VALUES:
-        raise ScoresError(f"found {number} different values, expected at most {_MOST_VALUES}, or --exact", name)
+    if number > MOST_VALUES:
+        raise ScoresError(f"found {number} different values, expected at most {MOST_VALUES}, or --exact", name)

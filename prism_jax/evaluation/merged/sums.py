@@ -16,7 +16,7 @@ from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import Above, Area, log_odds
 from prism_jax.evaluation.merged.parts import filled, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
-from prism_jax.evaluation.merged.ranks import log_ratio, measured, urgencies
+from prism_jax.evaluation.merged.ranks import measured, rank_of, urgencies
 from prism_jax.evaluation.merged.scan import SIGNALS
 from prism_jax.evaluation.merged.states import Beginning, Keys, State, UnitSums, merge, stored
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
@@ -71,7 +71,7 @@ class ShownTable(NamedTuple):
 class SignalSums(NamedTuple):
     """Sums of one signal in one form over the rows that it is measured on."""
 
-    bins: measures.BinSums  # of labelled rows
+    bins: measures.BinSums | None  # of labelled rows; None without any
     labels: int  # labelled rows
     loss: float  # weighted negative log-likelihood
     squares: float  # weighted squared labels
@@ -81,8 +81,9 @@ class SignalSums(NamedTuple):
 
     def merge(self, other: SignalSums) -> SignalSums:
         """The sums over the rows of both."""
+        one, two = self.bins, other.bins
         return SignalSums(
-            self.bins.merge(other.bins),
+            two if one is None else one if two is None else one.merge(two),
             self.labels + other.labels,
             self.loss + other.loss,
             self.squares + other.squares,
@@ -129,12 +130,6 @@ class Sums:
             costs, policies[deciding.policy, deciding.form] = policy_rows.sums_of(data, deciding, weight)
             columns[column("policy", deciding.policy, deciding.form)] = costs * weight
         state["policies"] = policies
-        if plan.platt is not None:
-            mended = test_data(rows, plan, plan.platt)
-            assert mended is not None, "the same rows as of `data`"
-            columns["platt"] = mended.costs(mended.decide(data.deployed(), "calibrated"))[judged] * weight
-        if plan.has_need:
-            columns |= self._second(data, weight)
         if plan.fitted_on:
             shares = self._shares(data)
             costs_of_shares, sums = triggers.sums_of(data, shares)
@@ -145,6 +140,12 @@ class Sums:
             state["shares"] = dict(zip(names, sums, strict=True))
         if not len(weight):
             return state
+        if plan.platt is not None:
+            mended = test_data(rows, plan, plan.platt)
+            assert mended is not None, "the same rows as of `data`"
+            columns["platt"] = mended.costs(mended.decide(data.deployed(), "calibrated"))[judged] * weight
+        if plan.has_need:
+            columns |= self._second(data, weight)
         state["references"], state["mean_costs"] = self._mean_costs(data, weight)
         if plan.no_area is None:
             columns |= self._areas(data, weight)
@@ -211,9 +212,7 @@ class Sums:
                 if isinstance(policy, ratios.ByValue):
                     continue
                 events, area = policy.events(weight), self.settings.areas[policy.policy, form]
-                of_event = area.shares(
-                    histograms.LOG_RATIO.bin_of(log_ratio(events.at.ratio)), *map(np.asarray, events[1:3])
-                )
+                of_event = area.shares(histograms.LOG_RATIO.bin_of(rank_of(events.at)), *map(np.asarray, events[1:3]))
                 columns[column("area", policy.policy, form)] = of_event.reshape(-1, len(weight)).sum(axis=0)
         return columns
 
@@ -240,17 +239,17 @@ class Sums:
                 continue
             raw = read(rows, signal, thinking)
             known = raw.known
-            if not known.any():
-                continue
             constant = self.plan.calibration.base_rates(signal, thinking, raw.rows)
-            calibrated = self.plan.calibration.calibrated(signal, thinking, raw.rows)
+            calibrated = raw.p  # all NaN
+            if not np.isnan(raw.p).all():
+                calibrated = self.plan.calibration.calibrated(signal, thinking, raw.rows)
             for form, p in (("raw", raw.p), ("calibrated", calibrated)):
                 labels = p[known], raw.y[known], raw.weight[known]
-                mass = float(labels[2].sum())
+                number, mass = len(labels[1]), float(labels[2].sum())
                 found[signal, thinking, form] = SignalSums(
-                    bins=measures.BinSums.of(*labels),
-                    labels=len(labels[1]),
-                    loss=float(measures.negative_log_likelihood(*labels)) * mass,
+                    bins=measures.BinSums.of(*labels) if number else None,
+                    labels=number,
+                    loss=float(measures.negative_log_likelihood(*labels)) * mass if number else 0.0,
                     squares=float((labels[2] * labels[1] ** 2).sum()),
                     rows=len(p),
                     distance=float(np.abs(p - raw.true).sum()),
@@ -291,8 +290,12 @@ class Sums:
 
 
 def _beginning(rows: Scores) -> Beginning:
-    """The first rows of the test split, which the report shows."""
-    columns = {name: column[:MOST_SHOWN] for name, column in rows.columns().items() if name != "votes"}
+    """The first rows of the test split, which the report shows; those of a step together."""
+    number = rows.step_numbers()
+    first = np.full(len(rows), len(rows))  # the first row of each step
+    np.minimum.at(first, number, np.arange(len(rows)))
+    shown = np.argsort(first[number], kind="stable")[:MOST_SHOWN]
+    columns = {name: column[shown] for name, column in rows.columns().items() if name != "votes"}
     return Beginning(columns, MOST_SHOWN)
 
 
