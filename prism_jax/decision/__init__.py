@@ -22,7 +22,7 @@ Where to change what:
   `prism_jax/training/loss_config.py`; `SHOWN` in `prism_jax/training/logs/progress.py` for the progress bar
 - corrections for judges' errors: `judge_noise.py`
 - a metric, or a new one: `Rates` in `metrics.py`; `PolicyRow` in `prism_jax/evaluation/rows.py`, filled in
-  `_row` of `prism_jax/evaluation/policy_rows.py`; its column in `prism_jax/report/tables.py`
+  `_row` of `prism_jax/evaluation/policy_sums.py`; its column in `prism_jax/report/tables.py`
 - what another gate would have cost: estimators, intervals and refusals in `off_policy/`; how logs are read in
   `prism_jax/runs/counterfactual.py`; the proof on redrawn and made logs in `prism_jax/experiments/replications.py`
   and `prism_jax/experiments/overlap.py`

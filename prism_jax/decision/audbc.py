@@ -36,7 +36,14 @@ from prism_jax.decision.costs.curves import (
     trace_events,
 )
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
-from prism_jax.decision.costs.sweep import best_label, check_gold, check_signals, critical_ratio, policy_signals
+from prism_jax.decision.costs.sweep import (
+    CriticalRatio,
+    best_label,
+    check_gold,
+    check_signals,
+    critical_ratio,
+    policy_signals,
+)
 from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
 from prism_jax.decision.uncertainty.jackknife import SHARE
@@ -47,6 +54,7 @@ __all__ = [
     "Audbc",
     "BurdenBenefitCurve",
     "CostCurve",
+    "CriticalRatio",
     "Events",
     "ExpectedCost",
     "NetBenefitCurve",

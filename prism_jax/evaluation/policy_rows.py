@@ -13,8 +13,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -23,12 +22,10 @@ from prism_jax.decision import arrays, gate, metrics, thinking
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import POLICIES, Policy
-from prism_jax.decision.uncertainty import Cells
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.intervals import with_intervals
-from prism_jax.evaluation.rows import Form, PolicyRow
+from prism_jax.evaluation.rows import Form
 from prism_jax.scores import Scores
-from prism_jax.scores.labels import Thinking, acceptance_weight
+from prism_jax.scores.labels import Thinking
 from prism_jax.scores.texts import ordered, renumbered
 from prism_jax.scores.units import Unit, independent_unit
 
@@ -298,180 +295,6 @@ class EvaluationData:
         """The decisions of the gate on `truth`: if it is true, no decisions have a lower expected cost."""
         offer = gate.intervene(truth.p_accept, truth.p_both, self.point.c_fa, self.point.c_fn)
         return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
-
-
-class PolicySums(NamedTuple):
-    """What a policy's row is computed from: sums, which those of other steps can be added to."""
-
-    mass: float  # weight of the judged steps
-    realised: float  # their weighted realised costs
-    gold: float  # their weighted gold costs
-    expected: float | None  # expected costs of all steps; None without the truth
-    offers: int  # offers on all steps; on judged steps for the clairvoyant
-    of: int  # the steps that `offers` counts
-    steps: int  # all steps
-    slow: int  # slow passes on all steps
-    counts: metrics.Confusion  # judged decisions against gold labels
-    answers: metrics.Confusion  # the same against labels of acceptance
-
-    @property
-    def realised_cost(self) -> float:
-        """Mean realised cost of the judged steps."""
-        return self.realised / self.mass
-
-    @property
-    def expected_cost(self) -> float:
-        """Mean expected cost of all steps."""
-        assert self.expected is not None, "read only with the truth"
-        return self.expected / self.steps
-
-    def merge(self, other: PolicySums) -> PolicySums:
-        """The sums over the steps of both."""
-        plain = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in ("mass", "realised", "gold", "offers", "of", "steps", "slow")
-        }
-        expected = None if self.expected is None or other.expected is None else self.expected + other.expected
-        return PolicySums(
-            **plain,
-            expected=expected,
-            counts=metrics.Confusion(*(one + two for one, two in zip(self.counts, other.counts, strict=True))),
-            answers=metrics.Confusion(*(one + two for one, two in zip(self.answers, other.answers, strict=True))),
-        )
-
-
-class Deciding(NamedTuple):
-    """A policy that is compared, and its decisions."""
-
-    policy: str
-    form: Form | None  # on which signals it decides; None for constants and oracles
-    decided: Decided
-
-
-def compared(data: EvaluationData) -> Iterator[Deciding]:
-    """Every policy with its decisions: constants and oracles, then on calibrated signals, then on raw signals."""
-    for name in ("always", "never"):
-        yield Deciding(name, None, data.decide(name, "raw"))
-    if data.has_truth:
-        yield Deciding("bayes", None, data.oracle(data.truth()))
-    best, missed = (np.where(data.judged, label, 0.0) for label in (data.best_accept, data.missed))
-    yield Deciding("clairvoyant", None, data.oracle(Truth(best, missed)))
-    for form in FORMS:
-        for name in (*data.fast_policies, *data.slow_policies):
-            yield Deciding(name, form, data.decide(name, form))
-
-
-def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
-    """One row per policy: constants and oracles, then the policies on calibrated signals, then on raw signals."""
-    weight = acceptance_weight(data.steps)[data.judged]
-    sums, by_unit = {}, []
-    for deciding in compared(data):
-        costs, sums[deciding.policy, deciding.form] = sums_of(data, deciding, weight)
-        by_unit.append(np.bincount(data.judged_units, weights=costs * weight))  # only the sums by unit are kept
-    by_unit.append(np.bincount(data.judged_units, weights=weight))
-    most = max(data.point.c_fa, data.point.c_fn)
-    return with_intervals(rows_of(sums, data.deployed(), data.slow), Cells.of_units(np.stack(by_unit, axis=1)), most)
-
-
-def sums_of(
-    data: EvaluationData, deciding: Deciding, weight: Float64[np.ndarray, "judged"]
-) -> tuple[Float64[np.ndarray, "judged"], PolicySums]:
-    """The realised cost of each judged step, and the sums over all steps, of one policy's decisions.
-
-    `weight` are the judged steps' weights of acceptance labels.
-    """
-    judged, point, decided = data.judged, data.point, deciding.decided
-    sees_labels = deciding.policy == "clairvoyant"  # it chooses the best candidate
-    counted = Counted(data.label("need"), data.best_accept) if sees_labels else data.counted(decided)
-    need, accept = (label[judged] for label in counted)
-    offer, gold = decided.offer[judged], need * accept
-    costs = metrics.step_costs(offer, accept, gold, point.c_fa, point.c_fn)
-    of_gold = metrics.step_costs(offer, gold, gold, point.c_fa, point.c_fn)
-    decisions = offer if sees_labels else decided.offer
-    sums = PolicySums(
-        mass=float(weight.sum()),
-        realised=float((weight * costs).sum()),
-        gold=float((weight * of_gold).sum()),
-        expected=float(data.expected_costs(decided).sum()) if data.has_truth else None,
-        offers=int(np.count_nonzero(decisions)),
-        of=len(decisions),
-        steps=len(decided.offer),
-        slow=int(np.count_nonzero(decided.slow)),
-        counts=_confusion(offer, gold, weight),
-        answers=_confusion(offer, accept, weight),
-    )
-    return costs, sums
-
-
-def _confusion(
-    offer: Bool[np.ndarray, "judged"], y: Float64[np.ndarray, "judged"], weight: Float64[np.ndarray, "judged"]
-) -> metrics.Confusion:
-    """The counts; zeros where no step of a part of a table is judged."""
-    return metrics.confusion(offer, y, weight) if len(weight) else metrics.Confusion(0.0, 0.0, 0.0, 0.0)
-
-
-def rows_of(sums: Mapping[tuple[str, Form | None], PolicySums], deployed: str, has_slow: bool) -> list[PolicyRow]:
-    """All numbers of every policy but its intervals; `sums` has the references, too."""
-    references = {name: sums[name, None] for name in ("always", "never", "bayes") if (name, None) in sums}
-    realised = {name: reference.realised_cost for name, reference in references.items()}
-    has_truth = "bayes" in references
-    expected = {name: reference.expected_cost for name, reference in references.items()} if has_truth else {}
-    return [_row(policy, form, of, deployed, has_slow, realised, expected) for (policy, form), of in sums.items()]
-
-
-def _row(
-    policy: str,
-    form: Form | None,
-    sums: PolicySums,
-    deployed: str,
-    has_slow: bool,
-    realised: dict[str, float],
-    expected: dict[str, float],
-) -> PolicyRow:
-    """All numbers of one policy; `realised` and `expected` are the costs of the references."""
-    rates = metrics.rates(sums.counts)
-    sees_labels = policy == "clairvoyant"
-    return PolicyRow(
-        policy=policy,
-        form=form,
-        deployed=policy == deployed and form in (None, "calibrated"),
-        realised_cost=sums.realised_cost,
-        gold_cost=sums.gold / sums.mass,
-        **_under_truth(sums, sees_labels, realised, expected),
-        speak_rate=sums.offers / sums.of,
-        slow_rate=sums.slow / sums.steps if has_slow and not sees_labels else None,
-        recall=float(rates.recall),
-        precision=float(rates.precision),
-        false_alarm=float(rates.false_alarm),
-        dismissed=float(metrics.rates(sums.answers).false_alarm),
-        false_positive_rate=float(rates.false_positive_rate),
-        false_alarms_per_step=float(rates.false_alarms_per_step),
-        f1=float(rates.f1),
-        accuracy=float(rates.accuracy),
-        mcc=float(rates.matthews),
-        **{name: float(count) for name, count in sums.counts._asdict().items()},
-    )
-
-
-def _under_truth(
-    sums: PolicySums, sees_labels: bool, realised: dict[str, float], expected: dict[str, float]
-) -> dict[str, Any]:
-    """The numbers that need the simulator's truth; decisions made on the labels have no expected cost."""
-    numbers: dict[str, Any] = dict.fromkeys(("expected_cost", "regret", "gap_closed", "gap_closed_realised"))
-    if expected:
-        numbers["gap_closed_realised"] = _gap_closed(sums.realised_cost, realised)
-    if expected and not sees_labels:
-        numbers["expected_cost"] = cost = sums.expected_cost
-        numbers["regret"] = cost - expected["bayes"]
-        numbers["gap_closed"] = _gap_closed(cost, expected)
-    return numbers
-
-
-def _gap_closed(cost: float, references: dict[str, float]) -> float:
-    """Share of the gap between the better constant and the Bayes decisions that a cost closes; NaN without a gap."""
-    constant = min(references["always"], references["never"])
-    gap = constant - references["bayes"]
-    return (constant - cost) / gap if gap > 0 else np.nan
 
 
 def least_acceptance(policy: str, p_need: Float64[np.ndarray, "n"], point: OperatingPoint) -> Float64[np.ndarray, "n"]:

@@ -17,7 +17,16 @@ import numpy as np
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import breakdowns, policy_rows, ratios, second_signal, signals, surfaces, triggers
+from prism_jax.evaluation import (
+    breakdowns,
+    policy_rows,
+    policy_sums,
+    ratios,
+    second_signal,
+    signals,
+    surfaces,
+    triggers,
+)
 from prism_jax.evaluation.facts import facts_of, incomparable, missing
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import check_need, with_need
@@ -150,7 +159,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
     return Evaluation(
         point=data.point,
         counts=_count(rows, data),
-        policies=policy_rows.compare(data),
+        policies=policy_sums.compare(data),
         ratios=across,
         signals=_signals(rows, calibration),
         groups=breakdowns.by_group(data),

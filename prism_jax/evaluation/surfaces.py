@@ -1,7 +1,7 @@
 """The dynamic gate at every cost ratio and every setting of its slow trigger: exact counts, and the steps behind them.
 
 Everything is on calibrated signals. Costs and rates of error are counted on judged steps, offers and slow passes on all
-steps, as in `policy_rows.compare`. Counting needs labels that are 0 or 1 and weights of 1.
+steps, as in `policy_sums.compare`. Counting needs labels that are 0 or 1 and weights of 1.
 """
 
 from __future__ import annotations

@@ -165,7 +165,8 @@ class Sharded:
     def _in_given_files(self, error: ScoresError) -> ScoresError:
         """The error with the place in the files that were given, not in a temporary one."""
         if error.place in self._sources:
-            return located(error, self._sources[error.place])
+            anywhere = ScoresError(error.problem, error.column, error.row)
+            return located(anywhere, self._sources[error.place])
         if not error.place.startswith(str(self.scratch)):
             return error
         number, first = len(self.paths), self.paths[0]

@@ -38,6 +38,8 @@ CHUNK_ROWS = 1 << 17
 """About how many rows are in memory at once."""
 GATHERED_ROWS = 1 << 18
 """About how many rows of whole streams stand in a file that `gather` writes; all of them are in memory at once."""
+_MOST_FILES = 500
+"""Files that `gather` has open at once; of very many rows, more of them stand in each."""
 _UNREAD = ("votes", "tokens_fast", "tokens_response")
 _TEXTS = [name for name, column in COLUMNS.items() if column.kind == "text"]
 
@@ -243,7 +245,7 @@ def gather(parts: Sequence[Part], folder: Path) -> list[Part]:
     Raises:
       ScoresError: naming file, row and column.
     """
-    number = max(1, -(-sum(part.rows for part in parts) // GATHERED_ROWS))
+    number = min(max(1, -(-sum(part.rows for part in parts) // GATHERED_ROWS)), _MOST_FILES)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"streams-{i:05d}.parquet" for i in range(number)]
     writers: list[pq.ParquetWriter | None] = [None] * number

@@ -9,7 +9,7 @@ from synthetic_scores import POINT, make_columns
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.uncertainty import poisson_weights, unit_keys
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.merged import planning, running, states, sums
+from prism_jax.evaluation.merged import histograms, planning, running, states, sums
 from prism_jax.evaluation.merged.scan import Scan
 from prism_jax.evaluation.other_maps import other_maps
 from prism_jax.scores import Scores, ScoresError
@@ -336,3 +336,12 @@ def test_intervals_of_many_units_are_those_of_the_bootstrap(monkeypatch):
         assert mine.realised_low == pytest.approx(theirs.realised_low, abs=0.2 * width)
         assert mine.realised_high == pytest.approx(theirs.realised_high, abs=0.2 * width)
     assert found.evaluation.units == expected.units == 1500
+
+
+def test_need_given_acceptance_with_some_slow_signals_is_refused():
+    """Whether need is read beside the slow pass's own offer depends on all rows together."""
+    columns = make_columns(seed=1) | {"need_target": ["given_accept"] * STEPS}
+    missing = np.arange(STEPS) % 7 == 0
+    columns |= {name: np.where(missing, np.nan, columns[name]) for name in ("p_need_slow", "p_accept_slow")}
+    with pytest.raises(ScoresError, match=r"p_accept_slow: found null on 138 of 960 rows .* --exact"):
+        running.evaluate(running.over(parts_of(Scores.from_columns(columns), 3)), POINT)

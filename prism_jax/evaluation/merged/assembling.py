@@ -12,7 +12,16 @@ from jaxtyping import Float64
 
 from prism_jax.decision.audbc import Audbc, ExpectedCost
 from prism_jax.decision.uncertainty import SHARE, interval
-from prism_jax.evaluation import breakdowns, other_maps, policy_rows, ratios, second_signal, surfaces, triggers
+from prism_jax.evaluation import (
+    breakdowns,
+    other_maps,
+    policy_rows,
+    policy_sums,
+    ratios,
+    second_signal,
+    surfaces,
+    triggers,
+)
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals_of, with_intervals
 from prism_jax.evaluation.merged.histograms import Above, Area, Histogram, area, highest, isotonic_score
 from prism_jax.evaluation.merged.parts import test_data
@@ -57,7 +66,7 @@ def assemble(plan: Plan, scan: State, ranks: State, settings: Settings, sums: St
     deployed, units = data.deployed(), sums["units"]
     form = "calibrated" if plan.point.policy not in ("always", "never") else None
     bounds = dict(plan.bounds)
-    rows = policy_rows.rows_of(sums["policies"], deployed, plan.slow)
+    rows = policy_sums.rows_of(sums["policies"], deployed, plan.slow)
     costs = [column("policy", *name) for name in sums["policies"]]
     number = (sums["counts"]["judged"], len(sums["counts"]["streams"]))
     across = ratios.ratios_of(*_ratios(plan, settings, sums, bounds), deployed, number, plan.no_area)

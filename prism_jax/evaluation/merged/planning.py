@@ -49,6 +49,13 @@ def check(state: State) -> None:
             raise ScoresError(
                 f"found {len(values)} different values, expected at most {MOST_VALUES}; --exact has no limit", name
             )
+    slow = state.get("slow", {"known": 0, "null": 0})
+    if "given_accept" in state["need"] and slow["known"] and slow["null"]:
+        raise ScoresError(
+            f"found null on {slow['null']} of {state['rows']} rows beside need_target given_accept, expected none or "
+            "all, or --exact: whose offer need is given by depends on all rows",
+            "p_accept_slow",
+        )
     if "shown" in state and (error := unweighted(state["shown"], state["rows"])) is not None:
         raise error
     streams, people = list(state["streams"].values()), list(state["people"].values())

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision import budgets, gate
-from prism_jax.decision.costs.sweep import CriticalRatio
+from prism_jax.decision.audbc import CriticalRatio
 from prism_jax.decision.thinking import Moves as Moments
 from prism_jax.evaluation import ratios, second_signal, triggers
 from prism_jax.evaluation.fits import Calibration

@@ -63,6 +63,9 @@ class Scan:
             "people": {},
             "fits": {},
         }
+        if rows.p_accept_slow is not None:
+            thought = int((~np.isnan(rows.p_accept_slow)).sum())
+            state["slow"] = {"known": thought, "null": len(rows) - thought}
         if (shown := shown_facts(rows)) is not None:
             state["shown"] = shown
         parts: dict[str, Scores] = {"": rows} if not splits else {n: rows.take(m) for n, m in splits.items()}

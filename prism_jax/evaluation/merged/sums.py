@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision import gate, metrics
-from prism_jax.evaluation import breakdowns, policy_rows, ratios, second_signal, surfaces, triggers
+from prism_jax.evaluation import breakdowns, policy_rows, policy_sums, ratios, second_signal, surfaces, triggers
 from prism_jax.evaluation.intervals import RESAMPLES, SEED
 from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import Above, Area, log_odds
@@ -29,7 +29,7 @@ MOST_SHOWN = 2_000
 """Steps that the report can browse, from the beginning of the first file."""
 MOST_POINTS = 1_000
 """Up to so many units, the points of a curve that has no ranks are kept for each of them."""
-for _class in (policy_rows.PolicySums, metrics.Confusion, breakdowns.GroupSums, triggers.ShareSums, measures.BinSums):
+for _class in (policy_sums.PolicySums, metrics.Confusion, breakdowns.GroupSums, triggers.ShareSums, measures.BinSums):
     stored(_class)
 
 
@@ -126,8 +126,8 @@ class Sums:
         if plan.uncountable is None:
             state |= self._surface(data)
         policies, columns = {}, {"weight": weight}
-        for deciding in policy_rows.compared(data):
-            costs, policies[deciding.policy, deciding.form] = policy_rows.sums_of(data, deciding, weight)
+        for deciding in policy_sums.compared(data):
+            costs, policies[deciding.policy, deciding.form] = policy_sums.sums_of(data, deciding, weight)
             columns[column("policy", deciding.policy, deciding.form)] = costs * weight
         state["policies"] = policies
         if plan.fitted_on:

@@ -40,7 +40,7 @@ EVALUATION = (
     ),
     Fault(
         "evaluation-swaps-costs",
-        "evaluation/policy_rows.py",
+        "evaluation/policy_sums.py",
         "costs = metrics.step_costs(offer, accept, gold, point.c_fa, point.c_fn)",
         "costs = metrics.step_costs(offer, accept, gold, point.c_fn, point.c_fa)",
         "An offer that is refused is charged as missed help, and the other way round.",
@@ -58,7 +58,7 @@ EVALUATION = (
     ),
     Fault(
         "gap-to-the-worse-constant",
-        "evaluation/policy_rows.py",
+        "evaluation/policy_sums.py",
         'constant = min(references["always"], references["never"])',
         'constant = max(references["always"], references["never"])',
         "Every policy seems to close more of the gap.",

@@ -175,7 +175,7 @@ INTERVALS = (
     Fault(
         "weighted-steps-are-units",
         "decision/uncertainty/bootstrap.py",
-        "unit = np.arange(len(cell)) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]",
+        "unit = np.arange(len(cell)) if streams is None else arrays.in_order(streams)[1]",
         "unit = np.arange(len(cell))",
         "Weighted intervals treat the steps of one stream as independent and are too narrow.",
         ("decision/test_uncertainty.py",),
