@@ -13,9 +13,9 @@ Four statistics follow each other, since each needs numbers of the one before:
 4. `sums`: everything else, exactly: every decision is made on its own row with the fitted maps.
 
 Counts are integers and the same for every division of the rows. Sums of floats differ in their rounding only. Numbers
-that come from a histogram have an error. `Evaluation.bounds` bounds it by the width of the bins for temperatures, areas,
-the CORP decomposition and p_accept alone at the gate's speak rate; there is no bound for other maps, the thresholds of
-triggers, and the area of the policy that thinks by value.
+that come from a histogram have an error. `Evaluation.bounds` bounds it, by the width of the bins, for temperatures, the
+areas, the CORP decomposition and p_accept alone at the gate's speak rate; there is no bound for other maps, the
+thresholds of triggers, and the area of the policy that thinks by value.
 
 Belongs here: states and their results. Does not belong here: files, processes (`prism_jax.runs`); the formulas and the
 policies (`prism_jax.decision`, `prism_jax.evaluation`), which are those of tables in memory.
