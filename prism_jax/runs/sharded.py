@@ -17,7 +17,6 @@ import os
 import pickle
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -31,9 +30,10 @@ from tqdm import tqdm
 
 from prism_jax.evaluation.merged.running import Statistic
 from prism_jax.evaluation.merged.states import State, decode, encode, merge
+from prism_jax.runs.workers import connect_ray, end_with_parent
 from prism_jax.runtime.files import write_bytes
 from prism_jax.scores import Scores, ScoresError, located
-from prism_jax.scores.parts import Part, as_parquet, gather, parts_of, read_part, rows_of
+from prism_jax.scores.parts import Part, as_parquet, gather, parts_of, read_part
 
 RunnerName = Literal["local", "ray"]
 RUNNERS: tuple[RunnerName, ...] = ("local", "ray")
@@ -119,10 +119,15 @@ class Sharded:
     def _open(self) -> None:
         """Finds the parts of the files."""
         for number, path in enumerate(self.paths):
-            with self._bad_file(path):
+            try:
                 readable = as_parquet(path, self.scratch, f"lines-{number:05d}") if path.endswith(".jsonl") else path
                 self._sources[readable] = path
                 self.parts += parts_of(readable)
+            except ScoresError as error:
+                if not self.skip_bad:
+                    raise
+                logging.warning("left out: %s", error)
+                self.left_out[path] = str(error)
         if not self.parts:
             number = len(self.paths)
             raise ScoresError(f"found no file that can be read among {number}, expected some", place=self.paths[0])
@@ -136,11 +141,6 @@ class Sharded:
     def finish(self) -> None:
         """Removes what was kept for going on, once the results are written."""
         shutil.rmtree(self.folder / _KEPT, ignore_errors=True)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows of all parts."""
-        return rows_of(self.parts)
 
     def gather(self) -> None:
         """Puts the rows of each stream together, in temporary files, where they are in no order."""
@@ -201,7 +201,7 @@ class Sharded:
         """The states of parts in their order, from processes that are started once."""
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, context, _end_with_parent)
+            self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, context, end_with_parent)
         pool, file = self._pool, self.scratch / f"work-{type(work.statistic).__name__}.pickle"
         file.write_bytes(pickle.dumps(work))  # once, and not with every part
         try:
@@ -243,9 +243,6 @@ class Sharded:
         content = json.dumps([files, self.shown_only, settings, version])
         return hashlib.sha256(content.encode()).hexdigest()
 
-    def _bad_file(self, path: str) -> _BadFile:
-        return _BadFile(self, path)
-
     def _leave_out(self, path: str, error: ScoresError) -> None:
         """Goes on without the file of some parts; raises `error` if nothing is left."""
         logging.warning("left out: %s", error)
@@ -254,35 +251,6 @@ class Sharded:
         if not self.parts:
             raise error
         self._digest += hashlib.sha256(self._sources[path].encode()).hexdigest()
-
-
-class _BadFile:
-    """Leaves out a file that cannot be read, where that is wanted."""
-
-    def __init__(self, sharded: Sharded, path: str):
-        self.sharded, self.path = sharded, path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, _: Any) -> bool:
-        if not (isinstance(error, ScoresError) and self.sharded.skip_bad):
-            return False
-        logging.warning("left out: %s", error)
-        self.sharded.left_out[self.path] = str(error)
-        return True
-
-
-def _end_with_parent() -> None:
-    """Ends this worker when the process that started it ends, even by a signal that leaves no time to say so."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "a worker is started by another process"
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 _loaded: dict[str, Work] = {}
@@ -297,15 +265,7 @@ def _worker(part: Part, file: str) -> State:
 
 def _on_ray(parts: Sequence[Part], work: Work, workers: int) -> Iterator[State]:
     """The states of parts in their order, from Ray tasks."""
-    try:
-        import ray
-    except ImportError as error:
-        raise ValueError(
-            f"--runner: found no library {error.name}, expected it: pip install 'prism_jax[cluster]'"
-        ) from error
-
-    if not ray.is_initialized():
-        ray.init(num_cpus=None if os.environ.get("RAY_ADDRESS") else workers, log_to_driver=False)
+    ray = connect_ray(num_cpus=None if os.environ.get("RAY_ADDRESS") else workers)
     shared, task = ray.put(work), ray.remote(num_cpus=1)(state_of)
     try:
         yield from _in_order(lambda part: task.remote(part, shared), ray.get, parts, workers)

@@ -86,15 +86,7 @@ def on_ray(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]:
       ValueError: without Ray, or for more actors than the cluster has room for.
       RuntimeError: if an actor dies again and again.
     """
-    try:
-        import ray
-        from ray.util import ActorPool
-    except ImportError as error:
-        raise ValueError(
-            f"--runner: found no library {error.name}, expected it: pip install 'prism_jax[cluster]'"
-        ) from error
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False)
+    ray = connect_ray()
     cluster = ray.cluster_resources()
     unit = "GPU" if cluster.get("GPU") else "CPU"
     if workers > (most := int(cluster.get(unit, 0))):
@@ -103,7 +95,7 @@ def on_ray(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]:
     actor = ray.remote(_Actor).options(max_restarts=3, max_task_retries=3, **resources)
     actors = [actor.remote(load) for _ in range(workers)]
     try:
-        yield from ActorPool(actors).map_unordered(lambda one, item: one.work.remote(item), items)
+        yield from ray.util.ActorPool(actors).map_unordered(lambda one, item: one.work.remote(item), items)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
@@ -113,6 +105,23 @@ def on_ray(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]:
     finally:
         for one in actors:
             ray.kill(one)
+
+
+def connect_ray(**resources: Any) -> Any:
+    """The library Ray, joined to the cluster of this machine or of RAY_ADDRESS, or to one that is started.
+
+    `resources` are those of a cluster that is started. Raises ValueError without the library.
+    """
+    try:
+        import ray
+        import ray.util
+    except ImportError as error:
+        raise ValueError(
+            f"--runner: found no library {error.name}, expected it: pip install 'prism_jax[cluster]'"
+        ) from error
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, **resources)
+    return ray
 
 
 class _Actor:
@@ -148,14 +157,19 @@ def _begin(places: SimpleQueue[int]) -> None:
     """Begins a worker process: on its own device, deaf to Ctrl-C, and ending when its parent does, even by kill -9."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jax.config.update("jax_cuda_visible_devices", str(places.get()))
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "this is a child"
+    end_with_parent()
 
-    def end_with_parent() -> None:
+
+def end_with_parent() -> None:
+    """Ends this worker process when the process that started it ends, even by kill -9."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker is started by another process"
+
+    def wait() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _work(load: Load[I], item: I) -> I:

@@ -8,7 +8,7 @@ the first of them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -344,8 +344,3 @@ def _all_columns(path: str) -> list[str]:
         found |= row.keys()
     unknown_columns(sorted(found))
     return [name for name in COLUMNS if name in found and name not in _UNREAD]
-
-
-def rows_of(parts: Iterable[Part]) -> int:
-    """Number of rows."""
-    return sum(part.rows for part in parts)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int64, Shaped, UInt64
@@ -17,17 +17,9 @@ from jaxtyping import Float64, Int64, Shaped, UInt64
 from prism_jax.decision.uncertainty import Cells, Resampled, resampled_sums, unit_keys
 
 State = Any
-"""A number, an array, a dictionary of states, or a `Mergeable`."""
+"""A number, an array, a dictionary of states, or what has a method `merge` of its own."""
 MOST_KEPT = 1 << 16
 """Up to so many units the sums of each are kept; of more, only those of every resample."""
-
-
-@runtime_checkable
-class Mergeable(Protocol):
-    """A part of a state with a rule of its own."""
-
-    def merge(self, other: Any) -> Any:
-        """The same of the rows of both."""
 
 
 def merge(first: State, second: State) -> State:
@@ -286,17 +278,6 @@ def decode(arrays: Mapping[str, np.ndarray]) -> State:
         return content[0]
 
     return value_of(json.loads(bytes(arrays["tree"])))
-
-
-def leaves(state: State) -> Iterator[tuple[str, Any]]:
-    """Every number and array of a state with the path to it, for comparing two of them."""
-    if isinstance(state, Mapping):
-        for key in sorted(state, key=repr):
-            yield from ((f"{key}.{path}", leaf) for path, leaf in leaves(state[key]))
-    elif names := _fields(state):
-        yield from leaves({name: getattr(state, name) for name in names})
-    else:
-        yield "", state
 
 
 def _fields(value: Any) -> tuple[str, ...]:

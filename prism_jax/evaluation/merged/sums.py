@@ -52,7 +52,7 @@ class Settings:
 
 
 @stored
-class ShownTable(NamedTuple):
+class TableCounts(NamedTuple):
     """The counts of one surface, which add up; the arrays are those of `surfaces.Table`."""
 
     tp: Int64[np.ndarray, "groups settings ratios"]
@@ -62,9 +62,9 @@ class ShownTable(NamedTuple):
     offers: Int64[np.ndarray, "groups settings ratios"]
     slow: Int64[np.ndarray, "groups settings ratios"]
 
-    def merge(self, other: ShownTable) -> ShownTable:
+    def merge(self, other: TableCounts) -> TableCounts:
         """The counts of both."""
-        return ShownTable(*(one + two for one, two in zip(self, other, strict=True)))
+        return TableCounts(*(one + two for one, two in zip(self, other, strict=True)))
 
 
 @stored
@@ -264,7 +264,7 @@ class Sums:
         exploration = surfaces.explore_part(data, plan.columns, plan.groups, group)
         return {
             "tables": {
-                table.trigger: ShownTable(*(np.asarray(getattr(table, name)) for name in ShownTable._fields))
+                table.trigger: TableCounts(*(np.asarray(getattr(table, name)) for name in TableCounts._fields))
                 for table in exploration.tables
             },
             "totals": dict(exploration.totals._asdict()),
