@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, Temperature
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Cells, Resampled
 from prism_jax.evaluation import policy_rows, protocol
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import paired_costs
-from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import Form
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import acceptance_weight
@@ -23,7 +23,7 @@ NOTABLE = 0.02
 """Share of the cost that another map must save on the test steps before it is named."""
 
 
-def other_maps(scores: Scores, calibration: Calibration, evaluation: Evaluation) -> str:
+def other_maps(scores: Scores, calibration: Calibration, point: OperatingPoint) -> str:
     """A sentence where the deployed policy costs notably less without a map, or by Platt's, else an empty text.
 
     A temperature has no bias, so it cannot mend signals that are too high or too low everywhere. What costs less only
@@ -32,13 +32,13 @@ def other_maps(scores: Scores, calibration: Calibration, evaluation: Evaluation)
     """
     if not isinstance(calibration.accept_fast.map, Temperature):
         return ""
-    data, _ = protocol.prepare(scores, calibration, evaluation.point)
+    data, _ = protocol.prepare(scores, calibration, point)
     alternatives = {RAW: costs_by_unit(data, "raw")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         try:
             platt = protocol.calibrate(scores, CalibrationConfig("platt"))
-            mended, _ = protocol.prepare(scores, platt, evaluation.point)
+            mended, _ = protocol.prepare(scores, platt, point)
             alternatives[PLATT] = costs_by_unit(mended, "calibrated")
         except ScoresError:  # one class in some part: there is no such map
             pass
@@ -46,7 +46,7 @@ def other_maps(scores: Scores, calibration: Calibration, evaluation: Evaluation)
     sums = [part for alternative in alternatives.values() for part in (ours, alternative)]
     weight = np.bincount(data.judged_units, acceptance_weight(data.steps)[data.judged])
     cells = Cells.of_units(np.stack([*sums, weight], axis=1))
-    return in_words(list(alternatives), cells, evaluation.deployed.policy)
+    return in_words(list(alternatives), cells, data.deployed())
 
 
 def in_words(alternatives: Sequence[str], cells: Cells | Resampled, deployed: str) -> str:

@@ -9,9 +9,12 @@ Out-of-fold scores need no calibration split: each fold is calibrated on the oth
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-from collections.abc import Mapping
+import functools
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +40,8 @@ from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
 
 CALIBRATION, TEST = "calibration", "test"
+_MOST_AT_ONCE = 2_000_000
+"""Rows up to which parts of an evaluation are computed at once: each needs memory for copies of some columns."""
 
 
 def calibrate(scores: Scores, config: CalibrationConfig | None = None) -> Calibration:
@@ -155,24 +160,55 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
     fitted = threshold_steps(*with_need(scores, calibration), steps) if data.slow else []
     if data.slow and not fitted:
         off["triggers"] = "triggers at one budget: there are no calibration rows to choose their thresholds on"
-    across = ratios.compare_ratios(data)
+    with at_once(rows) as pool:
+        across = pool.submit(ratios.compare_ratios, data)
+        measured = pool.submit(_signals, rows, calibration)
+        policies = pool.submit(policy_sums.compare, data)
+        groups = pool.submit(breakdowns.by_group, data)
+        beside = pool.submit(second_signal.second_signal, data) if data.has_need else None
+        triggered = pool.submit(triggers.compare_triggers, data, fitted) if fitted else None
+        depends = pool.submit(_dependence, scores, calibration, point) if data.has_need else None
+    no_area = across.result().no_area
     return Evaluation(
         point=data.point,
         counts=_count(rows, data),
-        policies=policy_sums.compare(data),
-        ratios=across,
-        signals=_signals(rows, calibration),
-        groups=breakdowns.by_group(data),
-        switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
+        policies=policies.result(),
+        ratios=across.result(),
+        signals=measured.result(),
+        groups=groups.result(),
+        switched_off=(*off.values(), *([no_area] if no_area else [])),
         trace=breakdowns.trace(data),
-        triggers=triggers.compare_triggers(data, fitted) if fitted else None,
-        second_signal=second_signal.second_signal(data) if data.has_need else (),
-        dependence=_dependence(scores, calibration, point) if data.has_need else None,
+        triggers=None if triggered is None else triggered.result(),
+        second_signal=() if beside is None else beside.result(),
+        dependence=None if depends is None else depends.result(),
         need_given_accept=steps.need_given_accept,
         has_need=data.has_need,
         unit=data.unit,
         units=int(data.judged_units.max()) + 1,
     )
+
+
+def at_once(rows: Scores) -> Executor:
+    """What computes parts of an evaluation: threads, as NumPy sorts and sums outside of the lock; or one by one."""
+    return ThreadPoolExecutor(min(os.cpu_count() or 1, 4)) if len(rows) <= _MOST_AT_ONCE else _OneByOne()
+
+
+class _OneByOne(Executor):
+    """Computes what is submitted when its result is asked for, so that memory holds what one of them needs."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return _Asked(functools.partial(fn, *args, **kwargs))
+
+
+class _Asked(Future[Any]):
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            self.set_result(self._compute())
+        return super().result(timeout)
 
 
 def explore(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Exploration | str:
@@ -288,10 +324,10 @@ def rows_of(scores: Scores, split: str) -> Scores:
     """
     if scores.split is None:
         raise without_split(split, {})
-    mask = scores.split == split
-    if not mask.any():
-        raise without_split(split, collections.Counter(scores.split.tolist()))
-    return scores if mask.all() else scores.take(mask)
+    names, number = scores.numbered("split")
+    if split not in names:
+        raise without_split(split, dict(zip(names, np.bincount(number).tolist(), strict=True)))
+    return scores if len(names) == 1 else scores.take(number == names.index(split))
 
 
 def without_split(split: str, counts: Mapping[str, int]) -> ScoresError:

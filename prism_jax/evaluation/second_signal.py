@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.operating_point import OperatingPoint
@@ -27,10 +27,14 @@ RATIOS = (0.5, 1.0, 2.0, 4.0)
 
 
 def most_accepted(
-    p_accept: Float64[np.ndarray, "steps"], mass: float, weight: Float64[np.ndarray, "steps"] | None = None
+    p_accept: Float64[np.ndarray, "steps"],
+    mass: float,
+    weight: Float64[np.ndarray, "steps"] | None = None,
+    order: Int64[np.ndarray, "steps"] | None = None,
 ) -> Float64[np.ndarray, "steps"]:
     """Shares of offers at the steps of highest p_accept, whose weights add up to `mass`; a weight of None is 1.
 
+    `order` has the steps by falling p_accept, where that is known.
     Steps that tie at the boundary share what is left: each of them gets the same share of its weight.
     """
     weight = np.ones(len(p_accept)) if weight is None else weight
@@ -38,12 +42,17 @@ def most_accepted(
     arrays.check_range("mass", mass, 0.0, total * (1 + 1e-12), f"at most {total:g}, the weight of all steps")
     if not mass:
         return np.zeros(len(p_accept))
-    order = np.argsort(-p_accept, kind="stable")
+    order = falling(p_accept) if order is None else order
     last = min(int(np.searchsorted(np.cumsum(weight[order]), mass)), len(order) - 1)
     boundary = p_accept[order[last]]
     above, tied = p_accept > boundary, p_accept == boundary
     tied_share = (mass - float(weight[above].sum())) / float(weight[tied].sum())
     return above + tied * min(max(tied_share, 0.0), 1.0)
+
+
+def falling(p_accept: Float64[np.ndarray, "steps"]) -> Int64[np.ndarray, "steps"]:
+    """The steps by falling p_accept; those of equal p_accept in their own order."""
+    return np.argsort(-p_accept, kind="stable")
 
 
 def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
@@ -53,14 +62,14 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
     y_accept = data.label("accept")[judged]
     missed = data.missed[judged]
     weight = acceptance_weight(data.steps)[judged]
-    ratios = ratios_of(point)
+    ratios, order = ratios_of(point), falling(accept)
     offers, sums = [], []
     for ratio in ratios:
         c_fn = ratio * point.c_fa
         ours = np.asarray(gate.decide(need, accept, point.c_fa, c_fn), np.float64)
         mass = float((ours * weight).sum())
         offers.append(mass / float(weight.sum()))
-        for offer in (ours, most_accepted(accept, mass, weight)):
+        for offer in (ours, most_accepted(accept, mass, weight, order)):
             cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * missed)
             sums.append(np.bincount(data.judged_units, cost * weight))  # only sums by stream are kept
     sums.append(np.bincount(data.judged_units, weight))

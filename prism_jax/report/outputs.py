@@ -59,15 +59,18 @@ def evaluate_into(
     if calibration is None:
         calibration = protocol.calibrate(scores, calibrator)
         calibrated = f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""
-    evaluation = protocol.evaluate(scores, calibration, point)
-    better_map = "" if fixed else other_maps(scores, calibration, evaluation)
-    evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated, other_maps=better_map)
+    with protocol.at_once(scores) as beside:
+        explored = beside.submit(protocol.explore, scores, calibration, point)
+        better_map = None if fixed else beside.submit(other_maps, scores, calibration, point)
+        evaluation = protocol.evaluate(scores, calibration, point)
+    words = "" if better_map is None else better_map.result()
+    evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated, other_maps=words)
     if base is not None:
         before = protocol.evaluate(base, protocol.calibrate(base, calibrator), point)
         evaluation = dataclasses.replace(evaluation, base=before)
     if metrics_path is not None and not epath.Path(metrics_path).exists():
         metrics_path = None
-    html = page.render(evaluation, scores, calibration, metrics_path, streams, facts)
+    html = page.render(evaluation, scores, calibration, metrics_path, streams, facts, explored.result())
     table = scores if kept is None else kept
     more = {"scores.parquet": encode_scores("scores.parquet", table)} if keep_scores else {}
     if keep_existing and (place / "evaluation.json").exists():

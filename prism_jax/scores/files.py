@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ from etils import epath
 from prism_jax.runtime.files import MOST_LINE_BYTES, JsonError, open_regular, parse_json, read_lines, write_bytes
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores.records import is_record, scores_of_records
-from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_extra, is_known
+from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_extra, is_known, object_array
 from prism_jax.scores.table import Scores
-from prism_jax.scores.texts import Pool
+from prism_jax.scores.texts import Numbered, Pool
 
 _EXPECTED = "a scores table (docs/scores.md)"
 _BATCH = 2**17
@@ -147,9 +147,11 @@ def _read_parquet(path: epath.Path, extra: bool) -> Scores:
         check_footer(file)
         try:
             # In one thread: those of others can outlive an error and then abort the process as it ends.
-            reader = pq.ParquetFile(file, pre_buffer=False)
-            unknown = unknown_columns(reader.schema_arrow.names)
-            scores = Scores.from_columns(_columns(reader, unknown, extra))
+            names = pq.ParquetFile(file, pre_buffer=False).schema_arrow.names
+            unknown = unknown_columns(names)
+            file.seek(0)
+            reader = pq.ParquetFile(file, read_dictionary=texts_of(names), pre_buffer=False)
+            scores = Scores.from_columns(*_columns(reader, unknown, extra))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged or encrypted
             raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
     if unknown and not extra:
@@ -176,8 +178,13 @@ def unknown_columns(names: list[str]) -> list[str]:
     return unknown
 
 
-def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> dict[str, Any]:
-    """The columns of a file by name, as arrays, or lists of the values that the schema does not know."""
+def texts_of(names: list[str]) -> list[str]:
+    """The columns of text among those of a file."""
+    return [name for name in names if name in COLUMNS and COLUMNS[name].kind == "text"]
+
+
+def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> tuple[dict[str, Any], dict[str, Numbered]]:
+    """The columns of a file by name, as arrays, or lists of the values that the schema does not know; and its texts."""
     schema = reader.schema_arrow
     names = [name for name in schema.names if extra or name not in unknown]
     pools = {name: Pool() for name in names}
@@ -192,7 +199,18 @@ def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> dict[st
             column = batch.column(name)
             part.append(column.to_pylist() if name in unknown else from_arrow(name, column, start, pools[name]))
         start += len(batch)
-    return {name: list(itertools.chain(*part)) if name in unknown else _joined(part) for name, part in parts.items()}
+    columns = {name: list(itertools.chain(*part)) if name in unknown else _joined(part) for name, part in parts.items()}
+    return of_pools(columns, pools)
+
+
+def of_pools(columns: dict[str, Any], pools: Mapping[str, Pool]) -> tuple[dict[str, Any], dict[str, Numbered]]:
+    """The columns with their values in place of numbers in pools (`from_arrow`), and the texts with their numbers."""
+    texts = {name: (pools[name].values, columns[name]) for name in texts_of(list(columns))}
+    filled = {
+        name: object_array(pools[name].values)[column] if name in texts or name == "votes" else column
+        for name, column in columns.items()
+    }
+    return filled, texts
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
@@ -210,7 +228,10 @@ def _extra_to_arrow(name: str, array: np.ndarray) -> pa.Array:
 
 
 def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarray:
-    """Converts some rows of an Arrow column, from row `start` on, to the array that holds them in memory."""
+    """Converts some rows of an Arrow column, from row `start` on, to the array that holds them in memory.
+
+    Of texts and votes these are their numbers in the pool.
+    """
     spec = COLUMNS[name]
     if pa.types.is_null(column.type):
         column = column.cast(_TYPES[spec.kind])

@@ -24,7 +24,9 @@ from prism_jax.scores.files import (
     check_footer,
     from_arrow,
     located,
+    of_pools,
     read_rows,
+    texts_of,
     to_arrow,
     unknown_columns,
 )
@@ -41,7 +43,6 @@ GATHERED_ROWS = 1 << 18
 _MOST_FILES = 500
 """Files that `gather` has open at once; of very many rows, more of them stand in each."""
 _UNREAD = ("votes", "tokens_fast", "tokens_response")
-_TEXTS = [name for name, column in COLUMNS.items() if column.kind == "text"]
 
 
 class Part(NamedTuple):
@@ -102,7 +103,7 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
             names = pq.ParquetFile(file, pre_buffer=False).schema_arrow.names
             unknown_columns(names)
             file.seek(0)
-            yield pq.ParquetFile(file, read_dictionary=[name for name in _TEXTS if name in names], pre_buffer=False)
+            yield pq.ParquetFile(file, read_dictionary=texts_of(names), pre_buffer=False)
     except JsonError as error:  # of the file as a whole
         raise ScoresError(str(error).removeprefix(f"{path}: "), place=path) from None
     except ScoresError as error:
@@ -222,17 +223,16 @@ def _plain(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 def _scores(table: pa.Table, checked: bool) -> Scores:
     """A table of scores of some rows."""
-    columns: dict[str, Any] = {}
-    texts = {}
+    pools = {name: Pool() for name in table.column_names}
+    numbers: dict[str, Any] = {}
     for name in table.column_names:
         column = table.column(name).combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.unify_dictionaries().chunks)
-        columns[name] = from_arrow(name, column, 0, Pool())
-        if pa.types.is_dictionary(column.type):
-            texts[name] = column.dictionary.to_pylist(), column.indices.to_numpy().astype(np.int64)
+        numbers[name] = from_arrow(name, column, 0, pools[name])
+    columns, texts = of_pools(numbers, pools)
     if not checked:
-        return Scores.from_columns(columns)
+        return Scores.from_columns(columns, texts)
     columns.setdefault("candidate", np.zeros(len(table), np.int64))
     return Scores.of_checked(columns, texts)
 

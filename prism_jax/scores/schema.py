@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -201,14 +201,15 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def check_range(name: str, array: np.ndarray) -> None:
-    """Checks that every value of a column is in the allowed range."""
+def check_range(name: str, array: np.ndarray, texts: Sequence[str] | None = None) -> None:
+    """Checks that every value of a column is in the allowed range; `texts` has all texts of one of text, if known."""
     spec = COLUMNS[name]
     if spec.kind == "votes":
         return
     if spec.kind == "text":
-        fail_at(array == "", name, array, spec.expected)
-        for text in dict.fromkeys(array.tolist()):
+        for text in dict.fromkeys(array.tolist()) if texts is None else texts:
+            if text == "":
+                fail_at(array == text, name, array, spec.expected)
             try:
                 text.encode("utf-8")
             except UnicodeEncodeError:

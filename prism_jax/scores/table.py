@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int, Int64, Shaped
+from jaxtyping import Bool, Float64, Int, Int32, Int64, Shaped
 
+from prism_jax.scores import agreement
 from prism_jax.scores.schema import (
     COLUMNS,
     NEED_TARGETS,
@@ -84,22 +85,26 @@ class Scores:
     # columns that the schema does not know, as arrays of objects by name; they are kept and not read
     extra: Mapping[str, Shaped[np.ndarray, "rows"]] = dataclasses.field(default_factory=dict)
     # texts and numbers of the columns of text that were asked for, and whether in the order of first appearance
-    _numbered: dict[str, tuple[list[str], Int64[np.ndarray, "rows"], bool]] = dataclasses.field(
+    _numbered: dict[str, tuple[list[str], Int32[np.ndarray, "rows"], bool]] = dataclasses.field(
         init=False, repr=False, default_factory=dict
     )
 
     def __post_init__(self) -> None:
         for name, array in self.columns().items():
             self._set(name, array)
-        _check_lengths({**self.columns(), **self.extra})
-        for name, array in self.columns().items():
-            check_range(name, array)
-        _check_need_target(self)
-        _check_log(self)
-        _check_need(self)
-        _check_slow(self)
+        self._check()
+
+    def _check(self) -> None:
+        columns = self.columns()
+        _check_lengths({**columns, **self.extra})
+        for name, array in columns.items():
+            check_range(name, array, self._numbered[name][0] if name in self._numbered else None)
+        agreement.check_need_target(columns)
+        agreement.check_log(columns)
+        agreement.check_need(columns)
+        agreement.check_slow(columns)
         _check_structure(self)
-        check_people(self.columns(), self.numbered)
+        check_people(columns, self.numbered)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -142,10 +147,10 @@ class Scores:
         """
         known = self._numbered.get(name)
         if known is None or not known[2]:
-            found = numbered(getattr(self, name)) if known is None else renumbered(*known[:2])
-            self._numbered[name] = (*found, True)
+            names, codes = numbered(getattr(self, name)) if known is None else renumbered(*known[:2])
+            self._numbered[name] = names, codes.astype(np.int32), True
         names, codes, _ = self._numbered[name]
-        return names, codes
+        return names, codes.astype(np.int64)
 
     def with_certain_need(self) -> Scores:
         """The same table with p_need = 1 and y_need = 1 at every step; only acceptance is uncertain."""
@@ -223,9 +228,10 @@ class Scores:
         return cls.from_columns(values)
 
     @classmethod
-    def from_columns(cls, values: Mapping[str, Any]) -> Scores:
+    def from_columns(cls, values: Mapping[str, Any], texts: Mapping[str, Numbered] | None = None) -> Scores:
         """Builds a table from arrays, or lists with None for null, by column name.
 
+        `texts` has the texts of some columns with their numbers, in any order, where these are known.
         Raises ScoresError for a name that resembles a column's, too many unknown columns, a missing required column, or
         an invalid value.
         """
@@ -235,11 +241,19 @@ class Scores:
             if name not in values:
                 names_found = f"only {', '.join(values)}" if values else "no columns"
                 raise ScoresError(f"found {names_found}, expected this column too", name)
-        columns = {name: as_column(name, column) for name, column in values.items() if name not in unknown}
+        texts = {name: of for name, of in (texts or {}).items() if set(map(type, of[0])) <= {str}}
+        columns = {
+            name: column if name in texts else as_column(name, column)
+            for name, column in values.items()
+            if name not in unknown
+        }
         columns.setdefault("candidate", np.zeros(len(columns["stream"]), np.int64))
         extra = {name: object_array(list(values[name])) for name in unknown}
         _check_lengths({**columns, **extra})
-        return cls(**columns, extra=extra)
+        table = cls.of_checked(columns, texts)
+        object.__setattr__(table, "extra", extra)
+        table._check()
+        return table
 
     @classmethod
     def of_checked(cls, columns: Mapping[str, np.ndarray], texts: Mapping[str, Numbered] | None = None) -> Scores:
@@ -251,7 +265,14 @@ class Scores:
         for field in dataclasses.fields(cls):
             object.__setattr__(table, field.name, None)
         object.__setattr__(table, "extra", {})
-        object.__setattr__(table, "_numbered", {name: (*of, False) for name, of in (texts or {}).items()})
+        object.__setattr__(
+            table,
+            "_numbered",
+            {
+                name: (names, codes.astype(np.int32, copy=False), False)
+                for name, (names, codes) in (texts or {}).items()
+            },
+        )
         for name, array in columns.items():
             table._set(name, array)
         return table
@@ -269,66 +290,6 @@ def _check_lengths(columns: Mapping[str, np.ndarray]) -> None:
     for name, array in columns.items():
         if len(array) != rows:
             raise ScoresError(f"found {len(array)} rows, expected {rows}, as many as in stream", name)
-
-
-def _check_need_target(scores: Scores) -> None:
-    """Checks that p_need means the same on every row."""
-    target = scores.need_target
-    if target is None:
-        return
-    fail_at(~np.isin(target.astype(str), NEED_TARGETS), "need_target", target, f"one of {', '.join(NEED_TARGETS)}")
-    fail_at(target != target[0], "need_target", target, f"{target[0]!r} as in row 0: one table has one meaning of need")
-
-
-def _check_log(scores: Scores) -> None:
-    """Checks that labels, log and propensities agree with each other (docs/maths.md, section 4, positivity)."""
-    unknown = np.full(len(scores), np.nan)
-    y_accept, logged, propensity = (
-        unknown if column is None else column for column in (scores.y_accept, scores.logged, scores.propensity)
-    )
-    silent, recorded = logged == 0, ~np.isnan(propensity)
-    fail_at(propensity == 0, "propensity", propensity, "above 0: inverse weights need every offer possible")
-    fail_at(silent & (propensity == 1), "propensity", propensity, "below 1 where logged is false")
-    fail_at(
-        silent & ~np.isnan(y_accept),
-        "y_accept",
-        y_accept,
-        "null where logged is false: nobody saw the answer to an offer that was not made",
-    )
-    fail_at(
-        (logged == 1) & ~recorded & (silent.any() and recorded.any()),
-        "propensity",
-        propensity,
-        "a number, as other rows have one and some offers were not made (logged is false)",
-    )
-
-
-NEED = ("p_need_slow", "y_need", "p_need_true", "p_both_true", "need_target")
-"""The columns of need that make no sense without `p_need_fast`."""
-
-
-def _check_need(scores: Scores) -> None:
-    """Checks that a table without probabilities of need has no other column of need."""
-    present = [name for name in NEED if getattr(scores, name) is not None]
-    if present and not scores.has_need:
-        raise ScoresError(
-            f"found no such column beside {present[0]}, expected both p_need_fast and y_need, or no column of need, "
-            "which evaluates p_accept alone",
-            "p_need_fast",
-        )
-
-
-def _check_slow(scores: Scores) -> None:
-    """Checks that a row has both probabilities of the slow pass or neither; without need there is only one."""
-    need, accept = scores.p_need_slow, scores.p_accept_slow
-    if not scores.has_need:
-        return
-    if need is not None and accept is not None:
-        fail_at(np.isnan(accept) & ~np.isnan(need), "p_accept_slow", accept, "a number, as p_need_slow has one")
-        fail_at(np.isnan(need) & ~np.isnan(accept), "p_need_slow", need, "a number, as p_accept_slow has one")
-    elif need is not None or accept is not None:
-        missing, present = ("p_accept_slow", "p_need_slow") if accept is None else ("p_need_slow", "p_accept_slow")
-        raise ScoresError(f"found no such column beside {present}, expected both or neither", missing)
 
 
 def _by_step(scores: Scores) -> tuple[Int[np.ndarray, "rows"] | slice, Int[np.ndarray, "steps"]]:
@@ -377,7 +338,7 @@ def _check_structure(scores: Scores) -> None:
         scope = COLUMNS[name].constant_within
         if scope == "row":
             continue
-        values = array[order]
+        values = (scores._numbered[name][1] if name in scores._numbered else array)[order]  # numbers compare faster
         changed = (values[1:] != values[:-1]) & ~((values[1:] != values[1:]) & (values[:-1] != values[:-1]))
         if (changed & (within_step if scope == "step" else within_stream)).any():
             raise _not_constant(scores, name, codes)

@@ -6,28 +6,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Int64, Shaped
+from jaxtyping import Int, Int32, Shaped
 
 _BATCH = 2**20
 """Rows that are encoded at once, which bounds the memory that encoding needs beside the codes."""
 
 
-Numbered = tuple[list[str], Int64[np.ndarray, "rows"]]
+Numbered = tuple[list[str], Int[np.ndarray, "rows"]]
 """Distinct texts, and the number of each row's text."""
 
 
 def numbered(texts: Shaped[np.ndarray, "rows"]) -> Numbered:
     """The distinct texts in the order of their first appearance, and the number of each row's text."""
-    place: dict[str, int] = {}
-    codes = np.empty(len(texts), np.int64)
+    pool, codes = Pool(), np.empty(len(texts), np.int64)
     for start in range(0, len(texts), _BATCH):
-        part = pa.array(texts[start : start + _BATCH], pa.string()).dictionary_encode()
-        numbers = [place.setdefault(text, len(place)) for text in part.dictionary.to_pylist()]
-        codes[start : start + _BATCH] = np.array(numbers, np.int64)[part.indices.to_numpy()]
-    return list(place), codes
+        codes[start : start + _BATCH] = pool.texts(pa.array(texts[start : start + _BATCH], pa.string()))
+    return pool.values, codes
 
 
-def renumbered(names: list[str], codes: Int64[np.ndarray, "rows"]) -> Numbered:
+def renumbered(names: list[str], codes: Int[np.ndarray, "rows"]) -> Numbered:
     """`numbered` of some rows whose texts have numbers already, among them perhaps those of other rows."""
     first = np.full(len(names), len(codes))
     first[codes[::-1]] = np.arange(len(codes))[::-1]
@@ -37,7 +34,7 @@ def renumbered(names: list[str], codes: Int64[np.ndarray, "rows"]) -> Numbered:
     return [names[number] for number in order.tolist()], place[codes]
 
 
-def ordered(names: list[str], codes: Int64[np.ndarray, "rows"]) -> Numbered:
+def ordered(names: list[str], codes: Int[np.ndarray, "rows"]) -> Numbered:
     """The texts of some rows in alphabetical order (of code points), from what `numbered` gives of them."""
     order = sorted(range(len(names)), key=names.__getitem__)
     place = np.empty(len(names), np.int64)
@@ -46,21 +43,24 @@ def ordered(names: list[str], codes: Int64[np.ndarray, "rows"]) -> Numbered:
 
 
 class Pool:
-    """Values of which each is kept once, so that a row costs a pointer and not an object."""
+    """Distinct values and their numbers, so that a row costs four bytes and not an object."""
 
     def __init__(self) -> None:
-        self._kept: dict[Any, Any] = {}
+        self._place: dict[Any, int] = {}
 
-    def texts(self, column: pa.Array) -> Shaped[np.ndarray, "rows"]:
-        """The rows of a column of text without nulls."""
+    @property
+    def values(self) -> list[Any]:
+        """The values in the order of their numbers; texts may be among them that no row has."""
+        return list(self._place)
+
+    def texts(self, column: pa.Array) -> Int32[np.ndarray, "rows"]:
+        """The numbers of the rows of a column of text without nulls."""
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        return self._objects(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+        return self._numbers(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
 
-    def votes(self, column: pa.Array) -> Shaped[np.ndarray, "rows"]:
-        """The rows of a column of lists as tuples, of null as an empty one."""
-        return self._objects([tuple(votes or ()) for votes in column.to_pylist()])
+    def votes(self, column: pa.Array) -> Int32[np.ndarray, "rows"]:
+        """The numbers of the rows of a column of lists, which are kept as tuples; null is an empty one."""
+        return self._numbers([tuple(votes or ()) for votes in column.to_pylist()])
 
-    def _objects(self, values: list[Any]) -> Shaped[np.ndarray, "values"]:
-        array = np.empty(len(values), object)
-        array[:] = [self._kept.setdefault(value, value) for value in values]
-        return array
+    def _numbers(self, values: list[Any]) -> Int32[np.ndarray, "values"]:
+        return np.array([self._place.setdefault(value, len(self._place)) for value in values], np.int32)

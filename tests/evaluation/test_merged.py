@@ -80,7 +80,7 @@ def parts_of(scores, number, seed=0, shuffled=True):
 def in_memory(scores, config=None):
     calibration = protocol.calibrate(scores, config)
     evaluation = protocol.evaluate(scores, calibration, POINT)
-    return calibration, dataclasses.replace(evaluation, other_maps=other_maps(scores, calibration, evaluation))
+    return calibration, dataclasses.replace(evaluation, other_maps=other_maps(scores, calibration, evaluation.point))
 
 
 def leaves(tree, path=""):

@@ -11,8 +11,8 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import scipy  # scipy.stats is slow to load, so it is loaded at its first use
 from jaxtyping import Float, Int
+from scipy import special
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Floats, Vector
@@ -231,10 +231,21 @@ def _reliability(edges: Any, count: Any, mass: Any, squares: Any, sum_p: Any, su
     mean_p, mean_y = sum_p / safe, sum_y / safe
     size = np.floor(np.where(filled, mass**2 / np.where(filled, squares, 1.0), 1.0) * (1 + 1e-12))
     tail = (1 - level) / 2
-    low = scipy.stats.binom.ppf(tail, size, np.clip(mean_p, 0, 1)) / size
-    high = scipy.stats.binom.isf(tail, size, np.clip(mean_p, 0, 1)) / size
+    share = np.clip(mean_p, 0, 1)
+    low, high = _binomial_quantile(tail, size, share), size - _binomial_quantile(tail, size, 1 - share)
+    low, high = low / size, high / size
     mean_p, mean_y, low, high = (np.where(filled, column, np.nan) for column in (mean_p, mean_y, low, high))
     return Reliability(edges.astype(np.float64), count, mass.astype(np.float64), mean_p, mean_y, low, high, level)
+
+
+def _binomial_quantile(tail: float, size: Any, p: Any) -> Any:
+    """The least k with P(X <= k) >= tail of binomial X; by special functions, as scipy.stats takes long to load."""
+    n = size.astype(np.int64)
+    with np.errstate(invalid="ignore"):
+        above = np.ceil(special.bdtrik(tail, n, p))  # off by one at times; NaN for the smallest p
+    below = np.maximum(above - 1, 0)
+    found = np.where(special.bdtr(below, n, p) >= tail, below, above)
+    return np.where(special.bdtr(0, n, p) >= tail, 0.0, found)
 
 
 class BinSums(NamedTuple):
