@@ -6,6 +6,11 @@
 It prints the card, the date and the versions; the seconds per step (median of TURNS, after two) and the highest memory
 in use; the plan of the same step where --target names the card; and how far fused attention is from XLA's in values
 and gradients. Weights are random and rows hold random tokens, of the sizes that `--plan` assumes.
+
+One NVIDIA H200, 2026-11-27, JAX 0.11.2 on CUDA 13, with the XLA flags of launch/common.sh and without --target:
+qwen3_8b_a100.py takes 1.528 s and 67.23 GiB with `student.remat=full`, 1.465 s and 73.80 GiB with `qkv`, 1.862 s and
+67.58 GiB with `offload`, 1.261 s and 110.49 GiB with `flash`; qwen3_lora.py:8b takes 1.175 s and 28.92 GiB. Fused
+attention (cuDNN, bfloat16) differs from XLA's by 5.4e-3 in values and at most 7.7e-3 in gradients.
 """
 
 from __future__ import annotations

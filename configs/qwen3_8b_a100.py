@@ -29,7 +29,7 @@ The departures serve to fit the GPU, to fill in what the paper does not state, o
 fewer updates; the start-up report gives both numbers.
 
 Time: not yet run on an A100. As compiled for one, at least 1.2 hours for the 1,350 updates; the paper states 2.5 for
-its own run.
+its own run. On an H200, a step takes 1.5 s (`student.remat=qkv`, docs/training.md).
 Result: not yet known. Compiled for an A100, it needs 66.6 GiB of the 75.3 that the launch scripts allow
 (docs/training.md).
 """

@@ -75,12 +75,24 @@ def read_parts(
     size, template = sizes([part.row for part in parts]), student.template
     size = _rounded(size) if rounded else size
     read = _reading(Slots(student.model, template.yes, template.no, size.window, size.visible))
+    ahead: tuple[Sequence[Part], tuple[Array, Array]] | None = None
     for start in range(0, len(parts), batch):
         group = parts[start : start + batch]
         logits = read(student.params, _stack([part.row for part in group], batch, size, template.tokenizer.pad))
-        z_need, z_accept = (np.asarray(z, np.float64) for z in logits)
-        for i, part in enumerate(group):
-            yield part, _sigmoid(z_need[i]), _sigmoid(z_accept[i])
+        if ahead is not None:  # it was read while this group was put together
+            yield from _probabilities(*ahead)
+        ahead = group, logits
+    if ahead is not None:
+        yield from _probabilities(*ahead)
+
+
+def _probabilities(
+    parts: Sequence[Part], logits: tuple[Array, Array]
+) -> Iterator[tuple[Part, Float64[np.ndarray, " S"], Float64[np.ndarray, " C"]]]:
+    """Each part with the probabilities that logits say."""
+    z_need, z_accept = (np.asarray(z, np.float64) for z in logits)
+    for i, part in enumerate(parts):
+        yield part, _sigmoid(z_need[i]), _sigmoid(z_accept[i])
 
 
 @functools.lru_cache(maxsize=32)
@@ -120,7 +132,9 @@ def packed_parts(stream: Stream, template: Template, context: int) -> Iterator[P
 
     ValueError names a stream of which a decision does not fit into the context even with only its newest event.
     """
-    silent = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))
+    silent = map_candidates(
+        stream, lambda offer: offer if offer.response is None else dataclasses.replace(offer, response=None)
+    )
     first_step = 0
     for row in pack_stream(silent, template, context).parts():
         yield Part(stream, first_step, row)

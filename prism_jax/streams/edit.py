@@ -25,10 +25,15 @@ def map_candidates(value: StepT, change: Callable[[Candidate], Candidate]) -> St
 
 
 def map_candidates(value: Stream | Step, change: Callable[[Candidate], Candidate]) -> Stream | Step:
-    """Returns the stream, or the single step, with every candidate replaced; `change` is called once each, in order."""
+    """Returns the stream, or the single step, with every candidate replaced; `change` is called once each, in order.
+
+    A step of which no candidate changes stays the same object.
+    """
     if isinstance(value, Stream):
         return map_steps(value, lambda step: map_candidates(step, change))
-    return dataclasses.replace(value, candidates=tuple(change(candidate) for candidate in value.candidates))
+    changed = tuple(change(candidate) for candidate in value.candidates)
+    same = all(new is old for new, old in zip(changed, value.candidates, strict=True))
+    return value if same else dataclasses.replace(value, candidates=changed)
 
 
 def without_answers(stream: Stream) -> Stream:
