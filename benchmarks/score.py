@@ -7,8 +7,8 @@ The streams are simulated, and read by the fast pass. Every run is a whole comma
 its programs first. So it runs on `--streams` streams and on a quarter of them, and the rate is that of the difference.
 The vocabulary is that of a small tokenizer, so the student is smaller than its preset by most of the embedding.
 
-One NVIDIA H200, 2026-11-27, JAX 0.11.2 on CUDA 13, the second command with 2,000 streams: 441 million parameters, 41.2 s
-in all, without the start 3,830 decisions/s and 45,303 tokens/s, of which half of the time is the check of the streams.
+One NVIDIA H200, 2026-11-27, JAX 0.11.2 on CUDA 13, the second command with 2,000 streams: 441 million parameters,
+41.2 s in all, without the start 3,830 decisions/s and 45,303 tokens/s, half of the time the check of the streams.
 """
 
 from __future__ import annotations

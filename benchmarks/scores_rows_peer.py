@@ -2,8 +2,8 @@
 
 One temperature per signal by SciPy, fitted on the calibration split; on the test split the policies of `evaluate`, on
 raw and calibrated signals, with realised costs, rates and intervals over streams (1,000 resamples of the sums by
-stream, drawn once for all policies); calibration errors; the area under benefit over burden of every policy, without
-its interval. No table by group, no costs over ratios, no report.
+stream, drawn once for all policies); calibration errors; the area under benefit over burden of every policy, and with
+the argument `areas` its interval over the same resamples. No table by group, no costs over ratios, no report.
 """
 
 from __future__ import annotations
@@ -39,6 +39,19 @@ def area(score: np.ndarray, gold: np.ndarray) -> float:
     return float(np.trapezoid(benefit, dx=1 / len(gold)) / (share - share**2 / 2))
 
 
+def area_interval(score: np.ndarray, gold: np.ndarray, stream: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    order = np.argsort(-score)
+    gold, stream = gold[order], stream[order]
+    areas = []
+    for times in drawn:  # how often each stream is in a resample
+        weight = times[stream].astype(np.float64)
+        benefit = weight * gold
+        total, share = weight.sum(), benefit.sum() / weight.sum()
+        under = (weight * (np.cumsum(benefit) - benefit / 2)).sum() / total**2
+        areas.append(under / (share - share**2 / 2))
+    return np.quantile(areas, [0.025, 0.975])
+
+
 def main() -> None:
     table = pd.read_parquet(sys.argv[1])
     calibration, test = table[table["split"] == "calibration"], table[table["split"] == "test"]
@@ -51,6 +64,7 @@ def main() -> None:
     gold = y_need * y_accept
     stream = test["stream"].astype("category").cat.codes.to_numpy()
     streams = stream.max() + 1
+    drawn = np.random.default_rng(0).multinomial(streams, np.full(streams, 1 / streams), size=1000)
     columns, names = [], []
     for form in ("raw", "calibrated"):
         need, accept = (
@@ -69,7 +83,9 @@ def main() -> None:
         }
         decisions |= {"fixed": accept >= 0.5, "always": np.ones(len(test), bool), "never": np.zeros(len(test), bool)}
         for name, (p_need, p_accept) in scores.items():
-            print(form, name, "AUDBC", area(p_accept * p_need / (1 - p_accept), gold))
+            ranked = p_accept * p_need / (1 - p_accept)
+            ends = area_interval(ranked, gold, stream, drawn) if sys.argv[2:] == ["areas"] else ""
+            print(form, name, "AUDBC", area(ranked, gold), ends)
         for name, offer in decisions.items():
             cost = offer * (1 - y_accept) * C_FA + ~offer * gold * C_FN
             columns.append(np.bincount(stream, cost, minlength=streams))
@@ -77,8 +93,8 @@ def main() -> None:
             tp, fp, fn = (offer & (gold == 1)).sum(), (offer & (gold == 0)).sum(), (~offer & (gold == 1)).sum()
             print(form, name, "recall", tp / max(tp + fn, 1), "precision", tp / max(tp + fp, 1))
     sums = np.stack([*columns, np.bincount(stream, minlength=streams)], axis=1)
-    drawn = np.random.default_rng(0).multinomial(streams, np.full(streams, 1 / streams), size=1000) @ sums
-    means = drawn[:, :-1] / drawn[:, -1:]
+    resampled = drawn @ sums
+    means = resampled[:, :-1] / resampled[:, -1:]
     for name, column, mean in zip(names, means.T, sums.sum(0)[:-1] / sums.sum(0)[-1], strict=True):
         print(*name, mean, *np.quantile(column, [0.025, 0.975]))
 
