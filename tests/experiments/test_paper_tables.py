@@ -121,9 +121,9 @@ def test_other_costs_of_the_grid_are_other_operating_points(study, sheets):
 def test_tables_share_areas_and_what_is_known_of_the_steps():
     study = study_of(columns())
     made = {name: registry.function(name)(study).sheets[0] for name in ("mechanism", "cost_sensitivity", "inference")}
-    margin = study.point.margin
-    assert {margin for policy, _, margin in study.areas if policy == "slow_on_margin"} == {margin}
-    on_margin = study.areas["slow_on_margin", "calibrated", margin]
+    shown = {name for name in study.tally.kept if name.startswith("area.slow_on_margin")}
+    assert shown == {f"area.slow_on_margin.calibrated.{study.point.margin}"}
+    (on_margin,) = (study.tally.kept[name] for name in shown)
     assert all(line.cells["audbc"].value == on_margin.value for line in made["cost_sensitivity"].lines)
     own, other = study.at(), study.at(dataclasses.replace(study.point, c_fn=8.0))
     assert other.signal("need_fast", "calibrated") is own.signal("need_fast", "calibrated")
