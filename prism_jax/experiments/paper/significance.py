@@ -104,7 +104,7 @@ def _tests(tally: Tally, first: cells.Decisions, second: cells.Decisions, words:
 
     def gather() -> Gathered:
         # The decisions of the second policy have labels of their own only where steps have several candidates.
-        labels = (first.gold, second.gold) if data.several_candidates else (first.gold,)
+        labels = [of.gold == 1 for of in ((first, second) if data.several_candidates else (first,))]
         offers = (decisions.decided.offer[data.judged] for decisions in (first, second))
         cell, number = joint_cell(*labels, *offers), 16 if len(labels) == 2 else 8
         totals = {"steps": np.bincount(cell, minlength=number), "weighted": int((data.weight != 1).sum())}
