@@ -102,8 +102,8 @@ class Study:
     def _prepared(self) -> Callable[[OperatingPoint], tuple[EvaluationData, Mapping[str, str]]]:
         # Once: at another point, the steps are these.
         data, off = self.prepared or protocol.prepare(self.scores, self.fits, self.point)
-        own = data.at(self.point)
-        return functools.cache(lambda point: (own if point == self.point else own.at(point), off))
+        own = data.at(self.point)  # not `self` below, which would keep the steps of a part in memory for long
+        return functools.cache(lambda point: (own if point == own.point else own.at(point), off))
 
     @functools.cached_property
     def tally(self) -> Tally:
