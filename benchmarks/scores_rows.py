@@ -7,10 +7,11 @@
 
 The file is synthetic: streams of 1,000 rows in three domains and three splits, one offer at each step, and the columns
 that an agent without a slow pass writes. A path is `read`, `exact` (all rows in memory), `parts-N` (part by part in N
-processes), `ray-N` (N Ray tasks), `experiments` (the paper's tables, all rows in memory), `experiments-N` (the same, part
-by part), or `peer`: the same policies, costs and intervals by a short script of NumPy and pandas (scores_rows_peer.py). Each runs in processes of its own, whose memory is added up ten times a second:
-pages that several of them share count in each. After `exact`, the largest difference of any number of its
-evaluation.json from that of each other path is printed, apart from the ends of intervals, with the largest bound.
+processes), `ray-N` (N Ray tasks), `experiments` (the paper's tables, in memory), `experiments-N` (part by part), or
+`peer`: the same policies, costs and intervals by a short script of NumPy and pandas (scores_rows_peer.py). Each runs in
+processes of its own, whose memory is added up ten times a second: pages that several of them share count in each. After
+`exact`, the largest difference of any number of its evaluation.json from that of each other path is printed, apart from
+the ends of intervals, with the largest bound.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def number_of_steps(scores):
     return len(protocol.evaluated_rows(scores).steps())
 
 
-def summed(scores, number, names=NAMES):
-    return in_parts.summed(running.over(parts_of(scores, number, seed=number)), names, PAPER, SETTINGS)
+def sums_of(scores, number, names=NAMES):
+    return in_parts.sum_tables(running.over(parts_of(scores, number, seed=number)), names, PAPER, SETTINGS)
 
 
 def sheets_of(tables):
@@ -83,7 +83,7 @@ def numbers_of(sheet):
 @pytest.mark.parametrize("name", TABLES)
 def test_every_number_is_that_of_the_table_in_memory(name):
     scores = Scores.from_columns(TABLES[name]())
-    found, expected = sheets_of(summed(scores, 5)), sheets_of(in_memory(scores))
+    found, expected = sheets_of(sums_of(scores, 5)), sheets_of(in_memory(scores))
     assert found.keys() == expected.keys()
     areas = 0
     for stem, sheet in expected.items():
@@ -112,7 +112,7 @@ def test_every_number_is_that_of_the_table_in_memory(name):
 def test_every_division_gives_the_same_counts():
     """The parts divide streams, and hold their rows in any order."""
     scores = Scores.from_columns(columns(seed=4))
-    tables = [summed(scores, number) for number in (1, 2, 7)]
+    tables = [sums_of(scores, number) for number in (1, 2, 7)]
     one, *others = ({stem: dict(numbers_of(sheet)) for stem, sheet in sheets_of(of).items()} for of in tables)
     for other, (stem, numbers) in itertools.product(others, one.items()):
         assert other[stem].keys() == numbers.keys()
@@ -142,9 +142,9 @@ def test_intervals_of_many_units_are_close_and_their_numbers_the_same(monkeypatc
         Scores.from_columns(make_columns(seed=2, streams=300, steps=4)),
         ("main", "inference", "significance"),
     )
-    kept = in_parts.summed(running.over(parts_of(scores, 3)), names, PAPER, IntervalSettings(resamples=500))
+    kept = in_parts.sum_tables(running.over(parts_of(scores, 3)), names, PAPER, IntervalSettings(resamples=500))
     monkeypatch.setattr(states, "MOST_KEPT", 20)
-    resampled = in_parts.summed(running.over(parts_of(scores, 3)), names, PAPER, IntervalSettings(resamples=500))
+    resampled = in_parts.sum_tables(running.over(parts_of(scores, 3)), names, PAPER, IntervalSettings(resamples=500))
     assert resampled.sums["units"].keys is not None
     for name in names:
         mine, theirs = (registry.function(name)(tables.study("x")).sheets[0] for tables in (resampled, kept))
@@ -234,7 +234,7 @@ def test_files_that_cannot_be_read_are_left_out_and_named(files, capsys, exact):
 
 def test_cells_of_the_drift_count_every_step():
     scores = Scores.from_columns(columns())
-    (sheet,) = registry.function("drift")(summed(scores, 4, ("drift",)).study("x")).sheets
+    (sheet,) = registry.function("drift")(sums_of(scores, 4, ("drift",)).study("x")).sheets
     assert cells(sheet, "T = 1, ε = 0")["flip_rate"].value == 0
     flipped = cells(sheet, "T = 1, ε = 0.15")["flip_rate"].value * number_of_steps(scores)
     assert flipped == pytest.approx(round(flipped)) and flipped > 0

@@ -17,7 +17,7 @@ from prism_jax.evaluation.merged.sums import column
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper.sheet import Measure, Number
-from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, by_unit, counted, counts_by_unit, totals_of
+from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, as_counts, by_unit, counts_by_unit, totals_of
 
 RATES = {
     "recall": Measure("recall", "TP / (TP + FN), on steps with both labels.", "%"),
@@ -53,10 +53,10 @@ class Decisions:
 
 def decisions(data: EvaluationData, policy: str, form: Form) -> Decisions:
     """The decisions of a policy at the operating point."""
-    return Decisions(named(data, policy, form), data, lambda: data.decide(policy, form))
+    return Decisions(name_of(data, policy, form), data, lambda: data.decide(policy, form))
 
 
-def named(data: EvaluationData, *policy: object) -> str:
+def name_of(data: EvaluationData, *policy: object) -> str:
     """The name of a policy's decisions at the operating point."""
     point = data.point
     return column(*policy, point.c_fa, point.c_fn, *[point.margin] * ("slow_on_margin" in policy))
@@ -72,19 +72,19 @@ def rates(tally: Tally, of: Decisions) -> dict[str, Number]:
         cells = counts_by_unit(of.data, f"rates.{of.name}", joint_cell(gold == 1, offer), 4)
         return Gathered(cells, {"confusion": confusion, "soft": soft, "weighted": weighted})
 
-    def number(units: Units, totals: Mapping[str, Any]) -> dict[str, Number]:
+    def compute(units: Units, totals: Mapping[str, Any]) -> dict[str, Number]:
         computed = metrics.rates(metrics.Confusion(*totals["confusion"]))
         values = {name: float(getattr(computed, name)) for name in RATES}
         defined = [name for name, value in values.items() if not math.isnan(value)]
         intervals: dict[str, Estimate] = {}
         if not totals["soft"] and defined:
-            intervals = rate_intervals_of(counted(units, totals["weighted"] > 0), defined, **tally.resampling)
+            intervals = rate_intervals_of(as_counts(units, totals["weighted"] > 0), defined, **tally.resampling)
         return {
             name: Number(value, *map(float, intervals[name][1:3])) if name in intervals else Number(value)
             for name, value in values.items()
         }
 
-    return tally.measured(f"rates.{of.name}", gather, number) or dict.fromkeys(RATES, Number())
+    return tally.number(f"rates.{of.name}", gather, compute) or dict.fromkeys(RATES, Number())
 
 
 def area(tally: Tally, data: EvaluationData, policy: str, form: Form) -> Number:
@@ -107,13 +107,13 @@ def cost(tally: Tally, of: Decisions) -> Number:
         costs = data.costs(of.decided)[data.judged]
         return Gathered({f"cost.{of.name}": by_unit(data, data.weight * costs), "weight": by_unit(data, data.weight)})
 
-    def number(units: Units, _: Mapping[str, Any]) -> Number:
+    def compute(units: Units, _: Mapping[str, Any]) -> Number:
         bounds = Bounds(0.0, max(data.point.c_fa, data.point.c_fn))
         mean = interval(units, lambda totals: totals[..., 0] / totals[..., 1], bounds=bounds, **tally.resampling)
         total, mass = totals_of(units)
         return Number(float(total / mass), float(mean.low), float(mean.high))
 
-    return tally.measured(f"cost.{of.name}", gather, number) or Number()
+    return tally.number(f"cost.{of.name}", gather, compute) or Number()
 
 
 def slow_rate(tally: Tally, of: Decisions) -> Number:
@@ -140,7 +140,7 @@ def _mean(tally: Tally, name: str, values: Callable[[], np.ndarray]) -> Number:
         of_steps = values()
         return Gathered({}, {"sum": float(of_steps.sum()), "steps": len(of_steps)})
 
-    return tally.measured(name, gather, lambda _, totals: Number(totals["sum"] / totals["steps"])) or Number()
+    return tally.number(name, gather, lambda _, totals: Number(totals["sum"] / totals["steps"])) or Number()
 
 
 def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None) -> dict[str, Number | str]:

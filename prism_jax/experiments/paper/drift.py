@@ -62,7 +62,7 @@ def _decide(data: EvaluationData, temperature: float, epsilon: float) -> np.ndar
 
 def _decisions(data: EvaluationData, temperature: float, epsilon: float) -> cells.Decisions:
     silent = np.zeros(len(data.steps), bool)  # the slow pass never runs
-    name = cells.named(data, "drift", temperature, epsilon)
+    name = cells.name_of(data, "drift", temperature, epsilon)
     return cells.Decisions(name, data, lambda: Decided(_decide(data, temperature, epsilon), silent))
 
 
@@ -78,7 +78,7 @@ def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], floa
     def shares(_: Units, totals: Mapping[str, Any]) -> dict[tuple[float, float], float]:
         return dict(zip(pairs, (totals["flips"] / totals["steps"]).tolist(), strict=True))
 
-    return tally.measured("flips", gather, shares) or dict.fromkeys(pairs, math.nan)
+    return tally.number("flips", gather, shares) or dict.fromkeys(pairs, math.nan)
 
 
 def _area(tally: Tally, data: EvaluationData, temperature: float, epsilon: float) -> Number:

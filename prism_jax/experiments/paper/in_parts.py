@@ -39,7 +39,7 @@ T = TypeVar("T")
 class _Curves(Tally):
     """Gathers the histograms of areas."""
 
-    def measured(self, name: str, gather: Callable[[], Gathered], number: Any) -> None:
+    def number(self, name: str, gather: Callable[[], Gathered], compute: Any) -> None:
         """Nothing."""
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
@@ -56,7 +56,7 @@ class _Sums(Tally):
         super().__init__(resampling)
         self.areas, self.columns = areas, dict[str, Float64[np.ndarray, "units"]]()
 
-    def measured(self, name: str, gather: Callable[[], Gathered], number: Any) -> None:
+    def number(self, name: str, gather: Callable[[], Gathered], compute: Any) -> None:
         """Keeps the sums, and the names of their columns."""
         if name not in self.kept:
             columns, totals = gather()
@@ -83,14 +83,14 @@ class _Merged(Tally):
         super().__init__(resampling)
         self.areas, self.sums, self.kept, self.bound = areas, sums, kept, 0.0
 
-    def measured(
-        self, name: str, gather: Callable[[], Gathered], number: Callable[[Units, Mapping[str, Any]], T]
+    def number(
+        self, name: str, gather: Callable[[], Gathered], compute: Callable[[Units, Mapping[str, Any]], T]
     ) -> T | None:
         """The number."""
         if name not in self.kept:
             of = self.sums["numbers"][name]
             units = self.sums["units"].cells(list(of["columns"])) if of["columns"] else NO_UNITS
-            self.kept[name] = number(units, of["totals"])
+            self.kept[name] = compute(units, of["totals"])
         return self.kept[name]
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
@@ -185,7 +185,7 @@ class Sums(_Tables):
 
 
 @dataclasses.dataclass(frozen=True)
-class SummedTables:
+class TableSums:
     """The sums of all rows."""
 
     statistic: Sums
@@ -198,7 +198,7 @@ class SummedTables:
         return self.statistic.study(self.sums, self.kept, f"{self.steps} test steps of {source}")
 
 
-def summed(run: Runner, names: tuple[str, ...], point: OperatingPoint, settings: IntervalSettings) -> SummedTables:
+def sum_tables(run: Runner, names: tuple[str, ...], point: OperatingPoint, settings: IntervalSettings) -> TableSums:
     """The sums of some tables of scores, over all rows.
 
     Args:
@@ -216,4 +216,4 @@ def summed(run: Runner, names: tuple[str, ...], point: OperatingPoint, settings:
     plan = dataclasses.replace(plan, whole=plan.whole._replace(units=len(curves["units"])))
     areas = {name: histograms.area(histogram) for name, histogram in curves["curves"].items()}
     statistic = Sums(plan, names, point, settings, areas, curves["case"].stream)
-    return SummedTables(statistic, run("sums", statistic), facts_of(scan).steps)
+    return TableSums(statistic, run("sums", statistic), facts_of(scan).steps)

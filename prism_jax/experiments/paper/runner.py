@@ -15,7 +15,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.experiments.paper import drawing, outputs
-from prism_jax.experiments.paper.in_parts import SummedTables, summed
+from prism_jax.experiments.paper.in_parts import TableSums, sum_tables
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Study, Subject
@@ -87,7 +87,7 @@ class Inputs:
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
     running: Running = dataclasses.field(default_factory=Running)  # how scores files are read
-    summed: SummedTables | None = None  # the sums of scores that are read part by part; None before they are
+    sums: TableSums | None = None  # the sums of scores that are read part by part; None before they are
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # files left out so far, with the reason of each
 
     @functools.cached_property
@@ -103,9 +103,9 @@ class Inputs:
     @property
     def studies(self) -> tuple[Study, ...]:
         """What a table is computed on: a study of the scores in parts for each table, else the `studies_in_memory`."""
-        if self.summed is None:
+        if self.sums is None:
             return self.studies_in_memory
-        return (self.summed.study(epath.Path(self.scores or "").name),)
+        return (self.sums.study(epath.Path(self.scores or "").name),)
 
     @functools.cached_property
     def studies_in_memory(self) -> tuple[Study, ...]:
@@ -129,7 +129,7 @@ class Inputs:
         """What the numbers come from, for the file beside each table."""
         settings = {**dataclasses.asdict(self.settings), "point": dataclasses.asdict(self.point)}
         if self.scores is not None:
-            parts = {} if self.summed is None else {"read": "part by part"}
+            parts = {} if self.sums is None else {"read": "part by part"}
             facts = {"scores": self.scores, "sha256": sha256(*self.files), "settings": settings}
             return facts | parts | left_out_fact(self.left_out, len(self.files))
         return {"students": [trainings.workdir for trainings in self.trainings], "settings": settings}
@@ -172,11 +172,11 @@ def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) ->
         return _run(names, inputs, folder)
     sharded = _sharded(of_scores, inputs, folder)
     try:
-        tables = sharded.all_of(lambda run: summed(run, of_scores, inputs.point, inputs.settings))
+        tables = sharded.all_of(lambda run: sum_tables(run, of_scores, inputs.point, inputs.settings))
     except ScoresError as error:
         raise located(error, inputs.scores or "") from None
     try:
-        made = _run(names, dataclasses.replace(inputs, summed=tables, left_out=sharded.left_out), folder)
+        made = _run(names, dataclasses.replace(inputs, sums=tables, left_out=sharded.left_out), folder)
     except SkippedError:
         sharded.finish()  # the same call would skip it again
         raise

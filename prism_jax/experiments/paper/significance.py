@@ -23,7 +23,7 @@ from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
-from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, counted, counts_by_unit
+from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, as_counts, counts_by_unit
 
 BOUND = 0.02
 """The largest difference of a rate, either way, that the test of equivalence takes for none."""
@@ -111,11 +111,11 @@ def _tests(tally: Tally, first: cells.Decisions, second: cells.Decisions, words:
         return Gathered(counts_by_unit(data, f"pair.{first.name}.{second.name}", cell, number), totals)
 
     def tests(units: Units, totals: Mapping[str, Any]) -> tuple[dict[str, Estimate], dict[str, float], McNemar]:
-        pairs, resampling = counted(units, totals["weighted"] > 0), tally.resampling
+        pairs, resampling = as_counts(units, totals["weighted"] > 0), tally.resampling
         p_values = paired_p_values_of(pairs, names, resamples=resampling["resamples"], seed=resampling["seed"])
         return paired_rates_of(pairs, names, **resampling), p_values, mcnemar_of(totals["steps"])
 
-    tested = tally.measured(f"pair.{first.name}.{second.name}", gather, tests)
+    tested = tally.number(f"pair.{first.name}.{second.name}", gather, tests)
     if tested is None:
         return [], Line(words, {})
     differences, p_values, mcnemar = tested

@@ -43,20 +43,20 @@ class Tally:
     def __init__(self, resampling: Mapping[str, Any]):
         self.resampling, self.kept = resampling, dict[str, Any]()
 
-    def measured(
-        self, name: str, gather: Callable[[], Gathered], number: Callable[[Units, Mapping[str, Any]], T]
+    def number(
+        self, name: str, gather: Callable[[], Gathered], compute: Callable[[Units, Mapping[str, Any]], T]
     ) -> T | None:
         """The number of this name; None while sums are gathered.
 
         Args:
           name: Its name, the same for the same number of the same steps.
           gather: The sums of the steps at hand.
-          number: What is computed from the columns and the totals of all steps.
+          compute: What is computed from the columns and the totals of all steps.
         """
         if name not in self.kept:
             columns, totals = gather()
             units = Cells.of_units(np.stack(list(columns.values()), axis=1)) if columns else NO_UNITS
-            self.kept[name] = number(units, totals)
+            self.kept[name] = compute(units, totals)
         return self.kept[name]
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
@@ -81,7 +81,7 @@ def by_unit(data: EvaluationData, values: Float64[np.ndarray, "judged"]) -> Floa
 def counts_by_unit(
     data: EvaluationData, name: str, cell: Int[np.ndarray, "judged"], number: int
 ) -> dict[str, Float64[np.ndarray, "units"]]:
-    """The weight of the judged steps of each unit in each of so many cells, as columns for `counted`."""
+    """The weight of the judged steps of each unit in each of so many cells, as columns for `as_counts`."""
     size = len(data.named_units[0]) * number
     table = np.bincount(data.judged_units * number + cell, data.weight, minlength=size).reshape(-1, number)
     return {f"{name}.{i}": table[:, i] for i in range(number)}
@@ -95,7 +95,7 @@ def totals_of(units: Units) -> Float64[np.ndarray, "columns"]:
     return np.ascontiguousarray(units.units.T).sum(axis=1)  # in pairs, which is precise
 
 
-def counted(units: Units, weighted: bool) -> Units:
+def as_counts(units: Units, weighted: bool) -> Units:
     """The units of `counts_by_unit` as `uncertainty.count_cells` gives them: whole counts are grouped into types."""
     if isinstance(units, Resampled):
         return units
