@@ -3,15 +3,15 @@
     python benchmarks/scores_rows.py                                # a million rows, every path of `evaluate --scores`
     python benchmarks/scores_rows.py --rows=10000000 --paths=exact,parts-1,parts-2,ray-2,peer      # minutes
     python benchmarks/scores_rows.py --rows=100000000 --shards=100 --paths=parts-2
-    python benchmarks/scores_rows.py --paths=experiments            # every table of the paper on the same file
+    python benchmarks/scores_rows.py --paths=experiments,experiments-2  # every table of the paper on the same file
 
 The file is synthetic: streams of 1,000 rows in three domains and three splits, one offer at each step, and the columns
 that an agent without a slow pass writes. A path is `read`, `exact` (all rows in memory), `parts-N` (part by part in N
-processes), `ray-N` (N Ray tasks), `experiments`, or `peer`: the same policies, costs and intervals by a short script
-of NumPy and pandas (scores_rows_peer.py), with `peer-areas` the intervals of AUDBC, too. Each runs in processes of its
-own, whose memory is added up ten times a second: pages that several of them share count in each. After `exact`, the
-largest difference of any number of its evaluation.json from that of each other path is printed, apart from the ends of
-intervals, with the largest bound.
+processes), `ray-N` (N Ray tasks), `experiments` (the paper's tables, in memory), `experiments-N` (part by part), or
+`peer`: the same policies, costs and intervals by a short script of NumPy and pandas (scores_rows_peer.py), with
+`peer-areas` the intervals of AUDBC, too. Each runs in processes of its own, whose memory is added up ten times a
+second: pages that several of them share count in each. After `exact`, the largest difference of any number of its
+evaluation.json from that of each other path is printed, apart from the ends of intervals, with the largest bound.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def command_of(path: str, source: str, folder: str) -> list[str]:
         script = pathlib.Path(__file__).with_name("scores_rows_peer.py")
         return [sys.executable, str(script), source, *([workers] if workers else [])]
     if kind == "experiments":
-        return [*module, "experiments", "all", *files]
+        how = ["--noexact", f"--workers={workers}"] if workers else ["--exact"]
+        return [*module, "experiments", "all", *files, *how]
     more = {"exact": ["--exact"], "parts": ["--noexact"], "ray": ["--noexact", "--runner=ray"]}[kind]
     return [*module, "evaluate", *files, *more, *([f"--workers={workers}"] if workers else [])]
 

@@ -29,8 +29,7 @@ from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
-from prism_jax.runs.scores_files import MOST_EXACT_ROWS, Running, evaluate_scores
-from prism_jax.runs.sharded import RUNNERS
+from prism_jax.runs.scores_files import Running, evaluate_scores
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
 
@@ -60,17 +59,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "scores", None, "Scores to evaluate instead of a run: a file, .parquet or .jsonl, a folder of them, or a glob."
     )
-    flags.DEFINE_enum(
-        "runner", "local", RUNNERS, "With --scores: what evaluates parts, processes here or a Ray cluster."
-    )
-    flags.DEFINE_integer("workers", None, "With --scores: how many at once; by default all processors.", lower_bound=1)
-    flags.DEFINE_bool(
-        "exact",
-        None,
-        f"With --scores: hold all rows in memory, however many. By default up to {MOST_EXACT_ROWS:,} rows; more are "
-        "evaluated part by part, with a bound beside each number that is not exact. --noexact always does.",
-    )
-    flags.DEFINE_bool("skip_bad", False, "With --scores: leave out files that cannot be read, and say which.")
+    Running.define_flags()
     flags.DEFINE_bool(
         "shown_only",
         False,
@@ -143,7 +132,7 @@ def main() -> int | None:
             shown_only=options["shown_only"],
             calibrator=options["calibrator"],
             calibration=options["calibration"],
-            running=Running(options["runner"], options["workers"], options["exact"], options["skip_bad"]),
+            running=Running.of_flags(),
         )
         return None
     for name in ("shown_only", "calibrator", "calibration", *OF_FILES, *OF_A_LOG):

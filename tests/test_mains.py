@@ -232,6 +232,7 @@ def test_an_empty_path_is_one_line_and_writes_nothing(main):
     [
         (("tables",), "experiment: found 'tables', expected all or one of main, thresholds"),
         (("all", "--scores=FILE", "--seeds=2"), "--seeds: found 2 beside --scores, expected 1"),
+        (("main", "--skip_bad"), "--skip_bad: found it without --scores, expected it with a scores file"),
         (("pathways", "--scores=FILE"), "pathways: it needs trainings, which a call with --scores does not make"),
     ],
 )

@@ -25,7 +25,7 @@ from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.rows import Form
 from prism_jax.scores import Scores
-from prism_jax.scores.labels import Thinking
+from prism_jax.scores.labels import Thinking, acceptance_weight
 from prism_jax.scores.texts import ordered, renumbered
 from prism_jax.scores.units import Unit, independent_unit
 
@@ -87,6 +87,9 @@ class Whole(NamedTuple):
     unit: Unit  # what the independent units are
     two_candidates: bool  # whether the slow pass chooses another candidate at some step
     several_candidates: bool  # whether some step has more than one candidate
+    soft: bool = False  # whether a gold label of a judged step is neither 0 nor 1
+    has_gold: bool = True  # whether some judged step has a gold candidate
+    units: int = 0  # number of units with judged steps; 0 where it is not known yet
 
 
 def judged(steps: Scores, thought: Scores | None = None) -> Bool[np.ndarray, "steps"]:
@@ -175,9 +178,19 @@ class EvaluationData:
         return ordered(*renumbered(names, number[self.judged]))
 
     @property
+    def units(self) -> int:
+        """The number of units that have judged steps."""
+        return self.whole.units if self.whole is not None and self.whole.units else len(self.named_units[0])
+
+    @property
     def judged_units(self) -> Int64[np.ndarray, "judged"]:
         """The unit of each judged step, as its number in alphabetical order."""
         return self.named_units[1]
+
+    @functools.cached_property
+    def weight(self) -> Float64[np.ndarray, "judged"]:
+        """The weight of each judged step's acceptance label."""
+        return acceptance_weight(self.steps)[self.judged]
 
     def label(self, signal: str, decided: Decided | None = None) -> Float64[np.ndarray, "steps"]:
         """Labels of `need` or `accept`, NaN where unknown: of the fast pass's candidate, or of that `decided` about."""
@@ -203,6 +216,20 @@ class EvaluationData:
     def missed(self) -> Float64[np.ndarray, "steps"]:
         """What silence misses, whatever a policy would offer: the largest label of need and acceptance together."""
         return self.label("need") * self.best_accept
+
+    @functools.cached_property
+    def soft(self) -> bool:
+        """Whether a gold label of a judged step is soft: of either pass's candidate, or of the best one."""
+        if self.whole is not None:
+            return self.whole.soft
+        thought = self.label("need") * self.label("accept", self.everywhere_slow)
+        golds = (self.label("need") * self.label("accept"), thought, self.missed)
+        return any(((gold != 0) & (gold != 1))[self.judged].any() for gold in golds)
+
+    @functools.cached_property
+    def has_gold(self) -> bool:
+        """Whether some judged step has a gold candidate."""
+        return bool(self.missed[self.judged].any()) if self.whole is None else self.whole.has_gold
 
     def counted(self, decided: Decided) -> Counted:
         """The labels that each decision counts with: its candidate's for an offer, the best candidate's for silence."""

@@ -184,7 +184,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         need_given_accept=steps.need_given_accept,
         has_need=data.has_need,
         unit=data.unit,
-        units=int(data.judged_units.max()) + 1,
+        units=data.units,
     )
 
 

@@ -42,7 +42,6 @@ from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.results import Ratios
 from prism_jax.evaluation.rows import Form, RatioRow
-from prism_jax.scores.labels import acceptance_weight
 from prism_jax.scores.texts import renumbered
 
 RATIOS = 128
@@ -153,14 +152,12 @@ def _area_of(totals: Float64[np.ndarray, "*resamples cells"]) -> Float64[np.ndar
 def compare_ratios(data: EvaluationData) -> Ratios:
     """One row per policy: the references, then each policy on calibrated signals, then on raw signals."""
     judged = data.judged
-    weight = acceptance_weight(data.steps)[judged]
+    weight = data.weight
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     units = data.judged_units
-    best, thought = data.best_accept[judged], data.label("accept", data.everywhere_slow)[judged]
-    golds = (need * accept, need * thought, need * best)
-    off = no_area(any(((labels != 0) & (labels != 1)).any() for labels in golds), bool(golds[-1].any()))
+    off = no_area(data.soft, data.has_gold)
     rows: dict[tuple[str, Form | None], tuple[Audbc | None, float, float]] = {}
-    references = references_of(need, accept, best, weight)
+    references = references_of(need, accept, data.best_accept[judged], weight)
     for form in FORMS:
         for policy in deciding(data, form):
             area, mean = policy.area_and_cost(weight, None if off else units)
@@ -229,13 +226,15 @@ class Sweep(NamedTuple):
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
         ratios |= {"y_accept_slow": slow, "y_accept_best": self.best}
         mean = expected_cost(self.fast, need, accept, **ratios)
-        golds = (None if label is None else need * label for label in (slow, self.best))
         if streams is None:
             return None, mean
-        resampling: dict[str, Any] = {"level": LEVEL, "resamples": RESAMPLES, "seed": SEED, "streams": streams}
-        labels: dict[str, Any] = dict(zip(("y_slow", "y_best"), golds, strict=True))
-        area = audbc(self.fast, need * accept, weight=weight, **resampling, **self.slow, **labels)
-        return area, mean
+        return self.area(weight, streams, level=LEVEL, resamples=RESAMPLES, seed=SEED), mean
+
+    def area(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray, **resampling: Any) -> Audbc:
+        """Its AUDBC."""
+        golds = (None if label is None else self.need * label for label in (self.accept_slow, self.best))
+        options: dict[str, Any] = dict(zip(("y_slow", "y_best"), golds, strict=True)) | self.slow | resampling
+        return audbc(self.fast, self.need * self.accept, weight=weight, streams=streams, **options)
 
 
 def deciding(data: EvaluationData, form: Form) -> Iterator[Sweep | ByValue]:

@@ -11,7 +11,8 @@ matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper.md list
 
 Without --scores, tiny students are trained on the built-in simulator. Trainings are kept in DIR/trainings: a call that
 was interrupted resumes them, and a later one computes tables without training again. With --scores, the tables are
-computed on a scores file of any agent (docs/scores.md), and those that need a training are skipped.
+computed on the scores files of any agent (docs/scores.md), and those that need a training are skipped. More than two
+million rows are read part by part [--runner=local|ray --workers=N --exact --skip_bad].
 
 `all` makes the paper's tables. Studies are run by name alone: they take longer, or need public data, and have flags of
 their own. One that needs no folder writes its tables where --workdir names one.
@@ -34,6 +35,7 @@ from prism_jax.experiments.paper import outputs, registry, runner
 from prism_jax.experiments.paper.study import PAPER, ExperimentResult, IntervalSettings
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
+from prism_jax.runs.scores_files import Running
 from prism_jax.runs.store import Store
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -52,6 +54,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("resamples", IntervalSettings.resamples, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():
         flags.DEFINE_float(name, getattr(OperatingPoint, name), f"{what} of the tables that do not vary it.")
+    Running.define_flags()
     refuse_empty("workdir", "scores")
 
 
@@ -62,12 +65,16 @@ def main(arguments: list[str]) -> None:
         raise ValueError(
             f"--seeds: found {options.seeds} beside --scores, expected 1: nothing is trained on a scores file"
         )
+    for field in dataclasses.fields(Running):
+        if options.scores is None and options[field.name].present:
+            raise ValueError(f"--{field.name}: found it without --scores, expected it with a scores file")
     store = Store(folder / "trainings")
     call = runner.Inputs(
         scores=options.scores,
         trainings=() if options.scores else tuple(Trainings(store, seed) for seed in range(options.seeds)),
         point=dataclasses.replace(PAPER, c_fa=options.c_fa, c_fn=options.c_fn, margin=options.margin),
         settings=IntervalSettings(resamples=options.resamples, seeds=options.seeds),
+        running=Running.of_flags(),
     )
     with contextlib.nullcontext() if options.scores else store.claimed():
         runner.run_experiments(names, call, folder)

@@ -20,7 +20,6 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.intervals import known
 from prism_jax.evaluation.merged import promising as merged
-from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.promises import Line, PromiseResult, Wanted, promise
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
@@ -135,14 +134,7 @@ def _of_parts(paths: Sequence[str], wanted: Wanted, running: Running, *, shown_o
             skip_bad=running.skip_bad,
             shown_only=shown_only,
         )
-        try:
-            try:
-                return merged.promise(sharded, wanted, **how)
-            except OutOfOrderError:
-                sharded.gather()
-                return merged.promise(sharded, wanted, **how)
-        finally:
-            sharded.close()
+        return sharded.all_of(lambda run: merged.promise(run, wanted, **how))
 
 
 def _on_score(result: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import flags
 from etils import epath
 
 from prism_jax.decision.calibration import CalibrationConfig, Calibrator
@@ -16,11 +17,10 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.facts import shown_facts, unweighted
 from prism_jax.evaluation.fits import Calibration, read_calibration
 from prism_jax.evaluation.merged import running as merged
-from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.report import page
 from prism_jax.report.outputs import evaluate_into, write_evaluation
 from prism_jax.report.tables import SHOWN_ONLY
-from prism_jax.runs.sharded import RunnerName, Sharded, count_rows
+from prism_jax.runs.sharded import RUNNERS, RunnerName, Sharded, count_rows
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.runtime.shown_text import without_credentials
 from prism_jax.scores import Scores, ScoresError, located
@@ -51,6 +51,28 @@ class Running:
     workers: int | None = None
     exact: bool | None = None
     skip_bad: bool = False
+
+    @staticmethod
+    def define_flags() -> None:
+        """Defines a flag for each attribute."""
+        flags.DEFINE_enum(
+            "runner", "local", RUNNERS, "With --scores: what reads parts, processes here or a Ray cluster."
+        )
+        flags.DEFINE_integer(
+            "workers", None, "With --scores: how many at once; by default all processors.", lower_bound=1
+        )
+        flags.DEFINE_bool(
+            "exact",
+            None,
+            f"With --scores: hold all rows in memory, however many. By default up to {MOST_EXACT_ROWS:,} rows; more "
+            "are read part by part, with a bound of each number that is not exact. --noexact always does.",
+        )
+        flags.DEFINE_bool("skip_bad", False, "With --scores: leave out files that cannot be read, and say which.")
+
+    @classmethod
+    def of_flags(cls) -> Running:
+        """What the flags say."""
+        return cls(**{field.name: getattr(flags.FLAGS, field.name) for field in dataclasses.fields(cls)})
 
     def in_memory(self, paths: Sequence[str]) -> bool:
         """Whether all rows of some files are held in memory."""
@@ -138,7 +160,7 @@ def _evaluate_in_memory(paths: list[str], pattern: str, folder: epath.Path, want
         )
     except ScoresError as error:
         raise located(error, pattern) from None
-    _say_left_out(left_out, len(paths))
+    say_left_out(left_out, len(paths))
 
 
 def _read_all(paths: list[str], wanted: _Wanted, skip_bad: bool) -> tuple[Scores, dict[str, str]]:
@@ -163,17 +185,12 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
         shown_only=wanted.shown_only,
         settings=str(settings),
     )
-    arguments = sharded, wanted.point, wanted.config, wanted.fits
     try:
-        try:
-            calibration, assembled = merged.evaluate(*arguments)
-        except OutOfOrderError:
-            sharded.gather()
-            calibration, assembled = merged.evaluate(*arguments)
+        calibration, assembled = sharded.all_of(
+            lambda run: merged.evaluate(run, wanted.point, wanted.config, wanted.fits)
+        )
     except ScoresError as error:
         raise located(error, pattern) from None
-    finally:
-        sharded.close()
     evaluation = dataclasses.replace(
         assembled.evaluation,
         population=wanted.population,
@@ -187,7 +204,7 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
     html = page.render(evaluation, assembled.shown, calibration, None, (), facts, assembled.exploration)
     write_evaluation(folder, evaluation, calibration, wanted.point, html, {})
     sharded.finish()
-    _say_left_out(sharded.left_out, len(paths))
+    say_left_out(sharded.left_out, len(paths))
 
 
 def refuse_records(paths: Sequence[str]) -> None:
@@ -203,7 +220,8 @@ def left_out_fact(left_out: Mapping[str, str], files: int) -> dict[str, str]:
     return {"left out": f"{len(left_out)} of {files} files: {', '.join(sorted(left_out))}"} if left_out else {}
 
 
-def _say_left_out(left_out: Mapping[str, str], files: int) -> None:
+def say_left_out(left_out: Mapping[str, str], files: int) -> None:
+    """Prints which files were left out, and why; nothing without any."""
     for _, reason in sorted(left_out.items()):
         print(f"left out: {reason}")
     if left_out:

@@ -21,13 +21,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
 from absl import logging
 from tqdm import tqdm
 
+from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.evaluation.merged.running import Statistic
 from prism_jax.evaluation.merged.states import State, decode, encode, merge
 from prism_jax.runs.workers import connect_ray, end_with_parent
@@ -35,6 +36,7 @@ from prism_jax.runtime.files import write_bytes
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.parts import Part, as_parquet, gather, parts_of, read_part
 
+T = TypeVar("T")
 RunnerName = Literal["local", "ray"]
 RUNNERS: tuple[RunnerName, ...] = ("local", "ray")
 _AHEAD = 2
@@ -141,6 +143,21 @@ class Sharded:
     def finish(self) -> None:
         """Removes what was kept for going on, once the results are written."""
         shutil.rmtree(self.folder / _KEPT, ignore_errors=True)
+
+    def all_of(self, compute: Callable[[Sharded], T]) -> T:
+        """What `compute` gives with this runner, which is closed then; rows in no order are put together first.
+
+        Raises:
+          ScoresError: naming file, row and column.
+        """
+        try:
+            try:
+                return compute(self)
+            except OutOfOrderError:
+                self.gather()
+                return compute(self)
+        finally:
+            self.close()
 
     def gather(self) -> None:
         """Puts the rows of each stream together, in temporary files, where they are in no order."""

@@ -27,7 +27,7 @@ from prism_jax.scores.texts import Numbered, Pool
 _EXPECTED = "a scores table (docs/scores.md)"
 _BATCH = 2**17
 """Rows of a Parquet file that are decoded at once."""
-_TYPES: dict[Kind, pa.DataType] = {
+TYPES: dict[Kind, pa.DataType] = {
     "text": pa.string(),
     "index": pa.int64(),
     "number": pa.float64(),
@@ -36,6 +36,7 @@ _TYPES: dict[Kind, pa.DataType] = {
     "count": pa.int64(),
     "votes": pa.list_(pa.bool_()),
 }
+"""The Arrow type of each kind of column."""
 
 
 def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
@@ -234,9 +235,9 @@ def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarra
     """
     spec = COLUMNS[name]
     if pa.types.is_null(column.type):
-        column = column.cast(_TYPES[spec.kind])
+        column = column.cast(TYPES[spec.kind])
     if not _has_kind(column.type, spec.kind):
-        raise ScoresError(f"found the type {column.type}, expected {_TYPES[spec.kind]}: {spec.expected}", name)
+        raise ScoresError(f"found the type {column.type}, expected {TYPES[spec.kind]}: {spec.expected}", name)
     null = column.is_null().to_numpy(zero_copy_only=False)
     if null.any() and not spec.nullable:
         raise ScoresError(f"found null, expected {spec.expected}", name, start + int(null.argmax()))
@@ -270,7 +271,7 @@ def _has_kind(arrow_type: pa.DataType, kind: Kind) -> bool:
 
 def to_arrow(spec: Column, array: np.ndarray) -> pa.Array:
     """The Arrow column of an array that holds a column in memory, NaN as null."""
-    kind = _TYPES[spec.kind]
+    kind = TYPES[spec.kind]
     if spec.kind == "votes":
         return pa.array([list(votes) for votes in array], kind)
     if not spec.nullable:

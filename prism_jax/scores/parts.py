@@ -21,6 +21,7 @@ from etils import epath
 from prism_jax.decision.uncertainty import unit_keys
 from prism_jax.runtime.files import JsonError, open_regular
 from prism_jax.scores.files import (
+    TYPES,
     check_footer,
     from_arrow,
     located,
@@ -42,7 +43,7 @@ GATHERED_ROWS = 1 << 18
 """About how many rows of whole streams stand in a file that `gather` writes; all of them are in memory at once."""
 _MOST_FILES = 500
 """Files that `gather` has open at once; of very many rows, more of them stand in each."""
-_UNREAD = ("votes", "tokens_fast", "tokens_response")
+_UNREAD = ("votes", "tokens_response")
 
 
 class Part(NamedTuple):
@@ -283,10 +284,9 @@ def _by_stream(table: pa.Table, number: int) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _decoded(table: pa.Table) -> pa.Table:
-    """The table with plain texts and int64 indices, so that tables of several files have one schema."""
+    """The table with the types of `TYPES`, so that tables of several files have one schema."""
     for i, name in enumerate(table.column_names):
-        kind = COLUMNS[name].kind
-        wanted = {"text": pa.string(), "index": pa.int64(), "flag": pa.bool_()}.get(kind, pa.float64())
+        wanted = TYPES[COLUMNS[name].kind]
         if table.column(name).type != wanted:
             table = table.set_column(i, name, table.column(name).cast(wanted))
     return table

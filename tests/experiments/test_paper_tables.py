@@ -12,12 +12,13 @@ from paper_study import cells, columns, given_of, study_of
 
 from prism_jax.decision import drift, metrics
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import paired_rates
+from prism_jax.decision.uncertainty import mcnemar, paired_rates, rate_intervals
 from prism_jax.evaluation import protocol
 from prism_jax.experiments.paper import case_study, drawing, pareto, references, registry, runner
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
 from prism_jax.scores import Scores, ScoresError, write_scores
+from prism_jax.scores.labels import acceptance_weight
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +122,9 @@ def test_other_costs_of_the_grid_are_other_operating_points(study, sheets):
 def test_tables_share_areas_and_what_is_known_of_the_steps():
     study = study_of(columns())
     made = {name: registry.function(name)(study).sheets[0] for name in ("mechanism", "cost_sensitivity", "inference")}
-    margin = study.point.margin
-    assert {margin for policy, _, margin in study.areas if policy == "slow_on_margin"} == {margin}
-    on_margin = study.areas["slow_on_margin", "calibrated", margin]
+    shown = {name for name in study.tally.kept if name.startswith("area.slow_on_margin")}
+    assert shown == {f"area.slow_on_margin.calibrated.{study.point.margin}"}
+    (on_margin,) = (study.tally.kept[name] for name in shown)
     assert all(line.cells["audbc"].value == on_margin.value for line in made["cost_sensitivity"].lines)
     own, other = study.at(), study.at(dataclasses.replace(study.point, c_fn=8.0))
     assert other.signal("need_fast", "calibrated") is own.signal("need_fast", "calibrated")
@@ -177,6 +178,22 @@ def test_significance_is_the_librarys_paired_difference(study, sheets):
         resamples=20,
     )["f1"]
     ours = cells(sheets["significance"], "F1", "gate minus p_accept alone")["difference"]
+    assert (ours.value, ours.low, ours.high) == pytest.approx(tuple(found[:3]))
+    test = cells(sheets["significance_mcnemar"], "gate minus p_accept alone")
+    assert [test[name].value for name in ("only_first", "only_second", "p_mcnemar")] == pytest.approx(
+        list(mcnemar(first.offer[judged], second.offer[judged], gold))
+    )
+
+
+def test_intervals_of_weighted_rates_are_the_librarys():
+    study = study_of(columns(seed=3, logging=True, slow=False))
+    data = study.at()
+    judged, offer = data.judged, data.decide("dynamic", "calibrated").offer
+    gold, weight = (data.label("need") * data.label("accept"))[judged], acceptance_weight(data.steps)[judged]
+    assert len(set(weight)) > 2 and (weight % 1 != 0).any()
+    streams = data.steps.stream[judged]
+    found = rate_intervals(offer[judged], gold, streams=streams, weight=weight, names=["f1"], resamples=20)["f1"]
+    ours = cells(registry.function("main")(study).sheets[0], "gate")["f1"]
     assert (ours.value, ours.low, ours.high) == pytest.approx(tuple(found[:3]))
 
 

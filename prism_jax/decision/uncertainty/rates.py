@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
+from jaxtyping import Num
 
 from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Scalar, Vector
@@ -26,6 +27,7 @@ from prism_jax.decision.uncertainty.bootstrap import (
     jackknifed,
     resample,
 )
+from prism_jax.decision.uncertainty.hashed import Resampled
 from prism_jax.decision.uncertainty.jackknife import Bounds
 
 HEADLINE = ("precision", "recall", "f1", "false_alarm")
@@ -69,17 +71,14 @@ def rate_intervals(
     arrays.check_lengths(decision=decision, y=y, streams=streams, weight=weight)
     arrays.check_decision(decision=decision)
     _check_names(names)
-    cells = count_cells(_code(y, decision), 4, streams, weight)
-    rate_interval = interval(
-        cells,
-        lambda counts: _rates(counts, names),
-        bounds=rates_between(names),
-        level=level,
-        method=method,
-        resamples=resamples,
-        seed=seed,
-    )
-    return _by_name(rate_interval, names)
+    cells = count_cells(joint_cell(y, decision), 4, streams, weight)
+    return rate_intervals_of(cells, names, level=level, method=method, resamples=resamples, seed=seed)
+
+
+def rate_intervals_of(cells: Cells | Resampled, names: Sequence[str], **resampling: Any) -> dict[str, Estimate]:
+    """`rate_intervals` of units that are counted already, by `joint_cell` of the label and the decision."""
+    estimates = interval(cells, lambda counts: _rates(counts, names), bounds=rates_between(names), **resampling)
+    return _by_name(estimates, names)
 
 
 def paired_rates(
@@ -118,10 +117,12 @@ def paired_rates(
     arrays.check_decision(first=first, second=second)
     _check_names(names)
     cells = _pairs(y, y_second, first, second, streams, weight)
-    rate_interval = interval(
-        cells, lambda counts: _differences(counts, names), level=level, method=method, resamples=resamples, seed=seed
-    )
-    return _by_name(rate_interval, names)
+    return paired_rates_of(cells, names, level=level, method=method, resamples=resamples, seed=seed)
+
+
+def paired_rates_of(cells: Cells | Resampled, names: Sequence[str], **resampling: Any) -> dict[str, Estimate]:
+    """`paired_rates` of units that are counted already, by `joint_cell` of the labels and both decisions."""
+    return _by_name(interval(cells, lambda counts: _differences(counts, names), **resampling), names)
 
 
 def paired_p_values(
@@ -164,9 +165,19 @@ def paired_p_values(
     arrays.check_decision(first=first, second=second)
     _check_names(names)
     cells = _pairs(y, y_second, first, second, streams, weight)
-    if cells.number <= MOST_UNITS:
+    return paired_p_values_of(cells, names, resamples=resamples, seed=seed)
+
+
+def paired_p_values_of(
+    cells: Cells | Resampled, names: Sequence[str], *, resamples: int = 10_000, seed: int = 0
+) -> dict[str, float]:
+    """`paired_p_values` of units that are counted already, as for `paired_rates_of`."""
+    if isinstance(cells, Resampled):
+        replicates = _differences(cells.replicates, names)
+    elif cells.number <= MOST_UNITS:
         return _jackknife_p_values(cells, names)
-    replicates = _differences(resample(cells, resamples, seed), names)
+    else:
+        replicates = _differences(resample(cells, resamples, seed), names)
     p_values = {}
     for name, column in zip(names, replicates.T, strict=True):
         defined = column[~np.isnan(column)]
@@ -217,13 +228,16 @@ def mcnemar(first: Vector, second: Vector, y: Vector, y_second: Vector | None = 
     """
     arrays.check_lengths(first=first, second=second, y=y, y_second=y_second)
     arrays.check_decision(first=first, second=second)
-    y_second = y if y_second is None else y_second
-    for name, labels in (("y", y), ("y_second", y_second)):
-        arrays.check_hard(name, labels)
-    first_right = np.asarray(first) == np.asarray(y, bool)
-    second_right = np.asarray(second) == np.asarray(y_second, bool)
-    only_first = int(np.count_nonzero(first_right & ~second_right))
-    only_second = int(np.count_nonzero(second_right & ~first_right))
+    return mcnemar_of(_pairs(y, y_second, first, second, None, None).totals())
+
+
+def mcnemar_of(counts: Num[np.ndarray, " cells"]) -> McNemar:
+    """`mcnemar` of numbers of steps, by `joint_cell` of the labels and both decisions."""
+    shape = (2,) * (4 if len(counts) == 16 else 3)
+    *labels, first, second = np.indices(shape)
+    first_right, second_right = first == labels[0], second == labels[-1]
+    only_first = int(counts.reshape(shape)[first_right & ~second_right].sum())
+    only_second = int(counts.reshape(shape)[second_right & ~first_right].sum())
     discordant = only_first + only_second
     p_value = scipy.stats.binomtest(only_first, discordant).pvalue if discordant else 1.0
     return McNemar(only_first, only_second, float(p_value))
@@ -272,8 +286,8 @@ def tost(
     return Equivalence(p_low, p_high, max(p_low, p_high))
 
 
-def _code(y: Any, *decisions: Any) -> np.ndarray:
-    """The joint cell of each step: its label and then its decisions as binary digits."""
+def joint_cell(y: Any, *decisions: Any) -> np.ndarray:
+    """The joint cell of each step: its label, then a second one where there are two, and its decisions, as digits."""
     arrays.check_hard("y", y)
     code = np.asarray(y).astype(np.intp)
     for decision in decisions:
@@ -284,9 +298,9 @@ def _code(y: Any, *decisions: Any) -> np.ndarray:
 def _pairs(y: Any, y_second: Any, first: Any, second: Any, streams: Any, weight: Any) -> Cells:
     """The joint cells of two policies: 8, or 16 where their decisions count with labels of their own."""
     if y_second is None:
-        return count_cells(_code(y, first, second), 8, streams, weight)
+        return count_cells(joint_cell(y, first, second), 8, streams, weight)
     arrays.check_hard("y_second", y_second)
-    return count_cells(_code(y, y_second, first, second), 16, streams, weight)
+    return count_cells(joint_cell(y, y_second, first, second), 16, streams, weight)
 
 
 def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:

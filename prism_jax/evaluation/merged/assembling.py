@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.audbc import Audbc, ExpectedCost
-from prism_jax.decision.uncertainty import SHARE, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, Resampled, interval
 from prism_jax.evaluation import (
     breakdowns,
     other_maps,
@@ -139,7 +139,10 @@ def _ratios(
         cost = total / mass
         found = None
         if plan.no_area is None and (policy, form) in settings.areas:
-            found = _area(policy, form, settings.areas[policy, form], sums["units"], bounds)
+            cells = sums["units"].cells([column("area", policy, form), "gold", "best", "weight"])
+            found, bounds[f"ratios.{policy}.{form}.audbc"] = area_of(
+                settings.areas[policy, form], cells, level=LEVEL, resamples=RESAMPLES, seed=SEED
+            )
         elif plan.no_area is None:
             points = sums["points"][form]
             found = ratios.area_of_points(points.cells())
@@ -147,13 +150,14 @@ def _ratios(
     return references, rows
 
 
-def _area(policy: str, form: Form, of: Area, units: UnitSums, bounds: dict[str, float]) -> Audbc:
-    """The area of a curve with its interval, to first order in the weights of the units."""
-    cells = units.cells([column("area", policy, form), "gold", "best", "weight"])
+def area_of(of: Area, cells: Cells | Resampled, **resampling: Any) -> tuple[Audbc, float]:
+    """The area of a curve with its interval, to first order in the weights of the units, and the bound of its error.
+
+    The columns of `cells` are the shares of `Area.shares`, the gold weight of the curve's end, that of the best
+    candidates, and all weight.
+    """
     _, gold, best, mass = totals_of(cells).tolist()
     value, error = of.normalised(best)
-    bounds[f"ratios.{policy}.{form}.audbc"] = error
-
     share = of.area / of.mass**2  # of all pairs of steps
 
     def normalised(totals: Float64[np.ndarray, "*resamples 4"]) -> Float64[np.ndarray, "*resamples"]:
@@ -165,12 +169,12 @@ def _area(policy: str, form: Form, of: Area, units: UnitSums, bounds: dict[str, 
         oracle = positive - positive**2 / 2
         return np.asarray(np.where(oracle > 0, changed / np.where(oracle > 0, oracle, 1.0), np.nan))
 
-    estimate = interval(cells, normalised, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    estimate = interval(cells, normalised, bounds=SHARE, **resampling)
     prevalence, end = best / mass, gold / mass
     chance = end / (2 * prevalence - prevalence**2)
     rescaled = (value - chance) / (1 - chance) if chance < 1 else math.nan
     ends = float(estimate.low), float(estimate.high), float(estimate.standard_error)
-    return Audbc(value, *ends, chance, rescaled)
+    return Audbc(value, *ends, chance, rescaled), error
 
 
 def _signal_rows(

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision import budgets, gate
-from prism_jax.decision.audbc import CriticalRatio
+from prism_jax.decision.audbc import CriticalRatio, Events
 from prism_jax.decision.thinking import Moves as Moments
 from prism_jax.evaluation import ratios, second_signal, triggers
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import histograms
-from prism_jax.evaluation.merged.histograms import Histogram, labelled, log_odds
+from prism_jax.evaluation.merged.histograms import Area, Histogram, labelled, log_odds
 from prism_jax.evaluation.merged.parts import filled, fitted_parts, moves_of, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.scan import SIGNALS
@@ -84,12 +84,7 @@ class Ranks:
                             histograms.LOG_RATIO, turns, {"turns": np.ones(len(turns))}
                         )
                         continue
-                    events = policy.events(weight)
-                    mass, gold = (np.asarray(column, np.float64) for column in (events.mass, events.gold))
-                    columns = {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
-                    state["curves"][policy.policy, form] = Histogram.of(
-                        histograms.LOG_RATIO, rank_of(events.at), columns
-                    )
+                    state["curves"][policy.policy, form] = curve_of(policy.events(weight))
         if self.plan.has_need:
             need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
             point = self.plan.point
@@ -134,6 +129,20 @@ def rank_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
     """The logarithm of critical ratios, a neighbouring float higher where a decision turns only beyond its ratio."""
     value = np.clip(log_ratio(at.ratio), -1e3, 1e3)  # finite, so that each has neighbours
     return value if at.beyond is None else np.nextafter(value, np.where(at.beyond, np.inf, -np.inf))
+
+
+def curve_of(events: Events) -> Histogram:
+    """The histogram of a curve's events, of which `histograms.area` is the area."""
+    mass, gold = (np.asarray(column, np.float64) for column in (events.mass, events.gold))
+    return Histogram.of(
+        histograms.LOG_RATIO, rank_of(events.at), {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
+    )
+
+
+def shares_of(area: Area, events: Events) -> Float64[np.ndarray, "steps"]:
+    """The part of each step in the area of a curve."""
+    of_event = area.shares(histograms.LOG_RATIO.bin_of(rank_of(events.at)), *map(np.asarray, events[1:3]))
+    return of_event.reshape(-1, len(events.best)).sum(axis=0)
 
 
 def urgencies(

@@ -65,19 +65,34 @@ def evaluate(
       OutOfOrderError: where the rows of a stream are not together; they must be put together first.
       ScoresError: as `protocol.calibrate` and `protocol.evaluate`.
     """
-    config = CalibrationConfig() if config is None else config
-    scan = run("scan", Scan(config))
-    planning.check(scan)
-    fixed, platt, bounds = calibration is not None, None, {}
-    if calibration is None:
-        calibration = planning.calibrate(scan, config)
-        bounds = planning.temperature_errors(scan, calibration)
-        platt = _platt(scan, calibration)
-        calibration, platt = _with_moves(run, scan, calibration, platt)
-    plan = planning.plan(scan, calibration, point, platt=None if fixed else platt, bounds=bounds)
+    scan, calibration, plan = planned(run, point, config, calibration, compare=True)
     ranks = run("ranks", Ranks(plan))
     settings = settings_of(plan, ranks)
     return calibration, assemble(plan, scan, ranks, settings, run("sums", Sums(plan, settings)))
+
+
+def planned(
+    run: Runner,
+    point: OperatingPoint,
+    config: CalibrationConfig | None = None,
+    calibration: Calibration | None = None,
+    *,
+    compare: bool = False,
+) -> tuple[State, Calibration, planning.Plan]:
+    """The first two statistics: the scan, the maps, and how the rows are to be evaluated.
+
+    With `compare`, a fitted map is also compared with Platt's. Other arguments and errors are those of `evaluate`.
+    """
+    config = CalibrationConfig() if config is None else config
+    scan = run("scan", Scan(config))
+    planning.check(scan)
+    platt, bounds = None, {}
+    if calibration is None:
+        calibration = planning.calibrate(scan, config)
+        bounds = planning.temperature_errors(scan, calibration)
+        platt = _platt(scan, calibration) if compare else None
+        calibration, platt = _with_moves(run, scan, calibration, platt)
+    return scan, calibration, planning.plan(scan, calibration, point, platt=platt, bounds=bounds)
 
 
 def _platt(scan: State, calibration: Calibration) -> Calibration | None:

@@ -65,8 +65,21 @@ class UnitSums:
         Every unit has at least one row.
         """
         names, number = units
-        sums = np.stack([np.bincount(number, column, minlength=len(names)) for column in columns.values()], axis=1)
-        most = MOST_KEPT if most is None else most
+        sums = {name: np.bincount(number, column, minlength=len(names)) for name, column in columns.items()}
+        return cls.of_sums(names, sums, resamples=resamples, seed=seed, most=most)
+
+    @classmethod
+    def of_sums(
+        cls,
+        names: Sequence[str],
+        columns: Mapping[str, Float64[np.ndarray, "units"]],
+        *,
+        resamples: int,
+        seed: int,
+        most: int | None = None,
+    ) -> UnitSums:
+        """The sums of columns over units, whose names are in alphabetical order."""
+        sums, most = np.stack(list(columns.values()), axis=1), MOST_KEPT if most is None else most
         return cls(tuple(columns), tuple(names), sums, resamples, seed, most)._bounded()
 
     def merge(self, other: UnitSums) -> UnitSums:

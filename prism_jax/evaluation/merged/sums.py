@@ -16,7 +16,7 @@ from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import Above, Area, log_odds
 from prism_jax.evaluation.merged.parts import filled, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
-from prism_jax.evaluation.merged.ranks import measured, rank_of, urgencies
+from prism_jax.evaluation.merged.ranks import measured, shares_of, urgencies
 from prism_jax.evaluation.merged.scan import SIGNALS
 from prism_jax.evaluation.merged.states import Beginning, Keys, State, UnitSums, merge, stored
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
@@ -211,9 +211,8 @@ class Sums:
             for policy in ratios.deciding(data, form):
                 if isinstance(policy, ratios.ByValue):
                     continue
-                events, area = policy.events(weight), self.settings.areas[policy.policy, form]
-                of_event = area.shares(histograms.LOG_RATIO.bin_of(rank_of(events.at)), *map(np.asarray, events[1:3]))
-                columns[column("area", policy.policy, form)] = of_event.reshape(-1, len(weight)).sum(axis=0)
+                area = self.settings.areas[policy.policy, form]
+                columns[column("area", policy.policy, form)] = shares_of(area, policy.events(weight))
         return columns
 
     def _points(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> dict[str, UnitSums]:

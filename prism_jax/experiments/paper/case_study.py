@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from prism_jax.evaluation.merged.states import stored
 from prism_jax.evaluation.policy_rows import EvaluationData, least_acceptance
 from prism_jax.experiments.paper.drawing import legend_outside
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
@@ -44,18 +45,67 @@ def make(study: Study) -> ExperimentResult:
 
 def choose(data: EvaluationData) -> int:
     """The index of the step that `RULE` chooses."""
-    fast = data.decide("dynamic", "calibrated")
+    group, distance = next(pair for pair in _groups(data) if pair[0].any())
+    return int(np.argmax(np.where(group, distance, -1.0)))
+
+
+def _groups(data: EvaluationData) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The groups of steps of which `RULE` takes the first that has any, each with the distance that it compares."""
+    offer = data.decide("dynamic", "calibrated").offer
     stream = data.steps.numbered("stream")[1]  # the steps of a stream stand together, in their order (`Scores.steps`)
-    silent_before = np.append(False, (stream[1:] == stream[:-1]) & ~fast.offer[:-1])
-    right = data.label("need") * data.label("accept") == 1
-    groups = [("fast", data.judged & fast.offer & right & silent_before), ("fast", data.judged)]
+    silent_before = np.append(False, (stream[1:] == stream[:-1]) & ~offer[:-1])
+    groups = [(silent_before & _opening(data, offer), _distance(data, "fast")), (data.judged, _distance(data, "fast"))]
     if data.slow:
-        both = _margin(data)
-        wrong = fast.offer != (data.counted(fast).gold == 1)
+        fast, both = data.decide("dynamic", "calibrated"), _margin(data)
+        wrong = offer != (data.counted(fast).gold == 1)
         mended = wrong & (both.offer == (data.counted(both).gold == 1))
-        groups.insert(0, ("slow", data.judged & both.slow & mended))
-    thinking, group = next(pair for pair in groups if pair[1].any())
-    return int(np.argmax(np.where(group, _distance(data, thinking), -1.0)))
+        groups.insert(0, (data.judged & both.slow & mended, _distance(data, "slow")))
+    return groups
+
+
+@stored
+class Case(NamedTuple):
+    """Which stream has the step that `RULE` chooses of some steps; merging takes that of the steps of both.
+
+    The steps of a stream may stand in parts that follow each other, so the ends of the part are kept, too.
+    """
+
+    streams: tuple[str, ...]  # by group: the stream of the step
+    distances: tuple[float, ...]  # its distance; -1 where the group has no step
+    first: str  # stream of the first step
+    opening: float  # distance of the first step if it is an offer that would rightly end a silence, else -1
+    last: str  # stream of the last step
+    silent: bool  # whether the last step is a silence
+
+    @classmethod
+    def of(cls, data: EvaluationData) -> Case:
+        """The case of some steps."""
+        offer, stream = data.decide("dynamic", "calibrated").offer, data.steps.stream
+        measured = [np.where(group, distance, -1.0) for group, distance in _groups(data)]
+        places = [int(np.argmax(distance)) for distance in measured]
+        return cls(
+            tuple(str(stream[place]) for place in places),
+            tuple(float(distance[place]) for distance, place in zip(measured, places, strict=True)),
+            str(stream[0]),
+            float(_distance(data, "fast")[0]) if _opening(data, offer)[0] else -1.0,
+            str(stream[-1]),
+            not offer[-1],
+        )
+
+    def merge(self, other: Case) -> Case:
+        """The case of the steps of both, those of `self` before."""
+        streams, distances = list(self.streams), list(self.distances)
+        if self.last == other.first and self.silent and other.opening > distances[-2]:
+            streams[-2], distances[-2] = other.first, other.opening
+        for group, distance in enumerate(other.distances):
+            if distance > distances[group]:  # the first of a tie
+                streams[group], distances[group] = other.streams[group], distance
+        return Case(tuple(streams), tuple(distances), self.first, self.opening, other.last, other.silent)
+
+    @property
+    def stream(self) -> str:
+        """The stream of the step."""
+        return next(stream for stream, distance in zip(self.streams, self.distances, strict=True) if distance >= 0)
 
 
 def story(data: EvaluationData, step: int) -> str:
@@ -68,6 +118,11 @@ def story(data: EvaluationData, step: int) -> str:
         sentences.append(f"The {thinking} pass {verb}: p_accept {accept:.3f} {sign} τ {threshold:.3f}.")
     sentences.append(f"Right was {'an offer' if _right(data, step) else 'silence'}.")
     return "\n".join(sentences)
+
+
+def _opening(data: EvaluationData, offer: np.ndarray) -> np.ndarray:
+    """Which judged steps have an offer that is right."""
+    return data.judged & offer & (data.label("need") * data.label("accept") == 1)
 
 
 def _distance(data: EvaluationData, thinking: str) -> np.ndarray:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from prism_jax.decision import metrics
-from prism_jax.decision.audbc import audbc, policy_signals
-from prism_jax.decision.passes import Pass
-from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Estimate, mean_interval, rate_intervals
-from prism_jax.evaluation.policy_rows import SLOW_POLICIES, Decided, EvaluationData
+from prism_jax.decision.uncertainty import Bounds, Estimate, interval, joint_cell, rate_intervals_of
+from prism_jax.evaluation import ratios
+from prism_jax.evaluation.merged.sums import column
+from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper.sheet import Measure, Number
-from prism_jax.experiments.paper.study import IntervalSettings, Study
-from prism_jax.scores.labels import acceptance_weight
+from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, as_counts, by_unit, counts_by_unit, totals_of
 
 RATES = {
     "recall": Measure("recall", "TP / (TP + FN), on steps with both labels.", "%"),
@@ -31,94 +32,115 @@ SLOW = {"slow_rate": Measure("slow rate", "Share of all steps on which the slow 
 TOKENS = {"tokens": Measure("tokens", "Mean tokens of both passes per step.")}
 
 
-def rates(data: EvaluationData, decided: Decided, settings: IntervalSettings) -> dict[str, Number]:
+@dataclasses.dataclass(frozen=True)
+class Decisions:
+    """The decisions of a policy, made where a number needs them."""
+
+    name: str  # the same for the same decisions on the same steps
+    data: EvaluationData
+    decide: Callable[[], Decided]
+
+    @functools.cached_property
+    def decided(self) -> Decided:
+        """The decisions themselves."""
+        return self.decide()
+
+    @property
+    def gold(self) -> np.ndarray:
+        """The gold label with which each decision counts, on judged steps."""
+        return self.data.counted(self.decided).gold[self.data.judged]
+
+
+def decisions(data: EvaluationData, policy: str, form: Form) -> Decisions:
+    """The decisions of a policy at the operating point."""
+    return Decisions(name_of(data, policy, form), data, lambda: data.decide(policy, form))
+
+
+def name_of(data: EvaluationData, *policy: object) -> str:
+    """The name of a policy's decisions at the operating point."""
+    point = data.point
+    return column(*policy, point.c_fa, point.c_fn, *[point.margin] * ("slow_on_margin" in policy))
+
+
+def rates(tally: Tally, of: Decisions) -> dict[str, Number]:
     """The rates of `RATES` on judged steps; without intervals for soft labels or few streams."""
-    offer, gold, weight, streams = _judged(data, decided)
-    computed = metrics.rates(metrics.confusion(offer, gold, weight))
-    values = {name: float(getattr(computed, name)) for name in RATES}
-    defined = [name for name, value in values.items() if not math.isnan(value)]
-    intervals: dict[str, Estimate] = {}
-    if hard(gold) and defined:
-        options: dict[str, Any] = {
-            "streams": streams,
-            "weight": None if (weight == 1).all() else weight,
-            "names": defined,
+
+    def gather() -> Gathered:
+        offer, gold, weight = of.decided.offer[of.data.judged], of.gold, of.data.weight
+        confusion = np.array(metrics.confusion(offer, gold, weight), np.float64) if len(gold) else np.zeros(4)
+        soft, weighted = int(((gold != 0) & (gold != 1)).sum()), int((weight != 1).sum())
+        cells = counts_by_unit(of.data, f"rates.{of.name}", joint_cell(gold == 1, offer), 4)
+        return Gathered(cells, {"confusion": confusion, "soft": soft, "weighted": weighted})
+
+    def compute(units: Units, totals: Mapping[str, Any]) -> dict[str, Number]:
+        computed = metrics.rates(metrics.Confusion(*totals["confusion"]))
+        values = {name: float(getattr(computed, name)) for name in RATES}
+        defined = [name for name, value in values.items() if not math.isnan(value)]
+        intervals: dict[str, Estimate] = {}
+        if not totals["soft"] and defined:
+            intervals = rate_intervals_of(as_counts(units, totals["weighted"] > 0), defined, **tally.resampling)
+        return {
+            name: Number(value, *map(float, intervals[name][1:3])) if name in intervals else Number(value)
+            for name, value in values.items()
         }
-        intervals = rate_intervals(offer, gold, **options, **settings.keywords())
-    return {
-        name: Number(value, *map(float, intervals[name][1:3])) if name in intervals else Number(value)
-        for name, value in values.items()
-    }
+
+    return tally.number(f"rates.{of.name}", gather, compute) or dict.fromkeys(RATES, Number())
 
 
-def area(
-    data: EvaluationData, policy: str, form: Form, settings: IntervalSettings, margin: float | None = None
-) -> Number:
+def area(tally: Tally, data: EvaluationData, policy: str, form: Form) -> Number:
     """AUDBC of a policy that depends on the cost ratio, NaN where the labels have none.
 
-    The policy is one of `policies.answering_to_ratio`, or `slow_on_margin`, for which `slow_only` is margin 1. Without
-    a margin, it is that of the operating point.
+    The policy is one of `policies.answering_to_ratio`, `slow_only`, or `slow_on_margin` with the point's margin.
     """
-    judged = data.judged
-    need, accept = data.label("need")[judged], data.label("accept")[judged]
-    gold, streams = need * accept, data.judged_units
-    thought, best = need * data.label("accept", data.everywhere_slow)[judged], data.missed[judged]
-    if not (all(hard(labels) for labels in (gold, thought, best)) and best.any()):
-        return Number()
-    fast = Pass(*(p[judged] for p in data.signals("fast", form)))
-    options: dict[str, Any] = {}
-    if policy in SLOW_POLICIES:
-        delta = 1.0 if policy == "slow_only" else data.point.margin if margin is None else margin
-        if delta > 0:
-            options = {"slow": Pass(*(p[judged] for p in data.signals("slow", form))), "margin": delta}
-            options |= {"y_slow": thought} if data.two_candidates else {}
-    else:
-        rate = data.fits.offer_rates(data.steps)[judged]
-        of_policy = policy_signals(*fast, policy, base_rate=rate)
-        fast = Pass(*(np.broadcast_to(np.asarray(p, np.float64), gold.shape) for p in of_policy))
-    weight = acceptance_weight(data.steps)[judged]
-    options |= {"y_best": best} if data.several_candidates else {}
-    measured = audbc(fast, gold, streams=streams, weight=weight, **options, **settings.keywords())
-    return Number(measured.value, measured.low, measured.high)
+
+    def sweep() -> ratios.Sweep:
+        return next(of for of in ratios.deciding(data, form) if isinstance(of, ratios.Sweep) and of.policy == policy)
+
+    return tally.area(column(policy, form, *[data.point.margin] * (policy == "slow_on_margin")), data, sweep)
 
 
-def kept_area(study: Study, data: EvaluationData, policy: str, form: Form) -> Number:
-    """`area` on the steps of a study, at whose costs it does not look: every table shows what the first computed."""
-    key = policy, form, data.point.margin if policy in SLOW_POLICIES else 0.0
-    if key not in study.areas:
-        study.areas[key] = area(data, policy, form, study.settings)
-    return study.areas[key]
+def cost(tally: Tally, of: Decisions) -> Number:
+    """Mean realised cost on judged steps, with its interval over whole units."""
+    data = of.data
+
+    def gather() -> Gathered:
+        costs = data.costs(of.decided)[data.judged]
+        return Gathered({f"cost.{of.name}": by_unit(data, data.weight * costs), "weight": by_unit(data, data.weight)})
+
+    def compute(units: Units, _: Mapping[str, Any]) -> Number:
+        bounds = Bounds(0.0, max(data.point.c_fa, data.point.c_fn))
+        mean = interval(units, lambda totals: totals[..., 0] / totals[..., 1], bounds=bounds, **tally.resampling)
+        total, mass = totals_of(units)
+        return Number(float(total / mass), float(mean.low), float(mean.high))
+
+    return tally.number(f"cost.{of.name}", gather, compute) or Number()
 
 
-def cost(data: EvaluationData, decided: Decided, settings: IntervalSettings) -> Number:
-    """Mean realised cost on judged steps."""
-    judged, between = data.judged, Bounds(0.0, max(data.point.c_fa, data.point.c_fn))
-    weight = acceptance_weight(data.steps)[judged]
-    return mean(data.costs(decided)[judged], weight, data.judged_units, settings, between)
-
-
-def mean(
-    values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: IntervalSettings, bounds: Bounds = UNBOUNDED
-) -> Number:
-    """A weighted mean over steps, with its interval over whole streams (numbers from 0)."""
-    totals = [np.bincount(streams, column).sum() for column in (weight * values, weight)]
-    interval = mean_interval(values, streams, weight, bounds=bounds, **settings.keywords())
-    return Number(float(totals[0] / totals[1]), float(interval.low), float(interval.high))
-
-
-def slow_rate(decided: Decided) -> Number:
+def slow_rate(tally: Tally, of: Decisions) -> Number:
     """Share of all steps on which the slow pass ran."""
-    return Number(float(decided.slow.mean()))
+    return _mean(tally, f"slow.{of.name}", lambda: of.decided.slow)
 
 
-def tokens(data: EvaluationData, decided: Decided) -> Number:
+def tokens(tally: Tally, of: Decisions) -> Number:
     """Mean tokens of both passes over all steps; NaN where the scores do not say."""
+    data = of.data
     fast = data.steps.tokens_fast
-    slow = None if data.thought is None else data.thought.tokens_slow
-    if fast is None or (slow is None and decided.slow.any()):
+    if fast is None:
         return Number()
-    spent = fast if slow is None else fast + np.where(decided.slow, slow, 0)
-    return Number(float(spent.mean()))
+    slow = None if data.thought is None else data.thought.tokens_slow
+    return _mean(
+        tally, f"tokens.{of.name}", lambda: fast + np.where(of.decided.slow, np.nan if slow is None else slow, 0)
+    )
+
+
+def _mean(tally: Tally, name: str, values: Callable[[], np.ndarray]) -> Number:
+    """A mean over all steps."""
+
+    def gather() -> Gathered:
+        of_steps = values()
+        return Gathered({}, {"sum": float(of_steps.sum()), "steps": len(of_steps)})
+
+    return tally.number(name, gather, lambda _, totals: Number(totals["sum"] / totals["steps"])) or Number()
 
 
 def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None) -> dict[str, Number | str]:
@@ -129,15 +151,3 @@ def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None)
         number = printed.pop(key, math.nan)
         row[key] = cell if isinstance(cell, str) else Number(cell.value, cell.low, cell.high, number)
     return row | {key: Number(paper=number) for key, number in printed.items()}
-
-
-def _judged(data: EvaluationData, decided: Decided) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Decision, the gold label with which it counts, weight and independent unit of each judged step."""
-    judged = data.judged
-    gold = data.counted(decided).gold[judged]
-    return decided.offer[judged], gold, acceptance_weight(data.steps)[judged], data.judged_units
-
-
-def hard(gold: np.ndarray) -> bool:
-    """Whether all labels are 0 or 1."""
-    return bool(((gold == 0) | (gold == 1)).all())

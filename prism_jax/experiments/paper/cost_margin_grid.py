@@ -36,7 +36,7 @@ def grid(study: Study) -> Iterator[Cell]:
         for margin in PAPER_MARGINS:
             point = dataclasses.replace(study.point, c_fa=c_fa, c_fn=c_fn, margin=margin)
             data = study.with_slow(point)
-            yield Cell(costs, margin, point, numbers(study, data, "slow_on_margin")[1])
+            yield Cell(costs, margin, point, numbers(study, data, "slow_on_margin"))
 
 
 def make(study: Study) -> ExperimentResult:

@@ -18,7 +18,7 @@ def make(study: Study) -> ExperimentResult:
     policy = "slow_on_margin" if study.at().slow else "dynamic"
     for costs, (c_fa, c_fn) in COSTS.items():
         data = study.at(dataclasses.replace(study.point, c_fa=c_fa, c_fn=c_fn))
-        values = numbers(study, data, policy)[1]
+        values = numbers(study, data, policy)
         printed = {key: value for key, value in references.COSTS[costs].items() if key != "latency"}
         lines.append(Line(costs, cells.beside(values, printed)))
     margin = f"Margin {study.point.margin:g}." if policy == "slow_on_margin" else "No slow pass."

@@ -18,8 +18,9 @@ from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
+from prism_jax.experiments.paper.pathways import numbers
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, Subject
+from prism_jax.experiments.paper.study import ExperimentResult, Subject
 from prism_jax.experiments.students import sources
 from prism_jax.runs.store import of_seed
 from prism_jax.scores import Scores
@@ -88,18 +89,11 @@ class _Row:
 
 def _line(row: _Row, data: EvaluationData, subject: Subject) -> Line:
     tested = only(row.scores, row.domains)
-    values = _numbers(data, row.form, subject.settings)
+    values = numbers(data, row.form, subject.settings)
     for signal in ("need", "accept"):
         before, after = signals.measure(protocol.evaluated_rows(tested), signal, "fast", row.fits)
         values[f"ece_{signal}"] = Number((before if row.form == "raw" else after).ece)
     return Line(row.name, cells.beside(values, references.DOMAINS.get(row.paper)), row.section)
-
-
-def _numbers(data: EvaluationData, form: Form, settings: IntervalSettings) -> dict[str, Number]:
-    decided = data.decide("dynamic", form)
-    values = cells.rates(data, decided, settings)
-    values["audbc"] = cells.area(data, "dynamic", form, settings)
-    return values | {"cost": cells.cost(data, decided, settings)}
 
 
 def only(scores: Scores, domains: Sequence[str]) -> Scores:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from prism_jax.decision import calibration, drift
-from prism_jax.decision.audbc import audbc
 from prism_jax.decision.passes import Pass
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
+from prism_jax.evaluation.ratios import Sweep
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import heatmaps
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, Study
-from prism_jax.scores.labels import acceptance_weight
+from prism_jax.experiments.paper.study import ExperimentResult, Study
+from prism_jax.experiments.paper.tallies import Gathered, Tally, Units
 
 MEASURES = {
     **cells.RATES,
@@ -29,15 +32,14 @@ SHIFTS = (-0.3, -0.15, 0.0, 0.15, 0.3)
 
 def make(study: Study) -> ExperimentResult:
     """The paper's scenarios, around the gate on the calibrated signals of the fast pass."""
-    data, lines = study.at(), []
-    decisions = {pair: _decide(data, *pair) for pair in itertools.product(TEMPERATURES, SHIFTS)}
-    flips = {pair: float((offer != decisions[1.0, 0.0]).mean()) for pair, offer in decisions.items()}
+    data, tally, lines = study.at(), study.tally, []
+    flips = _flips(tally, data)
     for temperature, epsilon in drift.PAPER_GRID:
         name = f"T = {temperature:g}, ε = {epsilon:g}".replace("-", "−")
-        decided = Decided(decisions[temperature, epsilon], np.zeros(len(data.steps), bool))
-        values = cells.rates(data, decided, study.settings) | {
-            "audbc": _area(data, temperature, epsilon, study.settings),
-            "cost": cells.cost(data, decided, study.settings),
+        decisions = _decisions(data, temperature, epsilon)
+        values = cells.rates(tally, decisions) | {
+            "audbc": _area(tally, data, temperature, epsilon),
+            "cost": cells.cost(tally, decisions),
             "flip_rate": Number(flips[temperature, epsilon]),
         }
         kind = "baseline" if epsilon == 0 and temperature == 1 else "moderate" if abs(epsilon) < 0.3 else "extreme"
@@ -53,28 +55,47 @@ def make(study: Study) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: heatmaps(figure, grids, rows, columns, ("T", "ε")))
 
 
-def _signals(data: EvaluationData) -> Pass:
-    return data.signals("fast", "calibrated")
-
-
 def _decide(data: EvaluationData, temperature: float, epsilon: float) -> np.ndarray:
-    return np.asarray(drift.decide(*_signals(data), data.point.c_fa, data.point.c_fn, temperature, epsilon))
+    signals = data.signals("fast", "calibrated")
+    return np.asarray(drift.decide(*signals, data.point.c_fa, data.point.c_fn, temperature, epsilon))
 
 
-def _area(data: EvaluationData, temperature: float, epsilon: float, settings: IntervalSettings) -> Number:
+def _decisions(data: EvaluationData, temperature: float, epsilon: float) -> cells.Decisions:
+    silent = np.zeros(len(data.steps), bool)  # the slow pass never runs
+    name = cells.name_of(data, "drift", temperature, epsilon)
+    return cells.Decisions(name, data, lambda: Decided(_decide(data, temperature, epsilon), silent))
+
+
+def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], float]:
+    """The share of all steps whose decision differs from the baseline's, by temperature and shift."""
+    pairs = list(itertools.product(TEMPERATURES, SHIFTS))
+
+    def gather() -> Gathered:
+        own = _decide(data, 1.0, 0.0)
+        flips = [np.count_nonzero(_decide(data, *pair) != own) for pair in pairs]
+        return Gathered({}, {"flips": np.array(flips), "steps": len(own)})
+
+    def shares(_: Units, totals: Mapping[str, Any]) -> dict[tuple[float, float], float]:
+        return dict(zip(pairs, (totals["flips"] / totals["steps"]).tolist(), strict=True))
+
+    return tally.number("flips", gather, shares) or dict.fromkeys(pairs, math.nan)
+
+
+def _area(tally: Tally, data: EvaluationData, temperature: float, epsilon: float) -> Number:
     """AUDBC of the drifted gate: it ranks steps by p_accept,T + ε, within [0, 1], in place of p_accept.
 
     A step whose p_accept or p_need is 0 stays silent at every cost ratio under any drift, as in `drift.decide`.
     """
-    judged = data.judged
-    need, accept = (
-        np.asarray(calibration.apply_temperature(p, temperature))[judged] for p in data.signals("fast", "calibrated")
-    )
-    shifted = np.where(accept * need > 0, np.clip(accept + epsilon, 0.0, 1.0), 0.0)
-    gold, best = (data.label("need") * data.label("accept"))[judged], data.missed[judged]
-    streams = data.judged_units
-    if not (cells.hard(gold) and cells.hard(best) and best.any()):
-        return Number()
-    weight, several = acceptance_weight(data.steps)[judged], best if data.several_candidates else None
-    measured = audbc(Pass(need, shifted), gold, y_best=several, streams=streams, weight=weight, **settings.keywords())
-    return Number(measured.value, measured.low, measured.high)
+
+    def sweep() -> Sweep:
+        judged = data.judged
+        need, accept = (
+            np.asarray(calibration.apply_temperature(p, temperature))[judged]
+            for p in data.signals("fast", "calibrated")
+        )
+        shifted = np.where(accept * need > 0, np.clip(accept + epsilon, 0.0, 1.0), 0.0)
+        best = data.best_accept[judged] if data.several_candidates else None
+        y_need, y_accept = data.label("need")[judged], data.label("accept")[judged]
+        return Sweep("dynamic", Pass(need, shifted), y_need, y_accept, {}, None, best)
+
+    return tally.area(f"drift.{temperature:g}.{epsilon:g}", data, sweep)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prism_jax.evaluation.policy_rows import Decided, EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
@@ -16,7 +16,7 @@ def make(study: Study) -> ExperimentResult:
     """Compares the three strategies at the operating point, on calibrated signals."""
     data = study.with_slow()
     lines = tuple(
-        Line(name, cells.beside(numbers(study, data, policy)[1], _printed(name))) for name, policy in STRATEGIES.items()
+        Line(name, cells.beside(numbers(study, data, policy), _printed(name))) for name, policy in STRATEGIES.items()
     )
     note = study.note(
         f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}.",
@@ -28,13 +28,16 @@ def make(study: Study) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
-def numbers(study: Study, data: EvaluationData, policy: str) -> tuple[Decided, dict[str, Number]]:
-    """The decisions of a policy on calibrated signals and its numbers: rates, AUDBC, cost, slow rate and tokens."""
-    decided = data.decide(policy, "calibrated")
-    values = cells.rates(data, decided, study.settings)
-    values["audbc"] = cells.kept_area(study, data, policy, "calibrated")
-    values["cost"] = cells.cost(data, decided, study.settings)
-    return decided, values | {"slow_rate": cells.slow_rate(decided), "tokens": cells.tokens(data, decided)}
+def numbers(study: Study, data: EvaluationData, policy: str) -> dict[str, Number]:
+    """The numbers of a policy on calibrated signals: rates, AUDBC, cost, slow rate and tokens."""
+    tally, decisions = study.tally, cells.decisions(data, policy, "calibrated")
+    return {
+        **cells.rates(tally, decisions),
+        "audbc": cells.area(tally, data, policy, "calibrated"),
+        "cost": cells.cost(tally, decisions),
+        "slow_rate": cells.slow_rate(tally, decisions),
+        "tokens": cells.tokens(tally, decisions),
+    }
 
 
 def _printed(name: str) -> dict[str, float]:

@@ -95,5 +95,5 @@ def _line(
 ) -> Line:
     decided = data.decide(policy, "calibrated")
     seconds, tokens = spent(timing, data, decided)
-    row = summary(seconds) | {"slow_rate": cells.slow_rate(decided), "tokens": Number(float(tokens.mean()))}
+    row = summary(seconds) | {"slow_rate": Number(float(decided.slow.mean())), "tokens": Number(float(tokens.mean()))}
     return Line(name, cells.beside(row, {"p95": printed["latency"], "tokens": printed["tokens"]}), section)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
@@ -30,11 +29,12 @@ def make(study: Study) -> ExperimentResult:
     data = study.at()
     rows = ROWS if data.has_need else ROWS_WITHOUT_NEED
     ours = [
-        _line(study, data, name, data.decide(policy, form), meaning) for name, (policy, form, meaning) in rows.items()
+        _line(study, name, cells.decisions(data, policy, form), meaning)
+        for name, (policy, form, meaning) in rows.items()
     ]
     if data.deployed() not in ("dynamic", "static"):
         words = "The policy of the operating point, on calibrated signals."
-        ours.append(_line(study, data, "deployed policy", data.decide(data.deployed(), "calibrated"), words))
+        ours.append(_line(study, "deployed policy", cells.decisions(data, data.deployed(), "calibrated"), words))
     last = ours[-1]
     ours[-1] = Line(last.name, cells.beside(last.cells, references.MAIN["Qwen3-8B-PRISM"]), "ours", last.meaning, True)
     theirs = [
@@ -51,6 +51,6 @@ def make(study: Study) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: bars(figure, ours, shown))
 
 
-def _line(study: Study, data: EvaluationData, name: str, decided: Decided, meaning: str) -> Line:
-    values = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
+def _line(study: Study, name: str, decisions: cells.Decisions, meaning: str) -> Line:
+    values = cells.rates(study.tally, decisions) | {"cost": cells.cost(study.tally, decisions)}
     return Line(name, values, "ours", meaning)

@@ -20,7 +20,7 @@ def make(study: Study) -> ExperimentResult:
     lines = []
     for margin in MARGINS:
         data = study.with_slow(dataclasses.replace(study.point, margin=margin))
-        values = numbers(study, data, "slow_on_margin")[1]
+        values = numbers(study, data, "slow_on_margin")
         printed = {k: v for k, v in references.MARGINS.get(f"{margin:g}", {}).items() if k != "latency"}
         lines.append(Line(f"{margin:g}", cells.beside(values, printed)))
     note = study.note(

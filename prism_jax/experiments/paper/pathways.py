@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.policy_rows import FORMS
+from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
+from prism_jax.evaluation.rows import Form
 from prism_jax.experiments import training_pathways
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
-from prism_jax.experiments.paper.sheet import Line, Sheet
-from prism_jax.experiments.paper.study import ExperimentResult, Subject
+from prism_jax.experiments.paper.sheet import Line, Number, Sheet
+from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, Subject
+from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.runs.store import of_seed
 
 NAMES = {
@@ -32,10 +34,7 @@ def make(subject: Subject) -> ExperimentResult:
     lines = []
     for form in reversed(FORMS):
         for pathway, data in prepared.items():
-            decided = data.decide("dynamic", form)
-            row = cells.rates(data, decided, subject.settings)
-            row["audbc"] = cells.area(data, "dynamic", form, subject.settings)
-            row["cost"] = cells.cost(data, decided, subject.settings)
+            row = numbers(data, form, subject.settings)
             printed = references.PATHWAYS.get(pathway) if form == "calibrated" else None
             lines.append(Line(NAMES[pathway], cells.beside(row, printed), SECTIONS[form]))
     note = subject.note(
@@ -47,3 +46,10 @@ def make(subject: Subject) -> ExperimentResult:
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
+
+
+def numbers(data: EvaluationData, form: Form, settings: IntervalSettings) -> dict[str, Number]:
+    """Rates, AUDBC and cost of the gate on the fast pass of one student."""
+    tally, decisions = Tally(settings.keywords()), cells.decisions(data, "dynamic", form)
+    values = cells.rates(tally, decisions) | {"audbc": cells.area(tally, data, "dynamic", form)}
+    return values | {"cost": cells.cost(tally, decisions)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,16 +15,19 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.experiments.paper import drawing, outputs
+from prism_jax.experiments.paper.in_parts import TableSums, sum_tables
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Study, Subject
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.report.tables import ALONE
+from prism_jax.runs.scores_files import Running, left_out_fact, refuse_records, say_left_out, usable_cpus
+from prism_jax.runs.sharded import Sharded
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import ScoresError, located
-from prism_jax.scores.joining import find_files, read_all
+from prism_jax.scores.joining import find_files, read_files
 
 
 def merged(results: Sequence[ExperimentResult]) -> ExperimentResult:
@@ -82,9 +86,29 @@ class Inputs:
     # costs and margin of tables that do not vary them
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
+    running: Running = dataclasses.field(default_factory=Running)  # how scores files are read
+    sums: TableSums | None = None  # the sums of scores that are read part by part; None before they are
+    left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # files left out so far, with the reason of each
 
     @functools.cached_property
+    def files(self) -> list[str]:
+        """The scores files."""
+        return [] if self.scores is None else find_files(self.scores)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the scores are read part by part."""
+        return self.scores is not None and not self.running.in_memory(self.files)
+
+    @property
     def studies(self) -> tuple[Study, ...]:
+        """What a table is computed on: a study of the scores in parts for each table, else the `studies_in_memory`."""
+        if self.sums is None:
+            return self.studies_in_memory
+        return (self.sums.study(epath.Path(self.scores or "").name),)
+
+    @functools.cached_property
+    def studies_in_memory(self) -> tuple[Study, ...]:
         """The study of the file, or that of each seed's student, who is trained unless that was done before.
 
         Raises:
@@ -105,11 +129,14 @@ class Inputs:
         """What the numbers come from, for the file beside each table."""
         settings = {**dataclasses.asdict(self.settings), "point": dataclasses.asdict(self.point)}
         if self.scores is not None:
-            return {"scores": self.scores, "sha256": sha256(*find_files(self.scores)), "settings": settings}
+            parts = {} if self.sums is None else {"read": "part by part"}
+            facts = {"scores": self.scores, "sha256": sha256(*self.files), "settings": settings}
+            return facts | parts | left_out_fact(self.left_out, len(self.files))
         return {"students": [trainings.workdir for trainings in self.trainings], "settings": settings}
 
     def _of_file(self, path: str) -> Study:
-        scores = read_all(path, extra=False)  # no table reads columns without a meaning
+        # No table reads columns without a meaning.
+        scores = read_files(self.files, extra=False, left_out=self.left_out if self.running.skip_bad else None)
         try:
             fits = protocol.calibrate(scores)
             steps = protocol.evaluated_rows(scores).steps()
@@ -134,10 +161,45 @@ def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) ->
     An experiment that cannot run is skipped, with one line that says why; the others are unaffected. Several are also
     written together, as one page (`outputs.PAGE`).
 
+    Scores that are read part by part are read for all experiments together, by what resumes after an end of any kind.
+
     Raises:
       SkippedError: if the only experiment was skipped.
       ValueError, OSError, RuntimeError: as `Inputs.studies`.
     """
+    of_scores = tuple(name for name in names if EXPERIMENTS[name].of == "scores")
+    if not (of_scores and inputs.in_parts):
+        return _run(names, inputs, folder)
+    sharded = _sharded(of_scores, inputs, folder)
+    try:
+        tables = sharded.all_of(lambda run: sum_tables(run, of_scores, inputs.point, inputs.settings))
+    except ScoresError as error:
+        raise located(error, inputs.scores or "") from None
+    try:
+        made = _run(names, dataclasses.replace(inputs, sums=tables, left_out=sharded.left_out), folder)
+    except SkippedError:
+        sharded.finish()  # the same call would skip it again
+        raise
+    sharded.finish()
+    return made
+
+
+def _sharded(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> Sharded:
+    """What runs statistics over the parts of the scores files."""
+    refuse_records(inputs.files)
+    running = inputs.running
+    return Sharded(
+        inputs.files,
+        pathlib.Path(folder),
+        runner=running.runner,
+        workers=running.workers or usable_cpus(),
+        skip_bad=running.skip_bad,
+        settings=str([names, inputs.point, inputs.settings]),
+    )
+
+
+def _run(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> list[str]:
+    """Makes experiments as `run_experiments`, once scores that are read part by part are read."""
     made: dict[str, ExperimentResult] = {}
     for name in names:
         try:
@@ -155,6 +217,7 @@ def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) ->
         outputs.write_page(folder, made)
     if made and not drawing.can_draw():
         print(drawing.MISSING)
+    say_left_out(inputs.left_out, len(inputs.files))
     return list(made)
 
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from prism_jax.decision.uncertainty import LEAST_UNITS, mcnemar, paired_p_values, paired_rates, tost
-from prism_jax.evaluation.policy_rows import Decided, EvaluationData
+from prism_jax.decision.uncertainty import (
+    LEAST_UNITS,
+    Estimate,
+    McNemar,
+    joint_cell,
+    mcnemar_of,
+    paired_p_values_of,
+    paired_rates_of,
+    tost,
+)
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
-from prism_jax.scores.labels import acceptance_weight
+from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, as_counts, counts_by_unit
 
 BOUND = 0.02
 """The largest difference of a rate, either way, that the test of equivalence takes for none."""
@@ -58,12 +67,9 @@ PAIRS = (
 def make(study: Study) -> ExperimentResult:
     """Tests every pair whose policies the scores allow."""
     data = study.at()
-    units = int(data.judged_units.max()) + 1
-    labels = (data.label("accept"), data.label("accept", data.everywhere_slow), data.best_accept)
-    gold = np.concatenate([(data.label("need") * label)[data.judged] for label in labels])
-    if units < LEAST_UNITS or not cells.hard(gold):
+    if data.units < LEAST_UNITS or data.soft:
         raise SkippedError(
-            f"paired tests: found {units} {data.unit}, expected labels of 0 and 1 in at least {LEAST_UNITS}"
+            f"paired tests: found {data.units} {data.unit}, expected labels of 0 and 1 in at least {LEAST_UNITS}"
         )
     lines: list[Line] = []
     counts: list[Line] = []
@@ -71,9 +77,10 @@ def make(study: Study) -> ExperimentResult:
         known = {"static", "dynamic", *data.slow_policies}
         of_need = {pair.first[0], pair.second[0]} == {"static", "dynamic"}
         if pair.first[0] in known and pair.second[0] in known and (data.has_need or not of_need):
-            first, second = data.decide(*pair.first), data.decide(*pair.second)
-            lines += _tests(study, data, first, second, pair.words)
-            counts.append(_counts(data, first, second, pair.words))
+            first, second = (cells.decisions(data, *of) for of in (pair.first, pair.second))
+            of_pair, test = _tests(study.tally, first, second, pair.words)
+            lines += of_pair
+            counts.append(test)
     lines += [
         Line(cells.RATES[name].label, cells.beside({}, numbers), "the paper: PRISM minus DeepSeek-R1")
         for name, numbers in references.SIGNIFICANCE.items()
@@ -89,30 +96,29 @@ def make(study: Study) -> ExperimentResult:
     return ExperimentResult(sheets, lambda figure: bars(figure, ours, {"difference": MEASURES["difference"]}))
 
 
-def _labels(data: EvaluationData, first: Decided, second: Decided) -> tuple[np.ndarray, np.ndarray | None]:
-    """Gold labels with which two policies' decisions count on judged steps; the second's are None where the same."""
-    first_gold, second_gold = (data.counted(decided).gold[data.judged] for decided in (first, second))
-    return first_gold, second_gold if data.several_candidates else None
-
-
-def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, words: str) -> list[Line]:
-    """One row per rate that both policies define."""
-    judged, settings = data.judged, study.settings
-    both = [cells.rates(data, decided, settings) for decided in (first, second)]
+def _tests(tally: Tally, first: cells.Decisions, second: cells.Decisions, words: str) -> tuple[list[Line], Line]:
+    """One row per rate that both policies define, and the row of McNemar's test."""
+    data = first.data
+    both = [cells.rates(tally, decisions) for decisions in (first, second)]
     names = [name for name in cells.RATES if not any(math.isnan(rates[name].value) for rates in both)]
-    gold, y_second = _labels(data, first, second)
-    decisions = (first.offer[judged], second.offer[judged], gold)
-    weight = acceptance_weight(data.steps)[judged]
-    shared: dict[str, Any] = {
-        "streams": data.judged_units,
-        "y_second": y_second,
-        "weight": None if (weight == 1).all() else weight,
-        "names": names,
-        "resamples": settings.resamples,
-        "seed": settings.seed,
-    }
-    differences = paired_rates(*decisions, **shared, level=settings.level)
-    p_values = paired_p_values(*decisions, **shared)
+
+    def gather() -> Gathered:
+        # The decisions of the second policy have labels of their own only where steps have several candidates.
+        labels = [of.gold == 1 for of in ((first, second) if data.several_candidates else (first,))]
+        offers = (decisions.decided.offer[data.judged] for decisions in (first, second))
+        cell, number = joint_cell(*labels, *offers), 16 if len(labels) == 2 else 8
+        totals = {"steps": np.bincount(cell, minlength=number), "weighted": int((data.weight != 1).sum())}
+        return Gathered(counts_by_unit(data, f"pair.{first.name}.{second.name}", cell, number), totals)
+
+    def tests(units: Units, totals: Mapping[str, Any]) -> tuple[dict[str, Estimate], dict[str, float], McNemar]:
+        pairs, resampling = as_counts(units, totals["weighted"] > 0), tally.resampling
+        p_values = paired_p_values_of(pairs, names, resamples=resampling["resamples"], seed=resampling["seed"])
+        return paired_rates_of(pairs, names, **resampling), p_values, mcnemar_of(totals["steps"])
+
+    tested = tally.number(f"pair.{first.name}.{second.name}", gather, tests)
+    if tested is None:
+        return [], Line(words, {})
+    differences, p_values, mcnemar = tested
     lines = []
     for name in names:
         difference = differences[name]
@@ -127,11 +133,5 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
             "p_equivalence": Number(equivalence),
         }
         lines.append(Line(cells.RATES[name].label, row, words))
-    return lines
-
-
-def _counts(data: EvaluationData, first: Decided, second: Decided, words: str) -> Line:
-    judged = data.judged
-    test = mcnemar(first.offer[judged], second.offer[judged], *_labels(data, first, second))
-    row = {"only_first": test.only_first, "only_second": test.only_second, "p_mcnemar": test.p_value}
-    return Line(words, {name: Number(float(value)) for name, value in row.items()})
+    test = {"only_first": mcnemar.only_first, "only_second": mcnemar.only_second, "p_mcnemar": mcnemar.p_value}
+    return lines, Line(words, {name: Number(float(value)) for name, value in test.items()})

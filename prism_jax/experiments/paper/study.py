@@ -11,8 +11,8 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policy_rows import EvaluationData
-from prism_jax.evaluation.rows import Form
-from prism_jax.experiments.paper.sheet import Number, Sheet
+from prism_jax.experiments.paper.sheet import Sheet
+from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
 from prism_jax.report.tables import over_units
@@ -43,7 +43,7 @@ class IntervalSettings:
         """The settings as the end of a table's note, with the number of units behind its intervals."""
         if self.seeds > 1:
             return ""
-        units = {int(steps.judged_units.max()) + 1 for steps in data}
+        units = {steps.units for steps in data}
         (unit,) = {steps.unit for steps in data}
         if len(units) == 1:
             return f"{over_units(max(units), unit, self.level)}."
@@ -77,6 +77,9 @@ class Study:
     point: OperatingPoint = PAPER  # costs and margin of tables that do not vary them
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
     trainings: Trainings | None = None  # those that the scores are of; None for scores of a file
+    # the test steps, and what is switched off with its reason, where they are known already
+    prepared: tuple[EvaluationData, Mapping[str, str]] | None = None
+    of_parts: Tally | None = None  # what computes the numbers where these scores are a part; None where they are all
 
     def at(self, point: OperatingPoint | None = None) -> EvaluationData:
         """The test steps at an operating point, by default that of the study."""
@@ -96,19 +99,21 @@ class Study:
         return data
 
     @functools.cached_property
-    def _prepared(self) -> Callable[[OperatingPoint], tuple[EvaluationData, dict[str, str]]]:
-        data, off = protocol.prepare(self.scores, self.fits, self.point)  # once: at another point, the steps are these
-        own = data.at(self.point)
-        return functools.cache(lambda point: (own if point == self.point else own.at(point), off))
+    def _prepared(self) -> Callable[[OperatingPoint], tuple[EvaluationData, Mapping[str, str]]]:
+        # Once: at another point, the steps are these.
+        data, off = self.prepared or protocol.prepare(self.scores, self.fits, self.point)
+        own = data.at(self.point)  # not `self` below, which would keep the steps of a part in memory for long
+        return functools.cache(lambda point: (own if point == own.point else own.at(point), off))
 
     @functools.cached_property
-    def areas(self) -> dict[tuple[str, Form, float], Number]:
-        """The areas that tables have shown so far, by policy, form and margin (`cells.kept_area`)."""
-        return {}
+    def tally(self) -> Tally:
+        """What computes the numbers of the tables."""
+        return self.of_parts or Tally(self.settings.keywords())
 
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
-        return " ".join([*sentences, f"On {self.source}.", self.settings.in_words([self.at()])]).rstrip()
+        words = [*sentences, f"On {self.source}.", self.settings.in_words([self.at()]), self.tally.in_words()]
+        return " ".join(filter(None, words))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
+from prism_jax.experiments.paper.tallies import Tally
 
 NAMES = {"fixed": "fixed τ", "static": "static cost τ", "dynamic": "dynamic τ(p_need)"}
 SECTIONS = {"raw": "raw signals", "calibrated": "calibrated signals"}
@@ -23,11 +24,12 @@ def make(study: Study) -> ExperimentResult:
     there is one.
     """
     own = study.at()
-    lines = [line for form in reversed(FORMS) for line in _lines(study, own, form, paper=study.trainings is None)]
+    lines = [line for form in reversed(FORMS) for line in _lines(study.tally, own, form, paper=study.trainings is None)]
     if study.trainings is not None:
         scores = study.trainings.untrained()
         before = protocol.prepare(scores, protocol.calibrate(scores), study.point)[0]
-        lines += [line for form in reversed(FORMS) for line in _lines(study, before, form, UNTRAINED, paper=True)]
+        tally = Tally(study.settings.keywords())
+        lines += [line for form in reversed(FORMS) for line in _lines(tally, before, form, UNTRAINED, paper=True)]
     note = study.note(
         f"Fixed τ = {study.point.fixed_threshold:g}; C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}.",
         "The paper's rows are an untrained Qwen3-8B without calibration.",
@@ -37,14 +39,14 @@ def make(study: Study) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
-def _lines(study: Study, data: EvaluationData, form: Form, whose: str = "", *, paper: bool) -> list[Line]:
+def _lines(tally: Tally, data: EvaluationData, form: Form, whose: str = "", *, paper: bool) -> list[Line]:
     """The three rules on one form of one student's signals."""
     lines = []
     for policy, name in NAMES.items():
         if policy == "dynamic" and not data.has_need:
             continue  # decides as the static threshold does
-        decided = data.decide(policy, form)
-        values = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
+        decisions = cells.decisions(data, policy, form)
+        values = cells.rates(tally, decisions) | {"cost": cells.cost(tally, decisions)}
         printed = references.THRESHOLDS[policy] if paper and form == "raw" else None
         lines.append(Line(name, cells.beside(values, printed), whose + SECTIONS[form]))
     return lines

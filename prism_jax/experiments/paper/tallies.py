@@ -1,0 +1,105 @@
+"""The numbers of tables, each under a name, and the sums of steps that they are computed from.
+
+A number is computed from sums alone: over the steps of each unit (stream or person), and over all steps. Here all steps
+are at hand; `in_parts` adds up the sums of parts of a table first, and then computes the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Float64, Int
+from scipy import sparse
+
+from prism_jax.decision.uncertainty import Cells, Resampled
+from prism_jax.evaluation.policy_rows import EvaluationData
+from prism_jax.evaluation.ratios import Sweep
+from prism_jax.experiments.paper.sheet import Number
+
+T = TypeVar("T")
+Units = Cells | Resampled
+"""Units with their sums, in the order of the columns."""
+
+NO_UNITS = Cells(None, np.zeros(0, np.int64))
+"""Those of a number without columns."""
+
+
+class Gathered(NamedTuple):
+    """What a number is computed from."""
+
+    columns: Mapping[str, Float64[np.ndarray, "units"]]  # sums over the judged steps of each unit, by name
+    totals: Mapping[str, Any] = {}  # sums over all steps: what `evaluation.merged.states.merge` adds up
+
+
+class Tally:
+    """The numbers of steps at hand. Each is computed once, so that all tables show what the first one computed.
+
+    Args:
+      resampling: How intervals are made (`IntervalSettings.keywords`).
+    """
+
+    def __init__(self, resampling: Mapping[str, Any]):
+        self.resampling, self.kept = resampling, dict[str, Any]()
+
+    def number(
+        self, name: str, gather: Callable[[], Gathered], compute: Callable[[Units, Mapping[str, Any]], T]
+    ) -> T | None:
+        """The number of this name; None while sums are gathered.
+
+        Args:
+          name: Its name, the same for the same number of the same steps.
+          gather: The sums of the steps at hand.
+          compute: What is computed from the columns and the totals of all steps.
+        """
+        if name not in self.kept:
+            columns, totals = gather()
+            units = Cells.of_units(np.stack(list(columns.values()), axis=1)) if columns else NO_UNITS
+            self.kept[name] = compute(units, totals)
+        return self.kept[name]
+
+    def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
+        """AUDBC of a sweep of the judged steps; NaN where the labels have none, and while sums are gathered."""
+        if data.soft or not data.has_gold:
+            return Number()
+        if (key := f"area.{name}") not in self.kept:
+            found = sweep().area(data.weight, data.judged_units, **self.resampling)
+            self.kept[key] = Number(found.value, found.low, found.high)
+        return self.kept[key]
+
+    def in_words(self) -> str:
+        """How far the numbers of a table can be off, for its note."""
+        return ""
+
+
+def by_unit(data: EvaluationData, values: Float64[np.ndarray, "judged"]) -> Float64[np.ndarray, "units"]:
+    """The sum of values over the judged steps of each unit."""
+    return np.bincount(data.judged_units, values, minlength=len(data.named_units[0]))
+
+
+def counts_by_unit(
+    data: EvaluationData, name: str, cell: Int[np.ndarray, "judged"], number: int
+) -> dict[str, Float64[np.ndarray, "units"]]:
+    """The weight of the judged steps of each unit in each of so many cells, as columns for `as_counts`."""
+    size = len(data.named_units[0]) * number
+    table = np.bincount(data.judged_units * number + cell, data.weight, minlength=size).reshape(-1, number)
+    return {f"{name}.{i}": table[:, i] for i in range(number)}
+
+
+def totals_of(units: Units) -> Float64[np.ndarray, "columns"]:
+    """The sums of columns over all units."""
+    if isinstance(units, Resampled):
+        return units.sums
+    assert units.units is not None, "made from columns"
+    return np.ascontiguousarray(units.units.T).sum(axis=1)  # in pairs, which is precise
+
+
+def as_counts(units: Units, weighted: bool) -> Units:
+    """The units of `counts_by_unit` as `uncertainty.count_cells` gives them: whole counts are grouped into types."""
+    if isinstance(units, Resampled):
+        return units
+    if weighted:
+        return Cells.of_units(sparse.csr_array(units.units))
+    types, multiplicity = np.unique(np.asarray(units.units, np.int64), axis=0, return_counts=True)
+    return Cells(types, multiplicity)
