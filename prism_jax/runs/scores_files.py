@@ -138,7 +138,7 @@ def _evaluate_in_memory(paths: list[str], pattern: str, folder: epath.Path, want
         )
     except ScoresError as error:
         raise located(error, pattern) from None
-    _say_left_out(left_out, len(paths))
+    say_left_out(left_out, len(paths))
 
 
 def _read_all(paths: list[str], wanted: _Wanted, skip_bad: bool) -> tuple[Scores, dict[str, str]]:
@@ -187,7 +187,7 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
     html = page.render(evaluation, assembled.shown, calibration, None, (), facts, assembled.exploration)
     write_evaluation(folder, evaluation, calibration, wanted.point, html, {})
     sharded.finish()
-    _say_left_out(sharded.left_out, len(paths))
+    say_left_out(sharded.left_out, len(paths))
 
 
 def refuse_records(paths: Sequence[str]) -> None:
@@ -203,7 +203,8 @@ def left_out_fact(left_out: Mapping[str, str], files: int) -> dict[str, str]:
     return {"left out": f"{len(left_out)} of {files} files: {', '.join(sorted(left_out))}"} if left_out else {}
 
 
-def _say_left_out(left_out: Mapping[str, str], files: int) -> None:
+def say_left_out(left_out: Mapping[str, str], files: int) -> None:
+    """Prints which files were left out, and why."""
     for _, reason in sorted(left_out.items()):
         print(f"left out: {reason}")
     if left_out:

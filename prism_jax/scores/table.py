@@ -250,10 +250,10 @@ class Scores:
         table = object.__new__(cls)
         for field in dataclasses.fields(cls):
             object.__setattr__(table, field.name, None)
-        object.__setattr__(table, "extra", {})
+        object.__setattr__(table, "extra", {name: array for name, array in columns.items() if name not in COLUMNS})
         object.__setattr__(table, "_numbered", {name: (*of, False) for name, of in (texts or {}).items()})
-        for name, array in columns.items():
-            table._set(name, array)
+        for name in columns.keys() - table.extra.keys():
+            table._set(name, columns[name])
         return table
 
     def _set(self, name: str, array: np.ndarray) -> None:
