@@ -75,9 +75,11 @@ def decided(scores: Scores) -> tuple[Scores | None, dict[str, Any]]:
     """
     logged, propensity = _column(scores, "logged"), _column(scores, "propensity")
     possible = (logged == 1) | ~np.isnan(propensity)
-    order = np.lexsort((scores.candidate, -scores.p_accept_fast, ~possible, numbers := scores.step_numbers()))
-    first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    steps = scores.take(np.sort(order[first]))
+    steps, numbers = scores, scores.step_numbers()
+    if numbers.max() + 1 < len(scores):  # some step has several candidates
+        order = np.lexsort((scores.candidate, -scores.p_accept_fast, ~possible, numbers))
+        first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+        steps = scores.take(np.sort(order[first]))
     offered, answer = _column(steps, "logged") == 1, _column(steps, "y_accept")
     kept = ~(offered & np.isnan(answer))
     made, probability = offered & kept, _column(steps, "propensity")
@@ -99,7 +101,7 @@ def decided(scores: Scores) -> tuple[Scores | None, dict[str, Any]]:
     if undecided.any():
         row = int(undecided.argmax())
         facts["undecided"] = (f"stream {steps.stream[row]!r}, step {steps.step[row]}",)  # the first of each part
-    return (steps.take(kept) if kept.any() else None), facts
+    return steps if kept.all() else steps.take(kept) if kept.any() else None, facts
 
 
 def check(facts: Mapping[str, Any]) -> None:

@@ -91,10 +91,10 @@ def support_sums(target: Rows, logged: Logged, scale: float) -> tuple[dict[str, 
         "unknown": float(target[np.isnan(e)].sum()),
         "impossible": float(target[e == 0].sum()),
         "shown": float(pi.sum()),
-        "weighted": float(pi @ weight),
+        "weighted": float((pi * weight).sum()),
         "large": float(pi[weight > LARGE].sum()),
         "squares": float(squares.sum()),
-        "fourth": float(e_shown @ change**4),
+        "fourth": float((e_shown * change**4).sum()),
         "hidden": int((~shown).sum()),
     }, squares
 

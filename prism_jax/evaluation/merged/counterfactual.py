@@ -105,8 +105,9 @@ class Census(_Statistic):
 
     def add(self, state: State, rows: Scores) -> State:
         """The state with some more rows; beside it, what tells whether the table can be used at all."""
-        facts = {"structure": structure_of(rows), "facts": logged_steps.decided(rows)[1]}
-        return merge(super().add(state, rows), facts)
+        steps, facts = logged_steps.decided(rows)
+        more = {} if steps is None else self.of(logged_steps.decisions(steps, self.reading))
+        return merge(state, more | {"structure": structure_of(rows), "facts": facts})
 
     def of(self, rows: Decisions) -> State:
         """The state of some rows of a log."""
