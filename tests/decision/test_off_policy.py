@@ -75,7 +75,10 @@ def test_the_self_normalised_terms_have_the_ratio_as_their_mean():
     d = off_policy.savings(seen, C_FA, C_FN)
     weight = seen.offered * TARGET / PROPENSITY
     expected = (weight * d).sum() / weight.sum() * TARGET.mean() - d.mean()
-    assert off_policy.difference_terms("snips", TARGET, seen, d).mean() == pytest.approx(expected)
+    terms = off_policy.difference_terms("snips", TARGET, seen, d)
+    assert terms.mean() == pytest.approx(expected)
+    mean = (weight * d).sum() / weight.sum()
+    np.testing.assert_allclose(terms, weight * (d - mean) * TARGET.sum() / weight.sum() + TARGET * mean - d)
     clipped = off_policy.difference_terms("ips", TARGET, seen, d, most=2.0)
     np.testing.assert_allclose(clipped, np.minimum(weight, 2) * d - d)
 
@@ -141,6 +144,13 @@ def test_what_a_log_cannot_tell_is_refused_by_its_probabilities(propensity, pers
         off_policy.check_support(target, seen, person)
     unseen = seen._replace(offered=~offered, accepted=~offered * 0.5)  # what was drawn decides nothing
     assert off_policy.measure_support(target, unseen, person) == off_policy.measure_support(target, seen, person)
+
+
+def test_exploration_is_asked_for_where_the_target_offers():
+    e = np.array([0.0, np.nan, 0.01, 0.5, 0.0, np.nan])
+    seen = Logged(e > 0.1, e, np.zeros(6), np.ones(6))
+    found = off_policy.explored(np.array([1.0, 0.5, 1.0, 1.0, 0.0, 0.0]), seen, 0.2).propensity
+    np.testing.assert_array_equal(found, [0.2, 0.2, 0.2, 0.5, 0.0, np.nan])
 
 
 def test_a_target_that_never_offers_needs_no_overlap():

@@ -70,8 +70,9 @@ CASES = {
     "an offer that could not be made": (
         {"candidates": 1, "propensity": lambda e: np.where(np.arange(len(e)) % 191 == 0, np.nan, e)}
         | {"logged": lambda made: made & (np.arange(len(made)) % 191 != 0)}
-        | {"y_accept": lambda y: np.where(np.arange(len(y)) % 191 == 0, np.nan, y)},
-        {},
+        | {"y_accept": lambda y: np.where(np.arange(len(y)) % 191 == 0, np.nan, y)}
+        | {"p_offer": lambda p: list(np.maximum(p, 0.3))},
+        {"target": "p_offer"},
     ),
     "maps": ({}, {"maps": True}),
 }
@@ -128,9 +129,10 @@ def test_parts_say_what_the_table_in_memory_says(case):
         assert_same(in_parts(scores, reading, number), expected)
 
 
-def test_estimates_are_those_of_the_functions_for_rows():
+@pytest.mark.parametrize("case", ["slow signals", "an offer that could not be made"])
+def test_estimates_are_those_of_the_functions_for_rows(case):
     """Of the functions in `off_policy` that take all rows of a log at once."""
-    scores, reading = case_of("slow signals")
+    scores, reading = case_of(case)
     log = logged_steps.decisions(logged_steps.decided(scores)[0], reading)
     found, fold = in_parts(scores, reading, 7), log.person % 5
     d = off_policy.savings(log.logged, 1.0, 3.0)
@@ -146,6 +148,8 @@ def test_estimates_are_those_of_the_functions_for_rows():
         )
         assert tuple(found.difference[name])[:4] == pytest.approx(tuple(expected)[:4], rel=1e-9)
         for policy, pi in (("target", log.target), ("always", log.target**0), ("never", 0 * log.target)):
+            if not found.level:
+                continue
             terms = off_policy.level_terms(name, pi, log.logged, d, silence, *models)
             expected = off_policy.mean_over_people(terms, log.person, **how)
             assert tuple(found.level[policy][name])[:4] == pytest.approx(tuple(expected)[:4], rel=1e-9)
@@ -203,6 +207,21 @@ def test_what_a_log_cannot_tell_is_refused_with_the_same_words(case):
         with pytest.raises(OverlapError) as found:
             refused()
         assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_weight_that_overflows_is_seen_in_whatever_part_it_stands(place):
+    def tiny(e):
+        e[place] = 1e-120
+        return e
+
+    silent = {"logged": lambda made: made & (np.arange(len(made)) != place % len(made))}
+    silent["y_accept"] = lambda y: np.where(np.arange(len(y)) != place % len(y), y, np.nan)
+    scores = table(candidates=1, propensity=tiny, p_offer=lambda p: list(np.full(len(p), 0.8)), **silent)
+    settings = dataclasses.replace(SETTINGS, least_effective=0.0, least_changes=0.0)
+    for number in (1, 7):
+        with pytest.raises(OverlapError, match=r"^effective people: found 1\.0 of 24"):
+            in_parts(scores, Reading(settings, "p_offer"), number)
 
 
 FAULTS = {
