@@ -14,7 +14,7 @@ from etils import epath
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import off_policy
-from prism_jax.decision.off_policy import Estimator, Logged, Support
+from prism_jax.decision.off_policy import Estimator, Logged, OverlapError, Support
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation import logged_steps
 from prism_jax.evaluation.fits import read_calibration
@@ -75,6 +75,9 @@ def estimate_scores(
                     estimates = estimate(sharded, reading)
             except ScoresError as error:
                 raise located(error, path) from None
+            except OverlapError:
+                sharded.finish()  # the same command would be refused again
+                raise
             _write(estimates, settings, out)
             sharded.finish()
             left_out = sharded.left_out
@@ -85,7 +88,7 @@ def estimate_scores(
 def _sharded(paths: Sequence[str], reading: Reading, running: Running, out: str | None) -> Iterator[Sharded]:
     """What runs statistics over the parts of some files; without `out`, nothing is kept to resume from."""
     refuse_records(paths)
-    costs = (reading.settings.c_fa, reading.settings.c_fn)
+    settings = ["counterfactual", dataclasses.astuple(reading.settings), reading.target]
     with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
         sharded = Sharded(
             paths,
@@ -94,7 +97,7 @@ def _sharded(paths: Sequence[str], reading: Reading, running: Running, out: str 
             workers=running.workers or usable_cpus(),
             skip_bad=running.skip_bad,
             extra=() if reading.target is None else (reading.target,),
-            settings=str(["counterfactual", costs, reading.target, reading.fits and reading.fits.to_dict()]),
+            settings=str([*settings, reading.fits and reading.fits.to_dict()]),
         )
         try:
             yield sharded

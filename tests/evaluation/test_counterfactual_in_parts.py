@@ -391,6 +391,18 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_tables(small, tmp_path, monk
     assert number - 20 == len(read) - number - 19  # what was merged was not read again
 
 
+def test_a_refused_run_keeps_nothing_and_other_limits_start_anew(small, tmp_path):
+    write(tmp_path / "scores.parquet", table())
+    out = tmp_path / "out"
+    for limit, words in ((1e9, "effective offers"), (0.0, "effective changes")):
+        settings = dataclasses.replace(SETTINGS, least_effective=limit, least_changes=1e9)
+        with pytest.raises(OverlapError, match=f"^{words}.* no exploration would have been enough"):
+            counterfactual.estimate_scores(
+                str(tmp_path / "scores.parquet"), settings, out=str(out), running=Running(exact=False, workers=1)
+            )
+        assert not list(out.iterdir())
+
+
 def test_files_that_cannot_be_read_are_left_out_where_asked(small, tmp_path, capsys):
     folder = tmp_path / "scores"
     folder.mkdir()
