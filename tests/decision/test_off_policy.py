@@ -114,6 +114,23 @@ def test_intervals_take_people_as_units():
     assert (flat.low, flat.high) == (1, 1)
 
 
+def test_moments_of_parts_are_those_of_all_rows():
+    features = np.random.default_rng(0).normal(50, 0.1, (1000, 2))
+    features[:, 1] = 3.0
+    one, two, three, four = (off_policy.Moments.of(part) for part in np.split(features, [1, 400, 990]))
+    merged = one.merge(two.merge(three.merge(four)))
+    np.testing.assert_allclose(merged.mean, features.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(merged.squares / merged.rows, features.var(axis=0), rtol=1e-10, atol=1e-25)
+
+
+def test_draws_in_blocks_are_the_draws_at_once(monkeypatch):
+    sums = np.random.default_rng(0).random((50, 4)) + 1
+    expected = off_policy.means_over_people(sums, resamples=100, seed=3)
+    monkeypatch.setattr(off_policy.intervals, "_KEPT", 700)
+    found = off_policy.means_over_people(sums, resamples=100, seed=3)
+    assert [tuple(of) for of in found] == [pytest.approx(tuple(of), rel=1e-12) for of in expected]
+
+
 PEOPLE = np.arange(400) % 20
 
 

@@ -14,7 +14,7 @@ from prism_jax.evaluation.logged_steps import EstimateSettings, Reading
 from prism_jax.evaluation.merged import states
 from prism_jax.evaluation.merged.counterfactual import Folds, estimate, over_log
 from prism_jax.evaluation.merged.running import over
-from prism_jax.evaluation.merged.states import UnitSums, decode, encode, merge
+from prism_jax.evaluation.merged.states import UnitSums
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.runs import counterfactual, sharded
 from prism_jax.runs.scores_files import Running
@@ -292,26 +292,6 @@ def test_folds_hold_whole_people_and_do_not_depend_on_the_parts():
     assert len(set(zip(log.person.tolist(), fold.tolist(), strict=True))) == len(log.people)
     renamed = dataclasses.replace(log, people=[*log.people[::-1]], person=len(log.people) - 1 - log.person)
     np.testing.assert_array_equal(hashed.of_rows(renamed), fold)
-
-
-def test_moments_of_parts_are_those_of_all_rows():
-    features = np.random.default_rng(0).normal(50, 0.1, (1000, 2))
-    features[:, 1] = 3.0
-    of_parts = [off_policy.Moments.of(part) for part in np.split(features, [1, 400, 990])]
-    merged = merge(of_parts[0], merge(of_parts[1], merge(*of_parts[2:])))
-    np.testing.assert_allclose(merged.mean, features.mean(axis=0), rtol=1e-14)
-    np.testing.assert_allclose(merged.squares / 1000, features.var(axis=0), rtol=1e-10, atol=1e-25)
-    kept = decode(encode({"moments": merged}))["moments"]
-    assert kept.rows == 1000 and np.array_equal(kept.mean, merged.mean)
-
-
-def test_draws_in_blocks_are_the_draws_at_once(monkeypatch):
-    sums = np.random.default_rng(0).random((50, 4)) + 1
-    expected = off_policy.means_over_people(sums, resamples=100, seed=3)
-    monkeypatch.setattr(off_policy.intervals, "_KEPT", 700)
-    assert off_policy.means_over_people(sums, resamples=100, seed=3) == [
-        pytest.approx(of, rel=1e-12) for of in expected
-    ]
 
 
 @pytest.fixture
