@@ -1,22 +1,28 @@
 """What another gate would have cost, from a log of the gate that ran: `python -m prism_jax counterfactual --log=FILE`.
 
     python -m prism_jax counterfactual --records=records.jsonl --c_fa=1 --c_fn=4
-    python -m prism_jax counterfactual --scores=scores.parquet --target=COLUMN
+    python -m prism_jax counterfactual --scores=scores.parquet --target=COLUMN [--workers=N --runner=ray]
     python -m prism_jax counterfactual --log=log.csv
         --columns=person=who,accepted=took,logged=shown,propensity=e,score=p --c_fn=4 [--shown_only]
 
 The target policy is the gate at the given costs, or a column with its probability of an offer. The log must give the
 probability with which each offer was made. What it cannot tell is an error that says why (docs/counterfactual.md).
+Scores tables of many rows are read part by part; records and logs with --columns are read as a whole.
 """
 
 from __future__ import annotations
 
 from absl import flags
 
+from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs import counterfactual
-from prism_jax.runs.counterfactual import EstimateSettings
+from prism_jax.runs.scores_files import MOST_EXACT_ROWS, Running
+from prism_jax.runs.sharded import RUNNERS
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
+
+OF_TABLES = ("runner", "workers", "exact", "skip_bad")
+"""Flags that say how scores tables are read."""
 
 
 def define_flags() -> None:
@@ -38,6 +44,15 @@ def define_flags() -> None:
         "least_changes", EstimateSettings.least_changes, "The same of offers that tell the policies apart.", 0
     )
     flags.DEFINE_string("out", None, "Folder for the tables as CSV, Markdown and LaTeX.")
+    flags.DEFINE_enum("runner", "local", RUNNERS, "What reads parts, processes here or a Ray cluster.")
+    flags.DEFINE_integer("workers", None, "How many parts at once; by default all processors.", lower_bound=1)
+    flags.DEFINE_bool(
+        "exact",
+        None,
+        f"Hold all rows in memory, however many. By default up to {MOST_EXACT_ROWS:,} rows; more are read part by "
+        "part. --noexact always does.",
+    )
+    flags.DEFINE_bool("skip_bad", False, "Leave out files that cannot be read, and say which.")
     refuse_empty("records", "scores", "log", "target", "calibration", "out")
     flags.mark_flags_as_mutual_exclusive(["records", "scores", "log"], required=True)
 
@@ -57,19 +72,25 @@ def main() -> None:
     for name in ("columns", "shown_only"):
         if getattr(options, name) and not log:
             raise ValueError(f"--{name}: found it without a log, expected one as --log or, with --columns, as --scores")
+    for name in OF_TABLES:
+        if options[name].present and (log or options.records):
+            raise ValueError(
+                f"--{name}: found it with {'a log' if log else 'records'}, expected it with a scores table: "
+                "others are read as a whole"
+            )
     if log:
         decisions = counterfactual.of_log(
             log, options.columns, settings, target=options.target, shown_only=options.shown_only
         )
-    else:
-        decisions = counterfactual.of_scores(
-            options.records or options.scores,
-            settings,
-            target=options.target,
-            calibration=options.calibration,
-            records=bool(options.records),
-        )
-    counterfactual.write_tables(decisions, settings, options.out)
+        counterfactual.write_tables(decisions, settings, options.out)
+        return
+    signals = {"target": options.target, "calibration": options.calibration}
+    if options.records:
+        decisions = counterfactual.of_scores(options.records, settings, records=True, **signals)
+        counterfactual.write_tables(decisions, settings, options.out)
+        return
+    running = Running(options.runner, options.workers, options.exact, options.skip_bad)
+    counterfactual.estimate_scores(options.scores, settings, out=options.out, running=running, **signals)
 
 
 if __name__ == "__main__":

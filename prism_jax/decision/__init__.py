@@ -24,7 +24,8 @@ Where to change what:
 - a metric, or a new one: `Rates` in `metrics.py`; `PolicyRow` in `prism_jax/evaluation/rows.py`, filled in
   `_row` of `prism_jax/evaluation/policy_sums.py`; its column in `prism_jax/report/tables.py`
 - what another gate would have cost: estimators, intervals and refusals in `off_policy/`; how logs are read in
-  `prism_jax/runs/counterfactual.py`; the proof on redrawn and made logs in `prism_jax/experiments/replications.py`
-  and `prism_jax/experiments/overlap.py`
+  `prism_jax/evaluation/logged_steps.py` and `prism_jax/runs/counterfactual.py`; the estimates of a log as a whole or in
+  parts in `prism_jax/evaluation/merged/counterfactual.py`; the proof on redrawn and made logs in
+  `prism_jax/experiments/replications.py` and `prism_jax/experiments/overlap.py`
 - the alarm for drift: its bets: `SIZES`, `NEAR` and `log_factors` in `alarm.py`
 """

@@ -153,7 +153,8 @@ class Calibration:
             domain = rows.domain if isinstance(fitted, GroupedTemperature) else None
             if domain is None and isinstance(fitted, GroupedTemperature):
                 raise ScoresError("found no such column, expected it: temperatures are per domain", "domain")
-            calibrated[mask] = apply_map(fitted, p[mask], None if domain is None else domain[mask])
+            if mask.any():
+                calibrated[mask] = apply_map(fitted, p[mask], None if domain is None else domain[mask])
         return calibrated
 
     def base_rates(self, signal: str, thinking: str, rows: Scores) -> Float64[np.ndarray, "rows"]:

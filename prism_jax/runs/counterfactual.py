@@ -2,65 +2,107 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from etils import epath
-from jaxtyping import Float64, Int
 
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
-from prism_jax.decision import arrays, gate, off_policy
-from prism_jax.decision.off_policy import Logged, Support
+from prism_jax.decision import off_policy
+from prism_jax.decision.off_policy import Estimator, Logged, OverlapError, Support
+from prism_jax.decision.uncertainty import Estimate
+from prism_jax.evaluation import logged_steps
 from prism_jax.evaluation.fits import read_calibration
+from prism_jax.evaluation.logged_steps import Decisions, EstimateSettings, Reading, Rows, model_feature, target_gate
+from prism_jax.evaluation.merged.counterfactual import Estimates, estimate, over_log
+from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.runs.scores_files import Running, refuse_records, say_left_out, usable_cpus
+from prism_jax.runs.sharded import Sharded
 from prism_jax.runtime.files import parse_json, read_lines, write_files
-from prism_jax.scores import Scores, ScoresError, located
+from prism_jax.scores import ScoresError, located
 from prism_jax.scores.joining import find_files, read_files
 from prism_jax.scores.records import is_record
-from prism_jax.scores.texts import ordered
 
-FOLDS = 5
-"""Folds of people for the model of the doubly robust estimate."""
 FEW = 100
 """With fewer people, intervals cover less often than they say (docs/counterfactual.md)."""
-NAMES = {"ips": "inverse propensities", "snips": "self-normalised", "dr": "doubly robust"}
-_LEAST = 1e-4
-"""Probabilities nearer to 0 or 1 than this count as this in the model of the doubly robust estimate."""
-Rows = Float64[np.ndarray, " rows"]
+NAMES: Mapping[Estimator, str] = {"ips": "inverse propensities", "snips": "self-normalised", "dr": "doubly robust"}
 
 
-@dataclasses.dataclass(frozen=True)
-class EstimateSettings:
-    """Costs, limits and resampling."""
+def estimate_scores(
+    path: str,
+    settings: EstimateSettings,
+    *,
+    target: str | None = None,
+    calibration: str | None = None,
+    out: str | None = None,
+    running: Running | None = None,
+) -> None:
+    """Prints what another gate would have cost by a scores table, and writes it into a folder where asked.
 
-    c_fa: float = 1.0  # cost of an offer that is not accepted
-    c_fn: float = 2.0  # cost of silence where help was needed and an offer would have been accepted
-    # largest share of the target's offers that the log may be unable to show
-    most_uncovered: float = off_policy.support.MOST_UNCOVERED
-    least_effective: float = off_policy.support.LEAST_EFFECTIVE  # smallest effective number of the target's offers
-    # smallest effective number of offers that tell the policies apart
-    least_changes: float = off_policy.support.LEAST_CHANGES
-    resamples: int = 2000  # bootstrap resamples of people
-    seed: int = 0  # seed of the resamples
+    Args:
+      path: A file, a folder or a glob, whose tables are one.
+      settings: Costs, limits and resampling.
+      target: Column with the target's probability of an offer; None is the gate at the settings' costs.
+      calibration: A calibration.json to apply to the signals.
+      out: Folder for the tables; what is merged so far of many rows stands there, too.
+      running: How files are read; more than `scores_files.MOST_EXACT_ROWS` rows are read part by part.
 
-    @property
-    def limits(self) -> dict[str, float]:
-        """The limits of `off_policy.check_support`."""
-        return {name: getattr(self, name) for name in ("most_uncovered", "least_effective", "least_changes")}
+    Raises:
+      ScoresError: for a table without log or propensities.
+      OverlapError: where the log cannot support the estimate; the message says why.
+    """
+    running = Running() if running is None else running
+    paths = find_files(path)
+    reading = _reading(settings, target, calibration)
+    left_out: dict[str, str] = {}
+    if running.in_memory(paths):
+        decisions = _of_files(paths, path, reading, left_out if running.skip_bad else None)
+        write_tables(decisions, settings, out)
+    else:
+        with _sharded(paths, reading, running, out) as sharded:
+            try:
+                try:
+                    estimates = estimate(sharded, reading)
+                except OutOfOrderError:
+                    sharded.gather()
+                    estimates = estimate(sharded, reading)
+            except ScoresError as error:
+                raise located(error, path) from None
+            except OverlapError:
+                sharded.finish()  # the same command would be refused again
+                raise
+            _write(estimates, settings, out)
+            sharded.finish()
+            left_out = sharded.left_out
+    say_left_out(left_out, len(paths))
 
 
-@dataclasses.dataclass(frozen=True)
-class Decisions:
-    """The rows of a log with a target policy."""
-
-    target: Rows  # pi, the probability that the target policy makes each offer
-    logged: Logged  # what the log knows
-    person: Int[np.ndarray, " rows"]  # number of each row's person, or of its stream where people are not known
-    features: Float64[np.ndarray, "rows features"]  # what the model of the doubly robust estimate reads
-    notes: tuple[str, ...]  # sentences about how the log was read
+@contextlib.contextmanager
+def _sharded(paths: Sequence[str], reading: Reading, running: Running, out: str | None) -> Iterator[Sharded]:
+    """What runs statistics over the parts of some files; without `out`, nothing is kept to resume from."""
+    refuse_records(paths)
+    settings = ["counterfactual", dataclasses.astuple(reading.settings), reading.target]
+    with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
+        sharded = Sharded(
+            paths,
+            pathlib.Path(out or folder),
+            runner=running.runner,
+            workers=running.workers or usable_cpus(),
+            skip_bad=running.skip_bad,
+            extra=() if reading.target is None else (reading.target,),
+            settings=str([*settings, reading.fits and reading.fits.to_dict()]),
+        )
+        try:
+            yield sharded
+        finally:
+            sharded.close()
 
 
 def of_scores(
@@ -73,39 +115,35 @@ def of_scores(
 ) -> Decisions:
     """One row per step of a scores table or of an agent's records: the offer that was made or could have been.
 
-    `path` is a file, a folder or a glob, whose tables are one, and each of whose records files is whole.
-    `target` is the column with the target's probability of an offer; None is the gate at the settings' costs. A
-    calibration.json is applied to the signals where one is named. With `records`, the file holds decision records,
-    where a missing propensity means that no offer was possible. ScoresError for a table without log or propensities.
+    `path` is a file, a folder or a glob, whose tables are one, and each of whose records files is whole. `target` and
+    `calibration` are those of `estimate_scores`. With `records`, the file holds decision records, where a missing
+    propensity means that no offer was possible. ScoresError for a table without log or propensities.
     """
     paths = find_files(path)
     if records:
         for file in paths:
             _check_records(file)
-    scores = read_files(paths)
+    return _of_files(paths, path, _reading(settings, target, calibration, records=records))
+
+
+def _reading(
+    settings: EstimateSettings, target: str | None, calibration: str | None, *, records: bool = False
+) -> Reading:
+    fits = None if calibration is None else read_calibration(calibration).pooled()
+    return Reading(settings, target, fits, calibration, records)
+
+
+def _of_files(paths: Sequence[str], path: str, reading: Reading, left_out: dict[str, str] | None = None) -> Decisions:
+    """The steps of some files that `path` names, in memory."""
+    scores = read_files(paths, left_out=left_out)
     try:
-        steps, unknown = _answered(_decided(scores))
-        need, accept, notes = _signals(steps, calibration)
-        pi = _gate(need, accept, settings) if target is None else _column(steps, target)
-        offered, propensity = _values(steps, "logged") == 1, _values(steps, "propensity")
+        steps, facts = logged_steps.decided(scores)
+        logged_steps.check(facts)
+        assert steps is not None, "some step was an offer with an answer"
+        decisions = logged_steps.decisions(steps, reading)
     except ScoresError as error:
         raise located(error, path) from None
-    if records:
-        propensity = np.where(np.isnan(propensity), 0.0, propensity)
-    y_need = np.full(len(steps), np.nan) if steps.y_need is None else steps.y_need
-    if np.isnan(y_need[offered]).any():
-        notes += ("An accepted offer without a judgement of need counts as needed.",)
-    if unknown:
-        notes += (f"{unknown} offers without an answer are left out, as if they were any offers.",)
-    if steps.person is None:
-        notes += ("The table has no people: streams are resampled in their place.",)
-    person = ordered(*steps.numbered("stream" if steps.person is None else "person"))[1]
-    accepted = np.where(offered, np.nan_to_num(_values(steps, "y_accept")), 0.0)
-    logged = Logged(offered, propensity, accepted, np.nan_to_num(y_need, nan=1.0))
-    features = np.column_stack(
-        [arrays.log_odds(accept, _LEAST), *([] if need is None else [arrays.log_odds(need, _LEAST)])]
-    )
-    return Decisions(pi, logged, person, features, notes)
+    return dataclasses.replace(decisions, notes=logged_steps.notes(facts, reading))
 
 
 def of_log(
@@ -153,9 +191,9 @@ def of_log(
             "target's probability of an offer: for a threshold on a score, 1 where it is reached and 0 elsewhere"
         )
     else:
-        pi = _gate(None, score, settings)
+        pi = target_gate(None, score, settings)
     known = np.where(np.isnan(score), np.nanmedian(score), score)
-    features = np.column_stack([arrays.log_odds(known, _LEAST) if log.score_is_probability else known, np.isnan(score)])
+    features = np.column_stack([model_feature(known) if log.score_is_probability else known, np.isnan(score)])
     rows = log.logged if shown_only else np.ones(len(log), bool)
     accepted = np.where(log.logged, log.accepted, 0.0)
     logged = Logged(log.logged[rows], propensity[rows], accepted[rows], np.ones(int(rows.sum())))
@@ -191,14 +229,28 @@ def _propensity(path: str, log: AcceptanceLog, *, shown_only: bool) -> Rows:
 
 
 def tables(decisions: Decisions, settings: EstimateSettings) -> list[Table]:
-    """The difference from the logging policy, the level of the cost where the log tells it, and the support.
+    """The tables of a log in memory: the difference from the logging policy, the level of the cost, and the support.
+
+    The level is left out where the log does not tell it.
 
     Raises:
       OverlapError: where the log cannot support the estimate; the message says why.
     """
-    support = off_policy.check_support(decisions.target, decisions.logged, decisions.person, **settings.limits)
-    people = support.people
-    notes = [*decisions.notes, f"95 % intervals over resamples of {people} people."]
+    return _tables(_estimate(decisions, settings), settings)
+
+
+def write_tables(decisions: Decisions, settings: EstimateSettings, out: str | None) -> None:
+    """Prints the tables of a log in memory, and writes them as CSV, Markdown and LaTeX into a folder where asked."""
+    _write(_estimate(decisions, settings), settings, out)
+
+
+def _estimate(decisions: Decisions, settings: EstimateSettings) -> Estimates:
+    return estimate(over_log(decisions), Reading(settings))._replace(notes=decisions.notes)
+
+
+def _tables(estimates: Estimates, settings: EstimateSettings) -> list[Table]:
+    support, people = estimates.support, estimates.support.people
+    notes = [*estimates.notes, f"95 % intervals over resamples of {people} people."]
     if people < FEW:
         notes.append(f"With fewer than {FEW} people they may cover less often.")
     if uncovered := support.unknown + support.impossible:
@@ -206,26 +258,15 @@ def tables(decisions: Decisions, settings: EstimateSettings) -> list[Table]:
             f"The log cannot show {100 * uncovered:.2g} % of the target's offers: the intervals are wider by all that "
             "these may cost."
         )
-    results = [_difference(decisions, settings, " ".join(notes))]
-    if _level_unknown(decisions, settings) is None:
-        results.append(_level(decisions, settings))
-    return [*results, _support(support)]
+    level = [_level(estimates.level)] if estimates.level else []
+    return [_difference(estimates.difference, settings, " ".join(notes)), *level, _support(support)]
 
 
-def _level_unknown(decisions: Decisions, settings: EstimateSettings) -> str | None:
-    """Why the log does not tell the mean cost itself, which needs every row as a target that always offers does."""
-    always = off_policy.measure_support(np.ones_like(decisions.target), decisions.logged, decisions.person)
-    if not always.everywhere:
-        return "it needs a probability above 0 of an offer at every row"
-    return off_policy.refusal(always, **settings.limits)
-
-
-def write_tables(decisions: Decisions, settings: EstimateSettings, out: str | None) -> None:
-    """Prints the tables and writes them as CSV, Markdown and LaTeX into a folder, if one is given."""
-    results = tables(decisions, settings)
+def _write(estimates: Estimates, settings: EstimateSettings, out: str | None) -> None:
+    results = _tables(estimates, settings)
     if out:
         kinds = {"csv": Table.to_csv, "md": Table.to_markdown, "tex": Table.to_latex}
-        names = ("difference", *(("level",) if len(results) > 2 else ()), "support")
+        names = ("difference", *(("level",) if estimates.level else ()), "support")
         folder = epath.Path(out)
         folder.mkdir(parents=True, exist_ok=True)
         write_files(
@@ -236,48 +277,26 @@ def write_tables(decisions: Decisions, settings: EstimateSettings, out: str | No
             }
         )
     print_all(results)
-    if unknown := _level_unknown(decisions, settings):
-        print(f"The mean cost itself is not shown: {unknown}.")
+    if estimates.level_unknown:
+        print(f"The mean cost itself is not shown: {estimates.level_unknown}.")
 
 
-def _difference(decisions: Decisions, settings: EstimateSettings, note: str) -> Table:
-    logged, d = decisions.logged, off_policy.savings(decisions.logged, settings.c_fa, settings.c_fn)
-    model, rows = _model(decisions, d), []
-    for name in off_policy.ESTIMATORS:
-        interval = off_policy.difference(
-            name,
-            decisions.target,
-            logged,
-            decisions.person,
-            c_fa=settings.c_fa,
-            c_fn=settings.c_fn,
-            model=model,
-            resamples=settings.resamples,
-            seed=settings.seed,
-        )
-        rows.append(Row(NAMES[name], (show_estimate(interval, sign=True),), strong=name == "ips"))
+def _difference(means: Mapping[Estimator, Estimate], settings: EstimateSettings, note: str) -> Table:
+    rows = tuple(
+        Row(NAMES[name], (show_estimate(mean, sign=True),), strong=name == "ips") for name, mean in means.items()
+    )
     title = "Cost of the target policy minus that of the policy that made the log (below 0: cheaper)"
     columns = (Column("difference per step", f"C_FA = {settings.c_fa:g}, C_FN = {settings.c_fn:g}."),)
-    return Table(title, "estimate", columns, (Section("", tuple(rows)),), note, mark="headline")
+    return Table(title, "estimate", columns, (Section("", rows),), note, mark="headline")
 
 
-def _level(decisions: Decisions, settings: EstimateSettings) -> Table:
-    logged, d = decisions.logged, off_policy.savings(decisions.logged, settings.c_fa, settings.c_fn)
-    silence = settings.c_fn * logged.needed * logged.accepted
-    models = _model(decisions, d), _model(decisions, silence)
-    policies = {"target": decisions.target, "always": np.ones_like(decisions.target), "never": 0 * decisions.target}
-    sections = []
-    for policy, target in policies.items():
-        rows = []
-        for name in off_policy.ESTIMATORS:
-            terms = off_policy.level_terms(name, target, logged, d, silence, *models)
-            interval = off_policy.mean_over_people(
-                terms, decisions.person, resamples=settings.resamples, seed=settings.seed
-            )
-            rows.append(Row(NAMES[name], (show_estimate(interval),)))
-        sections.append(Section(policy, tuple(rows)))
+def _level(level: Mapping[str, Mapping[Estimator, Estimate]]) -> Table:
+    sections = tuple(
+        Section(policy, tuple(Row(NAMES[name], (show_estimate(mean),)) for name, mean in means.items()))
+        for policy, means in level.items()
+    )
     note = "Every offer had a chance, so the cost itself is known; its intervals are wider than those of differences."
-    return Table("Mean cost per step", "policy", (Column("cost"),), tuple(sections), note)
+    return Table("Mean cost per step", "policy", (Column("cost"),), sections, note)
 
 
 def _support(support: Support) -> Table:
@@ -301,11 +320,6 @@ def _support(support: Support) -> Table:
     return Table("What the log can tell", "", (Column("value"),), (Section("", rows),), note)
 
 
-def _model(decisions: Decisions, outcome: Rows) -> Rows:
-    fold = decisions.person % min(FOLDS, int(decisions.person.max()) + 1)
-    return off_policy.cross_fitted(decisions.features, outcome, decisions.logged, fold)
-
-
 def _check_records(path: str) -> None:
     """Raises for a file that holds no decision records: in another table an unknown propensity means something else."""
     if not path.endswith(".parquet"):
@@ -316,71 +330,3 @@ def _check_records(path: str) -> None:
     raise ScoresError(
         "found a scores table, expected decision records of prism_jax.agent; --scores reads it", place=path
     )
-
-
-def _values(scores: Scores, name: str) -> Rows:
-    """A column of the log that has a value somewhere."""
-    column: Rows | None = getattr(scores, name)
-    if column is None or np.isnan(column).all():
-        answers, rest = "the answers to offers", "some: nothing follows without the log's probabilities"
-        raise ScoresError(f"found no value, expected {answers if name == 'y_accept' else rest}", name)
-    return column
-
-
-def _decided(scores: Scores) -> Scores:
-    """One row per step: the offer that was or could have been made; of a step without one, the likeliest."""
-    possible = (_values(scores, "logged") == 1) | ~np.isnan(_values(scores, "propensity"))
-    order = np.lexsort((scores.candidate, -scores.p_accept_fast, ~possible, numbers := scores.step_numbers()))
-    first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    steps = scores.take(np.sort(order[first]))
-    unknown = np.isnan(_values(steps, "logged"))
-    if unknown.any():
-        row = int(unknown.argmax())
-        where = f"stream {steps.stream[row]!r}, step {steps.step[row]}"
-        raise ScoresError(f"found null at {where}, expected whether an offer was made", "logged")
-    return steps
-
-
-def _answered(steps: Scores) -> tuple[Scores, int]:
-    """The steps without the offers whose answer is unknown, and how many these are; every offer has a propensity."""
-    unknown = (_values(steps, "logged") == 1) & np.isnan(_values(steps, "y_accept"))
-    kept = steps.take(~unknown)
-    offered = _values(kept, "logged") == 1
-    missing = int(np.isnan(_values(kept, "propensity")[offered]).sum())
-    if missing:
-        raise ScoresError(f"found none at {missing} of {offered.sum()} offers, expected one each", "propensity")
-    return kept, int(unknown.sum())
-
-
-def _signals(steps: Scores, calibration: str | None) -> tuple[Rows | None, Rows, tuple[str, ...]]:
-    """The signals that decide: those of the slow pass where it ran; p_need is None where there is none."""
-    fits = None if calibration is None else read_calibration(calibration).pooled()
-    signals: dict[str, Rows] = {}
-    for signal in ("need", "accept"):
-        fast, slow = getattr(steps, f"p_{signal}_fast"), getattr(steps, f"p_{signal}_slow")
-        if fast is None:
-            continue
-        if fits is not None:
-            fast = fits.calibrated(signal, "fast", steps)
-            slow = slow if getattr(fits, f"{signal}_slow") is None else fits.calibrated(signal, "slow", steps)
-        signals[signal] = fast if slow is None else np.where(np.isnan(slow), fast, slow)
-    note = "Signals are raw." if fits is None else f"Signals are calibrated by {calibration}."
-    return signals.get("need"), signals["accept"], (note,)
-
-
-def _gate(need: Rows | None, accept: Rows, settings: EstimateSettings) -> Rows:
-    certain = np.ones_like(accept) if need is None else need
-    return np.asarray(gate.decide(certain, accept, settings.c_fa, settings.c_fn), np.float64)
-
-
-def _column(steps: Scores, name: str) -> Rows:
-    if name not in steps.extra:
-        raise ScoresError("found no such column, expected the target's probability of an offer", name)
-    try:
-        values = steps.extra[name].astype(np.float64)
-    except (TypeError, ValueError):
-        values = np.full(len(steps), np.nan)
-    bad = ~((values >= 0) & (values <= 1))
-    if bad.any():
-        raise ScoresError(f"found {steps.extra[name][bad][0]!r}, expected a number in [0, 1] in every row", name)
-    return values

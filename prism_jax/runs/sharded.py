@@ -86,6 +86,7 @@ class Sharded:
       workers: Number of processes, or of tasks at once; 1 is this process.
       skip_bad: Whether files that cannot be read are left out; `left_out` names them.
       shown_only: Whether rows of offers that were not made are left out.
+      extra: Columns that are read although the schema does not know them.
       settings: Words that say what else the result depends on; unfinished states of other settings are not used.
 
     Raises:
@@ -101,11 +102,12 @@ class Sharded:
         workers: int = 1,
         skip_bad: bool = False,
         shown_only: bool = False,
+        extra: tuple[str, ...] = (),
         settings: str = "",
     ):
         self.paths, self.folder, self.kept = list(paths), folder, folder / _KEPT
         self.runner, self.workers = runner, workers
-        self.skip_bad, self.shown_only = skip_bad, shown_only
+        self.skip_bad, self.shown_only, self.extra = skip_bad, shown_only, extra
         self.left_out: dict[str, str] = {}
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         self.parts: list[Part] = []
@@ -122,9 +124,11 @@ class Sharded:
         """Finds the parts of the files."""
         for number, path in enumerate(self.paths):
             try:
-                readable = as_parquet(path, self.scratch, f"lines-{number:05d}") if path.endswith(".jsonl") else path
+                readable = path
+                if path.endswith(".jsonl"):
+                    readable = as_parquet(path, self.scratch, f"lines-{number:05d}", self.extra)
                 self._sources[readable] = path
-                self.parts += parts_of(readable)
+                self.parts += parts_of(readable, self.extra)
             except ScoresError as error:
                 if not self.skip_bad:
                     raise
@@ -257,7 +261,7 @@ class Sharded:
         stats = {path: Path(path).stat() for path in self.paths if path not in self.left_out}
         files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
         version = importlib.metadata.version("prism_jax")  # another one may have other states
-        content = json.dumps([files, self.shown_only, settings, version])
+        content = json.dumps([files, self.shown_only, self.extra, settings, version])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def _leave_out(self, path: str, error: ScoresError) -> None:

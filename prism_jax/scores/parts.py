@@ -31,7 +31,7 @@ from prism_jax.scores.files import (
     to_arrow,
     unknown_columns,
 )
-from prism_jax.scores.schema import COLUMNS, REQUIRED, ScoresError, as_column
+from prism_jax.scores.schema import COLUMNS, REQUIRED, ScoresError, as_column, object_array
 from prism_jax.scores.table import Scores
 from prism_jax.scores.texts import Pool
 
@@ -54,11 +54,12 @@ class Part(NamedTuple):
     last: int  # the row group after the last
     rows: int
     chunk: int  # about how many rows are in memory at once
+    extra: tuple[str, ...] = ()  # columns without a meaning of their own that are read, too, where there are any
     whole: bool = False  # whether all rows of the file are to be in memory at once, in any order
 
 
-def parts_of(path: str) -> list[Part]:
-    """The parts of a Parquet file.
+def parts_of(path: str, extra: tuple[str, ...] = ()) -> list[Part]:
+    """The parts of a Parquet file, of which some columns that the schema does not know are read, too.
 
     Raises:
       ScoresError: for a file that cannot be read, has no rows, or is no scores table.
@@ -70,10 +71,10 @@ def parts_of(path: str) -> list[Part]:
     parts, first, rows = [], 0, 0
     for i, size in enumerate(sizes):
         if rows and rows + size > PART_ROWS:
-            parts.append(Part(path, first, i, rows, CHUNK_ROWS))
+            parts.append(Part(path, first, i, rows, CHUNK_ROWS, extra))
             first, rows = i, 0
         rows += size
-    return [*parts, Part(path, first, len(sizes), rows, CHUNK_ROWS)]
+    return [*parts, Part(path, first, len(sizes), rows, CHUNK_ROWS, extra)]
 
 
 def read_part(part: Part, *, checked: bool = False) -> Iterator[Scores]:
@@ -126,6 +127,7 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
         for name in REQUIRED:
             if name not in known:
                 raise ScoresError(f"found only {', '.join(reader.schema_arrow.names)}, expected this column too", name)
+        known += [name for name in part.extra if name in reader.schema_arrow.names and name not in COLUMNS]
         if part.whole:
             yield 0, reader.read(known, use_threads=False)
             return
@@ -227,6 +229,9 @@ def _scores(table: pa.Table, checked: bool) -> Scores:
     pools = {name: Pool() for name in table.column_names}
     numbers: dict[str, Any] = {}
     for name in table.column_names:
+        if name not in COLUMNS:
+            numbers[name] = object_array(table.column(name).to_pylist())
+            continue
         column = table.column(name).combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.unify_dictionaries().chunks)
@@ -266,7 +271,8 @@ def gather(parts: Sequence[Part], folder: Path) -> list[Part]:
     for path, writer in zip(paths, writers, strict=True):
         if writer is not None:
             rows = pq.read_metadata(path)
-            found.append(Part(str(path), 0, rows.num_row_groups, rows.num_rows, CHUNK_ROWS, whole=True))
+            extra = parts[0].extra
+            found.append(Part(str(path), 0, rows.num_row_groups, rows.num_rows, CHUNK_ROWS, extra, whole=True))
     return found
 
 
@@ -286,21 +292,26 @@ def _by_stream(table: pa.Table, number: int) -> Iterator[tuple[int, pa.Table]]:
 def _decoded(table: pa.Table) -> pa.Table:
     """The table with the types of `TYPES`, so that tables of several files have one schema."""
     for i, name in enumerate(table.column_names):
-        wanted = TYPES[COLUMNS[name].kind]
+        wanted = TYPES[COLUMNS[name].kind if name in COLUMNS else "number"]
         if table.column(name).type != wanted:
-            table = table.set_column(i, name, table.column(name).cast(wanted))
+            try:
+                table = table.set_column(i, name, table.column(name).cast(wanted))
+            except pa.ArrowException as error:  # of a column that the schema does not know
+                raise _no_numbers(name, error) from None
     return table
 
 
-def as_parquet(path: str, folder: Path, name: str) -> str:
+def as_parquet(path: str, folder: Path, name: str, extra: tuple[str, ...] = ()) -> str:
     """Writes the scores of a JSONL file as Parquet, in batches of bounded size, and gives the new path.
+
+    Of the columns that the schema does not know, those in `extra` are kept; they hold numbers.
 
     Raises:
       ScoresError: naming file, line and column.
     """
     target = folder / f"{name}.parquet"
     folder.mkdir(parents=True, exist_ok=True)
-    columns = _all_columns(path)
+    columns = _all_columns(path, extra)
     start, writer = 0, None
     try:
         for batch in _line_batches(path):
@@ -319,11 +330,24 @@ def as_parquet(path: str, folder: Path, name: str) -> str:
 def _table_of(path: str, rows: list[dict[str, Any]], columns: list[str], start: int) -> pa.Table:
     """Checked values of some lines, of which the first is number `start` from 0."""
     try:
-        arrays = {name: as_column(name, [row.get(name) for row in rows]) for name in columns}
+        arrays = {name: as_column(name, [row.get(name) for row in rows]) for name in columns if name in COLUMNS}
+        numbers = {name: _numbers(name, [row.get(name) for row in rows]) for name in columns if name not in COLUMNS}
     except ScoresError as error:
         row = None if error.row is None else error.row + start
         raise located(ScoresError(error.problem, error.column, row), path) from None
-    return pa.table({name: to_arrow(COLUMNS[name], array) for name, array in arrays.items()})
+    return pa.table({name: to_arrow(COLUMNS[name], array) for name, array in arrays.items()} | numbers)
+
+
+def _numbers(name: str, values: list[Any]) -> pa.Array:
+    """The values of a column that the schema does not know."""
+    try:
+        return pa.array([float(value) if isinstance(value, bool) else value for value in values], pa.float64())
+    except pa.ArrowException as error:
+        raise _no_numbers(name, error) from None
+
+
+def _no_numbers(name: str, error: pa.ArrowException) -> ScoresError:
+    return ScoresError(f"found values that are no numbers ({str(error).splitlines()[0]})", name)
 
 
 def _line_batches(path: str) -> Iterator[list[dict[str, Any]]]:
@@ -337,10 +361,11 @@ def _line_batches(path: str) -> Iterator[list[dict[str, Any]]]:
         yield batch
 
 
-def _all_columns(path: str) -> list[str]:
-    """The columns of the schema that some line has."""
+def _all_columns(path: str, extra: tuple[str, ...]) -> list[str]:
+    """The columns of the schema, and of those to be read beside it, that some line has."""
     found: set[str] = set()
     for row in read_rows(path):
         found |= row.keys()
     unknown_columns(sorted(found))
-    return [name for name in COLUMNS if name in found and name not in _UNREAD]
+    names = [name for name in COLUMNS if name not in _UNREAD]
+    return [name for name in (*names, *(name for name in extra if name not in COLUMNS)) if name in found]

@@ -250,8 +250,7 @@ class Scores:
         columns.setdefault("candidate", np.zeros(len(columns["stream"]), np.int64))
         extra = {name: object_array(list(values[name])) for name in unknown}
         _check_lengths({**columns, **extra})
-        table = cls.of_checked(columns, texts)
-        object.__setattr__(table, "extra", extra)
+        table = cls.of_checked({**columns, **extra}, texts)
         table._check()
         return table
 
@@ -264,17 +263,11 @@ class Scores:
         table = object.__new__(cls)
         for field in dataclasses.fields(cls):
             object.__setattr__(table, field.name, None)
-        object.__setattr__(table, "extra", {})
-        object.__setattr__(
-            table,
-            "_numbered",
-            {
-                name: (names, codes.astype(np.int32, copy=False), False)
-                for name, (names, codes) in (texts or {}).items()
-            },
-        )
-        for name, array in columns.items():
-            table._set(name, array)
+        numbers = {name: (of, codes.astype(np.int32, copy=False), False) for name, (of, codes) in (texts or {}).items()}
+        object.__setattr__(table, "extra", {name: array for name, array in columns.items() if name not in COLUMNS})
+        object.__setattr__(table, "_numbered", numbers)
+        for name in columns.keys() - table.extra.keys():
+            table._set(name, columns[name])
         return table
 
     def _set(self, name: str, array: np.ndarray) -> None:

@@ -18,6 +18,7 @@ from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged, OverlapError
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.runs import counterfactual
+from prism_jax.runs.scores_files import Running
 from prism_jax.scores import ScoresError
 from prism_jax.streams import Event
 
@@ -79,8 +80,11 @@ def designed(e, *, people=200, target=None, accepted=0.5, seed=0):
 
 def test_the_model_of_a_persons_answers_has_not_seen_them(monkeypatch):
     decisions, folds = designed(np.full(400, 0.5), people=37), []
-    monkeypatch.setattr(off_policy, "cross_fitted", lambda *arguments: folds.append(arguments[-1]))
-    counterfactual._model(decisions, decisions.logged.accepted)
+    predictions = off_policy.predictions
+    monkeypatch.setattr(
+        off_policy, "predictions", lambda *arguments: (folds.append(arguments[-1]), predictions(*arguments))[1]
+    )
+    counterfactual.tables(decisions, counterfactual.EstimateSettings(resamples=20))
     (fold,) = folds
     assert len(set(fold)) > 1
     assert all(len(set(fold[decisions.person == person])) == 1 for person in range(37))
@@ -298,6 +302,8 @@ def test_files_of_records_or_scores_in_a_folder_are_one_log(tmp_path):
     assert len(both.target) == sum(number) and len(counterfactual.tables(both, settings)) == 3
     scores = counterfactual.of_scores(str(tmp_path / "*.jsonl"), settings)
     np.testing.assert_array_equal(scores.target, both.target)
+    with pytest.raises(ScoresError, match=r"a\.jsonl: found decision records, .* are read as a whole, with --exact"):
+        counterfactual.estimate_scores(str(tmp_path), settings, running=Running(exact=False))
     (tmp_path / "c.jsonl").write_text('{"stream": "a", "step": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}\n')
     with pytest.raises(ScoresError, match=r"c\.jsonl: found a scores table, expected decision records"):
         counterfactual.of_scores(str(tmp_path), settings, records=True)
@@ -315,6 +321,8 @@ def test_flags_without_an_effect_are_refused():
         (("--log=x.csv", COLUMNS, "--calibration=c.json"), "--calibration: found it with a log"),
         (("--records=x.jsonl", COLUMNS), "--columns: found it without a log"),
         (("--scores=x.parquet", "--shown_only"), "--shown_only: found it without a log"),
+        (("--records=x.jsonl", "--workers=2"), "--workers: found it with records, expected it with a scores table"),
+        (("--scores=x.csv", COLUMNS, "--noexact"), "--exact: found it with a log, expected it with a scores table"),
     ):
         done = run(*flags)
         assert done.returncode == 1 and message in done.stderr

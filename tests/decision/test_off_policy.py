@@ -75,7 +75,10 @@ def test_the_self_normalised_terms_have_the_ratio_as_their_mean():
     d = off_policy.savings(seen, C_FA, C_FN)
     weight = seen.offered * TARGET / PROPENSITY
     expected = (weight * d).sum() / weight.sum() * TARGET.mean() - d.mean()
-    assert off_policy.difference_terms("snips", TARGET, seen, d).mean() == pytest.approx(expected)
+    terms = off_policy.difference_terms("snips", TARGET, seen, d)
+    assert terms.mean() == pytest.approx(expected)
+    mean = (weight * d).sum() / weight.sum()
+    np.testing.assert_allclose(terms, weight * (d - mean) * TARGET.sum() / weight.sum() + TARGET * mean - d)
     clipped = off_policy.difference_terms("ips", TARGET, seen, d, most=2.0)
     np.testing.assert_allclose(clipped, np.minimum(weight, 2) * d - d)
 
@@ -111,6 +114,23 @@ def test_intervals_take_people_as_units():
     assert (flat.low, flat.high) == (1, 1)
 
 
+def test_moments_of_parts_are_those_of_all_rows():
+    features = np.random.default_rng(0).normal(50, 0.1, (1000, 2))
+    features[:, 1] = 3.0
+    one, two, three, four = (off_policy.Moments.of(part) for part in np.split(features, [1, 400, 990]))
+    merged = one.merge(two.merge(three.merge(four)))
+    np.testing.assert_allclose(merged.mean, features.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(merged.squares / merged.rows, features.var(axis=0), rtol=1e-10, atol=1e-25)
+
+
+def test_draws_in_blocks_are_the_draws_at_once(monkeypatch):
+    sums = np.random.default_rng(0).random((50, 4)) + 1
+    expected = off_policy.means_over_people(sums, resamples=100, seed=3)
+    monkeypatch.setattr(off_policy.intervals, "_KEPT", 700)
+    found = off_policy.means_over_people(sums, resamples=100, seed=3)
+    assert [tuple(of) for of in found] == [pytest.approx(tuple(of), rel=1e-12) for of in expected]
+
+
 PEOPLE = np.arange(400) % 20
 
 
@@ -141,6 +161,13 @@ def test_what_a_log_cannot_tell_is_refused_by_its_probabilities(propensity, pers
         off_policy.check_support(target, seen, person)
     unseen = seen._replace(offered=~offered, accepted=~offered * 0.5)  # what was drawn decides nothing
     assert off_policy.measure_support(target, unseen, person) == off_policy.measure_support(target, seen, person)
+
+
+def test_exploration_is_asked_for_where_the_target_offers():
+    e = np.array([0.0, np.nan, 0.01, 0.5, 0.0, np.nan])
+    seen = Logged(e > 0.1, e, np.zeros(6), np.ones(6))
+    found = off_policy.explored(np.array([1.0, 0.5, 1.0, 1.0, 0.0, 0.0]), seen, 0.2).propensity
+    np.testing.assert_array_equal(found, [0.2, 0.2, 0.2, 0.5, 0.0, np.nan])
 
 
 def test_a_target_that_never_offers_needs_no_overlap():

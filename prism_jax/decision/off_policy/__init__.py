@@ -1,43 +1,76 @@
 """What another policy would have cost, from a log of another one; users import it from here.
 
-Belongs here: estimators of the difference and of the level (`estimators`), their intervals over people (`intervals`),
-and the checks of what a log can tell (`support`). docs/counterfactual.md explains them; docs/maths.md, section 15,
-derives them. Runs on the host, on NumPy arrays.
+Belongs here: estimators of the difference and of the level (`estimators`), the model of one of them (`models`), their
+intervals over people (`intervals`), and the checks of what a log can tell (`support`). All are made of sums over rows,
+which add up over the parts of a log. docs/counterfactual.md explains them; docs/maths.md, section 15, derives them.
+Runs on the host, on NumPy arrays.
 Does not belong here: reading logs and making tables (`prism_jax.runs`).
 """
 
 from prism_jax.decision.off_policy.estimators import (
     ESTIMATORS,
+    Estimator,
     Logged,
-    cross_fitted,
     difference_terms,
+    level_sums,
     level_terms,
     savings,
+    weight_sums,
 )
-from prism_jax.decision.off_policy.intervals import LEAST_PEOPLE, difference, mean_over_people
+from prism_jax.decision.off_policy.intervals import (
+    LEAST_PEOPLE,
+    difference,
+    mean_over_people,
+    means_over_people,
+    widened,
+)
+from prism_jax.decision.off_policy.models import Moments, coefficients, cross_fitted, normal_equations, predictions
 from prism_jax.decision.off_policy.support import (
+    EXPLORATION,
     OverlapError,
     Support,
+    check,
     check_support,
+    effective_number,
     enough_exploration,
+    explored,
+    largest_change,
     measure_support,
     refusal,
+    support_of,
+    support_sums,
 )
 
 __all__ = [
     "ESTIMATORS",
+    "EXPLORATION",
     "LEAST_PEOPLE",
+    "Estimator",
     "Logged",
+    "Moments",
     "OverlapError",
     "Support",
+    "check",
     "check_support",
+    "coefficients",
     "cross_fitted",
     "difference",
     "difference_terms",
+    "effective_number",
     "enough_exploration",
+    "explored",
+    "largest_change",
+    "level_sums",
     "level_terms",
     "mean_over_people",
+    "means_over_people",
     "measure_support",
+    "normal_equations",
+    "predictions",
     "refusal",
     "savings",
+    "support_of",
+    "support_sums",
+    "weight_sums",
+    "widened",
 ]

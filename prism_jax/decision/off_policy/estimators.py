@@ -11,14 +11,12 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Bool, Float64
 
 Estimator = Literal["ips", "snips", "dr"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 Rows = Float64[np.ndarray, " rows"]
-
-_RIDGE = 1.0
-"""Ridge of the model of d on standardised features: one pseudo-row."""
+WeightSums = Float64[np.ndarray, "3"]
 
 
 class Logged(NamedTuple):
@@ -39,7 +37,13 @@ def savings(logged: Logged, c_fa: float, c_fn: float) -> Rows:
 
 
 def difference_terms(
-    estimator: Estimator, target: Rows, logged: Logged, d: Rows, model: Rows | None = None, most: float = np.inf
+    estimator: Estimator,
+    target: Rows,
+    logged: Logged,
+    d: Rows,
+    model: Rows | None = None,
+    most: float = np.inf,
+    sums: WeightSums | None = None,
 ) -> Rows:
     """Terms whose mean estimates E[(pi - A) d], the change of the mean cost if `target` = pi offers.
 
@@ -47,7 +51,8 @@ def difference_terms(
     ratio, and its terms are linearised at the estimate, so that their mean is exactly it. `dr` adds a `model` of d:
     predictions for every row by a model that did not see the row's person. It is right whatever the model is, and
     varies less if it is good. Weights pi / e above `most` are clipped to it, which biases the estimate. Offers of the
-    target that the log could not show are left out; `intervals.difference` says what they may cost.
+    target that the log could not show are left out; `intervals.difference` says what they may cost. Of some rows of a
+    log, `sums` are the `weight_sums` of all of them, for `snips`.
 
     Raises:
       ValueError: for `dr` without a model, or `snips` without a row that both policies offer.
@@ -59,13 +64,9 @@ def difference_terms(
         return weight * d - log_terms
     if estimator == "dr":
         return _target(target, model) + weight * (d - _known(model)) - log_terms
-    total = weight.sum()
-    if not target.any():
-        return -log_terms
-    if total == 0:
-        raise ValueError("snips: found no row that both policies offer, expected some")
-    mean = (weight * d).sum() / total
-    return weight * (d - mean) * (target.sum() / total) + target * mean - log_terms
+    return (
+        _self_normalised(target, weight, d, weight_sums(target, logged, d, most) if sums is None else sums) - log_terms
+    )
 
 
 def level_terms(
@@ -76,48 +77,38 @@ def level_terms(
     silence: Rows,
     model: Rows | None = None,
     silence_model: Rows | None = None,
+    sums: WeightSums | None = None,
 ) -> Rows:
     """Terms whose mean estimates the target's mean cost, E[silence + pi d]: every row needs a propensity above 0.
 
     The estimators are those of `difference_terms`, with weights A / e. `silence` is C_FN y_n y_a, what silence costs;
-    it is read only where the offer was made. `model` predicts d and `silence_model` predicts `silence`, for `dr`.
+    it is read only where the offer was made. `model` predicts d and `silence_model` predicts `silence`, for `dr`. Of
+    some rows of a log, `sums` are the `level_sums` of all of them, for `snips`.
     """
-    weight = _weight(np.ones_like(target), logged, np.inf)
-    cost = np.where(logged.offered, silence + target * d, 0.0)
+    always = np.ones_like(target)
+    weight = _weight(always, logged, np.inf)
+    cost = _cost(target, logged, d, silence)
     if estimator == "ips":
         return weight * cost
     if estimator == "dr":
         predicted = _known(silence_model) + target * _known(model)
         return predicted + weight * (cost - predicted)
-    mean = (weight * cost).sum() / weight.sum()
-    return weight * (cost - mean) * (len(weight) / weight.sum()) + mean
+    return _self_normalised(always, weight, cost, level_sums(target, logged, d, silence) if sums is None else sums)
 
 
-def cross_fitted(
-    features: Float64[np.ndarray, "rows features"],
-    outcome: Rows,
-    logged: Logged,
-    fold: Int[np.ndarray, " rows"],
-) -> Rows:
-    """Predictions of an outcome for every row, by linear models that were fitted on the offers of the other folds.
+def weight_sums(target: Rows, logged: Logged, outcome: Rows, most: float = np.inf) -> WeightSums:
+    """Sums over rows of w, w times the outcome, and pi, with w = A pi / e; what the terms of `snips` need of a log.
 
-    Features are what was known at the moment of the offer. The outcome is read only where the offer was made. Folds are
-    numbered from 0, and all rows of a person are in one.
+    Those of the parts of a log add up. Offers of the target that the log could not show are left out.
     """
-    spread = features.std(axis=0)
-    x = np.column_stack([np.ones(len(features)), (features - features.mean(axis=0)) / np.where(spread > 0, spread, 1)])
-    outcomes = np.where(logged.offered, outcome, 0.0)
-    folds = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
-    products = []  # of each fold, so that the model for a fold takes the sums of all others
-    for rows in folds:
-        used = rows[logged.offered[rows]]
-        products.append(x[used].T @ np.column_stack([x[used], outcomes[used]]))
-    ridge = _RIDGE * np.diag([1e-9, *np.ones(x.shape[1] - 1)])
-    predictions = np.empty(len(x))
-    for rows, held_out in zip(folds, products, strict=True):
-        training = sum(products) - held_out
-        predictions[rows] = x[rows] @ np.linalg.solve(training[:, :-1] + ridge, training[:, -1])
-    return predictions
+    target = np.where(covered(logged), target, 0.0)
+    weight = _weight(target, logged, most)
+    return np.array([weight.sum(), (weight * outcome).sum(), target.sum()])
+
+
+def level_sums(target: Rows, logged: Logged, d: Rows, silence: Rows) -> WeightSums:
+    """The `weight_sums` of `level_terms`, whose weights are A / e."""
+    return weight_sums(np.ones_like(target), logged, _cost(target, logged, d, silence))
 
 
 def covered(logged: Logged) -> Bool[np.ndarray, " rows"]:
@@ -129,6 +120,21 @@ def _weight(target: Rows, logged: Logged, most: float) -> Rows:
     """A pi / e, at most `most`."""
     e = np.where(logged.offered & covered(logged), logged.propensity, 1.0)
     return np.where(logged.offered, np.minimum(target / e, most), 0.0)
+
+
+def _cost(target: Rows, logged: Logged, d: Rows, silence: Rows) -> Rows:
+    return np.where(logged.offered, silence + target * d, 0.0)
+
+
+def _self_normalised(target: Rows, weight: Rows, outcome: Rows, sums: WeightSums) -> Rows:
+    """Weighted outcomes, scaled so that the weights have the mean of the target, and linearised at their mean."""
+    total, weighted, targets = sums.tolist()
+    if targets == 0:
+        return np.zeros_like(target)
+    if total == 0:
+        raise ValueError("snips: found no row that both policies offer, expected some")
+    mean = weighted / total
+    return weight * (outcome - mean) * (targets / total) + target * mean
 
 
 def _target(target: Rows, model: Rows | None) -> Rows:

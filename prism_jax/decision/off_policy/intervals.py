@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,23 @@ LEAST_PEOPLE = 8
 """Smallest number of people; intervals of fewer miss the truth too often, or have no width."""
 
 
+_KEPT = 1 << 22
+"""Up to so many draws are kept for the next interval; of more, some resamples at a time are drawn again."""
+
+
 @functools.lru_cache(maxsize=4)
 def _drawn(people: int, resamples: int, seed: int) -> Float64[np.ndarray, "resamples people"]:
     """How often each person is in each resample."""
-    shares = np.full(people, 1 / people)
-    return np.random.default_rng(seed).multinomial(people, shares, size=resamples).astype(np.float64)
+    return np.concatenate(list(_draws(people, resamples, seed)))
+
+
+def _draws(people: int, resamples: int, seed: int) -> Iterator[Float64[np.ndarray, "block people"]]:
+    """The same in blocks of bounded size."""
+    generator, shares = np.random.default_rng(seed), np.full(people, 1 / people)
+    block = max(1, _KEPT // people)
+    for start in range(0, resamples, block):
+        size = min(block, resamples - start)
+        yield generator.multinomial(people, shares, size=size).astype(np.float64)
 
 
 def mean_over_people(
@@ -38,16 +51,40 @@ def mean_over_people(
     Raises:
       ValueError: for fewer than `LEAST_PEOPLE` people, or a level outside (0, 1).
     """
-    count = np.bincount(person).astype(np.float64)
-    people = len(count)
+    sums = np.stack([np.bincount(person, terms), np.bincount(person)], axis=1)
+    return means_over_people(sums, level=level, resamples=resamples, seed=seed)[0]
+
+
+def means_over_people(
+    sums: Float64[np.ndarray, "people terms_and_rows"], *, level: float = 0.95, resamples: int = 1000, seed: int = 0
+) -> list[Estimate]:
+    """`mean_over_people` of several terms on the same resamples: each person's sum of each, and last number of rows."""
+    people = len(sums)
     if people < LEAST_PEOPLE:
         raise ValueError(f"person: found {people} people, expected at least {LEAST_PEOPLE} to resample")
     if not 0 < level < 1:
         raise ValueError(f"level: found {level}, expected a coverage strictly between 0 and 1")
-    total = np.bincount(person, terms)
-    sums = np.stack([total, count, total**2, total * count, count**2], axis=1)
-    mean, error = _studentised(sums.sum(axis=0))
-    means, errors = _studentised(_drawn(people, resamples, seed) @ sums)
+    count = sums[:, -1]
+    powers = np.concatenate([_powers(total, count) for total in sums[:, :-1].T], axis=1)
+    few = people * resamples <= _KEPT
+    blocks = [_drawn(people, resamples, seed)] if few else _draws(people, resamples, seed)
+    resampled = np.concatenate([block @ powers for block in blocks])
+    return [
+        _studentised_interval(powers[:, part].sum(axis=0), resampled[:, part], level)
+        for part in (slice(i, i + 5) for i in range(0, powers.shape[1], 5))
+    ]
+
+
+def _powers(total: Float64[np.ndarray, " people"], count: Float64[np.ndarray, " people"]) -> np.ndarray:
+    return np.stack([total, count, total**2, total * count, count**2], axis=1)
+
+
+def _studentised_interval(
+    sums: Float64[np.ndarray, "5"], resampled: Float64[np.ndarray, "resamples 5"], level: float
+) -> Estimate:
+    """The bootstrap-t interval of a mean, from its sums over people and those of every resample."""
+    mean, error = _studentised(sums)
+    means, errors = _studentised(resampled)
     usable = errors > 1e-12 * max(float(error), 1e-300)
     if error == 0 or not usable.any():  # all people have the same mean: nothing varies
         return Estimate(mean, mean, mean, error, 0.0)
@@ -77,7 +114,14 @@ def difference(
     """
     terms = difference_terms(estimator, target, logged, savings(logged, c_fa, c_fn), model)
     estimate = mean_over_people(terms, person, level=level, resamples=resamples, seed=seed)
-    unseen = float(np.where(covered(logged), 0.0, target).mean())
+    return widened(estimate, float(np.where(covered(logged), 0.0, target).mean()), c_fa, c_fn)
+
+
+def widened(estimate: Estimate, unseen: float, c_fa: float, c_fn: float) -> Estimate:
+    """The interval of a difference with what offers of the target that the log could not show may cost.
+
+    `unseen` is their share of the rows.
+    """
     return estimate._replace(low=estimate.low - c_fn * unseen, high=estimate.high + c_fa * unseen)
 
 

@@ -6,10 +6,11 @@ offers with a large weight are rare, most logs have none of them, and look harml
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int
+from jaxtyping import Int
 
 from prism_jax.decision.off_policy.estimators import Logged, Rows, covered
 from prism_jax.decision.off_policy.intervals import LEAST_PEOPLE
@@ -27,6 +28,8 @@ LARGE = 20.0
 EXPLORATION = (0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 """Probabilities of an offer that are tried as what would have been enough."""
 _MOST_WEIGHT = 1e150
+_ROUNDING = 1e-12
+"""Changes pi / e - 1 up to this are rounding: the policies agree."""
 
 
 class OverlapError(ValueError):
@@ -57,32 +60,75 @@ def measure_support(target: Rows, logged: Logged, person: Int[np.ndarray, " rows
 
     Of the log, only the propensities and the number of offers are looked at. People are numbered from 0 without gaps.
     """
-    total, e = float(target.sum()), logged.propensity
+    sums, changes = support_sums(target, logged, largest_change(target, logged))
+    of_people = np.bincount(person) * 1.0, np.bincount(person, changes)
+    numbers = (effective_number(float(values.sum()), float(values @ values)) for values in of_people)
+    return support_of(sums, len(of_people[0]), min(numbers))
+
+
+def largest_change(target: Rows, logged: Logged) -> float:
+    """The largest |pi / e - 1| over the rows whose e is known and above 0; 0 without such rows."""
     shown = covered(logged)
+    return float(np.abs(_weight(target[shown], logged.propensity[shown]) - 1).max(initial=0.0))
+
+
+def support_sums(target: Rows, logged: Logged, scale: float) -> tuple[dict[str, float], Rows]:
+    """What the support is made of: sums over rows, which add up over the parts of a log, and e c^2 of every row.
+
+    `scale` divides every c = pi / e - 1, so that their fourth powers are finite: `largest_change` of the whole log, or
+    a bound of it. The effective numbers do not depend on it.
+    """
+    e, shown = logged.propensity, covered(logged)
     pi, e_shown = target[shown], e[shown]
-    with np.errstate(over="ignore"):
-        weight = np.minimum(pi / e_shown, _MOST_WEIGHT)
-    change = weight - 1
-    largest = float(np.abs(change).max(initial=0.0))
-    change = change / largest if largest > 1e-12 else 0 * change  # the effective numbers have no scale
-    people = int(person.max(initial=-1)) + 1
-    squares = np.bincount(person[shown], e_shown * change**2, people)
+    weight = _weight(pi, e_shown)
+    change = np.where(np.abs(weight - 1) > _ROUNDING, weight - 1, 0.0) / (scale or 1.0)
+    squares = np.zeros_like(target)
+    squares[shown] = e_shown * change**2
+    return {
+        "rows": len(target),
+        "offers": int(logged.offered.sum()),
+        "target": float(target.sum()),
+        "unknown": float(target[np.isnan(e)].sum()),
+        "impossible": float(target[e == 0].sum()),
+        "shown": float(pi.sum()),
+        "weighted": float((pi * weight).sum()),
+        "large": float(pi[weight > LARGE].sum()),
+        "squares": float(squares.sum()),
+        "fourth": float((e_shown * change**4).sum()),
+        "hidden": int((~shown).sum()),
+    }, squares
+
+
+def support_of(sums: Mapping[str, float], people: int, effective_people: float) -> Support:
+    """The support of a log from its `support_sums`, its number of people, and the effective one.
+
+    `effective_people` is the smaller `effective_number` of two: of the people's rows, and of their e c^2.
+    """
+    total = sums["target"]
+    share = {name: sums[name] / total if total else 0.0 for name in ("unknown", "impossible", "large")}
     return Support(
-        rows=len(target),
-        offers=int(logged.offered.sum()),
-        target=total / len(target),
-        unknown=float(target[np.isnan(e)].sum()) / total if total else 0.0,
-        impossible=float(target[e == 0].sum()) / total if total else 0.0,
-        effective=float(pi.sum()) ** 2 / float(pi @ weight) if pi.any() else 0.0,
-        changes=_effective(float(squares.sum()), float(e_shown @ change**4)),
-        large=float(pi[weight > LARGE].sum()) / total if total else 0.0,
+        rows=int(sums["rows"]),
+        offers=int(sums["offers"]),
+        target=total / sums["rows"],
+        unknown=share["unknown"],
+        impossible=share["impossible"],
+        effective=sums["shown"] ** 2 / sums["weighted"] if sums["shown"] else 0.0,
+        changes=effective_number(sums["squares"], sums["fourth"]),
+        large=share["large"],
         people=people,
-        effective_people=min(
-            _effective(float(weights.sum()), float(weights @ weights))
-            for weights in (np.bincount(person) * 1.0, squares)
-        ),
-        everywhere=bool(shown.all()),
+        effective_people=effective_people,
+        everywhere=not sums["hidden"],
     )
+
+
+def effective_number(total: float, squares: float) -> float:
+    """(sum v)^2 / sum(v^2) from both sums; infinite where nothing varies."""
+    return total**2 / squares if squares else np.inf
+
+
+def _weight(pi: Rows, e: Rows) -> Rows:
+    with np.errstate(over="ignore"):
+        return np.minimum(pi / e, _MOST_WEIGHT)
 
 
 def check_support(
@@ -105,15 +151,24 @@ def check_support(
     """
     limits = {"most_uncovered": most_uncovered, "least_effective": least_effective, "least_changes": least_changes}
     support = measure_support(target, logged, person)
+    check(support, lambda: enough_exploration(target, logged, person, **limits), **limits)
+    return support
+
+
+def check(support: Support, enough: Callable[[], float | None], **limits: float) -> None:
+    """Raises the error of `check_support` for a log with this support, if it cannot answer.
+
+    `enough` finds the exploration that would have been enough, None if none would; it is asked only where that helps.
+    """
     reason = refusal(support, **limits)
     if reason is None:
-        return support
-    if not support.unknown > most_uncovered and support.people >= LEAST_PEOPLE:
-        enough = enough_exploration(target, logged, person, **limits)
+        return
+    if not support.unknown > limits.get("most_uncovered", MOST_UNCOVERED) and support.people >= LEAST_PEOPLE:
+        least = enough()
         reason += (
             "; no exploration would have been enough for a log of this length and this target"
-            if enough is None
-            else f"; a probability of at least {enough:g} for each of the target's offers would have been enough"
+            if least is None
+            else f"; a probability of at least {least:g} for each of the target's offers would have been enough"
         )
     raise OverlapError(reason)
 
@@ -123,13 +178,16 @@ def enough_exploration(target: Rows, logged: Logged, person: Int[np.ndarray, " r
 
     None if no probability is enough, as the log is too short or its people are too few; limits as in `check_support`.
     """
-    e = np.nan_to_num(logged.propensity)
     for least in EXPLORATION:
-        explored: Float64[np.ndarray, " rows"] = np.where(target > 0, np.maximum(e, least), logged.propensity)
-        support = measure_support(target, logged._replace(propensity=explored), person)
-        if refusal(support, **limits) is None:
+        if refusal(measure_support(target, explored(target, logged, least), person), **limits) is None:
             return least
     return None
+
+
+def explored(target: Rows, logged: Logged, least: float) -> Logged:
+    """The log, had every offer of the target had at least this probability."""
+    e = np.maximum(np.nan_to_num(logged.propensity), least)
+    return logged._replace(propensity=np.where(target > 0, e, logged.propensity))
 
 
 def refusal(
@@ -169,7 +227,3 @@ def refusal(
             f"{LEAST_EFFECTIVE_PEOPLE:g}; a few people decide the estimate"
         )
     return None
-
-
-def _effective(total: float, squares: float) -> float:
-    return total**2 / squares if squares else np.inf

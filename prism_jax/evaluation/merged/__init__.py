@@ -3,7 +3,8 @@
 A *statistic* (`scan`, `moves`, `ranks`, `sums`) has a small state: `init()` is that of no rows, `add(state, rows)` of
 some more rows with whole steps, `merge(a, b)` of the rows of both, and a result is read from the last one. What runs
 them over files, in one process or on many machines, is `prism_jax.runs.sharded`; nothing here knows of files.
-Promises have statistics of their own (`promising`), and so have the paper's tables (`experiments.paper.in_parts`).
+Promises and counterfactual costs have statistics of their own (`promising`, `counterfactual`), and so have the paper's
+tables (`experiments.paper.in_parts`).
 
 Four statistics follow each other, since each needs numbers of the one before:
 

@@ -34,16 +34,10 @@ def check(state: State) -> None:
     """Checks what no part of a table can check alone.
 
     Raises:
-      OutOfOrderError: if the rows of a stream are not together, or its steps not in order.
-      ScoresError: for parts with different columns or meanings of need, a stream or person in two splits or folds.
+      OutOfOrderError, ScoresError: as `check_structure`; ScoresError too for more values than a state holds, or rows
+        that depend on all others.
     """
-    if not state["rows"]:
-        raise ScoresError("found no rows, expected at least one")
-    for name, words in (("columns", "columns"), ("need", "meanings of p_need")):
-        if len(state[name]) > 1:
-            first, second = list(state[name])[:2]
-            differing = sorted({*first} ^ {*second}) if name == "columns" else [first, second]
-            raise ScoresError(f"found parts with different {words} ({', '.join(differing)}), expected the same in each")
+    check_structure(state)
     for name, values in (*((name, state[name]) for name in ("splits", "fits")), ("domain, persona", _groups(state))):
         if len(values) > MOST_VALUES:
             raise ScoresError(
@@ -58,6 +52,22 @@ def check(state: State) -> None:
         )
     if "shown" in state and (error := unweighted(state["shown"], state["rows"])) is not None:
         raise error
+
+
+def check_structure(state: State) -> None:
+    """Checks that the parts of a table go together.
+
+    Raises:
+      OutOfOrderError: if the rows of a stream are not together, or its steps not in order.
+      ScoresError: for parts with different columns or meanings of need, a stream or person in two splits or folds.
+    """
+    if not state["rows"]:
+        raise ScoresError("found no rows, expected at least one")
+    for name, words in (("columns", "columns"), ("need", "meanings of p_need")):
+        if len(state[name]) > 1:
+            first, second = list(state[name])[:2]
+            differing = sorted({*first} ^ {*second}) if name == "columns" else [first, second]
+            raise ScoresError(f"found parts with different {words} ({', '.join(differing)}), expected the same in each")
     streams, people = list(state["streams"].values()), list(state["people"].values())
     if any(part.returning for part in streams):
         raise OutOfOrderError("found steps of one stream that do not follow each other", "stream")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -53,26 +54,14 @@ class Scan:
         return merge(state, self._of(rows))
 
     def _of(self, rows: Scores) -> State:
-        splits = {} if rows.split is None else {name: rows.split == name for name in set(rows.split.tolist())}
-        state: dict[str, Any] = {
-            "rows": len(rows),
-            "columns": {tuple(rows.columns()): 1},
-            "need": {rows.need_meaning: 1},
-            "splits": {name: int(member.sum()) for name, member in splits.items()},
-            "streams": {},
-            "people": {},
-            "fits": {},
-        }
+        parts = _by_split(rows)
+        splits = rows.split is not None
+        state: dict[str, Any] = structure_of(rows, parts) | {"fits": {}}
         if rows.p_accept_slow is not None:
             thought = int((~np.isnan(rows.p_accept_slow)).sum())
             state["slow"] = {"known": thought, "null": len(rows) - thought}
         if (shown := shown_facts(rows)) is not None:
             state["shown"] = shown
-        parts: dict[str, Scores] = {"": rows} if not splits else {n: rows.take(m) for n, m in splits.items()}
-        for name, part in parts.items():
-            state["streams"][name] = streams_of(part)
-            if part.person is not None:
-                state["people"][name] = _people(part)
         if splits and CALIBRATION in parts:
             state["fits"][CALIBRATION] = self._fits(parts[CALIBRATION])
         test = parts.get(TEST if splits else "")
@@ -81,8 +70,7 @@ class Scan:
             if test.fold is not None:
                 for fold in sorted(set(test.fold.tolist())):
                     state["fits"][int(fold)] = self._fits(test.take(test.fold == fold))
-        for name in ("splits", "fits"):
-            _check_number(name, len(state[name]))
+        _check_number("fits", len(state["fits"]))
         return state
 
     def _fits(self, rows: Scores) -> State:
@@ -112,6 +100,31 @@ class Scan:
         _, y, weight = read(rows.steps(), "accept", "fast").labelled()
         state["offers"] = {"count": len(y), "weight": float(weight.sum()), "labels": float((weight * y).sum())}
         return state
+
+
+def structure_of(rows: Scores, parts: Mapping[str, Scores] | None = None) -> State:
+    """What tells whether the parts of a table go together (`planning.check_structure`); `parts` are those by split.
+
+    Raises:
+      ScoresError: for too many splits to hold.
+    """
+    parts = _by_split(rows) if parts is None else parts
+    _check_number("splits", len(parts))
+    return {
+        "rows": len(rows),
+        "columns": {tuple(rows.columns()): 1},
+        "need": {rows.need_meaning: 1},
+        "splits": {} if rows.split is None else {name: len(part) for name, part in parts.items()},
+        "streams": {name: streams_of(part) for name, part in parts.items()},
+        "people": {name: _people(part) for name, part in parts.items() if part.person is not None},
+    }
+
+
+def _by_split(rows: Scores) -> dict[str, Scores]:
+    """The rows of each split; under no name those of a table without splits."""
+    if rows.split is None:
+        return {"": rows}
+    return {name: rows.take(rows.split == name) for name in set(rows.split.tolist())}
 
 
 def streams_of(rows: Scores) -> Streams:

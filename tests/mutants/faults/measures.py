@@ -242,9 +242,9 @@ PROMISES = (
     ),
     Fault(
         "cross-fit-sees-its-fold",
-        "decision/off_policy/estimators.py",
-        "training = sum(products) - held_out",
-        "training = sum(products)",
+        "decision/off_policy/models.py",
+        "training = sum(equations) - held_out",
+        "training = sum(equations)",
         "The doubly robust model was fitted on the people that it predicts.",
         ("decision/test_off_policy.py",),
     ),
@@ -260,8 +260,8 @@ PROMISES = (
     Fault(
         "effective-changes-of-weights",
         "decision/off_policy/support.py",
-        "change = weight - 1",
-        "change = weight",
+        "weight - 1, 0.0) / (scale or 1.0)",
+        "weight, 0.0) / (scale or 1.0)",
         "Logs that cannot tell two policies apart are not refused.",
         ("decision/test_off_policy.py",),
     ),

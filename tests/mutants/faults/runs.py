@@ -92,7 +92,7 @@ RUNS = (
     ),
     Fault(
         "impossible-offers-were-possible",
-        "runs/counterfactual.py",
+        "evaluation/logged_steps.py",
         "propensity = np.where(np.isnan(propensity), 0.0, propensity)",
         "propensity = np.where(np.isnan(propensity), 1.0, propensity)",
         "Offers that a budget forbade count as silence of a policy that always offers.",
@@ -100,9 +100,9 @@ RUNS = (
     ),
     Fault(
         "people-in-several-folds",
-        "runs/counterfactual.py",
-        "fold = decisions.person % min(FOLDS, int(decisions.person.max()) + 1)",
-        "fold = np.arange(len(decisions.person)) % min(FOLDS, int(decisions.person.max()) + 1)",
+        "evaluation/merged/counterfactual.py",
+        "return fold[rows.person]",
+        "return np.arange(len(rows.person)) % self.number",
         "The doubly robust model has seen the person whose offers it predicts.",
         ("commands/test_counterfactual.py",),
     ),
