@@ -17,10 +17,13 @@ from jaxtyping import Bool, Float64, Int64
 from prism_jax.decision import arrays
 from prism_jax.evaluation.merged.states import stored
 
+MOST = 999.0
+"""What no logarithm of a finite number reaches."""
+
 
 @stored
 class Grid(NamedTuple):
-    """Bins of equal width from `low` to `high`, and one on each side for what lies beyond."""
+    """Bins of equal width from `low` to `high`; on each side one for what lies beyond, and one for what is infinite."""
 
     low: float
     high: float
@@ -32,18 +35,21 @@ class Grid(NamedTuple):
         return (self.high - self.low) / self.bins
 
     def bin_of(self, values: Float64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows"]:
-        """The bin of each value, from 0, below the grid, to `bins` + 1, above; infinities are allowed, NaN is not."""
+        """The bin of each value, from 0 to `bins` + 3; NaN is not allowed, and `MOST` or more counts as infinite."""
         scaled = np.clip((values - self.low) * (1 / self.width), -1.0, self.bins)
-        return np.floor(scaled).astype(np.int64) + 1
+        index = np.floor(scaled).astype(np.int64) + 2
+        index[values <= -MOST] = 0
+        index[values >= MOST] = self.bins + 3
+        return index
 
     def middle(self) -> Float64[np.ndarray, "all_bins"]:
         """The middle of each bin; of those on the sides, the nearer end of the grid."""
         inner = self.low + self.width * (np.arange(self.bins) + 0.5)
-        return np.concatenate([[self.low], inner, [self.high]])
+        return np.concatenate([[self.low] * 2, inner, [self.high] * 2])
 
 
 LOG_ODDS = Grid(-37.5, 37.5, 1 << 17)
-"""For probabilities, by their log-odds; 0 and 1 lie on the sides, as does what is nearer to 0 than 5e-17."""
+"""For probabilities, by their log-odds; 0 and 1 are infinite, and what is nearer to 0 than 5e-17 lies beyond."""
 LOG_RATIO = Grid(-16.0, 16.0, 1 << 16)
 """For critical cost ratios, by their logarithm."""
 SHARE = Grid(0.0, 1.0, 1 << 16)
@@ -65,7 +71,7 @@ class Histogram:
         cls, grid: Grid, values: Float64[np.ndarray, "rows"], columns: dict[str, Float64[np.ndarray, "rows"]]
     ) -> Histogram:
         """The histogram of some values, with the sums of these columns."""
-        index, bins = grid.bin_of(values), grid.bins + 2
+        index, bins = grid.bin_of(values), grid.bins + 4
         value = np.full(bins, np.nan)
         value[index[::-1]] = values[::-1]  # the first of each bin stays
         mixed = np.zeros(bins, bool)
@@ -223,8 +229,9 @@ def temperature_error(histogram: Histogram, temperature: float) -> float:
     slope = float((rows.weight * z**2 * rows.p**b * (1 - rows.p) ** b / (rows.p**b + (1 - rows.p) ** b) ** 2).sum())
     if slope <= 0:
         return math.inf
-    weight = (histogram.sums["one"] + histogram.sums["zero"])[1:-1]
-    of_score = float(weight[histogram.mixed[1:-1]].sum()) * histogram.grid.width**2 / 8 * 0.62 * b
+    inner = slice(2, -2)
+    weight = (histogram.sums["one"] + histogram.sums["zero"])[inner]
+    of_score = float(weight[histogram.mixed[inner]].sum()) * histogram.grid.width**2 / 8 * 0.62 * b
     return of_score / slope * temperature**2
 
 

@@ -15,7 +15,7 @@ from prism_jax.decision.thinking import Moves as Moments
 from prism_jax.evaluation import ratios, second_signal, triggers
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import histograms
-from prism_jax.evaluation.merged.histograms import Area, Histogram, labelled, log_odds
+from prism_jax.evaluation.merged.histograms import MOST, Area, Histogram, labelled, log_odds
 from prism_jax.evaluation.merged.parts import filled, fitted_parts, moves_of, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.scan import SIGNALS
@@ -127,7 +127,7 @@ def log_ratio(ratio: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
 
 def rank_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
     """The logarithm of critical ratios, a neighbouring float higher where a decision turns only beyond its ratio."""
-    value = np.clip(log_ratio(at.ratio), -1e3, 1e3)  # finite, so that each has neighbours
+    value = np.clip(log_ratio(at.ratio), -MOST - 1, MOST + 1)  # finite, so that each has neighbours
     return value if at.beyond is None else np.nextafter(value, np.where(at.beyond, np.inf, -np.inf))
 
 

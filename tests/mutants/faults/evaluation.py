@@ -181,7 +181,7 @@ SCORES = (
     ),
     Fault(
         "contradicting-propensity-passes",
-        "scores/table.py",
+        "scores/agreement.py",
         "fail_at(silent & (propensity == 1), ",
         "fail_at(silent & (propensity > 1), ",
         "A log that contradicts its own propensities is read without a word.",
