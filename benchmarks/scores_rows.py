@@ -7,9 +7,10 @@
 
 The file is synthetic: streams of 1,000 rows in three domains and three splits, one offer at each step, and the columns
 that an agent without a slow pass writes. A path is `read`, `exact` (all rows in memory), `parts-N` (part by part in N
-processes), `ray-N` (N Ray tasks), `experiments` (the paper's tables, in memory), `experiments-N` (part by part), or
-`peer`: the same policies, costs and intervals by a short script of NumPy and pandas (scores_rows_peer.py), with
-`peer-areas` the intervals of AUDBC, too. Each runs in processes of its own, whose memory is added up ten times a
+processes), `ray-N` (N Ray tasks), `experiments` (the paper's tables, in memory), `experiments-N` (part by part),
+`counterfactual` and `counterfactual-N` (the same of counterfactual costs, on a file in which a policy made some of the
+offers), or `peer`: the same policies, costs and intervals by a short script of NumPy and pandas (scores_rows_peer.py),
+with `peer-areas` the intervals of AUDBC, too. Each runs in processes of its own, whose memory is added up ten times a
 second: pages that several of them share count in each. After `exact`, the largest difference of any number of its
 evaluation.json from that of each other path is printed, apart from the ends of intervals, with the largest bound.
 """
@@ -38,12 +39,16 @@ BATCH = 1000
 READ = "import sys; from prism_jax.scores import read_scores; print(len(read_scores(sys.argv[1])))"
 
 
-def write(path: pathlib.Path, rows: int, seed: int = 0, first: int = 0) -> None:
-    """Writes a file of `rows` rows, from number `first` on, whose probabilities are sharper than the labels justify."""
+def write(path: pathlib.Path, rows: int, seed: int = 0, first: int = 0, *, logged: bool = False) -> None:
+    """Writes a file of `rows` rows, from number `first` on, whose probabilities are sharper than the labels justify.
+
+    Where it is `logged`, offers were made with known propensities, and only these were answered.
+    """
     rng = np.random.default_rng(seed)
     writer = None
     for start in range(first, first + rows, STREAM * BATCH):
         table = _table(rng, np.arange(start, min(start + STREAM * BATCH, first + rows)))
+        table = _logged(rng, table) if logged else table
         writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
         writer.write_table(table, row_group_size=STREAM * 100)
     assert writer is not None, "there is at least one row"
@@ -69,6 +74,15 @@ def _table(rng: np.random.Generator, row: np.ndarray) -> pa.Table:
             "tokens_fast": rng.integers(100, 4000, len(row)),
         }
     )
+
+
+def _logged(rng: np.random.Generator, table: pa.Table) -> pa.Table:
+    propensity = 0.1 + 0.8 * table["p_accept_fast"].to_numpy()
+    made = rng.random(len(table)) < propensity
+    table = table.set_column(
+        table.schema.get_field_index("y_accept"), "y_accept", pa.array(table["y_accept"].to_numpy(), mask=~made)
+    )
+    return table.append_column("logged", pa.array(made)).append_column("propensity", pa.array(propensity))
 
 
 def measured(name: str, rows: int, command: list[str]) -> float:
@@ -110,9 +124,11 @@ def command_of(path: str, source: str, folder: str) -> list[str]:
     if kind == "peer":
         script = pathlib.Path(__file__).with_name("scores_rows_peer.py")
         return [sys.executable, str(script), source, *([workers] if workers else [])]
+    how = ["--noexact", f"--workers={workers}"] if workers else ["--exact"]
     if kind == "experiments":
-        how = ["--noexact", f"--workers={workers}"] if workers else ["--exact"]
         return [*module, "experiments", "all", *files, *how]
+    if kind == "counterfactual":
+        return [*module, kind, f"--scores={source}", f"--out={folder}", *how]
     more = {"exact": ["--exact"], "parts": ["--noexact"], "ray": ["--noexact", "--runner=ray"]}[kind]
     return [*module, "evaluate", *files, *more, *([f"--workers={workers}"] if workers else [])]
 
@@ -150,13 +166,17 @@ def main() -> None:
         for shard in range(arguments.shards):
             first, last = (arguments.rows * i // arguments.shards // STREAM * STREAM for i in (shard, shard + 1))
             write(source / f"scores-{shard:04d}.parquet", last - first, shard, first)
+        log = pathlib.Path(scratch) / "log.parquet"
+        if "counterfactual" in arguments.paths:
+            write(log, arguments.rows, logged=True)
         size = sum(path.stat().st_size for path in source.iterdir())
         print(f"{arguments.rows:,} rows in {arguments.shards} files: {size >> 20:,} MiB", flush=True)
         one = str(source / "scores-0000.parquet") if arguments.shards == 1 else str(source)
         for _ in range(arguments.repeat):
             for path in arguments.paths.split(","):
                 folder = pathlib.Path(scratch) / path
-                measured(path, arguments.rows, command_of(path, one, str(folder)))
+                of = str(log) if path.startswith("counterfactual") else one
+                measured(path, arguments.rows, command_of(path, of, str(folder)))
                 if path == "exact" or path.startswith(("parts", "ray")):
                     outputs[path] = folder
         for path, folder in outputs.items():
