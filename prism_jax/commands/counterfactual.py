@@ -16,8 +16,7 @@ from absl import flags
 
 from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs import counterfactual
-from prism_jax.runs.scores_files import MOST_EXACT_ROWS, Running
-from prism_jax.runs.sharded import RUNNERS
+from prism_jax.runs.scores_files import Running
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
@@ -44,15 +43,7 @@ def define_flags() -> None:
         "least_changes", EstimateSettings.least_changes, "The same of offers that tell the policies apart.", 0
     )
     flags.DEFINE_string("out", None, "Folder for the tables as CSV, Markdown and LaTeX.")
-    flags.DEFINE_enum("runner", "local", RUNNERS, "What reads parts, processes here or a Ray cluster.")
-    flags.DEFINE_integer("workers", None, "How many parts at once; by default all processors.", lower_bound=1)
-    flags.DEFINE_bool(
-        "exact",
-        None,
-        f"Hold all rows in memory, however many. By default up to {MOST_EXACT_ROWS:,} rows; more are read part by "
-        "part. --noexact always does.",
-    )
-    flags.DEFINE_bool("skip_bad", False, "Leave out files that cannot be read, and say which.")
+    Running.define_flags()
     refuse_empty("records", "scores", "log", "target", "calibration", "out")
     flags.mark_flags_as_mutual_exclusive(["records", "scores", "log"], required=True)
 
@@ -89,8 +80,7 @@ def main() -> None:
         decisions = counterfactual.of_scores(options.records, settings, records=True, **signals)
         counterfactual.write_tables(decisions, settings, options.out)
         return
-    running = Running(options.runner, options.workers, options.exact, options.skip_bad)
-    counterfactual.estimate_scores(options.scores, settings, out=options.out, running=running, **signals)
+    counterfactual.estimate_scores(options.scores, settings, out=options.out, running=Running.of_flags(), **signals)
 
 
 if __name__ == "__main__":
