@@ -9,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from etils import epath
@@ -369,3 +370,23 @@ def test_few_rows_are_evaluated_exactly_and_records_are_never_divided(tmp_path, 
     (tmp_path / "records.jsonl").write_text('{"kind": "decision", "format": 1}\n')
     with pytest.raises(ScoresError, match="--exact"):
         evaluate(tmp_path / "records.jsonl", tmp_path / "out")
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (pa.list_(pa.string()), "stream: found the type list"),
+        (pa.null(), "stream: found null, expected a non-empty string"),
+    ],
+)
+def test_a_column_of_text_that_holds_none_is_refused_by_both_paths(tmp_path, kind, words, exact):
+    columns = {"stream": pa.nulls(4, kind), "step": pa.array(range(4)), "p_accept_fast": pa.array([0.5] * 4)}
+    pq.write_table(pa.table(columns), tmp_path / "scores.parquet")
+    with pytest.raises(ScoresError, match=words):
+        evaluate_scores(
+            str(tmp_path / "scores.parquet"),
+            epath.Path(tmp_path / "out"),
+            POINT,
+            running=Running(workers=1, exact=exact),
+        )

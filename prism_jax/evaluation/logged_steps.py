@@ -188,14 +188,19 @@ def _signals(steps: Scores, fits: Calibration | None) -> tuple[Rows | None, Rows
 def _target(steps: Scores, name: str) -> Rows:
     if name not in steps.extra:
         raise ScoresError("found no such column, expected the target's probability of an offer", name)
-    try:
-        values = steps.extra[name].astype(np.float64)
-    except (TypeError, ValueError):
-        values = np.full(len(steps), np.nan)
+    values = np.array([_number(value) for value in steps.extra[name].tolist()])
     bad = ~((values >= 0) & (values <= 1))
     if bad.any():
         raise ScoresError(f"found {steps.extra[name][bad][0]!r}, expected a number in [0, 1] in every row", name)
     return values
+
+
+def _number(value: Any) -> float:
+    """A value as a number; NaN for one that is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
 
 
 def _column(scores: Scores, name: str) -> Rows:

@@ -74,9 +74,10 @@ def estimate_scores(
                     sharded.gather()
                     estimates = estimate(sharded, reading)
             except ScoresError as error:
+                sharded.finish()  # the same command would be refused again
                 raise located(error, path) from None
             except OverlapError:
-                sharded.finish()  # the same command would be refused again
+                sharded.finish()
                 raise
             _write(estimates, settings, out)
             sharded.finish()

@@ -148,10 +148,10 @@ def _read_parquet(path: epath.Path, extra: bool) -> Scores:
         check_footer(file)
         try:
             # In one thread: those of others can outlive an error and then abort the process as it ends.
-            names = pq.ParquetFile(file, pre_buffer=False).schema_arrow.names
-            unknown = unknown_columns(names)
+            schema = pq.ParquetFile(file, pre_buffer=False).schema_arrow
+            unknown = unknown_columns(schema.names)
             file.seek(0)
-            reader = pq.ParquetFile(file, read_dictionary=texts_of(names), pre_buffer=False)
+            reader = pq.ParquetFile(file, read_dictionary=plain_texts(schema), pre_buffer=False)
             scores = Scores.from_columns(*_columns(reader, unknown, extra))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged or encrypted
             raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
@@ -182,6 +182,15 @@ def unknown_columns(names: list[str]) -> list[str]:
 def texts_of(names: list[str]) -> list[str]:
     """The columns of text among those of a file."""
     return [name for name in names if name in COLUMNS and COLUMNS[name].kind == "text"]
+
+
+def plain_texts(schema: pa.Schema) -> list[str]:
+    """Those of them that hold texts, which are read fastest as numbers and a dictionary."""
+    return [
+        name
+        for name in texts_of(schema.names)
+        if pa.types.is_string(schema.field(name).type) or pa.types.is_large_string(schema.field(name).type)
+    ]
 
 
 def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> tuple[dict[str, Any], dict[str, Numbered]]:

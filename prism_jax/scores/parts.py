@@ -26,8 +26,8 @@ from prism_jax.scores.files import (
     from_arrow,
     located,
     of_pools,
+    plain_texts,
     read_rows,
-    texts_of,
     to_arrow,
     unknown_columns,
 )
@@ -102,10 +102,10 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
     try:
         with open_regular(epath.Path(path), expected="a scores table (docs/scores.md)") as file:
             check_footer(file)
-            names = pq.ParquetFile(file, pre_buffer=False).schema_arrow.names
-            unknown_columns(names)
+            schema = pq.ParquetFile(file, pre_buffer=False).schema_arrow
+            unknown_columns(schema.names)
             file.seek(0)
-            yield pq.ParquetFile(file, read_dictionary=texts_of(names), pre_buffer=False)
+            yield pq.ParquetFile(file, read_dictionary=plain_texts(schema), pre_buffer=False)
     except JsonError as error:  # of the file as a whole
         raise ScoresError(str(error).removeprefix(f"{path}: "), place=path) from None
     except ScoresError as error:
@@ -127,6 +127,9 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
         for name in REQUIRED:
             if name not in known:
                 raise ScoresError(f"found only {', '.join(reader.schema_arrow.names)}, expected this column too", name)
+        empty_table = reader.schema_arrow.empty_table()
+        for name in known:  # wrong types are found before anything is read
+            from_arrow(name, empty_table[name].combine_chunks(), 0, Pool())
         known += [name for name in part.extra if name in reader.schema_arrow.names and name not in COLUMNS]
         if part.whole:
             yield 0, reader.read(known, use_threads=False)
@@ -221,7 +224,7 @@ def _is_step(table: pa.Table, key: Key) -> pa.ChunkedArray:
 
 def _plain(table: pa.Table, name: str) -> pa.ChunkedArray:
     column = table.column(name)
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) or pa.types.is_null(column.type) else column
 
 
 def _scores(table: pa.Table, checked: bool) -> Scores:
