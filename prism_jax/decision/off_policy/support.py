@@ -72,7 +72,7 @@ def largest_change(target: Rows, logged: Logged) -> float:
     return float(np.abs(_weight(target[shown], logged.propensity[shown]) - 1).max(initial=0.0))
 
 
-def support_sums(target: Rows, logged: Logged, scale: float) -> tuple[dict[str, float], Rows]:
+def support_sums(target: Rows, logged: Logged, scale: float) -> tuple[dict[str, int | float], Rows]:
     """What the support is made of: sums over rows, which add up over the parts of a log, and e c^2 of every row.
 
     `scale` divides every c = pi / e - 1, so that their fourth powers are finite: `largest_change` of the whole log, or
@@ -99,7 +99,7 @@ def support_sums(target: Rows, logged: Logged, scale: float) -> tuple[dict[str, 
     }, squares
 
 
-def support_of(sums: Mapping[str, float], people: int, effective_people: float) -> Support:
+def support_of(sums: Mapping[str, int | float], people: int, effective_people: float) -> Support:
     """The support of a log from its `support_sums`, its number of people, and the effective one.
 
     `effective_people` is the smaller `effective_number` of two: of the people's rows, and of their e c^2.

@@ -308,7 +308,7 @@ def _outcomes(rows: Decisions, reading: Reading) -> tuple[Rows, Rows]:
 
 def _support_sums(
     policies: Mapping[str, tuple[Rows, off_policy.Logged, float]],
-) -> tuple[dict[str, dict[str, float]], dict[str, Rows]]:
+) -> tuple[dict[str, dict[str, int | float]], dict[str, Rows]]:
     """`off_policy.support_sums` of each policy in its log, at its scale."""
     found = {name: off_policy.support_sums(*of) for name, of in policies.items()}
     return {name: sums for name, (sums, _) in found.items()}, {name: changes for name, (_, changes) in found.items()}
