@@ -390,3 +390,4 @@ def test_a_column_of_text_that_holds_none_is_refused_by_both_paths(tmp_path, kin
             POINT,
             running=Running(workers=1, exact=exact),
         )
+    assert not (tmp_path / "out" / ".unfinished").exists()

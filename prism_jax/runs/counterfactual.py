@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import pathlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from etils import epath
@@ -14,13 +13,12 @@ from etils import epath
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import off_policy
-from prism_jax.decision.off_policy import Estimator, Logged, OverlapError, Support
+from prism_jax.decision.off_policy import Estimator, Logged, Support
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation import logged_steps
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.logged_steps import Decisions, EstimateSettings, Reading, Rows, model_feature, target_gate
 from prism_jax.evaluation.merged.counterfactual import Estimates, estimate, over_log
-from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runs.scores_files import Running, refuse_records, say_left_out, usable_cpus
@@ -66,44 +64,31 @@ def estimate_scores(
         decisions = _of_files(paths, path, reading, left_out if running.skip_bad else None)
         write_tables(decisions, settings, out)
     else:
-        with _sharded(paths, reading, running, out) as sharded:
+        with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
+            sharded = _sharded(paths, reading, running, out or folder)
             try:
-                try:
-                    estimates = estimate(sharded, reading)
-                except OutOfOrderError:
-                    sharded.gather()
-                    estimates = estimate(sharded, reading)
+                estimates = sharded.all_of(lambda run: estimate(run, reading))
             except ScoresError as error:
-                sharded.finish()  # the same command would be refused again
                 raise located(error, path) from None
-            except OverlapError:
-                sharded.finish()
-                raise
             _write(estimates, settings, out)
             sharded.finish()
             left_out = sharded.left_out
     say_left_out(left_out, len(paths))
 
 
-@contextlib.contextmanager
-def _sharded(paths: Sequence[str], reading: Reading, running: Running, out: str | None) -> Iterator[Sharded]:
-    """What runs statistics over the parts of some files; without `out`, nothing is kept to resume from."""
+def _sharded(paths: Sequence[str], reading: Reading, running: Running, folder: str) -> Sharded:
+    """What runs statistics over the parts of some files, and keeps in the folder what a later call resumes from."""
     refuse_records(paths)
     settings = ["counterfactual", dataclasses.astuple(reading.settings), reading.target]
-    with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
-        sharded = Sharded(
-            paths,
-            pathlib.Path(out or folder),
-            runner=running.runner,
-            workers=running.workers or usable_cpus(),
-            skip_bad=running.skip_bad,
-            extra=() if reading.target is None else (reading.target,),
-            settings=str([*settings, reading.fits and reading.fits.to_dict()]),
-        )
-        try:
-            yield sharded
-        finally:
-            sharded.close()
+    return Sharded(
+        paths,
+        pathlib.Path(folder),
+        runner=running.runner,
+        workers=running.workers or usable_cpus(),
+        skip_bad=running.skip_bad,
+        extra=() if reading.target is None else (reading.target,),
+        settings=str([*settings, reading.fits and reading.fits.to_dict()]),
+    )
 
 
 def of_scores(

@@ -151,6 +151,8 @@ class Sharded:
     def all_of(self, compute: Callable[[Sharded], T]) -> T:
         """What `compute` gives with this runner, which is closed then; rows in no order are put together first.
 
+        Where the input is refused, by any ValueError, nothing is kept: the same call would be refused again.
+
         Raises:
           ScoresError: naming file, row and column.
         """
@@ -160,6 +162,9 @@ class Sharded:
             except OutOfOrderError:
                 self.gather()
                 return compute(self)
+        except ValueError:
+            self.finish()
+            raise
         finally:
             self.close()
 

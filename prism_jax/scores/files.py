@@ -185,7 +185,7 @@ def texts_of(names: list[str]) -> list[str]:
 
 
 def plain_texts(schema: pa.Schema) -> list[str]:
-    """Those of them that hold texts, which are read fastest as numbers and a dictionary."""
+    """The columns of text that pyarrow can read as numbers and a dictionary; it fails on one of a wrong type."""
     return [
         name
         for name in texts_of(schema.names)

@@ -174,7 +174,6 @@ def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) ->
     try:
         tables = sharded.all_of(lambda run: sum_tables(run, of_scores, inputs.point, inputs.settings))
     except ScoresError as error:
-        sharded.finish()  # the same call would be refused again
         raise located(error, inputs.scores or "") from None
     try:
         made = _run(names, dataclasses.replace(inputs, sums=tables, left_out=sharded.left_out), folder)
