@@ -46,7 +46,7 @@ class Study:
     weight: Float64[np.ndarray, " rows"]  # in fits and measures; 1 on all rows unless the study is weighted
     seen: Int[np.ndarray, " rows"]  # number of the person's answers that had come before the offer
     folds: int
-    populations: tuple[Population, ...]  # of each fold's person layer, on the context head or alone
+    populations: tuple[Population, ...]  # of each fold's person layer: on the context head, else on the score, or alone
 
 
 def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study:
@@ -114,11 +114,9 @@ class _Fold:
         if score is not None:
             scored, log_odds = self._scored(score, probability)
             predictions |= scored
-            predictions["score+person"], _ = self._with_person(log_odds)
-            context = (
-                *context,
-                ContextColumn("log-odds of the score", "number", np.where(np.isnan(score), np.nan, log_odds)),
-            )
+            predictions["score+person"], population = self._with_person(log_odds)
+            known = ContextColumn("log-odds of the score", "number", np.where(np.isnan(score), np.nan, log_odds))
+            context = (*context, known) if context else ()
         if context:
             head = fit_head(context, self.y, self.person, self.train, self.weight).log_odds
             predictions["context"] = scipy.special.expit(head)
