@@ -15,18 +15,18 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float64
 
-from prism_jax.acceptance.by_answers import by_answers, by_answers_table, pair_of
+from prism_jax.acceptance.by_answers import by_answers, pair_of
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.costs import gate_costs
+from prism_jax.acceptance.findings import Findings, Question, publish
 from prism_jax.acceptance.log_scores import scores_of_log, weights
 from prism_jax.acceptance.logs import AcceptanceLog, check_propensities, read_log
-from prism_jax.acceptance.measures import RESAMPLES, Measures, as_json, measure, weighted_means
-from prism_jax.acceptance.own_score import MAPS, SHOWN_PEOPLE, as_dicts, own_score, people_of, people_table, sentences
+from prism_jax.acceptance.measures import Measures, measure, weighted_means
+from prism_jax.acceptance.own_score import MAPS, own_score, people_of
 from prism_jax.acceptance.study import Study, study
-from prism_jax.acceptance.tables import acceptance_rate, gate_table, missing_scores, prediction_table
+from prism_jax.acceptance.tables import Facts
 from prism_jax.decision.uncertainty import Estimate
-from prism_jax.report.table import print_all
-from prism_jax.runtime.files import check_folder_of, encode_json, write_files
+from prism_jax.runtime.files import check_folder_of
 from prism_jax.scores import encode_scores
 
 ROWS = ("constant", "score", "score, temperature", "score, Platt", "person", "score+person")
@@ -81,79 +81,78 @@ def evaluate_log(
     """
     if export_scores is not None:
         check_folder_of(export_scores)
+    question = Question(c_fa, c_fn, context, weighted, seed)
     log = read_log(path, columns, context, shown_only=shown_only)
     check_propensities(path, log)
-    studied = study(log, seed, weighted=weighted)
-
-    # What predicts acceptance.
-    wanted = (*ROWS, *CONTEXT_ROWS) if context else ROWS
-    predictions = {name: studied.predictions[name] for name in wanted if name in studied.predictions}
-    known_truth = {} if truth is None else {"truth": truth[studied.row]}
-    measured = measure_all(log, studied, predictions | known_truth, seed)
-    probabilities = [name for name in predictions if measured[name].brier is not None]
-    compared = None if "score" not in probabilities else score_and_constant(log, studied, seed)
-    pair = pair_of(probabilities)
-    parts = by_answers(studied, probabilities, pair, seed)
-
-    # What the costs ask for.
-    threshold = c_fa / (c_fa + c_fn)
-    weight = weights(log, studied.row)
-    costs = gate_costs(studied, weight, probabilities, c_fa, c_fn, seed)
-    own = own_score(log, studied, columns.score, threshold, weight)
-    people = people_of(log, studied, own, threshold)
-
-    value = {
-        "log": {
-            "rows": len(log),
-            "answers": len(studied.accepted),
-            "people": len(np.unique(studied.person)),
-            "accepted": acceptance_rate(studied),
-            "score_missing": missing_scores(log, studied),
-            "not_made": log.not_made,
-        },
-        "protocol": {
-            "folds": studied.folds,
-            "seed": seed,
-            "resamples": RESAMPLES,
-            "has_need": False,
-            "weighted": weighted,
-            "timed": log.timed,
-            "context": list(context),
-        },
-        "populations": [population._asdict() for population in studied.populations],
-        "rows": {name: measures.as_dict() for name, measures in measured.items()},
-        "where_scored": None if compared is None else {name: as_json(brier) for name, brier in compared.items()},
-        "by_answers": [part.as_dict(pair) for part in parts],
-        "gate": {"c_fa": c_fa, "c_fn": c_fn, "threshold": threshold, "score": own and own.as_dict()},
-        "people": as_dicts(people),
-        "costs": {name: row.as_dict() for name, row in costs.items()},
-    }
-    tables = {
-        "predictions": prediction_table(log, studied, measured, compared),
-        "gate": gate_table(log, costs, own, c_fa, c_fn),
-        "by_answers": by_answers_table(parts, pair),
-        "people_by_number": people_table(people, own, threshold),
-    }
-    folder = epath.Path(workdir)
-    files = {folder / "acceptance_log.json": encode_json(value)}
-    for name, table in tables.items():
-        files |= {folder / f"{name}.csv": table.to_csv().encode(), folder / f"{name}.md": table.to_markdown().encode()}
+    findings = findings_of(log, columns.score, question, truth)
+    files = {}
     if export_scores is not None:
-        best = None if own is None else own.best
+        best = None if findings.own is None else findings.own.best
         scores = scores_of_log(log, seed, keep_names=keep_names, best=best)
         files[epath.Path(export_scores)] = encode_scores(export_scores, scores)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_files(files)
-
-    print_all([*(tables | {"people_by_number": people_table(people, own, threshold, SHOWN_PEOPLE)}).values()])
-    for sentence in [] if own is None else sentences(own):
-        print(sentence)
+    value = publish(findings, question, workdir, files)
     if export_scores is not None:
-        by = "" if own is None else f"; p_accept is {columns.score} by {MAPS[own.best]}, fitted on other people"
+        best = None if findings.own is None else MAPS[findings.own.best]
+        by = "" if best is None else f"; p_accept is {columns.score} by {best}, fitted on other people"
         print(f"scores: {export_scores}{by}")
         only = " --shown_only" if log.left_out else ""
         print(f"python -m prism_jax.evaluate --scores={export_scores}{only} --workdir=DIR reads it")
     return value
+
+
+def findings_of(
+    log: AcceptanceLog,
+    score: str | None,
+    question: Question,
+    truth: Float64[np.ndarray, " rows"] | None = None,
+) -> Findings:
+    """What a log says of a question.
+
+    Args:
+      log: The log.
+      score: Name of the score's column; None of a log without.
+      question: What is asked.
+      truth: True probability of each row, where the log is simulated.
+
+    Raises:
+      ValueError: in one line, for a log on which nothing can be measured.
+    """
+    seed = question.seed
+    studied = study(log, seed, weighted=question.weighted)
+
+    # What predicts acceptance.
+    wanted = (*ROWS, *CONTEXT_ROWS) if question.context else ROWS
+    predictions = {name: studied.predictions[name] for name in wanted if name in studied.predictions}
+    known_truth = {} if truth is None else {"truth": truth[studied.row]}
+    measured = measure_all(log, studied, predictions | known_truth, seed)
+    probabilities = [name for name in predictions if measured[name].brier is not None]
+    pair = pair_of(probabilities)
+
+    # What the costs ask for.
+    weight = weights(log, studied.row)
+    own = own_score(log, studied, score, question.threshold, weight)
+    return Findings(
+        facts=Facts(
+            rows=len(log),
+            answers=len(studied.accepted),
+            people=len(np.unique(studied.person)),
+            accepted=float(np.average(studied.accepted, weights=studied.weight)),
+            score_missing=None if log.score is None else int(np.isnan(log.score[studied.row]).sum()),
+            not_made=log.not_made,
+            shown_only=log.left_out > 0,
+            timed=log.timed,
+            folds=studied.folds,
+            unequal=bool((studied.weight != 1).any()),
+        ),
+        populations=studied.populations,
+        measured=measured,
+        compared=None if "score" not in probabilities else score_and_constant(log, studied, seed),
+        parts=by_answers(studied, probabilities, pair, seed),
+        pair=pair,
+        own=own,
+        people=people_of(log, studied, own, question.threshold),
+        costs=gate_costs(studied, weight, probabilities, question.c_fa, question.c_fn, seed),
+    )
 
 
 def measure_all(

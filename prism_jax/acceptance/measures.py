@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int
 
 from prism_jax.decision.calibration import brier_score, expected_calibration_error
-from prism_jax.decision.uncertainty import SHARE, Bounds, Cells, Estimate, interval, mean_interval
+from prism_jax.decision.uncertainty import SHARE, Bounds, Cells, Estimate, Resampled, interval, mean_interval_of
 from prism_jax.evaluation.intervals import known
 
 RESAMPLES = 1000
@@ -84,13 +84,7 @@ def measure(
     people = int(person.max()) + 1
 
     def with_interval(units: np.ndarray, statistic: Any, value: float) -> Estimate:
-        cells = Cells(units, np.ones(people, np.int64))
-        estimate = interval(cells, statistic, bounds=SHARE, resamples=RESAMPLES, seed=seed)
-        return Estimate(value, float(estimate.low), float(estimate.high))
-
-    def ratio(sums: Any) -> Any:
-        with np.errstate(invalid="ignore"):
-            return sums[..., 0] / sums[..., 1]
+        return share_of(Cells.of_units(units), statistic, value, seed)
 
     rank = _coarse_ranks(ranked_by)
     ranks = int(rank.max()) + 1
@@ -102,18 +96,39 @@ def measure(
     if not probability:
         return Measures(over_all, within, None, None)
     squares = np.stack([np.bincount(person, weight * (scores - y) ** 2), np.bincount(person, weight)], axis=1)
-    bin_of = np.minimum((scores * BINS).astype(np.int64), BINS - 1)
-    gaps = np.bincount(person * BINS + bin_of, weight * (scores - y), people * BINS).reshape(people, BINS)
+    gaps = np.bincount(person * BINS + bin_of(scores), weight * (scores - y), people * BINS).reshape(people, BINS)
     return Measures(
         over_all,
         within,
         with_interval(squares, ratio, float(brier_score(scores, y, weight))),
         with_interval(
             np.column_stack([gaps, squares[:, 1]]),
-            lambda sums: np.abs(sums[..., :-1]).sum(axis=-1) / sums[..., -1],
+            mean_gap,
             float(expected_calibration_error(scores, y, weight, bins=BINS)),
         ),
     )
+
+
+def share_of(cells: Cells | Resampled, statistic: Any, value: float, seed: int) -> Estimate:
+    """A measure between 0 and 1 with its interval over people, of whom `cells` has sums."""
+    estimate = interval(cells, statistic, bounds=SHARE, resamples=RESAMPLES, seed=seed)
+    return Estimate(value, float(estimate.low), float(estimate.high))
+
+
+def ratio(sums: Any) -> Any:
+    """The first of some sums, [..., 2], divided by the second."""
+    with np.errstate(invalid="ignore"):
+        return sums[..., 0] / sums[..., 1]
+
+
+def mean_gap(sums: Any) -> Any:
+    """The expected calibration error from the sums of w (p - y) in each bin and of w, [..., bins + 1]."""
+    return np.abs(sums[..., :-1]).sum(axis=-1) / sums[..., -1]
+
+
+def bin_of(p: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+    """The bin of each probability in the expected calibration error."""
+    return np.minimum((p * BINS).astype(np.int64), BINS - 1)
 
 
 def weighted_means(
@@ -127,8 +142,15 @@ def weighted_means(
 
     `most` is the largest value of each mean whose smallest is 0, and infinite for a difference.
     """
+    unit = np.unique(person, return_inverse=True)[1]
+    sums = [np.bincount(unit, row * weight) for row in values]
+    return means_of(Cells.of_units(np.stack([*sums, np.bincount(unit, weight)], axis=1)), most, seed)
+
+
+def means_of(cells: Cells | Resampled, most: Float64[np.ndarray, " values"], seed: int = 0) -> list[Estimate]:
+    """The same from sums over each person: weighted sums of the values, then of the weights."""
     bounds = Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most)
-    means = mean_interval(values, person, weight, bounds=bounds, resamples=RESAMPLES, seed=seed)
+    means = mean_interval_of(cells, bounds=bounds, resamples=RESAMPLES, seed=seed)
     return [Estimate(*ends) for ends in np.stack(means[:3], axis=1).tolist()]
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
 
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreMap, best_map, fit_score_maps
@@ -138,44 +138,78 @@ def people_of(log: AcceptanceLog, studied: Study, own: OwnScore | None, threshol
         score = log.score[studied.row]
         known = ~np.isnan(score)
         log_odds[known] = scipy.special.logit(fitted(score[known]))
-    population, belief = _latest_beliefs(log, studied, log_odds)
-    codes, place, counts = np.unique(studied.person, return_inverse=True, return_counts=True)
-    shares, numbers = np.bincount(place, y) / counts, log.numbers
+    answer_times = None if log.answered is None else log.answered[studied.row]
+    places = lanes(studied.person, log.time[studied.row], answer_times)
+    population = fit_population(log_odds, y, studied.person, places=places, calibrated=True, weight=studied.weight)
+    codes, belief = latest_beliefs(population, log_odds, y, studied.person, log.time[studied.row], answer_times)
+    place, counts = np.unique(studied.person, return_inverse=True, return_counts=True)[1:]
+    shares = np.bincount(place, y) / counts
+    at = Beliefs(population, belief, float(log_odds.mean()))
+    return described(log.numbers[codes], counts, shares, at, fitted, threshold)
+
+
+class Beliefs(NamedTuple):
+    """What the person layer knows of people after all of their answers."""
+
+    population: Population
+    belief: Belief
+    log_odds: float  # of an average score
+
+
+def described(
+    numbers: Int[np.ndarray, " people"],
+    counts: Int[np.ndarray, " people"],
+    shares: Float64[np.ndarray, " people"],
+    known: Beliefs,
+    fitted: ScoreMap | None,
+    threshold: float,
+) -> list[Person]:
+    """Everybody, by number.
+
+    Args:
+      numbers: Number of each person.
+      counts: Number of their answers.
+      shares: Share of these that accepted.
+      known: What the person layer knows of each.
+      fitted: Platt's map on the score; None of a log without.
+      threshold: The probability of acceptance from which on to offer.
+    """
+    population, belief = known.population, known.belief
     wider = (1 + (np.pi / 8) * belief.variance) ** 0.5
-    p = scipy.special.expit(predict(belief, np.full(len(codes), log_odds.mean()), population))
+    p = scipy.special.expit(predict(belief, np.full(len(numbers), known.log_odds), population))
     people = []
-    for i, code in enumerate(codes.tolist()):
+    for i, number_of_person in enumerate(numbers.tolist()):
         rule = Rule("always" if p[i] >= threshold else "never")
         if fitted is not None and 0 < threshold < 1:
             at_threshold = scipy.special.logit(threshold) * wider[i] - population.bias - belief.mean[i]
             rule = fitted.rule(float(scipy.special.expit(at_threshold / population.scale)))
         low, high = _wilson(float(shares[i]), int(counts[i]))
-        people.append(Person(int(numbers[code]), int(counts[i]), float(shares[i]), low, high, float(p[i]), rule))
+        people.append(Person(number_of_person, int(counts[i]), float(shares[i]), low, high, float(p[i]), rule))
     return sorted(people, key=lambda person: person.number)
 
 
-def _latest_beliefs(
-    log: AcceptanceLog, studied: Study, log_odds: Float64[np.ndarray, " rows"]
-) -> tuple[Population, Belief]:
-    """The person layer fitted on everybody, and what it knows of each person after their last answer."""
-    y, person, rows = studied.accepted, studied.person, studied.row
-    answer_times = None if log.answered is None else log.answered[rows]
-    places = lanes(person, log.time[rows], answer_times)
-    population = fit_population(log_odds, y, person, places=places, calibrated=True, weight=studied.weight)
+def latest_beliefs(
+    population: Population,
+    log_odds: Float64[np.ndarray, " rows"],
+    accepted: Float64[np.ndarray, " rows"],
+    person: Int[np.ndarray, " rows"],
+    time: Float64[np.ndarray, " rows"],
+    answered: Float64[np.ndarray, " rows"] | None,
+) -> tuple[Int[np.ndarray, " people"], Belief]:
+    """The people in ascending order, and what is known of each after their last answer."""
     # One more offer to everybody, after all answers, whose own answer is never seen.
     codes = np.unique(person)
-    last = np.full(len(codes), np.inf)
-    time = np.append(log.time[rows], last)
+    last, nothing = np.full(len(codes), np.inf), np.zeros(len(codes))
     everybody = np.append(person, codes)
     run = prequential(
-        np.append(log_odds, np.zeros(len(codes))),
-        np.append(y, np.zeros(len(codes))),
+        np.append(log_odds, nothing),
+        np.append(accepted, nothing),
         everybody,
         population,
-        answered=np.append(np.ones(len(y), bool), np.zeros(len(codes), bool)),
-        places=lanes(everybody, time, None if answer_times is None else np.append(answer_times, last)),
+        answered=np.append(np.ones(len(accepted), bool), np.zeros(len(codes), bool)),
+        places=lanes(everybody, np.append(time, last), None if answered is None else np.append(answered, last)),
     )
-    return population, Belief(*(part[len(y) :] for part in run.belief))
+    return codes, Belief(*(part[len(accepted) :] for part in run.belief))
 
 
 def people_table(people: Sequence[Person], own: OwnScore | None, threshold: float, most: int | None = None) -> Table:

@@ -79,9 +79,18 @@ def fit_score_maps(
     Of a score that is not read as a probability, Platt's map alone makes one.
     """
     scale = scale_of(score, probability)
-    unit = scale.unit(score)
+    return maps_of_units(scale, scale.unit(score), accepted, weight)
+
+
+def maps_of_units(
+    scale: Scale,
+    unit: Float64[np.ndarray, " rows"],
+    accepted: Float64[np.ndarray, " rows"],
+    weight: Float64[np.ndarray, " rows"],
+) -> Mapping[str, ScoreMap]:
+    """The same on scores as `Scale.unit` gives them."""
     maps = {}
-    if probability:
+    if scale.middle is None:
         maps[SCORE] = ScoreMap(scale, None)
         with warnings.catch_warnings():
             # A temperature at its bound says that the score misleads, which is what the row is there to show.

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
+from typing import NamedTuple
 
 from prism_jax.acceptance.costs import Costs
-from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.measures import Measures
 from prism_jax.acceptance.own_score import OwnScore, sentences
-from prism_jax.acceptance.study import MEANINGS, Study
+from prism_jax.acceptance.study import MEANINGS
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import ALONE, SHOWN_ONLY, over_units
 
 
+class Facts(NamedTuple):
+    """What a log holds, and how it was studied."""
+
+    rows: int
+    answers: int
+    people: int  # who answered
+    accepted: float  # share of the answers that accepted, by the weights of the study
+    score_missing: int | None  # number of answered offers without a score; None of a log without scores
+    not_made: int  # number of offers that were not made
+    shown_only: bool  # whether these were left out
+    timed: bool  # whether the log says when offers were made
+    folds: int
+    unequal: bool  # whether answers have weights other than 1
+
+
 def prediction_table(
-    log: AcceptanceLog, studied: Study, measured: Mapping[str, Measures], compared: Mapping[str, Estimate] | None
+    facts: Facts,
+    measured: Mapping[str, Measures],
+    compared: Mapping[str, Estimate] | None,
+    bounds: Mapping[str, float] | None = None,
 ) -> Table:
     """How each prediction ranks and how far it is from a probability.
 
-    `compared` is the score beside the constant where the score is known; None where it is no probability.
+    `compared` is the score beside the constant where the score is known; None where it is no probability. `bounds` say
+    how far an AUROC can be off; None where it is exact.
     """
     columns = (
         Column("Brier", "Mean of (p − y)², the lower the better."),
@@ -41,24 +58,26 @@ def prediction_table(
         )
         for name, measures in measured.items()
     )
-    note = " ".join(_notes(log, studied, compared))
-    return Table(_titled("Is the score a probability", log), "prediction", columns, (Section("", rows),), note)
+    notes = _notes(facts, compared)
+    if bounds is not None:
+        notes.append(f"AUROC comes from histograms, with an error of at most {max(bounds.values()):.1g}.")
+    title = _titled("Is the score a probability", facts)
+    return Table(title, "prediction", columns, (Section("", rows),), " ".join(notes))
 
 
-def _notes(log: AcceptanceLog, studied: Study, compared: Mapping[str, Estimate] | None) -> list[str]:
+def _notes(facts: Facts, compared: Mapping[str, Estimate] | None) -> list[str]:
     """What the predictions were measured on, and what that says of the score."""
-    people = len(np.unique(studied.person))
     notes = [
-        f"{len(studied.accepted):,} answers of {people:,} people, {acceptance_rate(studied):.1%} accepted; "
-        f"{studied.folds} folds of whole people, every prediction before its answer.",
-        f"{over_units(people, 'people')}.",
+        f"{facts.answers:,} answers of {facts.people:,} people, {facts.accepted:.1%} accepted; "
+        f"{facts.folds} folds of whole people, every prediction before its answer.",
+        f"{over_units(facts.people, 'people')}.",
     ]
-    if (studied.weight != 1).any():
+    if facts.unequal:
         notes.append("Fits and measures weigh answers by clipped inverse propensities.")
-    elif silent := log.not_made:
-        notes.append(f"Of shown offers only, without weights: {silent:,} offers were not made.")
-    if missing := missing_scores(log, studied):
-        notes.append(f"The score is missing on {missing:,} rows, which take the constant.")
+    elif facts.not_made:
+        notes.append(f"Of shown offers only, without weights: {facts.not_made:,} offers were not made.")
+    if facts.score_missing:
+        notes.append(f"The score is missing on {facts.score_missing:,} rows, which take the constant.")
     if compared is not None:
         worse = compared["difference"]
         verdict = "worse than" if worse.low > 0 else "better than" if worse.high < 0 else "not told apart from"
@@ -67,14 +86,14 @@ def _notes(log: AcceptanceLog, studied: Study, compared: Mapping[str, Estimate] 
             f"{number(compared['score'].value, 3)} against {number(compared['constant'].value, 3)}, difference "
             f"{show_estimate(worse, sign=True)}."
         )
-    elif log.score is None:
+    elif facts.score_missing is None:
         notes.append("The log has no score.")
     else:
         notes.append("The score has values outside [0, 1], so it is no probability before Platt's map.")
     return notes
 
 
-def gate_table(log: AcceptanceLog, costs: Mapping[str, Costs], own: OwnScore | None, c_fa: float, c_fn: float) -> Table:
+def gate_table(facts: Facts, costs: Mapping[str, Costs], own: OwnScore | None, c_fa: float, c_fn: float) -> Table:
     """What the gate would have cost, and where each map puts it on the score."""
     columns = (
         Column("offers", "Share of the log's offers that would have been made.", "%"),
@@ -100,20 +119,10 @@ def gate_table(log: AcceptanceLog, costs: Mapping[str, Costs], own: OwnScore | N
     threshold = c_fa / (c_fa + c_fn)
     note = f"C_FA = {c_fa:g}, C_FN = {c_fn:g}: offer where p_accept ≥ C_FA / (C_FA + C_FN) = {threshold:.4g}."
     note += "" if own is None else f" {' '.join(sentences(own))}"
-    title = _titled("What the gate would have cost, per offer", log)
+    title = _titled("What the gate would have cost, per offer", facts)
     return Table(title, "gate on", columns, (Section("", rows),), note, mark="the best map out of fold")
 
 
-def acceptance_rate(studied: Study) -> float:
-    """Share of the answers that accepted, by the weights of the study."""
-    return float(np.average(studied.accepted, weights=studied.weight))
-
-
-def missing_scores(log: AcceptanceLog, studied: Study) -> int | None:
-    """Number of answered offers without a score; None if the log has none."""
-    return None if log.score is None else int(np.isnan(log.score[studied.row]).sum())
-
-
-def _titled(words: str, log: AcceptanceLog) -> str:
+def _titled(words: str, facts: Facts) -> str:
     """A title that says whose costs these are."""
-    return ", ".join([words, ALONE, *([SHOWN_ONLY] if log.left_out else [])])
+    return ", ".join([words, ALONE, *([SHOWN_ONLY] if facts.shown_only else [])])

@@ -25,7 +25,7 @@ from prism_jax.decision.uncertainty.bootstrap import (
 )
 from prism_jax.decision.uncertainty.hashed import Resampled, poisson_weights, resampled_sums, unit_keys
 from prism_jax.decision.uncertainty.jackknife import LEAST_UNITS, SHARE, UNBOUNDED, Bounds
-from prism_jax.decision.uncertainty.means import mean_interval
+from prism_jax.decision.uncertainty.means import mean_interval, mean_interval_of
 from prism_jax.decision.uncertainty.rates import (
     HEADLINE,
     Equivalence,
@@ -65,6 +65,7 @@ __all__ = [
     "mcnemar",
     "mcnemar_of",
     "mean_interval",
+    "mean_interval_of",
     "paired_official_rates",
     "paired_p_values",
     "paired_p_values_of",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Num, Shaped
 
 from prism_jax.decision import arrays
 from prism_jax.decision.uncertainty.bootstrap import Cells, Estimate, interval
+from prism_jax.decision.uncertainty.hashed import Resampled
 from prism_jax.decision.uncertainty.jackknife import UNBOUNDED, Bounds
 
 
@@ -46,12 +49,14 @@ def mean_interval(
     unit = arrays.in_order(units)[1]
     weight = np.ones(len(unit)) if weight is None else weight
     columns = [np.bincount(unit, row * weight) for row in np.atleast_2d(values)]
-    means = interval(
-        Cells.of_units(np.stack([*columns, np.bincount(unit, weight)], axis=1)),
-        lambda totals: totals[..., :-1] / totals[..., -1:],
-        bounds=bounds,
-        level=level,
-        resamples=resamples,
-        seed=seed,
-    )
+    cells = Cells.of_units(np.stack([*columns, np.bincount(unit, weight)], axis=1))
+    means = mean_interval_of(cells, bounds=bounds, level=level, resamples=resamples, seed=seed)
     return means if values.ndim > 1 else Estimate(*(field[0] for field in means))
+
+
+def mean_interval_of(cells: Cells | Resampled, **resampling: Any) -> Estimate:
+    """The weighted means whose weighted sums are the columns of `cells`, the last of which is the weight.
+
+    `resampling` and errors are those of `uncertainty.interval`.
+    """
+    return interval(cells, lambda totals: totals[..., :-1] / totals[..., -1:], **resampling)

@@ -1,0 +1,108 @@
+"""What a log of answers says, in one record: how it was found does not matter to the tables and files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.acceptance.by_answers import Pair, Part, by_answers_table
+from prism_jax.acceptance.costs import Costs
+from prism_jax.acceptance.measures import RESAMPLES, Measures, as_json
+from prism_jax.acceptance.own_score import SHOWN_PEOPLE, OwnScore, Person, as_dicts, people_table, sentences
+from prism_jax.acceptance.tables import Facts, gate_table, prediction_table
+from prism_jax.decision.uncertainty import Estimate
+from prism_jax.people.layer import Population
+from prism_jax.report.table import print_all
+from prism_jax.runtime.files import encode_json, write_files
+
+
+class Question(NamedTuple):
+    """What is asked of a log."""
+
+    c_fa: float  # cost of an offer that is not accepted, above 0
+    c_fn: float  # cost of silence where the offer would have been accepted, at least 0
+    context: Sequence[str] = ()  # columns that were known at the moment of the offer
+    weighted: bool = False  # whether fits and measures weigh answers by their clipped inverse propensities
+    seed: int = 0  # of the folds and of the resampling
+
+    @property
+    def threshold(self) -> float:
+        """The probability of acceptance from which on to offer."""
+        return self.c_fa / (self.c_fa + self.c_fn)
+
+
+class Findings(NamedTuple):
+    """What a log says of a question."""
+
+    facts: Facts
+    populations: Sequence[Population]  # those of each fold
+    measured: Mapping[str, Measures]  # of each prediction
+    compared: Mapping[str, Estimate] | None  # the score beside the constant; None where it is no probability
+    parts: Sequence[Part]
+    pair: Pair
+    own: OwnScore | None
+    people: Sequence[Person]
+    costs: Mapping[str, Costs]
+    bounds: Mapping[str, float] | None = None  # how far the AUROC of a prediction can be off; None where all is exact
+
+
+def publish(
+    findings: Findings, question: Question, workdir: epath.PathLike, more: Mapping[epath.Path, bytes] | None = None
+) -> dict[str, Any]:
+    """Writes acceptance_log.json, the tables and further files, prints the tables, and returns what the JSON holds."""
+    facts, own, threshold = findings.facts, findings.own, question.threshold
+    value: dict[str, Any] = {
+        "log": {
+            "rows": facts.rows,
+            "answers": facts.answers,
+            "people": facts.people,
+            "accepted": facts.accepted,
+            "score_missing": facts.score_missing,
+            "not_made": facts.not_made,
+        },
+        "protocol": {
+            "folds": facts.folds,
+            "seed": question.seed,
+            "resamples": RESAMPLES,
+            "has_need": False,
+            "weighted": question.weighted,
+            "timed": facts.timed,
+            "context": list(question.context),
+        },
+        "populations": [population._asdict() for population in findings.populations],
+        "rows": {name: measures.as_dict() for name, measures in findings.measured.items()},
+        "where_scored": None
+        if findings.compared is None
+        else {name: as_json(brier) for name, brier in findings.compared.items()},
+        "by_answers": [part.as_dict(findings.pair) for part in findings.parts],
+        "gate": {
+            "c_fa": question.c_fa,
+            "c_fn": question.c_fn,
+            "threshold": threshold,
+            "score": own and own.as_dict(),
+        },
+        "people": as_dicts(findings.people),
+        "costs": {name: row.as_dict() for name, row in findings.costs.items()},
+    }
+    if findings.bounds is not None:
+        value["bounds"] = {f"{name}.auroc": bound for name, bound in findings.bounds.items()}
+    tables = {
+        "predictions": prediction_table(facts, findings.measured, findings.compared, findings.bounds),
+        "gate": gate_table(facts, findings.costs, own, question.c_fa, question.c_fn),
+        "by_answers": by_answers_table(findings.parts, findings.pair),
+        "people_by_number": people_table(findings.people, own, threshold),
+    }
+    folder = epath.Path(workdir)
+    files = {folder / "acceptance_log.json": encode_json(value)}
+    for name, table in tables.items():
+        files |= {folder / f"{name}.csv": table.to_csv().encode(), folder / f"{name}.md": table.to_markdown().encode()}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_files(files | dict(more or {}))
+
+    shown = tables | {"people_by_number": people_table(findings.people, own, threshold, SHOWN_PEOPLE)}
+    print_all([*shown.values()])
+    for sentence in [] if own is None else sentences(own):
+        print(sentence)
+    return value
