@@ -41,6 +41,22 @@ class Lanes(NamedTuple):
         out[self.answer_step[self.arrives], self.answer_lane[self.arrives]] = values[self.arrives]
         return out
 
+    def padded(self) -> Lanes:
+        """The same with empty places at the end, so that logs of about one size share a few shapes.
+
+        A compiled scan is one of a shape; the places are at most a quarter more in each direction.
+        """
+        steps, number = (_round_up(size) for size in self.shape)
+        first = np.zeros((steps, number), bool)
+        first[: self.shape[0], : self.shape[1]] = self.first
+        return self._replace(shape=first.shape, first=first)
+
+
+def _round_up(size: int) -> int:
+    """The next number of three binary digits and zeros."""
+    unit = 1 << max(0, size.bit_length() - 3)
+    return -(-size // unit) * unit
+
 
 def lanes(
     person: Int[np.ndarray, " rows"],

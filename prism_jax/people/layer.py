@@ -9,7 +9,10 @@ logs is computed in float64: the fit adds up the loss of up to millions of answe
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
+import queue
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -146,14 +149,86 @@ def fit_population(
     share = (has_answer if counted is None else has_answer & counted) * (1.0 if weight is None else weight)
     if not share.any():
         raise ValueError("counted: found no row with an answer, expected some")
-    labels = np.where(has_answer, accepted, 0.0)
-    arrays = (places.spread(labels), places.spread(share / share.sum()), *_rows(places, log_odds, labels, has_answer))
+    return _highest(
+        likelihood(log_odds, np.where(has_answer, accepted, 0.0), share / share.sum(), has_answer, places), calibrated
+    )
 
-    def loss(theta: Float64[np.ndarray, " parameters"]) -> tuple[float, Float64[np.ndarray, " parameters"]]:
+
+Theta = Float64[np.ndarray, " parameters"]
+"""(a, b, log tau, log q), or (log tau, log q) where the score is calibrated."""
+Loss = Callable[[Theta], tuple[float, Theta]]
+"""The negative log-likelihood and its gradient."""
+
+
+def likelihood(
+    log_odds: Float[np.ndarray, " rows"],
+    accepted: Real[np.ndarray, " rows"],
+    share: Float[np.ndarray, " rows"],
+    has_answer: Bool[np.ndarray, " rows"],
+    places: Lanes,
+) -> Loss:
+    """The weighted negative log-likelihood of some people's answers; that of more people is the sum of theirs.
+
+    Args:
+      log_odds: logit(s_t) of each offer's score; rows are those of `prequential`.
+      accepted: The answer, 1 or 0; any of them where there is none.
+      share: Weight of each prediction.
+      has_answer: Which rows have an answer.
+      places: `lanes(person)`.
+    """
+    arrays = (places.spread(accepted), places.spread(share), *_rows(places, log_odds, accepted, has_answer))
+
+    def loss(theta: Theta) -> tuple[float, Theta]:
         with jax.enable_x64(True):
             gradient, value = _gradient(jnp.asarray(theta, jnp.float64), *arrays, places.first)
             return float(value), np.asarray(gradient, np.float64)
 
+    return loss
+
+
+def fit_together(
+    names: Iterable[str], losses: Callable[[Mapping[str, Theta]], Mapping[str, tuple[float, Theta]]]
+) -> dict[str, Population]:
+    """Fits several populations on calibrated scores, as `fit_population`, in step with each other.
+
+    `losses` is called with the parameters that some of the fits ask about, by name, and returns the losses there; so
+    one pass over the answers serves all fits. What it raises ends them all.
+    """
+    asked: queue.SimpleQueue[tuple[str, Theta | None, concurrent.futures.Future[tuple[float, Theta]]]]
+    asked = queue.SimpleQueue()
+
+    def fit(name: str) -> Population:
+        def loss(theta: Theta) -> tuple[float, Theta]:
+            answer: concurrent.futures.Future[tuple[float, Theta]] = concurrent.futures.Future()
+            asked.put((name, np.array(theta), answer))
+            return answer.result()
+
+        try:
+            return _highest(loss, calibrated=True)
+        finally:
+            asked.put((name, None, concurrent.futures.Future()))  # asks no more
+
+    names = list(names)
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(names))) as pool:
+        fits = {name: pool.submit(fit, name) for name in names}
+        asking = len(fits)
+        while asking:
+            said = sorted((asked.get() for _ in range(asking)), key=lambda question: question[0])
+            answers = {name: answer for name, theta, answer in said if theta is not None}
+            asking = len(answers)
+            try:
+                found = losses({name: theta for name, theta, _ in said if theta is not None}) if answers else {}
+            except BaseException as error:
+                for answer in answers.values():
+                    answer.set_exception(error)
+                raise
+            for name, answer in answers.items():
+                answer.set_result(found[name])
+        return {name: fitted.result() for name, fitted in fits.items()}
+
+
+def _highest(loss: Loss, calibrated: bool) -> Population:
+    """The population of the highest likelihood."""
     fitted = slice(2, None) if calibrated else slice(None)
     optimum = scipy.optimize.minimize(loss, _START[fitted], jac=True, method="L-BFGS-B", bounds=_BOUNDS[fitted])
     with jax.enable_x64(True):
