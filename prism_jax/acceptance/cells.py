@@ -30,16 +30,21 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Cells:
-    """One column as Arrow read it, with dictionaries resolved, and the place that its errors name."""
+    """Some rows of a column as Arrow read them, with dictionaries resolved, and the place that its errors name.
 
-    def __init__(self, place: str, name: str, values: pa.ChunkedArray) -> None:
+    The first row is number `start`; `whole` says whether these are all rows of the column.
+    """
+
+    def __init__(self, place: str, name: str, values: pa.ChunkedArray, start: int = 0, whole: bool = True) -> None:
         kind = values.type
-        self.place, self.name = place, name
+        self.place, self.name, self.start, self.whole = place, name, start, whole
         self.values = values.cast(kind.value_type) if pa.types.is_dictionary(kind) else values
 
     def refuse(self, row: int, found: str, expected: str) -> NoReturn:
         """Raises a LogError about one row."""
-        raise LogError(f"{self.place}, row {row}, column {self.name!r}: found {found}, expected {expected}")
+        raise LogError(
+            f"{self.place}, row {self.start + row}, column {self.name!r}: found {found}, expected {expected}"
+        )
 
     def refuse_type(self, expected: str) -> NoReturn:
         """Raises a LogError about the column's type."""
@@ -112,20 +117,29 @@ class Cells:
             )
         levels, codes = self.categories()
         if condition.constant not in levels:
+            if not self.whole:
+                return np.where(codes < 0, np.nan, 0.0)
             raise LogError(
                 f"{self.place}, column {self.name!r}: found no row with the text {condition.constant!r}, "
                 "expected the text of accepted offers"
             )
         return np.where(codes < 0, np.nan, codes == levels.index(condition.constant))
 
-    def times(self) -> Float64[np.ndarray, " rows"]:
-        """Seconds; timestamps without a time zone are taken as UTC; NaN where missing."""
+    def times(self, kinds: set[str] | None = None) -> Float64[np.ndarray, " rows"]:
+        """Seconds; timestamps without a time zone are taken as UTC; NaN where missing.
+
+        All texts of a column are of one kind; `kinds` holds that of the rows before, and is added to.
+        """
         expected = "seconds, or a timestamp such as 2025-01-31T09:30:00Z"
         kind = self.values.type
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             microseconds = self.values.cast(pa.timestamp("us", getattr(kind, "tz", None))).cast(pa.int64())
             return np.asarray(microseconds.to_numpy(), np.float64) / 1e6
-        return self._times_of_texts(expected) if self.is_text else self.numbers(expected)
+        return (
+            self._times_of_texts(expected, set() if kinds is None else kinds)
+            if self.is_text
+            else self.numbers(expected)
+        )
 
     def kind(self) -> Kind:
         """What a context column holds: "number", "flag" or "category"; a text column is judged by all its values."""
@@ -140,17 +154,19 @@ class Cells:
             return "flag"
         return "number" if all(_is_number(level) for level in levels) else "category"
 
-    def _times_of_texts(self, expected: str) -> Float64[np.ndarray, " rows"]:
+    def _times_of_texts(self, expected: str, kinds: set[str]) -> Float64[np.ndarray, " rows"]:
         """Seconds, or ISO 8601, whichever the first text is; all with a time zone, or none."""
-        words = (text.strip() for text in self.values.to_pylist() if text is not None)
-        if _is_number(next((word for word in words if word.lower() not in MISSING), "")):
+        if not kinds:
+            words = (text.strip() for text in self.values.to_pylist() if text is not None)
+            if _is_number(next((word for word in words if word.lower() not in MISSING), "")):
+                kinds.add("seconds")
+        if "seconds" in kinds:
             return self._parsed(float, expected)
-        zones = set()
 
         def seconds(text: str) -> float:
             moment = datetime.datetime.fromisoformat(text)
-            zones.add(moment.tzinfo is None)
-            if len(zones) > 1:
+            kinds.add("local" if moment.tzinfo is None else "zoned")
+            if len(kinds) > 1:
                 raise ValueError("time zones on some rows only")
             return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 

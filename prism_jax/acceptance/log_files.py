@@ -5,7 +5,8 @@ from __future__ import annotations
 import abc
 import codecs
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -13,13 +14,15 @@ import pyarrow.parquet as pq
 from etils import epath
 
 from prism_jax.acceptance.columns import LogError
-from prism_jax.runtime.files import read_bounded
+from prism_jax.runtime.files import open_regular, read_bounded
 from prism_jax.runtime.shown_text import visible
 
 MOST_BYTES = 2**31
 """Largest file of an acceptance log."""
 MOST_ROWS = 20_000_000
 """Largest number of rows of an acceptance log."""
+CHUNK_ROWS = 1 << 19
+"""About how many rows of a log that is read in parts are in memory at once."""
 _MOST_HEADER = 2**20
 """Longest header of a CSV file."""
 _BROKEN = (pa.ArrowException, OSError, UnicodeDecodeError)  # OSError: damaged or encrypted Parquet
@@ -39,10 +42,55 @@ class LogFile(abc.ABC):
 def open_log_file(path: epath.PathLike) -> LogFile:
     """Opens a .csv or .parquet file; raises LogError for another suffix, or a file too large or damaged."""
     file = epath.Path(path)
-    kinds = {".csv": _Csv, ".parquet": _Parquet}
-    if file.suffix not in kinds:
-        raise LogError(f"{path}: found the suffix {file.suffix!r}, expected .csv or .parquet")
-    return kinds[file.suffix](str(path), read_bounded(file, LogError, MOST_BYTES, "an acceptance log"))
+    kind = {".csv": _Csv, ".parquet": _Parquet}[_suffix(file)]
+    return kind(str(path), read_bounded(file, LogError, MOST_BYTES, "an acceptance log"))
+
+
+def read_log_parts(
+    path: epath.PathLike, wanted: Callable[[str, tuple[str, ...]], Sequence[str]]
+) -> Iterator[tuple[int, pa.Table]]:
+    """Reads a .csv or .parquet file of any size in tables of about `CHUNK_ROWS` rows, each with its first row's number.
+
+    `wanted` gives the columns to read, from the file's path and the names of its columns. Raises LogError as
+    `open_log_file` and `LogFile.read`, though not for its size.
+    """
+    place, suffix = str(path), _suffix(epath.Path(path))
+    kind = "Parquet" if suffix == ".parquet" else _CSV
+    start, waiting, rows = 0, [], 0
+    with open_regular(path, LogError, "an acceptance log") as file:
+        uneven: list[pyarrow.csv.InvalidRow] = []
+        try:
+            for batch in (_parquet_batches if suffix == ".parquet" else _csv_batches)(file, place, wanted, uneven):
+                batch.validate(full=True)  # that texts are UTF-8, for one
+                waiting.append(batch)
+                rows += len(batch)
+                if rows >= CHUNK_ROWS:
+                    yield start, pa.Table.from_batches(waiting)
+                    start, waiting, rows = start + rows, [], 0
+        except _BROKEN as error:
+            raise _uneven(place, uneven[0]) if uneven else _damaged(place, kind, error) from None
+        if rows:
+            yield start, pa.Table.from_batches(waiting)
+
+
+def _parquet_batches(file: Any, place: str, wanted: Any, _: Any) -> Iterator[pa.RecordBatch]:
+    reader = pq.ParquetFile(file, pre_buffer=False)
+    names = wanted(place, tuple(reader.schema_arrow.names))
+    yield from reader.iter_batches(CHUNK_ROWS, columns=list(names), use_threads=False)
+
+
+def _csv_batches(file: Any, place: str, wanted: Any, uneven: list[pyarrow.csv.InvalidRow]) -> Iterator[pa.RecordBatch]:
+    names = wanted(place, _header(place, file.read(_MOST_HEADER)))
+    file.seek(0)
+    read, parse, convert = _csv_options(names, uneven)
+    read.block_size = _MOST_HEADER * 8
+    yield from pyarrow.csv.open_csv(file, read, parse, convert)
+
+
+def _suffix(file: epath.Path) -> str:
+    if file.suffix not in (".csv", ".parquet"):
+        raise LogError(f"{file}: found the suffix {file.suffix!r}, expected .csv or .parquet")
+    return file.suffix
 
 
 class _Parquet(LogFile):
@@ -75,42 +123,58 @@ class _Csv(LogFile):
             codecs.utf_8_decode(data, "strict", True)  # Arrow reports it later, and not for every row
         except UnicodeDecodeError as error:
             raise LogError(f"{place}: found byte {data[error.start]:#04x} at {error.start}, expected UTF-8") from None
-        header = data[:_MOST_HEADER].removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0] + b"\n"
-        if not header.strip():
-            raise LogError(f"{place}: found no header, expected the names of the columns in the first line")
-        self.names = tuple(self._parse(header, ()).column_names)
+        self.names = _header(place, data)
 
     def read(self, names: Sequence[str]) -> pa.Table:
-        table = self._parse(self._data, names)
+        table = _parse(self.place, self._data, names)
         _check_rows(self.place, len(table))
         return table
 
-    def _parse(self, data: bytes, names: Sequence[str]) -> pa.Table:
-        options = pyarrow.csv.ConvertOptions(
+
+def _header(place: str, data: bytes) -> tuple[str, ...]:
+    """The names of the columns of a CSV file."""
+    header = data[:_MOST_HEADER].removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0] + b"\n"
+    if not header.strip():
+        raise LogError(f"{place}: found no header, expected the names of the columns in the first line")
+    return tuple(_parse(place, header, ()).column_names)
+
+
+def _parse(place: str, data: bytes, names: Sequence[str]) -> pa.Table:
+    uneven: list[pyarrow.csv.InvalidRow] = []
+    try:
+        return pyarrow.csv.read_csv(io.BytesIO(data), *_csv_options(names, uneven))
+    except _BROKEN as error:
+        raise _uneven(place, uneven[0]) if uneven else _damaged(place, _CSV, error) from None
+
+
+_CSV = "CSV in UTF-8 with commas"
+
+
+def _csv_options(
+    names: Sequence[str], uneven: list[pyarrow.csv.InvalidRow]
+) -> tuple[pyarrow.csv.ReadOptions, pyarrow.csv.ParseOptions, pyarrow.csv.ConvertOptions]:
+    """How CSV is read; a row with too few or too many values is kept in `uneven`."""
+
+    def keep(row: pyarrow.csv.InvalidRow) -> str:
+        uneven.append(row)
+        return "error"
+
+    return (
+        pyarrow.csv.ReadOptions(use_threads=False),
+        pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=keep),
+        pyarrow.csv.ConvertOptions(
             include_columns=list(names),
             column_types=dict.fromkeys(names, pa.string()),
             strings_can_be_null=True,
             null_values=[""],
             quoted_strings_can_be_null=True,
-        )
-        uneven: list[pyarrow.csv.InvalidRow] = []
+        ),
+    )
 
-        def keep(row: pyarrow.csv.InvalidRow) -> str:
-            uneven.append(row)
-            return "error"
 
-        try:
-            return pyarrow.csv.read_csv(
-                io.BytesIO(data),
-                read_options=pyarrow.csv.ReadOptions(use_threads=False),
-                parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=keep),
-                convert_options=options,
-            )
-        except _BROKEN as error:
-            if uneven:
-                number, actual, expected = uneven[0].number - 2, uneven[0].actual_columns, uneven[0].expected_columns
-                raise LogError(f"{self.place}, row {number}: found {actual} values, expected {expected}") from None
-            raise _damaged(self.place, "CSV in UTF-8 with commas", error) from None
+def _uneven(place: str, row: pyarrow.csv.InvalidRow) -> LogError:
+    where = place if row.number is None else f"{place}, row {row.number - 2}"
+    return LogError(f"{where}: found {row.actual_columns} values, expected {row.expected_columns}")
 
 
 def _damaged(place: str, kind: str, error: Exception) -> LogError:

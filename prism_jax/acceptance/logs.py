@@ -10,12 +10,13 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 from absl import logging
 from jaxtyping import Bool, Float64, Int32, Int64
 
 from prism_jax.acceptance.cells import Cells, Kind
-from prism_jax.acceptance.columns import LogColumns, LogError, did_you_mean, split_condition
-from prism_jax.acceptance.log_files import LogFile, open_log_file
+from prism_jax.acceptance.columns import Condition, LogColumns, LogError, did_you_mean, split_condition
+from prism_jax.acceptance.log_files import open_log_file
 
 MOST_CONTEXT = 200
 """Largest number of context columns."""
@@ -123,9 +124,15 @@ def read_log(
         raise LogError(
             "--shown_only: found no role logged in --columns, expected logged=COLUMN: which offers were made"
         )
-    table = _Table(open_log_file(path), columns, context)
+    file = open_log_file(path)
+    wanted = Wanted.of(place, file.names, columns, context)
+    table = LogTable(wanted, file.read(wanted.names))
+    if not len(table):
+        raise LogError(f"{place}: found no rows, expected one per offer")
     names, person = table.cells(columns.person).people()
     logged = table.logged()
+    if not logged.any():
+        raise LogError(f"{place}, column {columns.logged!r}: found no offer that was made, expected some")
     accepted = table.accepted(logged)
     time = table.time()
     log = AcceptanceLog(
@@ -135,23 +142,27 @@ def read_log(
         time=time,
         timed=columns.time is not None,
         logged=logged,
-        score=table.cells(columns.score).numbers() if columns.score else None,
+        score=table.score(),
         answered=table.answered(time),
         propensity=table.propensity(logged),
         context=tuple(table.context(name) for name in context),
     )
     _check_usable(place, log, least_people)
-    if backwards := int((np.diff(person) == 0)[np.diff(time) < 0].sum()):
-        logging.warning("%s: %d rows have an earlier time than the row before them; sorted by time", place, backwards)
+    warn_of_order(place, person, time)
     return log.shown() if shown_only else log
 
 
 def check_propensities(path: str | os.PathLike[str], log: AcceptanceLog) -> None:
     """Raises a LogError that names both ways out, for a log with offers that were not made and without propensities."""
-    silent = int((~log.logged).sum())
-    if silent and log.propensity is None:
+    if log.propensity is None:
+        check_all_made(path, int((~log.logged).sum()), len(log))
+
+
+def check_all_made(path: str | os.PathLike[str], silent: int, rows: int) -> None:
+    """Raises the same error for a log without propensities, of which `silent` offers were not made."""
+    if silent:
         raise LogError(
-            f"{path}: found {silent} of {len(log)} offers that were not made and no propensity, expected "
+            f"{path}: found {silent} of {rows} offers that were not made and no propensity, expected "
             "propensity=COLUMN: without it, costs would be those of the offers that were made only, which --shown_only "
             "accepts and says in every title"
         )
@@ -159,64 +170,95 @@ def check_propensities(path: str | os.PathLike[str], log: AcceptanceLog) -> None
 
 def _check_usable(place: str, log: AcceptanceLog, least_people: int) -> None:
     """Raises a LogError for a log from which nothing can be learned."""
-    people = len(np.unique(log.person[log.logged]))
+    answers = log.accepted[log.logged]
+    check_answers(place, len(np.unique(log.person[log.logged])), len(answers), int(answers.sum()), least_people)
+
+
+def check_answers(place: str, people: int, answers: int, accepted: int, least_people: int = 2) -> None:
+    """Raises a LogError for too few people with an answer, or answers of one kind."""
     if people < least_people:
         raise LogError(f"{place}: found answers of {people} people, expected at least {least_people}")
-    answers = log.accepted[log.logged]
-    if answers.min() == answers.max():
-        what = "accepted" if answers[0] else "rejected"
-        raise LogError(f"{place}: found {len(answers)} answers that all {what} the offer, expected both kinds")
+    if accepted in (0, answers):
+        what = "accepted" if accepted else "rejected"
+        raise LogError(f"{place}: found {answers} answers that all {what} the offer, expected both kinds")
 
 
-class _Table:
-    """The columns of a file that were asked for."""
+def warn_of_order(place: str, person: Int32[np.ndarray, " rows"], time: Float64[np.ndarray, " rows"]) -> None:
+    """Says how many rows are earlier than the row before them, where both are of one person."""
+    if backwards := int((np.diff(person) == 0)[np.diff(time) < 0].sum()):
+        logging.warning("%s: %d rows have an earlier time than the row before them; sorted by time", place, backwards)
 
-    def __init__(self, file: LogFile, columns: LogColumns, context: Sequence[str]) -> None:
-        place = self.place = file.place
-        self.columns = columns
-        self.condition = split_condition(columns.accepted, file.names)
-        accepted = self.condition.column if self.condition else columns.accepted
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Which columns of a file are read, and what for."""
+
+    place: str  # of the file, for messages
+    columns: LogColumns
+    condition: Condition | None  # what `accepted` states, where it is no column
+    names: tuple[str, ...]  # of all columns that are read
+    kinds: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # of the times that were read, by column
+
+    @classmethod
+    def of(cls, place: str, names: Sequence[str], columns: LogColumns, context: Sequence[str] = ()) -> Wanted:
+        """The columns with a role and those of context, of a file with these; LogError for one that is not there."""
+        condition = split_condition(columns.accepted, names)
+        accepted = condition.column if condition else columns.accepted
         roles = dataclasses.asdict(columns) | {"accepted": accepted}
         wanted = {name: role for role, name in roles.items() if name is not None}
         for name in wanted:
-            _check_column(place, name, file.names)
+            _check_column(place, name, names)
         if len(context) > MOST_CONTEXT:
             raise LogError(f"context: found {len(context)} columns, expected at most {MOST_CONTEXT}")
         for i, name in enumerate(context):
-            _check_column(place, name, file.names)
+            _check_column(place, name, names)
             if name in context[:i]:
                 raise LogError(f"context: found the column {name!r} twice, expected it once")
             if wanted.get(name) in ("person", "accepted", "answered", "logged", "propensity"):
                 raise LogError(f"context: found {name!r}, the column of {wanted[name]}, expected what was known before")
-        self._accepted_name = accepted
-        self._read = file.read(sorted({*wanted, *context}))
-        if not len(self._read):
-            raise LogError(f"{place}: found no rows, expected one per offer")
+        return cls(place, columns, condition, tuple(sorted({*wanted, *context})))
+
+
+class LogTable:
+    """Rows of a file, of which the first is number `start`; `whole` says whether these are all rows."""
+
+    def __init__(self, wanted: Wanted, read: pa.Table, start: int = 0, whole: bool = True) -> None:
+        self.wanted, self.columns, self._read, self.start, self.whole = wanted, wanted.columns, read, start, whole
+
+    def __len__(self) -> int:
+        return len(self._read)
 
     def cells(self, name: str) -> Cells:
-        return Cells(self.place, name, self._read[name])
+        """One of the columns."""
+        return Cells(self.wanted.place, name, self._read[name], self.start, self.whole)
+
+    def times(self, cells: Cells) -> Float64[np.ndarray, " rows"]:
+        """Seconds; all rows of a column have times of one kind."""
+        return cells.times(self.wanted.kinds.setdefault(cells.name, set()))
 
     def time(self) -> Float64[np.ndarray, " rows"]:
+        """Of the offers; the number of the row in its file where the log has no times."""
         if self.columns.time is None:
-            return np.arange(len(self._read), dtype=np.float64)
+            return np.arange(self.start, self.start + len(self._read), dtype=np.float64)
         cells = self.cells(self.columns.time)
-        values = cells.times()
+        values = self.times(cells)
         _refuse_missing(cells, values, np.ones(len(values), bool), "the time of the offer")
         return values
 
     def logged(self) -> Bool[np.ndarray, " rows"]:
+        """Whether the offer was made."""
         if self.columns.logged is None:
             return np.ones(len(self._read), bool)
         cells = self.cells(self.columns.logged)
         flags = cells.flags()
         _refuse_missing(cells, flags, np.ones(len(flags), bool), "whether the offer was made")
-        if not flags.any():
-            raise LogError(f"{self.place}, column {cells.name!r}: found no offer that was made, expected some")
         return flags == 1.0
 
     def accepted(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
-        cells = self.cells(self._accepted_name)
-        values = cells.met(self.condition) if self.condition else cells.flags()
+        """1 or 0, and NaN where no offer was made."""
+        condition = self.wanted.condition
+        cells = self.cells(condition.column if condition else self.columns.accepted)
+        values = cells.met(condition) if condition else cells.flags()
         hint = "; logged=COLUMN says which offers were made, and --shown_only leaves out the others"
         hint = "" if self.columns.logged else hint
         _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
@@ -225,19 +267,25 @@ class _Table:
             cells.refuse(row, "an accepted offer that was not made", "no answer there, or the other column for logged")
         return np.where(logged, values, np.nan)
 
+    def score(self) -> Float64[np.ndarray, " rows"] | None:
+        """Any numbers; None of a log without."""
+        return self.cells(self.columns.score).numbers() if self.columns.score else None
+
     def answered(self, time: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
+        """Seconds, NaN where missing, none before the `time` of the offer; None of a log without."""
         if self.columns.answered is None:
             return None
         if self.columns.time is None:
             raise LogError("columns: found answered without time, expected time=COLUMN beside it")
         cells = self.cells(self.columns.answered)
-        values = cells.times()
+        values = self.times(cells)
         if (values < time).any():
             row = int((values < time).argmax())
             cells.refuse(row, f"an answer {time[row] - values[row]:.6g} s before its offer", "one after it")
         return values
 
     def propensity(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
+        """Probabilities, above 0 where an offer was made; None of a log without."""
         if self.columns.propensity is None:
             return None
         expected = "a probability above 0 and up to 1 for every offer that was made"
@@ -251,6 +299,7 @@ class _Table:
         return values
 
     def context(self, name: str) -> ContextColumn:
+        """A column of context, of the kind that its values say."""
         cells = self.cells(name)
         kind = cells.kind()
         if kind == "category":
@@ -258,8 +307,8 @@ class _Table:
             rows = int((codes >= 0).sum())
             if len(levels) > (most := max(FEW_KINDS, rows // 2)):
                 raise LogError(
-                    f"{self.place}, column {name!r}: found texts of {len(levels)} kinds on {rows} rows, expected at "
-                    f"most {most}: free text is no context"
+                    f"{self.wanted.place}, column {name!r}: found texts of {len(levels)} kinds on {rows} rows, "
+                    f"expected at most {most}: free text is no context"
                 )
             return ContextColumn(name, kind, codes, levels)
         return ContextColumn(name, kind, cells.flags() if kind == "flag" else cells.numbers())

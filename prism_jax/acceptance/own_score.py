@@ -195,19 +195,25 @@ def latest_beliefs(
     person: Int[np.ndarray, " rows"],
     time: Float64[np.ndarray, " rows"],
     answered: Float64[np.ndarray, " rows"] | None,
+    *,
+    padded: bool = False,
 ) -> tuple[Int[np.ndarray, " people"], Belief]:
-    """The people in ascending order, and what is known of each after their last answer."""
+    """The people in ascending order, and what is known of each after their last answer.
+
+    `padded` lets parts of a log share a compiled scan (`Lanes.padded`).
+    """
     # One more offer to everybody, after all answers, whose own answer is never seen.
     codes = np.unique(person)
     last, nothing = np.full(len(codes), np.inf), np.zeros(len(codes))
     everybody = np.append(person, codes)
+    places = lanes(everybody, np.append(time, last), None if answered is None else np.append(answered, last))
     run = prequential(
         np.append(log_odds, nothing),
         np.append(accepted, nothing),
         everybody,
         population,
         answered=np.append(np.ones(len(accepted), bool), np.zeros(len(codes), bool)),
-        places=lanes(everybody, np.append(time, last), None if answered is None else np.append(answered, last)),
+        places=places.padded() if padded else places,
     )
     return codes, Belief(*(part[len(accepted) :] for part in run.belief))
 

@@ -116,4 +116,9 @@ def best_map(
         for name in names
         if name in predictions
     }
+    return simplest_best(errors)
+
+
+def simplest_best(errors: Mapping[str, float]) -> str:
+    """The map with the lowest Brier score, of equal ones the first; the simplest stand first."""
     return min(errors, key=errors.__getitem__)

@@ -8,6 +8,7 @@ results; a run that was killed goes on from there.
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import hashlib
 import importlib.metadata
 import io
@@ -51,22 +52,27 @@ class Work(NamedTuple):
     """What a worker does with a part."""
 
     statistic: Statistic
-    checked: bool  # whether the rows are known to be valid
-    shown_only: bool  # whether rows of offers that were not made are left out
+    read: Callable[[Any], Iterator[Any]]  # the rows of a part
 
 
-def state_of(part: Part, work: Work) -> State:
-    """The state of one part; None where none of its rows is taken.
+def state_of(part: Any, work: Work) -> State:
+    """The state of one part.
 
     Raises:
       ScoresError: naming file, row and column.
     """
     state = work.statistic.init()
-    for rows in read_part(part, checked=work.checked):
-        taken = _shown(rows) if work.shown_only else rows
-        if taken is not None:
-            state = work.statistic.add(state, taken)
+    for rows in work.read(part):
+        state = work.statistic.add(state, rows)
     return state
+
+
+def _scores(part: Part, checked: bool, shown_only: bool) -> Iterator[Scores]:
+    """The rows of a part of scores files, which are checked unless known to be valid."""
+    for rows in read_part(part, checked=checked):
+        taken = _shown(rows) if shown_only else rows
+        if taken is not None:
+            yield taken
 
 
 def _shown(rows: Scores) -> Scores | None:
@@ -110,7 +116,8 @@ class Sharded:
         self.skip_bad, self.shown_only, self.extra = skip_bad, shown_only, extra
         self.left_out: dict[str, str] = {}
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
-        self.parts: list[Part] = []
+        self._works = 0
+        self.parts: list[Any] = []
         self._sources: dict[str, str] = {}  # the file that was given, by that of the parts
         self.scratch = Path(tempfile.mkdtemp(prefix="prism_jax_"))
         try:
@@ -200,7 +207,7 @@ class Sharded:
         return ScoresError(error.problem, error.column, place=place)
 
     def _run(self, name: str, statistic: Statistic) -> State:
-        work = Work(statistic, name != "scan", self.shown_only)
+        work = self._work(name, statistic)
         place = self.kept / f"{name}.npz"
         done, state = self._unfinished(place)
         place.parent.mkdir(parents=True, exist_ok=True)  # before the work, which would be lost where it cannot be made
@@ -215,7 +222,11 @@ class Sharded:
                     kept_at = time.monotonic()
         return state
 
-    def _states(self, parts: Sequence[Part], work: Work) -> Iterator[State]:
+    def _work(self, name: str, statistic: Statistic) -> Work:
+        """What is done with a part by the statistic of this name; the first one checks all rows."""
+        return Work(statistic, functools.partial(_scores, checked=name != "scan", shown_only=self.shown_only))
+
+    def _states(self, parts: Sequence[Any], work: Work) -> Iterator[State]:
         """The states of parts, in their order."""
         if self.runner == "ray":
             return _on_ray(parts, work, self.workers)
@@ -223,12 +234,13 @@ class Sharded:
             return (state_of(part, work) for part in parts)
         return self._in_processes(parts, work)
 
-    def _in_processes(self, parts: Sequence[Part], work: Work) -> Iterator[State]:
+    def _in_processes(self, parts: Sequence[Any], work: Work) -> Iterator[State]:
         """The states of parts in their order, from processes that are started once."""
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, context, end_with_parent)
-        pool, file = self._pool, self.scratch / f"work-{type(work.statistic).__name__}.pickle"
+        self._works += 1  # workers keep what they have read of a file, so each statistic has its own
+        pool, file = self._pool, self.scratch / f"work-{self._works:05d}.pickle"
         file.write_bytes(pickle.dumps(work))  # once, and not with every part
         try:
             yield from _in_order(
@@ -282,14 +294,14 @@ class Sharded:
 _loaded: dict[str, Work] = {}
 
 
-def _worker(part: Part, file: str) -> State:
+def _worker(part: Any, file: str) -> State:
     if file not in _loaded:
         _loaded.clear()
         _loaded[file] = pickle.loads(Path(file).read_bytes())  # written by the process that started this one
     return state_of(part, _loaded[file])
 
 
-def _on_ray(parts: Sequence[Part], work: Work, workers: int) -> Iterator[State]:
+def _on_ray(parts: Sequence[Any], work: Work, workers: int) -> Iterator[State]:
     """The states of parts in their order, from Ray tasks."""
     ray = connect_ray(num_cpus=None if os.environ.get("RAY_ADDRESS") else workers)
     shared, task = ray.put(work), ray.remote(num_cpus=1)(state_of)
@@ -300,7 +312,7 @@ def _on_ray(parts: Sequence[Part], work: Work, workers: int) -> Iterator[State]:
 
 
 def _in_order(
-    submit: Callable[[Part], Any], result: Callable[[Any], State], parts: Sequence[Part], workers: int
+    submit: Callable[[Any], Any], result: Callable[[Any], State], parts: Sequence[Any], workers: int
 ) -> Iterator[State]:
     """Results in the order of the parts, with a bounded number of parts handed out."""
     waiting: list[Any] = []
@@ -313,17 +325,18 @@ def _in_order(
 
 
 def count_rows(paths: Sequence[str]) -> int:
-    """Rows of Parquet files, and about those of JSONL files, from their sizes; 0 for a file that cannot be read."""
+    """Rows of Parquet files, and about those of JSONL and CSV files by their sizes; 0 for one that cannot be read."""
     return sum(_rows(path) for path in paths)
 
 
-_LINE_BYTES = 300
+_LINE_BYTES = {".jsonl": 300, ".csv": 40}
+"""About how long a line is."""
 
 
 def _rows(path: str) -> int:
     try:
-        if path.endswith(".jsonl"):
-            return Path(path).stat().st_size // _LINE_BYTES
+        if (bytes_of_line := _LINE_BYTES.get(Path(path).suffix)) is not None:
+            return Path(path).stat().st_size // bytes_of_line
         return pq.read_metadata(path).num_rows
     except (OSError, ValueError):
         return 0

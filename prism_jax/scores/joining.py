@@ -17,8 +17,10 @@ from prism_jax.scores.schema import ScoresError
 from prism_jax.scores.table import Scores
 
 
-def find_files(pattern: str) -> list[str]:
-    """The scores files that a path, a folder or a glob pattern names, in alphabetical order.
+def find_files(
+    pattern: str, suffixes: tuple[str, ...] = (".parquet", ".jsonl"), kind: str = "scores file"
+) -> list[str]:
+    """The files of a kind that a path, a folder or a glob pattern names, in alphabetical order.
 
     Raises:
       FileNotFoundError: if there is none.
@@ -31,13 +33,13 @@ def find_files(pattern: str) -> list[str]:
             raise ScoresError(
                 "found an unfinished run of scoring, expected a complete one; run it again", place=str(said)
             )
-        found = [str(path) for path in place.iterdir() if path.suffix in (".parquet", ".jsonl")]
+        found = [str(path) for path in place.iterdir() if path.suffix in suffixes]
     elif place.exists() or not glob.has_magic(pattern):
         found = [pattern]
     else:
         found = [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 -- of any root
     if not found:
-        raise FileNotFoundError(f"{pattern}: found no scores file, expected .parquet or .jsonl")
+        raise FileNotFoundError(f"{pattern}: found no {kind}, expected {' or '.join(suffixes)}")
     return sorted(found)
 
 

@@ -23,7 +23,7 @@ from prism_jax.evaluation.logged_steps import Decisions, Reading, Rows
 from prism_jax.evaluation.merged.planning import check_structure
 from prism_jax.evaluation.merged.running import Runner
 from prism_jax.evaluation.merged.scan import structure_of
-from prism_jax.evaluation.merged.states import State, UnitSums, merge, stored
+from prism_jax.evaluation.merged.states import Largest, State, UnitSums, merge
 from prism_jax.scores import Scores
 
 FOLDS = 5
@@ -31,21 +31,6 @@ FOLDS = 5
 POLICIES = ("target", "always", "never")
 """The policies whose mean cost is estimated where the log tells it."""
 _ROWS = "rows"
-
-
-@dataclasses.dataclass(frozen=True)
-class Largest:
-    """The largest of some numbers."""
-
-    value: float
-
-    def merge(self, other: Largest) -> Largest:
-        """The larger one."""
-        return self if self.value >= other.value else other
-
-
-for _class in (Moments, Largest):
-    stored(_class)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,8 +26,8 @@ class Statistic(Protocol):
     def init(self) -> State:
         """The state of no rows."""
 
-    def add(self, state: State, rows: Scores) -> State:
-        """The state with some more rows, in which every step is whole."""
+    def add(self, state: State, rows: Any) -> State:
+        """The state with some more rows: scores in which every step is whole, or answers of whole people."""
 
 
 Runner = Callable[[str, Any], State]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float64, Int64, Shaped, UInt64
 
+from prism_jax.decision.off_policy import Moments
 from prism_jax.decision.uncertainty import Cells, Resampled, resampled_sums, unit_keys
 
 State = Any
@@ -233,6 +234,17 @@ class Beginning:
         return Beginning(joined, self.most)
 
 
+@dataclasses.dataclass(frozen=True)
+class Largest:
+    """The largest of some numbers."""
+
+    value: float
+
+    def merge(self, other: Largest) -> Largest:
+        """The larger one."""
+        return self if self.value >= other.value else other
+
+
 class _Files:
     """The classes that `encode` can write."""
 
@@ -245,7 +257,7 @@ def stored(cls: type) -> type:
     return cls
 
 
-for _class in (UnitSums, Streams, Keys, Beginning):
+for _class in (UnitSums, Streams, Keys, Beginning, Largest, Moments):
     stored(_class)
 
 

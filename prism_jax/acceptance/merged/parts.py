@@ -1,0 +1,242 @@
+"""A log of any size as parts of whole people: what the person layer needs, since it goes from answer to answer.
+
+Files are read once, chunk by chunk, and the offers that were made are written to temporary files by person. A part is
+such a file, with about `PART_ROWS` rows in order of person and time; a person with more stands in one part, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+from jaxtyping import Float64, Int64
+
+from prism_jax.acceptance.columns import LogColumns, LogError
+from prism_jax.acceptance.context import folds_of_people
+from prism_jax.acceptance.log_files import read_log_parts
+from prism_jax.acceptance.logs import LogTable, Wanted, check_all_made, check_answers, warn_of_order
+from prism_jax.acceptance.study import FOLDS
+from prism_jax.decision.losses import propensity_weight
+
+PART_ROWS = 1 << 18
+"""About how many rows a part has; all of them are in memory at once."""
+_FIELDS = ("person", "time", "accepted", "score", "answered", "propensity")
+
+
+class Answers(NamedTuple):
+    """Answered offers of some people, by person and time."""
+
+    person: Int64[np.ndarray, " rows"]  # place of the person among all who answered, by name
+    fold: Int64[np.ndarray, " rows"]  # of the person
+    time: Float64[np.ndarray, " rows"]  # seconds; the row's number where the log has no times
+    accepted: Float64[np.ndarray, " rows"]  # 1 or 0
+    # None in the next three if the log has no such column; NaN where a value is missing
+    score: Float64[np.ndarray, " rows"] | None
+    answered: Float64[np.ndarray, " rows"] | None  # seconds
+    propensity: Float64[np.ndarray, " rows"] | None
+
+    @property
+    def inverse(self) -> Float64[np.ndarray, " rows"]:
+        """Clipped inverse propensities; 1 of a log without."""
+        ones = np.ones(len(self.person))
+        return ones if self.propensity is None else np.asarray(propensity_weight(ones, self.propensity), np.float64)
+
+
+class PeoplePart(NamedTuple):
+    """A file of whole people."""
+
+    path: str
+    rows: int
+    columns: tuple[str, ...]  # fields of `Answers`, one number of 8 bytes each in every row
+
+
+class Contents(NamedTuple):
+    """What the files hold together."""
+
+    rows: int = 0
+    not_made: int = 0  # offers that were not made
+    low: float = np.inf  # smallest score of all rows
+    high: float = -np.inf  # largest
+
+    def with_rows(self, logged: np.ndarray, score: np.ndarray | None) -> Contents:
+        """With some more rows."""
+        known = np.zeros(0) if score is None else score[~np.isnan(score)]
+        low, high = (known.min(), known.max()) if len(known) else (np.inf, -np.inf)
+        silent = int((~logged).sum())
+        return Contents(
+            self.rows + len(logged), self.not_made + silent, min(self.low, float(low)), max(self.high, float(high))
+        )
+
+    @property
+    def score_is_probability(self) -> bool:
+        """Whether every score lies between 0 and 1."""
+        return self.low >= 0 and self.high <= 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Divided:
+    """A log in parts."""
+
+    parts: list[PeoplePart]
+    contents: Contents
+    numbers: Int64[np.ndarray, " people"]  # of those who answered, by name: the order in which the log mentions them
+    folds: int
+    timed: bool  # whether the log says when offers were made
+    left_out: dict[str, str]  # files that cannot be read, with the reason
+
+
+def read_people(part: PeoplePart) -> Iterator[Answers]:
+    """The rows of a part."""
+    table = np.fromfile(part.path).reshape(-1, len(part.columns))
+    columns = {name: table[:, i].copy() for i, name in enumerate(part.columns)}
+    yield Answers(
+        person=columns["person"].astype(np.int64),
+        fold=columns["fold"].astype(np.int64),
+        time=columns["time"],
+        accepted=columns["accepted"],
+        score=columns.get("score"),
+        answered=columns.get("answered"),
+        propensity=columns.get("propensity"),
+    )
+
+
+def divide(
+    place: str,
+    paths: Sequence[str],
+    columns: LogColumns,
+    folder: Path,
+    *,
+    number: int,
+    shown_only: bool = False,
+    skip_bad: bool = False,
+    seed: int = 0,
+) -> Divided:
+    """Divides the rows of files by person.
+
+    Args:
+      place: Names all files, for messages.
+      paths: Files, .csv or .parquet, all with the same columns.
+      columns: Says which columns are which.
+      folder: Where the parts are written.
+      number: How many parts.
+      shown_only: Whether offers that were not made are left out, and need no propensities.
+      skip_bad: Whether files that cannot be read are left out; else the first raises its error.
+      seed: Seed of the folds.
+
+    Raises:
+      LogError: naming the file and where possible the row and column; or if too few people answered.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = _Writer(folder, number, columns, shown_only)
+    left_out: dict[str, str] = {}
+    for file, path in enumerate(paths):
+        try:
+            writer.add(file, path)
+        except LogError as error:
+            if not skip_bad:
+                raise
+            logging.warning("left out: %s", error)
+            left_out[path] = str(error)
+    if len(left_out) == len(paths):
+        raise LogError(f"{place}: found no file that can be read among {len(paths)}, expected some")
+    if columns.propensity is None and not shown_only:
+        check_all_made(place, writer.contents.not_made, writer.contents.rows)
+    return writer.divided(place, seed, left_out, {file for file, path in enumerate(paths) if path in left_out})
+
+
+class _Writer:
+    """Writes rows by person: first with the numbers of person and file, then sorted, with places and folds."""
+
+    def __init__(self, folder: Path, number: int, columns: LogColumns, shown_only: bool) -> None:
+        self.columns, self.shown_only = columns, shown_only
+        self.paths = [folder / f"people-{i:05d}.f64" for i in range(number)]
+        self.number_of: dict[str, int] = {}  # of each person, from 0, in the order in which files mention them
+        self.contents = Contents()
+        absent = {name for name in ("score", "answered", "propensity") if getattr(columns, name) is None}
+        absent |= {"propensity"} if shown_only else set()
+        self.fields = tuple(name for name in _FIELDS if name not in absent)
+
+    def add(self, file: int, path: str) -> None:
+        """Writes the rows of a file; if it cannot be read to its end, its people and contents are not kept."""
+        people, before, wanted = len(self.number_of), self.contents, None
+
+        def names(place: str, all_names: tuple[str, ...]) -> Sequence[str]:
+            nonlocal wanted
+            wanted = Wanted.of(place, all_names, self.columns)
+            return wanted.names
+
+        try:
+            for start, table in read_log_parts(path, names):
+                assert wanted is not None, "the names were asked for first"
+                self._write(file, LogTable(wanted, table, start, whole=False), before.rows)
+            if self.contents.rows == before.rows:
+                raise LogError(f"{path}: found no rows, expected one per offer")
+        except LogError:
+            self.contents = before
+            self.number_of = dict(list(self.number_of.items())[:people])
+            raise
+
+    def _write(self, file: int, table: LogTable, rows_before: int) -> None:
+        names, person = table.cells(self.columns.person).people()
+        logged = table.logged()
+        accepted, time, score = table.accepted(logged), table.time(), table.score()
+        values = {
+            "person": self._numbers(names, person)[person],
+            "time": time + rows_before if self.columns.time is None else time,
+            "accepted": accepted,
+            "score": score,
+            "answered": table.answered(time),
+            "propensity": table.propensity(logged),
+        }
+        warn_of_order(table.wanted.place, person, time)
+        shown = score[logged] if self.shown_only and score is not None else score
+        self.contents = self.contents.with_rows(logged, shown)
+        rows = np.column_stack([np.full(len(table), file), *(values[name] for name in self.fields)])[logged]
+        bucket = rows[:, 1].astype(np.int64) % len(self.paths)
+        order = np.argsort(bucket, kind="stable")
+        edges = np.searchsorted(bucket[order], np.arange(len(self.paths) + 1))
+        for i, path in enumerate(self.paths):
+            if edges[i] < edges[i + 1]:
+                with path.open("ab") as out:
+                    rows[order[edges[i] : edges[i + 1]]].tofile(out)
+
+    def _numbers(self, names: Sequence[str], person: Int64[np.ndarray, " rows"]) -> Int64[np.ndarray, " names"]:
+        """The number of each name; those that are new get the next ones in the order in which rows mention them."""
+        first = np.full(len(names), len(person))
+        np.minimum.at(first, person, np.arange(len(person)))
+        for place in np.argsort(first).tolist():
+            self.number_of.setdefault(names[place], len(self.number_of))
+        return np.array([self.number_of[name] for name in names])
+
+    def divided(self, place: str, seed: int, left_out: dict[str, str], bad: set[int]) -> Divided:
+        """Sorts the rows of each part; LogError if too few people answered."""
+        names = np.array(list(self.number_of), object)
+        answered = np.zeros(len(names), bool)
+        answers = accepted = 0
+        for path in filter(Path.exists, self.paths):
+            rows = self._rows(path, bad)
+            answered[rows[:, 1].astype(np.int64)] = True
+            answers, accepted = answers + len(rows), accepted + int(rows[:, 3].sum())
+        by_name = np.flatnonzero(answered)[np.argsort(names[answered])]
+        check_answers(place, len(by_name), answers, accepted)
+        rank = np.zeros(len(names))
+        rank[by_name] = np.arange(len(by_name))
+        fold = folds_of_people(np.arange(len(by_name)), FOLDS, seed)
+        parts = []
+        for path in filter(Path.exists, self.paths):
+            rows = self._rows(path, bad)
+            rows[:, 1] = rank[rows[:, 1].astype(np.int64)]
+            rows[:, 0] = fold[rows[:, 1].astype(np.int64)]
+            rows = rows[np.lexsort((rows[:, 2], rows[:, 1]))]
+            rows.tofile(path)
+            if len(rows):
+                parts.append(PeoplePart(str(path), len(rows), ("fold", *self.fields)))
+        return Divided(parts, self.contents, by_name + 1, int(fold.max()) + 1, self.columns.time is not None, left_out)
+
+    def _rows(self, path: Path, bad: set[int]) -> Float64[np.ndarray, "rows fields"]:
+        rows = np.fromfile(path).reshape(-1, 1 + len(self.fields))
+        return rows[~np.isin(rows[:, 0], list(bad))] if bad else rows

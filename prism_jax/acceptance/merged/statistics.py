@@ -1,0 +1,343 @@
+"""The statistics of answers, each with the state of some parts of whole people."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+from jaxtyping import Bool, Float64, Int64
+
+from prism_jax.acceptance.by_answers import SEEN, Pair
+from prism_jax.acceptance.measures import BINS, RESAMPLES, bin_of, pairs_by_person
+from prism_jax.acceptance.merged.parts import Answers
+from prism_jax.acceptance.own_score import latest_beliefs
+from prism_jax.acceptance.score_maps import PLATT, SCORE, Scale, ScoreMap
+from prism_jax.decision.gate import intervene
+from prism_jax.decision.metrics import step_costs
+from prism_jax.decision.off_policy import Moments
+from prism_jax.evaluation.merged.histograms import LOG_ODDS, Histogram, labelled, log_odds
+from prism_jax.evaluation.merged.states import Beginning, Largest, State, UnitSums, merge
+from prism_jax.people.lanes import Lanes, lanes
+from prism_jax.people.layer import Population, Theta, likelihood, prequential
+
+PERSON, SCORE_PERSON = "person", "score+person"
+EVERYBODY = -1
+"""In place of a fold: what is fitted on all people."""
+COUNTED = ("answers", "accepted", "weight", "weight_accepted", "gate", "gate_accepted", "known", "known_accepted")
+"""Sums of each fold: counts of answers and of those that accepted, the same by the weights of the study and of costs,
+and counts of answers with a score."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Census:
+    """What there is in each fold."""
+
+    folds: int
+    weighted: bool
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {}
+
+    def add(self, state: State, rows: Answers) -> State:
+        """The state with the rows of more people."""
+        y, weight = rows.accepted, study_weight(rows, self.weighted)
+        known = np.zeros(len(y), bool) if rows.score is None else ~np.isnan(rows.score)
+        columns = (np.ones(len(y)), y, weight, weight * y, rows.inverse, rows.inverse * y, known, known * y)
+        more: dict[str, Any] = {
+            "sums": np.stack([np.bincount(rows.fold, column, self.folds) for column in columns], axis=1),
+            "unequal": int((weight != 1).sum()),
+            "scores": {},
+        }
+        if rows.score is not None and known.any():
+            score = rows.score[known]
+            more |= {"low": Largest(-float(score.min())), "high": Largest(float(score.max()))}
+            more["scores"] = {
+                fold: Moments.of(score[rows.fold[known] == fold][:, None]) for fold in _present(rows.fold[known])
+            }
+        return merge(state, more)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreHistograms:
+    """Histograms of the score by label, in each fold."""
+
+    scale: Scale
+    weighted: bool
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {}
+
+    def add(self, state: State, rows: Answers) -> State:
+        """The state with the rows of more people."""
+        assert rows.score is not None, "there are maps to fit"
+        known = ~np.isnan(rows.score)
+        z, y, fold = log_odds(self.scale.unit(rows.score[known])), rows.accepted[known], rows.fold[known]
+        weight = study_weight(rows, self.weighted)[known]
+        more = {one: labelled(*(column[fold == one] for column in (z, y, weight))) for one in _present(fold)}
+        return merge(state, more)
+
+
+class Fitted(NamedTuple):
+    """What is fitted on all people but those of a fold."""
+
+    base: float  # their rate of acceptance
+    weight: float  # sum of their weights
+    maps: Mapping[str, ScoreMap] | None  # on their scores; None of a log without
+    missing: float  # what stands for a missing score in the row of the score as it is
+
+    def scored(self, score: Float64[np.ndarray, " rows"]) -> dict[str, Float64[np.ndarray, " rows"]]:
+        """The predictions that follow from the score alone."""
+        assert self.maps is not None, "the log has scores"
+        known = ~np.isnan(score)
+        filled = np.where(known, score, self.missing)
+        mapped = {name: np.where(known, of(filled), self.base) for name, of in self.maps.items() if name != SCORE}
+        return {SCORE: filled} | mapped
+
+    def log_odds(
+        self, score: Float64[np.ndarray, " rows"] | None, layer: str, rows: int
+    ) -> Float64[np.ndarray, " rows"]:
+        """What a person layer is on top of."""
+        if layer == PERSON or score is None or self.maps is None:
+            return np.full(rows, scipy.special.logit(self.base))
+        p = self.scored(score)[PLATT]
+        return np.asarray(scipy.special.logit(p))
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What predictions are made of, beside the person layers."""
+
+    fitted: dict[int, Fitted]  # by fold, and for everybody
+    layers: tuple[str, ...]  # those that are compared
+    weighted: bool
+
+    @property
+    def fits(self) -> dict[str, tuple[int, str]]:
+        """The fits of person layers: the fold that each leaves out, and the layer."""
+        folds = [fold for fold in self.fitted if fold != EVERYBODY]
+        fits = {f"{layer} {fold}": (fold, layer) for fold in folds for layer in self.layers}
+        return fits | {"everybody": (EVERYBODY, self.layers[-1])}
+
+
+@dataclasses.dataclass(frozen=True)
+class Likelihood:
+    """The negative log-likelihood of person layers and its gradient, at the parameters that are asked about."""
+
+    model: Model
+    asked: dict[str, Theta]
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {}
+
+    def add(self, state: State, rows: Answers) -> State:
+        """The state with the rows of more people."""
+        places, weight = _places(rows), study_weight(rows, self.model.weighted)
+        more = {}
+        for name, theta in self.asked.items():
+            fold, layer = self.model.fits[name]
+            fitted = self.model.fitted[fold]
+            z = fitted.log_odds(rows.score, layer, len(weight))
+            share = np.where(rows.fold == fold, 0.0, weight / fitted.weight)
+            value, gradient = likelihood(z, rows.accepted, share, np.ones(len(weight), bool), places)(theta)
+            more[name] = np.append(value, gradient)
+        return merge(state, more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+    """Predicts the answers of parts, as `acceptance.study` does those of a log in memory."""
+
+    model: Model
+    populations: dict[str, Population]  # of the fits
+    scale: Scale  # of all scores
+
+    def predictions(self, rows: Answers, places: Lanes) -> dict[str, Float64[np.ndarray, " rows"]]:
+        """Every prediction of every row, by the people of other folds and the person's own earlier answers."""
+        number = len(rows.accepted)
+        found: dict[str, Float64[np.ndarray, " rows"]] = {"constant": np.empty(number)}
+        for fold in _present(rows.fold):
+            held, fitted = rows.fold == fold, self.model.fitted[fold]
+            found["constant"][held] = fitted.base
+            if rows.score is not None:
+                for name, p in fitted.scored(rows.score[held]).items():
+                    found.setdefault(name, np.empty(number))[held] = p
+            for layer in self.model.layers:
+                z = fitted.log_odds(rows.score, layer, number)
+                run = prequential(z, rows.accepted, rows.person, self.populations[f"{layer} {fold}"], places=places)
+                found.setdefault(layer, np.empty(number))[held] = scipy.special.expit(run.log_odds[held])
+        return found
+
+    def ranking(self, name: str, p: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        """What a prediction ranks by, on the grid of log-odds; folds differ in their constant, which ranks nothing."""
+        if name == "constant":
+            return np.zeros(len(p))
+        if name == SCORE and self.scale.middle is not None:
+            return (p - self.scale.middle) / self.scale.width
+        return log_odds(p)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """Histograms of what predictions rank by, by label."""
+
+    predictor: Predictor
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {}
+
+    def add(self, state: State, rows: Answers) -> State:
+        """The state with the rows of more people."""
+        weight = study_weight(rows, self.predictor.model.weighted)
+        predictions = self.predictor.predictions(rows, _places(rows))
+        more = {
+            name: labelled(self.predictor.ranking(name, p), rows.accepted, weight) for name, p in predictions.items()
+        }
+        return merge(state, more)
+
+
+class Placements(NamedTuple):
+    """For each bin of what ranks, the share of the other label's weight that is ranked right; ties count half."""
+
+    accepted: Float64[np.ndarray, "bins"]  # for an accepted offer, the share of the rejected ones below
+    rejected: Float64[np.ndarray, "bins"]  # for a rejected offer, the share of the accepted ones above
+    auroc: float  # the mean of either
+    bound: float  # how far it can be from that of the values themselves
+
+    @classmethod
+    def of(cls, histogram: Histogram) -> Placements:
+        """The placements of a histogram by label; pairs in a bin with different values may be ranked in any way."""
+        one, zero = histogram.sums["one"], histogram.sums["zero"]
+        below = (np.cumsum(zero) - zero / 2) / zero.sum()
+        above = 1 - (np.cumsum(one) - one / 2) / one.sum()
+        unsure = float((one * zero)[histogram.mixed].sum()) / 2
+        return cls(below, above, float(one @ below) / float(one.sum()), unsure / float(one.sum() * zero.sum()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """Sums over each person of what tables need, what the layer knows of each, and sums of all rows."""
+
+    predictor: Predictor
+    placements: dict[str, Placements]
+    probabilities: tuple[str, ...]  # the predictions that are probabilities
+    pair: Pair
+    costs: tuple[float, float]  # C_FA and C_FN
+    better: str  # of always and never, the cheaper
+    seed: int
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {}
+
+    def add(self, state: State, rows: Answers) -> State:
+        """The state with the rows of more people."""
+        people, number = np.unique(rows.person, return_inverse=True)
+        places = _places(rows)
+        predictions = self.predictor.predictions(rows, places)
+        errors = {name: (predictions[name] - rows.accepted) ** 2 for name in self.probabilities}
+        columns = dict(self._columns(rows, predictions, errors, places.known))
+        sums = {name: np.bincount(number, column, len(people)) for name, column in columns.items()}
+        weight = study_weight(rows, self.predictor.model.weighted)
+        for name in self.probabilities:
+            gap, bins = weight * (predictions[name] - rows.accepted), number * BINS + bin_of(predictions[name])
+            gaps = np.bincount(bins, gap, len(people) * BINS).reshape(-1, BINS)
+            sums |= {f"gap {name} {i}": gaps[:, i] for i in range(BINS)}
+        for name, p in predictions.items():
+            pairs = pairs_by_person(self.predictor.ranking(name, p), rows.accepted, rows.person, weight)
+            sums |= {f"pairs {name}": pairs[:, 0], "pairs": pairs[:, 1]}
+        names = [f"{person:012d}" for person in people.tolist()]  # in the order of their places
+        units = UnitSums.of_sums(names, sums, resamples=RESAMPLES, seed=self.seed)
+        more = {"units": units, "people": self._people(rows, sums["answers"], sums["accepted"])}
+        return merge(state, more | self._totals(rows, predictions, errors, places.known))
+
+    def _columns(
+        self, rows: Answers, predictions: Mapping[str, Any], errors: Mapping[str, Any], seen: Int64[np.ndarray, " rows"]
+    ) -> Iterator[tuple[str, Float64[np.ndarray, " rows"]]]:
+        """What is summed over each person, by name."""
+        y, weight, gate = rows.accepted, study_weight(rows, self.predictor.model.weighted), rows.inverse
+        yield from {"answers": np.ones(len(y)), "accepted": y, "weight": weight, "gate": gate}.items()
+        yield from {"one": weight * y, "zero": weight * (1 - y)}.items()
+        for name, p in predictions.items():
+            bins = LOG_ODDS.bin_of(self.predictor.ranking(name, p))
+            yield f"one {name}", weight * y * self.placements[name].accepted[bins]
+            yield f"zero {name}", weight * (1 - y) * self.placements[name].rejected[bins]
+        for name, error in errors.items():
+            yield f"error {name}", weight * error
+        if "score" in errors:
+            assert rows.score is not None, "it is among the predictions"
+            known = weight * ~np.isnan(rows.score)
+            yield from {"known": known, "known score": known * errors["score"]}.items()
+            yield "known constant", known * errors["constant"]
+            yield "known difference", known * (errors["score"] - errors["constant"])
+        gain = weight * (errors[self.pair.with_person] - errors[self.pair.without])
+        for i, inside in enumerate(_by_seen(seen)):
+            yield from {f"seen {i}": inside * 1.0, f"weight {i}": weight * inside, f"gain {i}": gain * inside}.items()
+        offers = self._offers(predictions)
+        costs = {name: step_costs(offer, y, y, *self.costs) for name, offer in offers.items()}
+        for name, cost in costs.items():
+            yield f"cost {name}", gate * cost
+            yield f"more {name}", gate * (cost - costs[self.better])
+
+    def _offers(self, predictions: Mapping[str, Float64[np.ndarray, " rows"]]) -> dict[str, Bool[np.ndarray, " rows"]]:
+        """What always, never and the gate on each probability do."""
+        rows = len(predictions["constant"])
+        gates = {
+            name: np.asarray(intervene(predictions[name], predictions[name], *self.costs))
+            for name in self.probabilities
+        }
+        return {"always": np.ones(rows, bool), "never": np.zeros(rows, bool)} | gates
+
+    def _totals(
+        self, rows: Answers, predictions: Mapping[str, Any], errors: Mapping[str, Any], seen: Int64[np.ndarray, " rows"]
+    ) -> State:
+        """Sums over all rows, of which no interval is made."""
+        weight, gate = study_weight(rows, self.predictor.model.weighted), rows.inverse
+        known = np.zeros(len(gate)) if rows.score is None else gate * ~np.isnan(rows.score)
+        inside = np.stack(list(_by_seen(seen)))
+        everybody = self.predictor.model.fitted[EVERYBODY]
+        return {
+            "offers": {name: float(gate @ offer) for name, offer in self._offers(predictions).items()},
+            "where_known": {name: float(known @ error) for name, error in errors.items()},
+            "known": float(known.sum()),
+            "seen": {name: inside @ (weight * error) for name, error in errors.items()},
+            "seen_people": np.array([len(np.unique(rows.person[one])) for one in inside]),
+            "log_odds": float(everybody.log_odds(rows.score, self.predictor.model.layers[-1], len(gate)).sum()),
+        }
+
+    def _people(self, rows: Answers, answers: np.ndarray, accepted: np.ndarray) -> Beginning:
+        """What the log and the layer say of each person after all of their answers."""
+        layer = self.predictor.model.layers[-1]
+        z = self.predictor.model.fitted[EVERYBODY].log_odds(rows.score, layer, len(rows.accepted))
+        population = self.predictor.populations["everybody"]
+        people, belief = latest_beliefs(
+            population, z, rows.accepted, rows.person, rows.time, rows.answered, padded=True
+        )
+        columns = {"person": people, "answers": answers, "accepted": accepted}
+        return Beginning(columns | {"mean": belief.mean, "variance": belief.variance}, sys.maxsize)
+
+
+def study_weight(rows: Answers, weighted: bool) -> Float64[np.ndarray, " rows"]:
+    """The weight of each answer in fits and measures."""
+    return rows.inverse if weighted else np.ones(len(rows.accepted))
+
+
+def _places(rows: Answers) -> Lanes:
+    return lanes(rows.person, rows.time, rows.answered).padded()
+
+
+def _present(fold: Int64[np.ndarray, " rows"]) -> Sequence[int]:
+    return np.unique(fold).tolist()
+
+
+def _by_seen(seen: Int64[np.ndarray, " rows"]) -> Iterator[Bool[np.ndarray, " rows"]]:
+    """Which rows had each of the numbers of earlier answers that are compared."""
+    for low, high in SEEN:
+        yield (seen >= low) & (seen <= (np.inf if high is None else high))

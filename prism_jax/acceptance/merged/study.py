@@ -1,0 +1,276 @@
+"""The way through the statistics of a log: from its parts to what it says."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+from jaxtyping import Float64
+
+from prism_jax.acceptance.by_answers import SEEN, Pair, Part, pair_of
+from prism_jax.acceptance.columns import LogError
+from prism_jax.acceptance.costs import Costs
+from prism_jax.acceptance.findings import Findings, Question
+from prism_jax.acceptance.log_evaluation import ROWS
+from prism_jax.acceptance.measures import BINS, Measures, mean_gap, means_of, ratio, share_of
+from prism_jax.acceptance.merged.parts import Divided
+from prism_jax.acceptance.merged.statistics import (
+    COUNTED,
+    EVERYBODY,
+    PERSON,
+    SCORE_PERSON,
+    Census,
+    Fitted,
+    Likelihood,
+    Model,
+    Placements,
+    Predictor,
+    Ranks,
+    ScoreHistograms,
+    Sums,
+)
+from prism_jax.acceptance.own_score import Beliefs, OwnScore, described
+from prism_jax.acceptance.score_maps import PLATT, Scale, ScoreMap, maps_of_units, simplest_best
+from prism_jax.acceptance.tables import Facts
+from prism_jax.decision.off_policy import Moments
+from prism_jax.decision.uncertainty import Cells, Estimate, Resampled
+from prism_jax.evaluation.merged.histograms import Histogram, by_label
+from prism_jax.evaluation.merged.running import Runner
+from prism_jax.evaluation.merged.states import State, UnitSums, merge
+from prism_jax.people.layer import Belief, Theta, fit_together
+
+
+def study_parts(run: Runner, log: Divided, score: str | None, question: Question, shown_only: bool) -> Findings:
+    """What a log in parts says of a question, as `log_evaluation.findings_of` says it of one in memory.
+
+    Args:
+      run: What runs a statistic over the parts.
+      log: The parts, and what there is in them.
+      score: Name of the score's column; None of a log without.
+      question: What is asked; context is not supported.
+      shown_only: Whether the log holds none of the offers that were not made.
+
+    Raises:
+      ValueError: in one line, for a log on which nothing can be measured.
+    """
+    census = run("scan", Census(log.folds, question.weighted))
+    table = _Table(census, log.contents.score_is_probability)
+    table.check()
+    histograms = run("maps", ScoreHistograms(table.scale, question.weighted)) if score is not None else {}
+    fitted = {fold: table.fitted(histograms, fold) for fold in (*range(log.folds), EVERYBODY)}
+    layers = (PERSON,) if score is None else (PERSON, SCORE_PERSON)
+    model = Model(fitted, layers, question.weighted)
+    predictor = Predictor(model, _populations(run, model), table.scale)
+
+    placements = {name: Placements.of(histogram) for name, histogram in run("ranks", Ranks(predictor)).items()}
+    predicted = [name for name in ROWS if name in placements]
+    probabilities = tuple(name for name in predicted if name != "score" or table.scale.middle is None)
+    pair = pair_of(probabilities)
+    c_fa, c_fn = question.c_fa, question.c_fn
+    better = (
+        "always"
+        if c_fa * (table.of("gate") - table.of("gate_accepted")) <= c_fn * table.of("gate_accepted")
+        else "never"
+    )
+    statistic = Sums(predictor, placements, probabilities, pair, (c_fa, c_fn), better, question.seed)
+    sums = run("sums", statistic)
+    read = _Read(sums, sums["units"], question.seed)
+    maps = fitted[EVERYBODY].maps
+    own = None if maps is None or score is None else _own(score, maps, table, read, question.threshold)
+    silent = log.contents.not_made
+    return Findings(
+        facts=Facts(
+            rows=log.contents.rows - (silent if shown_only else 0),
+            answers=int(table.of("answers")),
+            people=len(log.numbers),
+            accepted=table.of("weight_accepted") / table.of("weight"),
+            score_missing=None if score is None else int(table.of("answers") - table.of("known")),
+            not_made=silent,
+            shown_only=shown_only and silent > 0,
+            timed=log.timed,
+            folds=log.folds,
+            unequal=census["unequal"] > 0,
+        ),
+        populations=[predictor.populations[f"{layers[-1]} {fold}"] for fold in range(log.folds)],
+        measured={name: read.measures(name, placements[name], name in probabilities) for name in predicted},
+        compared=read.compared() if "score" in probabilities else None,
+        parts=read.by_answers(probabilities, pair),
+        pair=pair,
+        own=own,
+        people=read.people(log, predictor, None if own is None else own.maps[PLATT], table, question.threshold),
+        costs=read.costs(("always", "never", *probabilities), max(c_fa, c_fn)),
+        bounds={name: placements[name].bound for name in predicted},
+    )
+
+
+def _populations(run: Runner, model: Model) -> dict[str, Any]:
+    """The person layers, fitted in step: each round of questions is one pass over the answers."""
+    rounds = 0
+
+    def losses(asked: Mapping[str, Theta]) -> dict[str, tuple[float, Theta]]:
+        nonlocal rounds
+        rounds += 1
+        state = run(f"fit-{rounds:02d}", Likelihood(model, dict(asked)))
+        return {name: (float(loss[0]), loss[1:]) for name, loss in state.items()}
+
+    return fit_together(model.fits, losses)
+
+
+class _Table(NamedTuple):
+    """Sums by fold, and what is fitted from them."""
+
+    census: State
+    probability: bool  # whether every score lies between 0 and 1
+
+    def of(self, name: str, without: int = EVERYBODY) -> float:
+        """A sum over all people, or those outside a fold."""
+        column = self.census["sums"][:, COUNTED.index(name)]
+        return float(column.sum() - (column[without] if without != EVERYBODY else 0.0))
+
+    def rate(self, without: int = EVERYBODY) -> float:
+        """The share of accepted answers, by the weights of the study."""
+        return self.of("weight_accepted", without) / self.of("weight", without)
+
+    def check(self) -> None:
+        """Raises ValueError if the people outside some fold have answers of one kind only."""
+        for fold in range(len(self.census["sums"])):
+            if self.of("accepted", fold) in (0, self.of("answers", fold)):
+                raise ValueError(
+                    "log: found people whose removal leaves answers of one kind, expected both among the rest"
+                )
+
+    @property
+    def scale(self) -> Scale:
+        """The scale of all scores."""
+        return self.scale_without(EVERYBODY)
+
+    def scale_without(self, fold: int) -> Scale:
+        """The scale of the scores of the people outside a fold."""
+        moments = self._moments(fold)
+        if self.probability or moments is None:
+            return Scale()
+        return Scale(float(moments.mean[0]), float(np.sqrt(moments.squares[0] / moments.rows)) or 1.0)
+
+    def _moments(self, without: int) -> Moments | None:
+        parts = [moments for fold, moments in sorted(self.census["scores"].items()) if fold != without]
+        return functools.reduce(merge, parts) if parts else None
+
+    def fitted(self, histograms: Mapping[int, Histogram], fold: int) -> Fitted:
+        """What is fitted on the people outside a fold; for everybody, no maps beside answers of one kind."""
+        base, weight, moments = self.rate(fold), self.of("weight", fold), self._moments(fold)
+        everybody = fold == EVERYBODY
+        if not histograms or (everybody and self.of("known_accepted") in (0, self.of("known"))):
+            return Fitted(base, weight, None, base)
+        assert moments is not None, "scores stand in the same folds as their histograms"
+        missing = base if self.probability else float(moments.mean[0])
+        maps = self._maps(histograms, fold, 1.0 if everybody else weight / self.of("answers", fold))
+        return Fitted(base, weight, maps, missing)
+
+    def _maps(self, histograms: Mapping[int, Histogram], without: int, unit: float) -> Mapping[str, ScoreMap]:
+        """The maps on the scores outside a fold; `unit` is the weight that counts as one answer."""
+        parts = [histogram for fold, histogram in sorted(histograms.items()) if fold != without]
+        rows = by_label(functools.reduce(merge, parts))
+        scale, everybody = self.scale_without(without), self.scale
+        p = rows.p
+        if scale.middle is not None and everybody.middle is not None:
+            p = scale.unit(everybody.middle + everybody.width * scipy.special.logit(p))
+        return maps_of_units(scale, p, rows.y, rows.weight / unit)
+
+
+def _own(column: str, maps: Mapping[str, ScoreMap], table: _Table, read: _Read, threshold: float) -> OwnScore:
+    """The gate on the score."""
+    brier = {name: total / read.sums["known"] for name, total in read.sums["where_known"].items()}
+    of_maps = {name: brier[name] for name in maps}
+    low, high = -table.census["low"].value, table.census["high"].value
+    return OwnScore(
+        column, threshold, maps, simplest_best(of_maps), {"constant": brier["constant"], **of_maps}, low, high
+    )
+
+
+class _Read(NamedTuple):
+    """Reads results from the sums."""
+
+    sums: State
+    units: UnitSums
+    seed: int
+
+    def measures(self, name: str, placements: Placements, probability: bool) -> Measures:
+        """How well a prediction ranks, and if it is a probability, how well it is calibrated."""
+        # To first order in the weights of the people, as in Obuchowski 1997.
+        cells = self.units.cells([f"one {name}", "one", f"zero {name}", "zero"])
+        over_all = share_of(cells, lambda sums: _placed(sums, placements.auroc), placements.auroc, self.seed)
+        within = self._share([f"pairs {name}", "pairs"], ratio) if self._total("pairs") else None
+        if not probability:
+            return Measures(over_all, within, None, None)
+        gaps = [f"gap {name} {i}" for i in range(BINS)]
+        return Measures(
+            over_all, within, self._share([f"error {name}", "weight"], ratio), self._share([*gaps, "weight"], mean_gap)
+        )
+
+    def _share(self, columns: list[str], statistic: Any) -> Estimate:
+        cells = self.units.cells(columns)
+        return share_of(cells, statistic, float(statistic(cells.totals())), self.seed)
+
+    def _total(self, name: str) -> float:
+        return float(self.units.cells([name]).totals()[0])
+
+    def compared(self) -> dict[str, Estimate]:
+        """Brier scores of the score and of the constant where the score is known, and their difference."""
+        if not self._total("known"):
+            raise LogError("score: found no value on any offer that was made, expected some")
+        names = ("score", "constant", "difference")
+        cells = self.units.cells([*(f"known {name}" for name in names), "known"])
+        return dict(zip(names, means_of(cells, np.array([1.0, 1.0, np.inf]), self.seed), strict=True))
+
+    def by_answers(self, names: tuple[str, ...], pair: Pair) -> list[Part]:
+        """Brier scores by the number of answers that had been seen."""
+        parts = []
+        for i, (low, high) in enumerate(SEEN):
+            answers, people = int(self._total(f"seen {i}")), int(self.sums["seen_people"][i])
+            if not answers:
+                continue
+            weight = self._total(f"weight {i}")
+            brier = {name: float(self.sums["seen"][name][i]) / weight for name in names}
+            cells = _of_those(self.units.cells([f"gain {i}", f"weight {i}", f"seen {i}"]))
+            difference = means_of(cells, np.array([np.inf]), self.seed)[0] if people > 1 else None
+            parts.append(Part(low, high, answers, people, brier, difference))
+        return parts
+
+    def costs(self, names: tuple[str, ...], most: float) -> dict[str, Costs]:
+        """What gates would have cost."""
+        columns = [*(f"cost {name}" for name in names), *(f"more {name}" for name in names), "gate"]
+        means = means_of(self.units.cells(columns), np.repeat([most, np.inf], len(names)), self.seed)
+        gate = self._total("gate")
+        return {
+            name: Costs(self.sums["offers"][name] / gate, cost, gain)
+            for name, cost, gain in zip(names, means[: len(names)], means[len(names) :], strict=True)
+        }
+
+    def people(
+        self, log: Divided, predictor: Predictor, platt: ScoreMap | None, table: _Table, threshold: float
+    ) -> list[Any]:
+        """Everybody, by number."""
+        columns = self.sums["people"].columns
+        belief = Belief(columns["mean"], columns["variance"])
+        known = Beliefs(predictor.populations["everybody"], belief, self.sums["log_odds"] / table.of("answers"))
+        counts = columns["answers"].astype(np.int64)
+        shares = columns["accepted"] / columns["answers"]
+        return described(log.numbers[columns["person"]], counts, shares, known, platt, threshold)
+
+
+def _placed(sums: Float64[np.ndarray, "*resamples 4"], auroc: float) -> Float64[np.ndarray, "*resamples"]:
+    """AUROC to first order: the mean placements of accepted and of rejected offers, each among those of the data."""
+    one, ones, zero, zeros = np.moveaxis(sums, -1, 0)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(one / ones + zero / zeros - auroc)
+
+
+def _of_those(cells: Cells | Resampled) -> Cells | Resampled:
+    """Without the people whose last column is 0, and without that column."""
+    if isinstance(cells, Resampled):
+        return Resampled(cells.sums[:-1], cells.replicates[:, :-1], cells.number)
+    assert isinstance(cells.units, np.ndarray), "units of sums are dense"
+    return Cells.of_units(cells.units[cells.units[:, -1] > 0, :-1])

@@ -1,0 +1,102 @@
+"""Studies a log of answers that need not fit into memory, in processes or on a Ray cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from prism_jax.acceptance.columns import LogColumns, LogError
+from prism_jax.acceptance.findings import Question, publish
+from prism_jax.acceptance.merged.parts import PART_ROWS, Divided, divide, read_people
+from prism_jax.acceptance.merged.study import study_parts
+from prism_jax.runs.scores_files import Running, say_left_out, usable_cpus
+from prism_jax.runs.sharded import Sharded, Work, count_rows
+from prism_jax.scores.joining import find_files
+
+_MOST_PARTS = 500
+SUFFIXES = (".csv", ".parquet")
+"""Of the files of a log."""
+
+
+def evaluate_log_parts(
+    pattern: str,
+    columns: LogColumns,
+    workdir: str | os.PathLike[str],
+    question: Question,
+    *,
+    shown_only: bool = False,
+    running: Running | None = None,
+) -> dict[str, Any]:
+    """Evaluates a log as `acceptance.log_evaluation.evaluate_log`, part by part (`prism_jax.acceptance.merged`).
+
+    Args:
+      pattern: A file, .csv or .parquet, a folder of them, or a glob.
+      columns: Says which columns are which.
+      workdir: Folder for the results, and until they are there for what a later call resumes from.
+      question: What is asked; context is not supported.
+      shown_only: Whether to leave out the offers that were not made; the titles then say so.
+      running: How the parts are run.
+
+    Raises:
+      ValueError, OSError: in one line, for a log that cannot be read, or on which nothing can be measured.
+    """
+    running = Running() if running is None else running
+    sharded = ShardedLog(pattern, columns, question, Path(workdir), shown_only, running)
+    findings = sharded.all_of(lambda run: study_parts(run, sharded.log, columns.score, question, shown_only))
+    value = publish(findings, question, epath.Path(workdir))
+    sharded.finish()
+    say_left_out(sharded.left_out, len(sharded.paths))
+    return value
+
+
+class ShardedLog(Sharded):
+    """Runs statistics over the people of a log."""
+
+    log: Divided
+
+    def __init__(
+        self, pattern: str, columns: LogColumns, question: Question, folder: Path, shown_only: bool, running: Running
+    ):
+        self.pattern, self.columns, self.seed = pattern, columns, question.seed
+        settings = ["answers", dataclasses.astuple(columns), tuple(question)]
+        super().__init__(
+            find_files(pattern, SUFFIXES, "log"),
+            folder,
+            runner=running.runner,
+            workers=running.workers or usable_cpus(),
+            skip_bad=running.skip_bad,
+            shown_only=shown_only,
+            settings=str(settings),
+        )
+
+    def _open(self) -> None:
+        self.log = divide(
+            self.pattern,
+            self.paths,
+            self.columns,
+            self.scratch / "people",
+            number=min(_MOST_PARTS, -(-max(1, count_rows(self.paths)) // PART_ROWS)),
+            shown_only=self.shown_only,
+            skip_bad=self.skip_bad,
+            seed=self.seed,
+        )
+        self.parts, self.left_out = list(self.log.parts), self.log.left_out
+
+    def _work(self, name: str, statistic: Any) -> Work:
+        return Work(statistic, read_people)
+
+
+def refuse_in_parts(name: str, pattern: str) -> None:
+    """Says that something cannot be had part by part.
+
+    Raises:
+      LogError: always.
+    """
+    raise LogError(
+        f"{pattern}: found --{name} with a log that is read part by part, expected one file with --exact, which holds "
+        "all rows in memory"
+    )
