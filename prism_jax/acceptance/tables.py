@@ -60,7 +60,8 @@ def prediction_table(
     )
     notes = _notes(facts, compared)
     if bounds is not None:
-        notes.append(f"AUROC comes from histograms, with an error of at most {max(bounds.values()):.1g}.")
+        widest = max(bounds, key=bounds.__getitem__)
+        notes.append(f"AUROC comes from histograms, with an error of at most {bounds[widest]:.1g} (row {widest}).")
     title = _titled("Is the score a probability", facts)
     return Table(title, "prediction", columns, (Section("", rows),), " ".join(notes))
 

@@ -116,11 +116,58 @@ def prequential(
     """
     places = places or lanes(person)
     has_answer = np.ones(len(person), bool) if answered is None else answered
-    with jax.enable_x64(True):
-        rows = _rows(places, log_odds, np.where(has_answer, accepted, 0.0), has_answer)
-        out = _scan(jnp.asarray(population, jnp.float64), *rows, places.first)
-        predicted, mean, variance = (np.asarray(part)[places.step, places.lane] for part in out)
-    return Predictions(predicted, Belief(mean, variance))
+    placed = Placed.of(np.where(has_answer, accepted, 0.0), has_answer, places)
+    return placed.predictions(population, places.spread(log_odds), places.spread_answers(log_odds))
+
+
+Spread = Float64[np.ndarray, "steps lanes"]
+"""One value for each place of some lanes."""
+
+
+class Placed(NamedTuple):
+    """Answers at their places in lanes, from which several fits and predictions can be made."""
+
+    labels: Spread  # 1 or 0 at each offer
+    seen_labels: Spread  # at each place where an answer is seen
+    seen: Spread  # 1 at these places
+    places: Lanes
+
+    @classmethod
+    def of(cls, accepted: Real[np.ndarray, " rows"], has_answer: Bool[np.ndarray, " rows"], places: Lanes) -> Placed:
+        """The answers, 1 or 0, of some rows; 0 where there is none."""
+        seen = places.spread_answers(has_answer)
+        return cls(places.spread(accepted), places.spread_answers(accepted), seen, places)
+
+    def predictions(self, population: Population, log_odds: Spread, of_answers: Spread) -> Predictions:
+        """What `prequential` says of the rows.
+
+        Args:
+          population: The parameters.
+          log_odds: logit(s_t) of the offers, at the places of these.
+          of_answers: The same at the places where their answers are seen.
+        """
+        rows = (log_odds, of_answers, self.seen_labels, self.seen, self.places.first)
+        with jax.enable_x64(True):
+            out = _scan(jnp.asarray(population, jnp.float64), *rows)
+            predicted, mean, variance = (np.asarray(part)[self.places.step, self.places.lane] for part in out)
+        return Predictions(predicted, Belief(mean, variance))
+
+    def loss(self, share: Spread, log_odds: Spread, of_answers: Spread) -> Loss:
+        """The weighted negative log-likelihood; that of more people is the sum of theirs.
+
+        Args:
+          share: Weight of each prediction.
+          log_odds: logit(s_t) of the offers, at the places of these.
+          of_answers: The same at the places where their answers are seen.
+        """
+        arrays = (self.labels, share, log_odds, of_answers, self.seen_labels, self.seen, self.places.first)
+
+        def loss(theta: Theta) -> tuple[float, Theta]:
+            with jax.enable_x64(True):
+                gradient, value = _gradient(jnp.asarray(theta, jnp.float64), *arrays)
+                return float(value), np.asarray(gradient, np.float64)
+
+        return loss
 
 
 def fit_population(
@@ -149,41 +196,15 @@ def fit_population(
     share = (has_answer if counted is None else has_answer & counted) * (1.0 if weight is None else weight)
     if not share.any():
         raise ValueError("counted: found no row with an answer, expected some")
-    return _highest(
-        likelihood(log_odds, np.where(has_answer, accepted, 0.0), share / share.sum(), has_answer, places), calibrated
-    )
+    placed = Placed.of(np.where(has_answer, accepted, 0.0), has_answer, places)
+    at_places = (places.spread(share / share.sum()), places.spread(log_odds), places.spread_answers(log_odds))
+    return _highest(placed.loss(*at_places), calibrated)
 
 
 Theta = Float64[np.ndarray, " parameters"]
 """(a, b, log tau, log q), or (log tau, log q) where the score is calibrated."""
 Loss = Callable[[Theta], tuple[float, Theta]]
 """The negative log-likelihood and its gradient."""
-
-
-def likelihood(
-    log_odds: Float[np.ndarray, " rows"],
-    accepted: Real[np.ndarray, " rows"],
-    share: Float[np.ndarray, " rows"],
-    has_answer: Bool[np.ndarray, " rows"],
-    places: Lanes,
-) -> Loss:
-    """The weighted negative log-likelihood of some people's answers; that of more people is the sum of theirs.
-
-    Args:
-      log_odds: logit(s_t) of each offer's score; rows are those of `prequential`.
-      accepted: The answer, 1 or 0; any of them where there is none.
-      share: Weight of each prediction.
-      has_answer: Which rows have an answer.
-      places: `lanes(person)`.
-    """
-    arrays = (places.spread(accepted), places.spread(share), *_rows(places, log_odds, accepted, has_answer))
-
-    def loss(theta: Theta) -> tuple[float, Theta]:
-        with jax.enable_x64(True):
-            gradient, value = _gradient(jnp.asarray(theta, jnp.float64), *arrays, places.first)
-            return float(value), np.asarray(gradient, np.float64)
-
-    return loss
 
 
 def fit_together(
@@ -240,14 +261,6 @@ def _natural(theta: Any) -> Population:
     last: Any = jnp.exp(theta[-2:])
     spread, drift = last[0], last[1]
     return anchored(spread, drift) if len(theta) == 2 else Population(theta[0], theta[1], spread, drift)
-
-
-def _rows(
-    places: Lanes, log_odds: np.ndarray, labels: np.ndarray, has_answer: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Log-odds at the offers, then log-odds, labels and whether they are seen at the answers, all [steps, lanes]."""
-    of_answer, label, answer_shown = (places.spread_answers(values) for values in (log_odds, labels, has_answer))
-    return places.spread(log_odds), of_answer, label, answer_shown
 
 
 def _predictions(

@@ -15,18 +15,20 @@ from prism_jax.acceptance.by_answers import SEEN, Pair
 from prism_jax.acceptance.measures import BINS, RESAMPLES, bin_of, pairs_by_person
 from prism_jax.acceptance.merged.parts import Answers
 from prism_jax.acceptance.own_score import latest_beliefs
-from prism_jax.acceptance.score_maps import PLATT, SCORE, Scale, ScoreMap
+from prism_jax.acceptance.score_maps import EDGE, PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
+from prism_jax.decision.calibration import Platt
 from prism_jax.decision.gate import intervene
 from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.off_policy import Moments
 from prism_jax.evaluation.merged.histograms import LOG_ODDS, Histogram, labelled, log_odds
 from prism_jax.evaluation.merged.states import Beginning, Largest, State, UnitSums, merge
 from prism_jax.people.lanes import Lanes, lanes
-from prism_jax.people.layer import Population, Theta, likelihood, prequential
+from prism_jax.people.layer import Placed, Population, Spread, Theta
 
 PERSON, SCORE_PERSON = "person", "score+person"
 EVERYBODY = -1
 """In place of a fold: what is fitted on all people."""
+_FARTHEST = float(scipy.special.logit(1 - EDGE))
 COUNTED = ("answers", "accepted", "weight", "weight_accepted", "gate", "gate_accepted", "known", "known_accepted")
 """Sums of each fold: counts of answers and of those that accepted, the same by the weights of the study and of costs,
 and counts of answers with a score."""
@@ -91,22 +93,27 @@ class Fitted(NamedTuple):
     maps: Mapping[str, ScoreMap] | None  # on their scores; None of a log without
     missing: float  # what stands for a missing score in the row of the score as it is
 
-    def scored(self, score: Float64[np.ndarray, " rows"]) -> dict[str, Float64[np.ndarray, " rows"]]:
-        """The predictions that follow from the score alone."""
+    def scored(
+        self, score: Float64[np.ndarray, " rows"], standard: Float64[np.ndarray, " rows"]
+    ) -> dict[str, Float64[np.ndarray, " rows"]]:
+        """The predictions that follow from the score alone, and from what `Model.standard` gives of it."""
         assert self.maps is not None, "the log has scores"
         known = ~np.isnan(score)
-        filled = np.where(known, score, self.missing)
-        mapped = {name: np.where(known, of(filled), self.base) for name, of in self.maps.items() if name != SCORE}
-        return {SCORE: filled} | mapped
+        found = {SCORE: np.where(known, score, self.missing)}
+        if TEMPERATURE in self.maps:
+            found[TEMPERATURE] = np.where(known, self.maps[TEMPERATURE](found[SCORE]), self.base)
+        # As the layer has it, so that the two are equal where nothing is known of a person.
+        return found | {PLATT: scipy.special.expit(self.log_odds(standard, SCORE_PERSON))}
 
-    def log_odds(
-        self, score: Float64[np.ndarray, " rows"] | None, layer: str, rows: int
-    ) -> Float64[np.ndarray, " rows"]:
-        """What a person layer is on top of."""
-        if layer == PERSON or score is None or self.maps is None:
-            return np.full(rows, scipy.special.logit(self.base))
-        p = self.scored(score)[PLATT]
-        return np.asarray(scipy.special.logit(p))
+    def log_odds(self, standard: Float64[np.ndarray, "*places"], layer: str) -> Float64[np.ndarray, "*places"]:
+        """What a person layer is on top of; Platt's map where there is a score (`Model.standard`)."""
+        base = np.full(standard.shape, scipy.special.logit(self.base))
+        if layer == PERSON or self.maps is None:
+            return base
+        platt = self.maps[PLATT]
+        assert isinstance(platt.fitted, Platt), "it is the map of this name"
+        z = standard if platt.scale.middle is None else (standard - platt.scale.middle) / platt.scale.width
+        return np.where(np.isnan(z), base, platt.fitted.of_log_odds(np.clip(z, -_FARTHEST, _FARTHEST)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +122,14 @@ class Model:
 
     fitted: dict[int, Fitted]  # by fold, and for everybody
     layers: tuple[str, ...]  # those that are compared
+    probability: bool  # whether scores are probabilities
     weighted: bool
+
+    def standard(self, rows: Answers) -> Float64[np.ndarray, " rows"]:
+        """The scores as `Fitted.log_odds` takes them: the log-odds of probabilities; NaN where there is none."""
+        if rows.score is None:
+            return np.full(len(rows.accepted), np.nan)
+        return log_odds(Scale().unit(rows.score)) if self.probability else rows.score
 
     @property
     def fits(self) -> dict[str, tuple[int, str]]:
@@ -138,16 +152,42 @@ class Likelihood:
 
     def add(self, state: State, rows: Answers) -> State:
         """The state with the rows of more people."""
-        places, weight = _places(rows), study_weight(rows, self.model.weighted)
+        people = _AtPlaces.of(rows, self.model)
+        weight, fold_at = (people.places.spread(c) for c in (study_weight(rows, self.model.weighted), rows.fold))
         more = {}
         for name, theta in self.asked.items():
             fold, layer = self.model.fits[name]
             fitted = self.model.fitted[fold]
-            z = fitted.log_odds(rows.score, layer, len(weight))
-            share = np.where(rows.fold == fold, 0.0, weight / fitted.weight)
-            value, gradient = likelihood(z, rows.accepted, share, np.ones(len(weight), bool), places)(theta)
+            share = np.where(fold_at == fold, 0.0, weight / fitted.weight)
+            value, gradient = people.placed.loss(share, *people.log_odds(fitted, layer))(theta)
             more[name] = np.append(value, gradient)
         return merge(state, more)
+
+
+class _AtPlaces(NamedTuple):
+    """Answers at their places in lanes, and the scores that person layers are on top of."""
+
+    placed: Placed
+    offers: Spread  # what `Model.standard` gives of the scores
+    answers: Spread
+
+    @classmethod
+    def of(cls, rows: Answers, model: Model) -> _AtPlaces:
+        places = lanes(rows.person, rows.time, rows.answered).padded()
+        placed = Placed.of(rows.accepted, np.ones(len(rows.accepted), bool), places)
+        standard = model.standard(rows)
+        offers = places.spread(standard)
+        # An answer that came at once stands at the place of its offer.
+        return cls(placed, offers, offers if rows.answered is None else places.spread_answers(standard))
+
+    @property
+    def places(self) -> Lanes:
+        return self.placed.places
+
+    def log_odds(self, fitted: Fitted, layer: str) -> tuple[Spread, Spread]:
+        """Those of offers and answers."""
+        offers = fitted.log_odds(self.offers, layer)
+        return offers, offers if self.answers is self.offers else fitted.log_odds(self.answers, layer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +198,7 @@ class Predictor:
     populations: dict[str, Population]  # of the fits
     scale: Scale  # of all scores
 
-    def predictions(self, rows: Answers, places: Lanes) -> dict[str, Float64[np.ndarray, " rows"]]:
+    def predictions(self, rows: Answers, people: _AtPlaces) -> dict[str, Float64[np.ndarray, " rows"]]:
         """Every prediction of every row, by the people of other folds and the person's own earlier answers."""
         number = len(rows.accepted)
         found: dict[str, Float64[np.ndarray, " rows"]] = {"constant": np.empty(number)}
@@ -166,11 +206,11 @@ class Predictor:
             held, fitted = rows.fold == fold, self.model.fitted[fold]
             found["constant"][held] = fitted.base
             if rows.score is not None:
-                for name, p in fitted.scored(rows.score[held]).items():
+                for name, p in fitted.scored(rows.score[held], self.model.standard(rows)[held]).items():
                     found.setdefault(name, np.empty(number))[held] = p
             for layer in self.model.layers:
-                z = fitted.log_odds(rows.score, layer, number)
-                run = prequential(z, rows.accepted, rows.person, self.populations[f"{layer} {fold}"], places=places)
+                population = self.populations[f"{layer} {fold}"]
+                run = people.placed.predictions(population, *people.log_odds(fitted, layer))
                 found.setdefault(layer, np.empty(number))[held] = scipy.special.expit(run.log_odds[held])
         return found
 
@@ -196,7 +236,7 @@ class Ranks:
     def add(self, state: State, rows: Answers) -> State:
         """The state with the rows of more people."""
         weight = study_weight(rows, self.predictor.model.weighted)
-        predictions = self.predictor.predictions(rows, _places(rows))
+        predictions = self.predictor.predictions(rows, _AtPlaces.of(rows, self.predictor.model))
         more = {
             name: labelled(self.predictor.ranking(name, p), rows.accepted, weight) for name, p in predictions.items()
         }
@@ -240,8 +280,8 @@ class Sums:
     def add(self, state: State, rows: Answers) -> State:
         """The state with the rows of more people."""
         people, number = np.unique(rows.person, return_inverse=True)
-        places = _places(rows)
-        predictions = self.predictor.predictions(rows, places)
+        at_places = _AtPlaces.of(rows, self.predictor.model)
+        predictions, places = self.predictor.predictions(rows, at_places), at_places.places
         errors = {name: (predictions[name] - rows.accepted) ** 2 for name in self.probabilities}
         columns = dict(self._columns(rows, predictions, errors, places.known))
         sums = {name: np.bincount(number, column, len(people)) for name, column in columns.items()}
@@ -302,20 +342,23 @@ class Sums:
         weight, gate = study_weight(rows, self.predictor.model.weighted), rows.inverse
         known = np.zeros(len(gate)) if rows.score is None else gate * ~np.isnan(rows.score)
         inside = np.stack(list(_by_seen(seen)))
-        everybody = self.predictor.model.fitted[EVERYBODY]
         return {
             "offers": {name: float(gate @ offer) for name, offer in self._offers(predictions).items()},
             "where_known": {name: float(known @ error) for name, error in errors.items()},
             "known": float(known.sum()),
             "seen": {name: inside @ (weight * error) for name, error in errors.items()},
             "seen_people": np.array([len(np.unique(rows.person[one])) for one in inside]),
-            "log_odds": float(everybody.log_odds(rows.score, self.predictor.model.layers[-1], len(gate)).sum()),
+            "log_odds": float(self._of_everybody(rows).sum()),
         }
+
+    def _of_everybody(self, rows: Answers) -> Float64[np.ndarray, " rows"]:
+        """The log-odds of each offer by the maps that are fitted on all people."""
+        model = self.predictor.model
+        return model.fitted[EVERYBODY].log_odds(model.standard(rows), model.layers[-1])
 
     def _people(self, rows: Answers, answers: np.ndarray, accepted: np.ndarray) -> Beginning:
         """What the log and the layer say of each person after all of their answers."""
-        layer = self.predictor.model.layers[-1]
-        z = self.predictor.model.fitted[EVERYBODY].log_odds(rows.score, layer, len(rows.accepted))
+        z = self._of_everybody(rows)
         population = self.predictor.populations["everybody"]
         people, belief = latest_beliefs(
             population, z, rows.accepted, rows.person, rows.time, rows.answered, padded=True
@@ -327,10 +370,6 @@ class Sums:
 def study_weight(rows: Answers, weighted: bool) -> Float64[np.ndarray, " rows"]:
     """The weight of each answer in fits and measures."""
     return rows.inverse if weighted else np.ones(len(rows.accepted))
-
-
-def _places(rows: Answers) -> Lanes:
-    return lanes(rows.person, rows.time, rows.answered).padded()
 
 
 def _present(fold: Int64[np.ndarray, " rows"]) -> Sequence[int]:

@@ -62,7 +62,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
     histograms = run("maps", ScoreHistograms(table.scale, question.weighted)) if score is not None else {}
     fitted = {fold: table.fitted(histograms, fold) for fold in (*range(log.folds), EVERYBODY)}
     layers = (PERSON,) if score is None else (PERSON, SCORE_PERSON)
-    model = Model(fitted, layers, question.weighted)
+    model = Model(fitted, layers, table.probability, question.weighted)
     predictor = Predictor(model, _populations(run, model), table.scale)
 
     placements = {name: Placements.of(histogram) for name, histogram in run("ranks", Ranks(predictor)).items()}
