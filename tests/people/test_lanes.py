@@ -18,6 +18,10 @@ def test_lanes_hold_every_row_once_and_at_most_twice_as_many_places(counts):
     assert len(set(zip(places.step.tolist(), places.lane.tolist(), strict=True))) == len(person)
     assert places.first.sum() == len(counts)
     assert places.first.size <= 2 * len(person) + places.shape[1]
+    padded = places.padded()
+    assert padded.shape == padded.first.shape and padded.first.sum() == len(counts)
+    for size, larger in zip(places.shape, padded.shape, strict=True):
+        assert size <= larger <= 1.25 * size
     back = places.spread(np.arange(1, len(person) + 1))  # down a lane: one person after another, each in order
     person_of = places.spread(person)
     same = (back[1:] > 0) & ~places.first[1:]

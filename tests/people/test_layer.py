@@ -7,7 +7,18 @@ import pytest
 from scipy import optimize, special
 
 from prism_jax.people.lanes import lanes
-from prism_jax.people.layer import Belief, Population, anchored, believe, fit_population, predict, prequential, update
+from prism_jax.people.layer import (
+    Belief,
+    Placed,
+    Population,
+    anchored,
+    believe,
+    fit_population,
+    fit_together,
+    predict,
+    prequential,
+    update,
+)
 from prism_jax.people.layer import _gradient as gradient
 
 POPULATION = Population(0.8, -0.3, 0.9, 0.02)
@@ -115,3 +126,33 @@ def test_the_fit_finds_the_population_and_sees_only_who_counts():
     tied = fit_population(shrunk, accepted, person, counted, calibrated=True)
     assert tied == anchored(tied.spread, tied.drift)
     assert tied.spread == pytest.approx(0.9, abs=0.12)
+
+
+def test_fits_in_step_are_those_alone():
+    """One call for each round of questions; what it raises ends all fits."""
+    rng = np.random.default_rng(0)
+    person, y = np.repeat(np.arange(8), 20), (rng.random(160) < 0.5) * 1.0
+    places, everyone = lanes(person), np.ones(160, bool)
+    scores = {name: scale * rng.normal(size=160) for name, scale in (("a", 0.5), ("b", 2.0), ("c", 0.0))}
+    placed, share = Placed.of(y, everyone, places.padded()), np.full(160, 1 / 160)
+    losses = {
+        name: placed.loss(*(placed.places.spread(of) for of in (share, z)), placed.places.spread_answers(z))
+        for name, z in scores.items()
+    }
+    rounds = []
+
+    def ask(asked):
+        rounds.append(list(asked))
+        return {name: losses[name](theta) for name, theta in asked.items()}
+
+    found = fit_together(scores, ask)
+    assert list(found) == ["a", "b", "c"] and rounds[0] == ["a", "b", "c"] and len(rounds) < 60
+    for name, z in scores.items():
+        alone = fit_population(z, y, person, calibrated=True)
+        np.testing.assert_allclose(found[name], alone, rtol=1e-5, atol=1e-7)
+
+    def fails(asked):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fit_together(scores, fails)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from absl import logging
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Int, Int64
 
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.context import folds_of_people
@@ -204,7 +204,7 @@ class _Writer:
                 with path.open("ab") as out:
                     rows[order[edges[i] : edges[i + 1]]].tofile(out)
 
-    def _numbers(self, names: Sequence[str], person: Int64[np.ndarray, " rows"]) -> Int64[np.ndarray, " names"]:
+    def _numbers(self, names: Sequence[str], person: Int[np.ndarray, " rows"]) -> Int64[np.ndarray, " names"]:
         """The number of each name; those that are new get the next ones in the order in which rows mention them."""
         first = np.full(len(names), len(person))
         np.minimum.at(first, person, np.arange(len(person)))

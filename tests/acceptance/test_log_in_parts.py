@@ -1,0 +1,293 @@
+"""A log that is studied part by part says what it says in memory."""
+
+import json
+
+import forked
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from prism_jax.acceptance import log_files
+from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.findings import Question
+from prism_jax.acceptance.log_evaluation import evaluate_log
+from prism_jax.acceptance.merged.statistics import Placements
+from prism_jax.evaluation.merged import states
+from prism_jax.evaluation.merged.histograms import labelled
+from prism_jax.runs import answers, sharded
+from prism_jax.runs.scores_files import Running
+
+ROLES = "person=who,time=at,accepted=took"
+
+
+def simulated(seed=0, people=12, rows=600):
+    """A log with everything that a log can have; people who differ, and answers that come late."""
+    rng = np.random.default_rng(seed)
+    person = rng.integers(0, people, rows)
+    logits = rng.normal(0, 1.5, rows)
+    shown = rng.random(rows) < 0.3 + 0.6 / (1 + np.exp(-logits))
+    took = rng.random(rows) < 1 / (1 + np.exp(-(logits - 0.4 + rng.normal(size=people)[person])))
+    at = np.sort(np.round(rng.uniform(0, 1e6, rows), 3))
+    return pa.table(
+        {
+            "who": [f"person {i}" for i in person],
+            "at": at,
+            "took": took.astype(float),
+            "p": pa.array(1 / (1 + np.exp(-1.7 * logits)), mask=rng.random(rows) < 0.1),
+            "points": pa.array(40 + 12 * logits, mask=rng.random(rows) < 0.1),
+            "later": at + rng.exponential(3e4, rows),
+            "shown": shown,
+            "took_shown": pa.array(took.astype(float), mask=~shown),
+            "share": 0.3 + 0.6 / (1 + np.exp(-logits)),
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def few_folds(monkeypatch):
+    for module in ("study", "merged.parts"):
+        monkeypatch.setattr(f"prism_jax.acceptance.{module}.FOLDS", 3)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Parts of few rows, read in chunks of few rows."""
+    monkeypatch.setattr(answers, "PART_ROWS", 128)
+    monkeypatch.setattr(log_files, "CHUNK_ROWS", 100)
+
+
+def in_parts(pattern, roles, folder, weighted=False, shown_only=False, **running):
+    running = Running(**{"workers": 1} | running)
+    question = Question(1.0, 2.0, weighted=weighted)
+    return answers.evaluate_log_parts(
+        str(pattern), parse_columns(roles), folder, question, shown_only=shown_only, running=running
+    )
+
+
+def numbers(value, path=()):
+    """Every number of a JSON value, by its path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from numbers(item, (*path, key))
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from numbers(item, (*path, i))
+    else:
+        yield path, value
+
+
+def same(found, expected, tolerance):
+    """Floats but for rounding; where two predictions are equal but for rounding, there may be no interval."""
+    if isinstance(expected, float) or isinstance(found, float):
+        return (found or 0.0) == pytest.approx(expected or 0.0, rel=tolerance, abs=tolerance)
+    return found == expected
+
+
+def check_equal(found, expected, tolerance):
+    """AUROC is within its bound, and its interval is near; all else is equal, integers to the last digit."""
+    bounds = found.pop("bounds")
+    found, expected = dict(numbers(found)), dict(numbers(expected))
+    assert found.keys() == expected.keys()
+    for path, value in expected.items():
+        if "auroc" in path:
+            end = path[-1] != "value"
+            assert found[path] == pytest.approx(value, abs=0.02 if end else bounds[f"{path[1]}.auroc"] + 1e-9), path
+        else:
+            assert same(found[path], value, tolerance), (path, found[path], value)
+
+
+def check_close(found, expected):
+    """Equal but for rounding, and integers to the last digit."""
+    found, expected = dict(numbers(found)), dict(numbers(expected))
+    assert found.keys() == expected.keys()
+    for path, value in expected.items():
+        assert same(found[path], value, 1e-6), (path, found[path], value)
+
+
+@pytest.mark.parametrize(
+    ("roles", "options"),
+    [
+        (f"{ROLES},score=p", {}),
+        (f"{ROLES},score=points,answered=later", {}),
+        ("person=who,accepted=p>=0.5", {}),
+        ("person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share", {"weighted": True}),
+        ("person=who,time=at,accepted=took_shown,score=points,logged=shown,propensity=share", {}),
+        ("person=who,time=at,accepted=took_shown,score=p,logged=shown", {"shown_only": True}),
+    ],
+)
+def test_every_number_is_that_of_the_study_in_memory(tmp_path, small, capsys, roles, options):
+    table = simulated()
+    if roles == "person=who,accepted=p>=0.5":
+        table = table.drop_columns("p").append_column("p", pa.array(np.random.default_rng(1).random(len(table))))
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=90)
+    expected = evaluate_log(
+        tmp_path / "log.parquet", parse_columns(roles), tmp_path / "memory", c_fa=1.0, c_fn=2.0, **options
+    )
+    printed = capsys.readouterr().out
+    found = in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts", **options)
+    assert json.loads((tmp_path / "parts" / "acceptance_log.json").read_text()) == found
+    check_equal(found, expected, 2e-5)
+    again = capsys.readouterr().out.replace("AUROC comes from histograms", "")
+    tables = [text.split("How people differ")[1].split() for text in (printed, again)]
+    assert tables[0] == tables[1]
+    assert not (tmp_path / "parts" / ".unfinished").exists()
+
+
+@pytest.mark.parametrize("most", [3, states.MOST_KEPT])
+def test_how_rows_are_divided_changes_rounding_only(tmp_path, monkeypatch, most):
+    """1, 2, 7 and 64 parts, of which some are empty; rows of all people in every file; CSV and Parquet."""
+    monkeypatch.setattr(states, "MOST_KEPT", most)  # beyond it, intervals are those of weights hashed from people
+    table, roles = simulated(), f"{ROLES},score=p"
+    pq.write_table(table, tmp_path / "log.parquet")
+    found = []
+    for rows in (600, 300, 86, 10):
+        monkeypatch.setattr(answers, "PART_ROWS", rows)
+        found.append(in_parts(tmp_path / "log.parquet", roles, tmp_path / f"of {rows}"))
+    monkeypatch.setattr(log_files, "CHUNK_ROWS", 50)
+    for i in range(4):
+        part = table.slice(150 * i, 150)
+        name = tmp_path / "files" / f"{i}"
+        name.parent.mkdir(exist_ok=True)
+        if i % 2:
+            pa.csv.write_csv(part, name.with_suffix(".csv"))
+        else:
+            pq.write_table(part, name.with_suffix(".parquet"), row_group_size=11)
+    found.append(in_parts(tmp_path / "files", roles, tmp_path / "of files"))
+    for other in found[1:]:
+        check_close(other, found[0])
+
+
+def test_auroc_of_histograms_is_within_its_bound():
+    rng = np.random.default_rng(0)
+    for spread in (1e-5, 1e-3, 1.0):  # of values, beside bins of 6e-4
+        z, y, weight = rng.normal(0, spread, 500), (rng.random(500) < 0.4) * 1.0, rng.uniform(0.2, 3, 500)
+        z += spread * y
+        found = Placements.of(labelled(z, y, weight))
+        exact = roc_auc_score(y, z, sample_weight=weight)
+        assert abs(found.auroc - exact) <= found.bound + 1e-12
+        assert found.bound < 0.1 or spread < 1e-3
+    equal = Placements.of(labelled(np.zeros(500), y, weight))
+    assert (equal.auroc, equal.bound) == (pytest.approx(0.5), 0.0)
+
+
+def test_what_was_interrupted_goes_on(tmp_path, small, monkeypatch):
+    """At several parts of several statistics; no byte differs."""
+    pq.write_table(simulated(), tmp_path / "log.parquet")
+    roles, read, state_of = f"{ROLES},score=p,answered=later", [], sharded.state_of
+
+    class Killed(BaseException):
+        pass
+
+    def counted(part, work):
+        read.append((part.path.rsplit("/")[-1], type(work.statistic).__name__))
+        if len(read) == stop:
+            raise Killed
+        return state_of(part, work)
+
+    monkeypatch.setattr(sharded, "state_of", counted)
+    monkeypatch.setattr(sharded, "_SECONDS", 0.0)
+    stop = -1
+    expected = in_parts(tmp_path / "log.parquet", roles, tmp_path / "undisturbed")
+    whole = list(read)
+    assert {name for _, name in whole} == {"Census", "ScoreHistograms", "Likelihood", "Ranks", "Sums"}
+    for stop in (2, 8, len(whole) // 2, len(whole)):
+        read.clear()
+        folder = tmp_path / f"killed at {stop}"
+        with pytest.raises(Killed):
+            in_parts(tmp_path / "log.parquet", roles, folder)
+        assert [path.name for path in folder.iterdir()] == [".unfinished"]
+        stop = -1
+        assert in_parts(tmp_path / "log.parquet", roles, folder) == expected
+        assert len(read) == len(whole) + 1  # the part at which it ended is read again
+        files = sorted(path.name for path in folder.iterdir())
+        assert files == sorted(path.name for path in (tmp_path / "undisturbed").iterdir())
+        for name in files:
+            assert (folder / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
+
+
+def test_processes_give_the_same_bytes(tmp_path, small, monkeypatch):
+    # Processes that are started compile as this one does.
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(jax.config.values["jax_disable_most_optimizations"]))
+    pq.write_table(simulated(), tmp_path / "log.parquet")
+    one = in_parts(tmp_path / "log.parquet", f"{ROLES},score=p", tmp_path / "one")
+    assert in_parts(tmp_path / "log.parquet", f"{ROLES},score=p", tmp_path / "two", workers=2) == one
+
+
+@pytest.mark.parametrize(
+    ("change", "roles", "expected"),
+    [
+        ({"took": "maybe"}, ROLES, "row 350, column 'took': found a text of 5 characters"),
+        ({"took": ""}, ROLES, "row 350, column 'took': found nothing, expected an answer to the offer"),
+        ({"who": ""}, ROLES, "row 350, column 'who': found nothing"),
+        ({"at": "2025-01-31T09:30:00Z"}, ROLES, "row 350, column 'at': found a text of 20 characters"),
+        ({"later": "3"}, f"{ROLES},answered=later", "row 350, column 'later': found an answer"),
+        ({}, "person=who,accepted=taken", "found no column 'taken'"),
+        ({}, "person=who,accepted=took==9", "answers that all rejected the offer"),
+        ({}, "person=who,time=at,accepted=took_shown,logged=shown", "offers that were not made and no propensity"),
+        ({}, "person=who,accepted=took,score=who", "column 'who' as person and as score"),
+    ],
+)
+def test_errors_are_those_of_a_log_in_memory(tmp_path, small, change, roles, expected):
+    """Rows are counted through all chunks, and nothing is kept of a log that is refused."""
+    columns = {name: list(map(str, column.to_pylist())) for name, column in zip(*columns_of(simulated()), strict=True)}
+    for name, text in change.items():
+        columns[name][350] = text
+    pa.csv.write_csv(pa.table(columns), tmp_path / "log.csv")
+    with pytest.raises(ValueError, match=expected):
+        in_parts(tmp_path / "log.csv", roles, tmp_path / "out")
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    if expected != "answers that all rejected the offer":
+        with pytest.raises(ValueError, match=expected):
+            evaluate_log(tmp_path / "log.csv", parse_columns(roles), tmp_path / "out", c_fa=1.0, c_fn=2.0)
+
+
+def columns_of(table):
+    return table.column_names, table.columns
+
+
+def test_times_of_one_kind_in_all_chunks(tmp_path, small):
+    moments = [f"2025-01-{1 + i // 50:02d}T09:{i % 50:02d}:00" for i in range(600)]
+    table = simulated().set_column(1, "at", [moments[:300] + [f"{moment}Z" for moment in moments[300:]]])
+    pa.csv.write_csv(table, tmp_path / "log.csv")
+    with pytest.raises(LogError, match=r"row 300, column 'at': .*a time zone on all rows or on none"):
+        in_parts(tmp_path / "log.csv", ROLES, tmp_path / "out")
+
+
+def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
+    """Nothing of a file that cannot be read to its end is kept, not even the numbers of its people."""
+    table, roles = simulated(), f"{ROLES},score=p"
+    (tmp_path / "log").mkdir()
+    pa.csv.write_csv(table.slice(0, 300), tmp_path / "log" / "a.csv")
+    pq.write_table(table.slice(300), tmp_path / "log" / "c.parquet")
+    expected = in_parts(tmp_path / "log", roles, tmp_path / "good")
+    strangers = [f"stranger {i}" for i in range(300)]
+    bad = table.slice(0, 300).set_column(0, "who", [strangers])
+    pa.csv.write_csv(bad, tmp_path / "log" / "b.csv")
+    with (tmp_path / "log" / "b.csv").open("ab") as file:
+        file.write(b"1,2\n")
+    with pytest.raises(LogError, match=r"b\.csv.*found 2 values, expected 9"):
+        in_parts(tmp_path / "log", roles, tmp_path / "out")
+    capsys.readouterr()
+    check_close(in_parts(tmp_path / "log", roles, tmp_path / "out", skip_bad=True), expected)
+    assert "left out: 1 of 3 files" in capsys.readouterr().out
+    (tmp_path / "log" / "a.csv").unlink()
+    (tmp_path / "log" / "c.parquet").write_bytes(b"PAR1")
+    with pytest.raises(LogError, match="found no file that can be read among 2"):
+        in_parts(tmp_path / "log", roles, tmp_path / "out", skip_bad=True)
+
+
+def test_the_command_says_which_way_it_goes(tmp_path):
+    """Several files, --noexact and --runner=ray are read in parts, which have no context and write no scores."""
+    pq.write_table(simulated(), tmp_path / "log.parquet")
+    base = ("prism_jax", "evaluate", f"--columns={ROLES},score=p", "--workdir=out")
+    done = forked.run(*base, "--scores=log.parquet", "--noexact", "--workers=1", cwd=tmp_path)
+    assert done.returncode == 0 and "AUROC comes from histograms" in done.stdout, done.stderr
+    done = forked.run(*base, "--scores=log.parquet", "--noexact", "--context=share", cwd=tmp_path)
+    assert done.returncode == 1 and "found --context with a log that is read part by part, expected" in done.stderr
+    pq.write_table(simulated(1), tmp_path / "more.parquet")
+    done = forked.run(*base, "--scores=*.parquet", "--exact", cwd=tmp_path)
+    assert done.returncode == 1 and "--exact: found it with 2 files of a log, expected one" in done.stderr
