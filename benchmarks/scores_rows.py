@@ -4,15 +4,18 @@
     python benchmarks/scores_rows.py --rows=10000000 --paths=exact,parts-1,parts-2,ray-2,peer      # minutes
     python benchmarks/scores_rows.py --rows=100000000 --shards=100 --paths=parts-2
     python benchmarks/scores_rows.py --paths=experiments,experiments-2  # every table of the paper on the same file
+    python benchmarks/scores_rows.py --paths=answers,answers-1,answers-2  # a log of answers of as many rows
 
 The file is synthetic: streams of 1,000 rows in three domains and three splits, one offer at each step, and the columns
 that an agent without a slow pass writes. A path is `read`, `exact` (all rows in memory), `parts-N` (part by part in N
 processes), `ray-N` (N Ray tasks), `experiments` (the paper's tables, in memory), `experiments-N` (part by part),
 `counterfactual` and `counterfactual-N` (the same of counterfactual costs, on a file in which a policy made some of the
-offers), or `peer`: the same policies, costs and intervals by a short script of NumPy and pandas (scores_rows_peer.py),
+offers), `answers`, `answers-N` and `answers.ray-N` (the same of a log of answers, whose people differ in how often they
+accept), or `peer`: the same policies, costs and intervals by a short script of NumPy and pandas (scores_rows_peer.py),
 with `peer-areas` the intervals of AUDBC, too. Each runs in processes of its own, whose memory is added up ten times a
-second: pages that several of them share count in each. After `exact`, the largest difference of any number of its
-evaluation.json from that of each other path is printed, apart from the ends of intervals, with the largest bound.
+second: pages that several of them share count in each. After `exact` or `answers`, the
+largest difference of any number of its JSON file from that of each other path is printed, apart from the ends of
+intervals, with the largest bound.
 """
 
 from __future__ import annotations
@@ -36,18 +39,22 @@ STREAM = 1000
 """Rows of one stream."""
 BATCH = 1000
 """Streams that are made and written at once."""
+ANSWERS = "--columns=person=stream,time=time,score=p_accept_fast,accepted=y_accept"
 READ = "import sys; from prism_jax.scores import read_scores; print(len(read_scores(sys.argv[1])))"
 
 
-def write(path: pathlib.Path, rows: int, seed: int = 0, first: int = 0, *, logged: bool = False) -> None:
+def write(
+    path: pathlib.Path, rows: int, seed: int = 0, first: int = 0, *, logged: bool = False, own: float = 0.0
+) -> None:
     """Writes a file of `rows` rows, from number `first` on, whose probabilities are sharper than the labels justify.
 
-    Where it is `logged`, offers were made with known propensities, and only these were answered.
+    Where it is `logged`, offers were made with known propensities, and only these were answered. `own` is the standard
+    deviation of the own rates of the streams, in log-odds of acceptance.
     """
     rng = np.random.default_rng(seed)
     writer = None
     for start in range(first, first + rows, STREAM * BATCH):
-        table = _table(rng, np.arange(start, min(start + STREAM * BATCH, first + rows)))
+        table = _table(rng, np.arange(start, min(start + STREAM * BATCH, first + rows)), own)
         table = _logged(rng, table) if logged else table
         writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
         writer.write_table(table, row_group_size=STREAM * 100)
@@ -55,10 +62,11 @@ def write(path: pathlib.Path, rows: int, seed: int = 0, first: int = 0, *, logge
     writer.close()
 
 
-def _table(rng: np.random.Generator, row: np.ndarray) -> pa.Table:
+def _table(rng: np.random.Generator, row: np.ndarray, own: float) -> pa.Table:
     number, step = np.divmod(row, STREAM)
     logits = {signal: rng.normal(-0.5, 1.5, len(row)) for signal in ("need", "accept")}
-    labels = {signal: rng.random(len(row)) < 1 / (1 + np.exp(-z)) for signal, z in logits.items()}
+    rates = {"need": 0.0, "accept": own * np.random.default_rng(0).normal(size=number[-1] + 1)[number]}
+    labels = {signal: rng.random(len(row)) < 1 / (1 + np.exp(-z - rates[signal])) for signal, z in logits.items()}
     names = pa.array([f"stream-{i:06d}" for i in range(number[-1] + 1)])
     return pa.table(
         {
@@ -119,6 +127,7 @@ def command_of(path: str, source: str, folder: str) -> list[str]:
     module = [sys.executable, "-m", "prism_jax"]
     files = [f"--scores={source}", f"--workdir={folder}"]
     kind, _, workers = path.partition("-")
+    kind, _, runner = kind.partition(".")
     if kind == "read":
         return [sys.executable, "-c", READ, source]
     if kind == "peer":
@@ -127,6 +136,9 @@ def command_of(path: str, source: str, folder: str) -> list[str]:
     how = ["--noexact", f"--workers={workers}"] if workers else ["--exact"]
     if kind == "experiments":
         return [*module, "experiments", "all", *files, *how]
+    if kind == "answers":
+        how += [f"--runner={runner}"] if runner else []
+        return [*module, "evaluate", *files, *how, ANSWERS]
     if kind == "counterfactual":
         return [*module, kind, f"--scores={source}", f"--out={folder}", *how]
     more = {"exact": ["--exact"], "parts": ["--noexact"], "ray": ["--noexact", "--runner=ray"]}[kind]
@@ -135,7 +147,8 @@ def command_of(path: str, source: str, folder: str) -> list[str]:
 
 def difference(first: pathlib.Path, second: pathlib.Path) -> str:
     """The largest difference between numbers of two evaluations, relative to 1 or to the number where it is larger."""
-    one, two = (dict(_numbers(json.loads((folder / "evaluation.json").read_text()))) for folder in (first, second))
+    name = "acceptance_log.json" if first.name == "answers" else "evaluation.json"
+    one, two = (dict(_numbers(json.loads((folder / name).read_text()))) for folder in (first, second))
     gaps = {name: abs(one[name] - two[name]) / max(1.0, abs(one[name])) for name in one if name in two}
     worst = max(gaps, key=lambda name: gaps[name])
     bounds = {name: bound for name, bound in two.items() if name.startswith(".bounds")}
@@ -169,19 +182,23 @@ def main() -> None:
         log = pathlib.Path(scratch) / "log.parquet"
         if "counterfactual" in arguments.paths:
             write(log, arguments.rows, logged=True)
+        answers = pathlib.Path(scratch) / "answers.parquet"
+        if "answers" in arguments.paths:
+            write(answers, arguments.rows, own=0.7)
         size = sum(path.stat().st_size for path in source.iterdir())
         print(f"{arguments.rows:,} rows in {arguments.shards} files: {size >> 20:,} MiB", flush=True)
         one = str(source / "scores-0000.parquet") if arguments.shards == 1 else str(source)
         for _ in range(arguments.repeat):
             for path in arguments.paths.split(","):
                 folder = pathlib.Path(scratch) / path
-                of = str(log) if path.startswith("counterfactual") else one
+                of = {"counterfactual": str(log), "answers": str(answers)}.get(path.split("-")[0].split(".")[0], one)
                 measured(path, arguments.rows, command_of(path, of, str(folder)))
-                if path == "exact" or path.startswith(("parts", "ray")):
+                if path == "exact" or path.startswith(("parts", "ray", "answers")):
                     outputs[path] = folder
         for path, folder in outputs.items():
-            if path != "exact" and "exact" in outputs:
-                print(f"{path:>12}: {difference(outputs['exact'], folder)}")
+            base = "answers" if path.startswith("answers") else "exact"
+            if path != base and base in outputs:
+                print(f"{path:>12}: {difference(outputs[base], folder)}")
 
 
 if __name__ == "__main__":
