@@ -130,16 +130,22 @@ def test_workers_change_no_byte(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.study
-def test_kills_change_no_byte(tmp_path):
+@pytest.mark.parametrize("columns", [None, "person=stream,time=step,score=p_accept_fast,accepted=took"])
+def test_kills_change_no_byte(tmp_path, columns):
     """The command with two workers, killed ten times at random moments, goes on to the bytes of an undisturbed run."""
     source = tmp_path / "scores"
     source.mkdir()
     for i in range(16):
         scores = scores_of(seed=i, streams=200, steps=50)
         names = np.array([f"{name} of {i}" for name in scores.stream], object)
-        columns = scores.columns() | {"stream": names}
-        write_scores(source / f"{i}.parquet", Scores.from_columns(columns))
+        columns_of_file = scores.columns() | {"stream": names}
+        write_scores(source / f"{i}.parquet", Scores.from_columns(columns_of_file))
+        if columns is not None:  # a log, whose answers are drawn
+            table = pq.read_table(source / f"{i}.parquet")
+            took = np.random.default_rng(i).random(len(table)) < table["p_accept_fast"].to_numpy()
+            pq.write_table(table.append_column("took", pa.array(took)), source / f"{i}.parquet")
     command = [sys.executable, "-m", "prism_jax", "evaluate", f"--scores={source}", "--noexact", "--workers=2"]
+    command += [] if columns is None else [f"--columns={columns}"]
 
     def start(folder):
         return subprocess.Popen(
@@ -159,7 +165,9 @@ def test_kills_change_no_byte(tmp_path):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert start(tmp_path / "killed").wait() == 0
-    for name in FILES:
+    files = sorted(path.name for path in (tmp_path / "whole").iterdir() if path.suffix != ".html")
+    assert files and {*files} <= {path.name for path in (tmp_path / "killed").iterdir()}
+    for name in files:
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 

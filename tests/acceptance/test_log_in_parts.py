@@ -1,6 +1,7 @@
 """A log that is studied part by part says what it says in memory."""
 
 import json
+import pathlib
 
 import forked
 import jax
@@ -14,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from prism_jax.acceptance import log_files
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
-from prism_jax.acceptance.log_evaluation import evaluate_log
+from prism_jax.acceptance.log_evaluation import EXAMPLES, evaluate_log
 from prism_jax.acceptance.merged.statistics import Placements
 from prism_jax.evaluation.merged import states
 from prism_jax.evaluation.merged.histograms import labelled
@@ -159,6 +160,21 @@ def test_how_rows_are_divided_changes_rounding_only(tmp_path, monkeypatch, most)
     found.append(in_parts(tmp_path / "files", roles, tmp_path / "of files"))
     for other in found[1:]:
         check_close(other, found[0])
+
+
+LOGS = pathlib.Path(__file__).parents[3] / "shared" / "acceptance-logs"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LOGS.is_dir(), reason="the public logs of offers are not here")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_real_logs_say_the_same_in_parts(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setattr(answers, "PART_ROWS", 2000)
+    path = LOGS / f"{name}.parquet"
+    expected = evaluate_log(path, EXAMPLES[name], tmp_path / "memory", c_fa=1.0, c_fn=2.0)
+    question, folder = Question(1.0, 2.0), tmp_path / "parts"
+    found = answers.evaluate_log_parts(str(path), EXAMPLES[name], folder, question, running=Running(workers=1))
+    check_equal(found, expected, 1e-5)
 
 
 def test_auroc_of_histograms_is_within_its_bound():
