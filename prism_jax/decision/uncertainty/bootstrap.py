@@ -194,8 +194,12 @@ def jackknifed(cells: Cells, statistic: Statistic) -> jackknife.Spread:
         estimate = np.asarray(statistic(cells.totals()), np.float64)
         _check_defined(estimate)
         left_out, times = leave_one_out(cells, statistic)
-        alone = np.concatenate([np.isfinite(np.asarray(statistic(block))) for block in _one_by_one(cells)])
-    return jackknife.spread(estimate, left_out, alone, times)
+        matters = jackknife.moved(estimate, left_out)
+        unmoved = np.flatnonzero(~matters.reshape(len(matters), -1).all(axis=1))
+        if unmoved.size:
+            blocks = _one_by_one(cells, unmoved)
+            matters[unmoved] |= np.concatenate([np.isfinite(np.asarray(statistic(block))) for block in blocks])
+    return jackknife.spread(estimate, left_out, matters, times)
 
 
 def summarise(
@@ -239,9 +243,11 @@ def leave_one_out(
     return np.concatenate(values), cells.multiplicity[cells.multiplicity > 0]
 
 
-def _one_by_one(cells: Cells) -> Iterator[Num[np.ndarray, "block cells"]]:
-    """The counts of one unit of each type that occurs, in blocks of bounded size."""
-    (types,) = np.nonzero(cells.multiplicity)
+def _one_by_one(
+    cells: Cells, chosen: Int[np.ndarray, " chosen"] | slice = slice(None)
+) -> Iterator[Num[np.ndarray, "block cells"]]:
+    """The counts of one unit of each type that occurs, or of chosen ones of these, in blocks of bounded size."""
+    types = np.flatnonzero(cells.multiplicity)[chosen]
     width = len(cells.multiplicity) if cells.units is None else cells.units.shape[1]
     for block in _split(types, width):
         if cells.units is None:
