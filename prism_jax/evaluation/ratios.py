@@ -14,7 +14,7 @@ most 2 * `RATIOS` ratios, in O(steps + streams * RATIOS) of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,19 +149,24 @@ def _area_of(totals: Float64[np.ndarray, "*resamples cells"]) -> Float64[np.ndar
     return np.asarray(np.where(oracle == 0, np.nan, area / np.where(oracle == 0, 1.0, oracle)))
 
 
-def compare_ratios(data: EvaluationData) -> Ratios:
-    """One row per policy: the references, then each policy on calibrated signals, then on raw signals."""
+def compare_ratios(data: EvaluationData, each: Callable[..., Iterable[Any]] = map) -> Ratios:
+    """One row per policy: the references, then each policy on calibrated signals, then on raw signals.
+
+    `each` computes the policies: as `map` one by one, as an executor's at once.
+    """
     judged = data.judged
     weight = data.weight
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     units = data.judged_units
     off = no_area(data.soft, data.has_gold)
-    rows: dict[tuple[str, Form | None], tuple[Audbc | None, float, float]] = {}
     references = references_of(need, accept, data.best_accept[judged], weight)
-    for form in FORMS:
-        for policy in deciding(data, form):
-            area, mean = policy.area_and_cost(weight, None if off else units)
-            rows[policy.policy, form] = area, float(mean.cost), float(mean.rescaled)
+
+    def measured(form: Form, policy: Sweep | ByValue) -> tuple[tuple[str, Form], tuple[Audbc | None, float, float]]:
+        area, mean = policy.area_and_cost(weight, None if off else units)
+        return (policy.policy, form), (area, float(mean.cost), float(mean.rescaled))
+
+    policies = ((form, policy) for form in FORMS for policy in deciding(data, form))
+    rows = dict(each(lambda pair: measured(*pair), policies))
     names, number = data.steps.numbered("stream")
     streams = len(renumbered(names, number[judged])[0])
     return ratios_of(references, rows, data.deployed(), (int(judged.sum()), streams), off)
