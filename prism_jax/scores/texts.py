@@ -69,4 +69,6 @@ class Pool:
 
     def numbers(self, values: list[Any]) -> Int32[np.ndarray, "values"]:
         """The numbers of values that can be compared."""
-        return np.array([self._place.setdefault(value, len(self._place)) for value in values], np.int32)
+        for value in dict.fromkeys(values):
+            self._place.setdefault(value, len(self._place))
+        return np.fromiter(map(self._place.__getitem__, values), np.int32, len(values))
