@@ -20,7 +20,10 @@ def numbered(texts: Shaped[np.ndarray, "rows"]) -> Numbered:
     """The distinct texts in the order of their first appearance, and the number of each row's text."""
     pool, codes = Pool(), np.empty(len(texts), np.int64)
     for start in range(0, len(texts), _BATCH):
-        codes[start : start + _BATCH] = pool.numbers(texts[start : start + _BATCH].tolist())
+        batch = texts[start : start + _BATCH]
+        begins = np.flatnonzero(np.concatenate([[True], batch[1:] != batch[:-1]]))  # rows of a stream often follow
+        runs = np.diff(begins, append=len(batch))
+        codes[start : start + _BATCH] = np.repeat(pool.numbers(batch[begins].tolist()), runs)
     return pool.values, codes
 
 
