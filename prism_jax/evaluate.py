@@ -24,8 +24,6 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
@@ -157,6 +155,9 @@ def main() -> int | None:
 
 def _evaluate_log(options: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
+    from prism_jax.acceptance.columns import parse_columns
+    from prism_jax.acceptance.log_evaluation import evaluate_log
+
     if options["scores"] is None:
         raise ValueError("--columns: found it without --scores, expected the log there")
     refused = {"calibrator", "calibration", "texts", *OF_FILES, *(POINT.keys() - {"c_fa", "c_fn"})}
