@@ -40,6 +40,8 @@ from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
 
 CALIBRATION, TEST = "calibration", "test"
+Prepared = tuple[policy_rows.EvaluationData, dict[str, str]]
+"""The steps with everything that policies need, and the results that are switched off, each with its reason."""
 _MOST_AT_ONCE = 2_000_000
 """Rows up to which parts of an evaluation are computed at once: each needs memory for copies of some columns."""
 
@@ -238,10 +240,6 @@ def explore(scores: Scores, calibration: Calibration, point: OperatingPoint) -> 
 def explored(data: policy_rows.EvaluationData) -> Exploration | str:
     """`explore` of what `prepare` gives."""
     return surfaces.uncountable(data) or surfaces.explore(data)
-
-
-Prepared = tuple[policy_rows.EvaluationData, dict[str, str]]
-"""The steps with everything that policies need, and the results that are switched off, each with its reason."""
 
 
 def prepare(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Prepared:

@@ -130,7 +130,7 @@ def decision_index(
 def host_decision_index(
     p_need: Float[np.ndarray, " n"], p_accept: Float[np.ndarray, " n"], grid: CostGrid
 ) -> Int[np.ndarray, " n"]:
-    """`decision_index` of NumPy arrays, [n]; nothing is compiled, which takes longer than counting a million steps."""
+    """`decision_index` of NumPy arrays; to compile that one takes longer than to count the costs of a million steps."""
     a, b = 1 - p_accept, p_accept * p_need
     eps = np.finfo(grid.costs.dtype).eps
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
