@@ -24,17 +24,12 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.findings import Question
-from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
-from prism_jax.runs.answers import SUFFIXES, evaluate_log_parts, refuse_in_parts
 from prism_jax.runs.scores_files import Running, evaluate_scores
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.scores.joining import find_files
 
 POINT = {
     "c_fa": "C_FA, the cost of an offer that is not accepted.",
@@ -48,8 +43,6 @@ POINT = {
 }
 OF_A_LOG = ("export_scores", "keep_names", "context", "weighted", "seed")
 """Flags that go with --columns only."""
-IN_MEMORY = ("context", "export_scores")
-"""Of these, the flags that need all rows of a log in memory."""
 OF_FILES = ("runner", "workers", "exact", "skip_bad")
 """Flags that say how scores files are read and evaluated."""
 
@@ -162,6 +155,10 @@ def main() -> int | None:
 
 def _evaluate_log(options: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
+    from prism_jax.acceptance.columns import parse_columns
+    from prism_jax.acceptance.findings import Question
+    from prism_jax.runs.answers import evaluate_answers
+
     if options["scores"] is None:
         raise ValueError("--columns: found it without --scores, expected the log there")
     refused = {"calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
@@ -173,36 +170,15 @@ def _evaluate_log(options: dict[str, Any]) -> None:
         raise ValueError("--keep_names: found it without --export_scores, expected both: no other file names people")
     if options["weighted"] and options["shown_only"]:
         raise ValueError("--weighted: found it with --shown_only, which uses no weights, expected one of them")
-    columns, running = parse_columns(options["columns"]), Running.of_flags()
-    paths, of_memory = find_files(options["scores"], SUFFIXES, "log"), [name for name in IN_MEMORY if options[name]]
-    if len(paths) > 1 and running.exact:
-        raise ValueError(f"--exact: found it with {len(paths)} files of a log, expected one; several are read in parts")
-    in_memory = running.in_memory(paths) or bool(of_memory and running == Running())
-    if len(paths) > 1 or not in_memory:
-        if of_memory:
-            refuse_in_parts(of_memory[0], options["scores"])
-        question = Question(point.c_fa, point.c_fn, weighted=options["weighted"], seed=options["seed"])
-        evaluate_log_parts(
-            options["scores"],
-            columns,
-            options["workdir"],
-            question,
-            shown_only=options["shown_only"],
-            running=running,
-        )
-        return
-    evaluate_log(
-        paths[0],
-        columns,
+    evaluate_answers(
+        options["scores"],
+        parse_columns(options["columns"]),
         options["workdir"],
-        c_fa=point.c_fa,
-        c_fn=point.c_fn,
-        context=options["context"],
-        weighted=options["weighted"],
+        Question(point.c_fa, point.c_fn, options["context"], options["weighted"], options["seed"]),
+        shown_only=options["shown_only"],
         export_scores=options["export_scores"],
         keep_names=options["keep_names"],
-        shown_only=options["shown_only"],
-        seed=options["seed"],
+        running=Running.of_flags(),
     )
 
 

@@ -62,7 +62,9 @@ def confusion(decision: Vector, y: Vector, weight: Vector | None = None) -> Conf
     label = arrays.as_float(label)
     v = xp.ones_like(label) if weight is None else arrays.as_float(xp.asarray(weight))
     dtype = np.float64 if xp is np else None
-    cells = (chosen * label, chosen * (1 - label), ~chosen * label, ~chosen * (1 - label))
+    offer = chosen.astype(label.dtype)
+    silence, negative = 1 - offer, 1 - label
+    cells = (offer * label, offer * negative, silence * label, silence * negative)
     return Confusion(*((v * cell).sum(dtype=dtype) for cell in cells))
 
 

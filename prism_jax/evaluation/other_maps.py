@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from prism_jax.decision.uncertainty import Cells, Resampled
 from prism_jax.evaluation import policy_rows, protocol
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import paired_costs
+from prism_jax.evaluation.need import with_need
 from prism_jax.evaluation.rows import Form
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import acceptance_weight
@@ -23,22 +25,25 @@ NOTABLE = 0.02
 """Share of the cost that another map must save on the test steps before it is named."""
 
 
-def other_maps(scores: Scores, calibration: Calibration, point: OperatingPoint) -> str:
+def other_maps(
+    scores: Scores, calibration: Calibration, point: OperatingPoint, prepared: protocol.Prepared | None = None
+) -> str:
     """A sentence where the deployed policy costs notably less without a map, or by Platt's, else an empty text.
 
     A temperature has no bias, so it cannot mend signals that are too high or too low everywhere. What costs less only
     by chance is not named: the interval of the paired difference over streams has to lie above 0. `calibration` was
-    fitted on the table's own calibration rows. The text is empty also where the maps are no temperatures.
+    fitted on the table's own calibration rows. The text is empty also where the maps are no temperatures. `prepared` is
+    what `protocol.prepare` gives of the same arguments, where it is known.
     """
     if not isinstance(calibration.accept_fast.map, Temperature):
         return ""
-    data, _ = protocol.prepare(scores, calibration, point)
+    data, _ = protocol.prepare(scores, calibration, point) if prepared is None else prepared
     alternatives = {RAW: costs_by_unit(data, "raw")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         try:
             platt = protocol.calibrate(scores, CalibrationConfig("platt"))
-            mended, _ = protocol.prepare(scores, platt, point)
+            mended = dataclasses.replace(data, fits=with_need(scores, platt)[1])
             alternatives[PLATT] = costs_by_unit(mended, "calibrated")
         except ScoresError:  # one class in some part: there is no such map
             pass

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
@@ -40,6 +40,8 @@ from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
 
 CALIBRATION, TEST = "calibration", "test"
+Prepared = tuple[policy_rows.EvaluationData, dict[str, str]]
+"""The steps with everything that policies need, and the results that are switched off, each with its reason."""
 _MOST_AT_ONCE = 2_000_000
 """Rows up to which parts of an evaluation are computed at once: each needs memory for copies of some columns."""
 
@@ -143,40 +145,44 @@ def no_judged_step(steps: int, has_need: bool) -> str:
     return f"split {TEST!r}: found no step with {what} among {steps}, expected at least one"
 
 
-def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Evaluation:
+def evaluate(
+    scores: Scores, calibration: Calibration, point: OperatingPoint, prepared: Prepared | None = None
+) -> Evaluation:
     """Measures every policy and every signal on the rows whose split is "test", or on all rows without splits.
 
     Args:
       scores: The scores table; its optional columns determine what can be computed (see `Evaluation.switched_off`).
       calibration: The map of each signal, from `calibrate` or `read_calibration`.
       point: The costs, margin and policy that are deployed.
+      prepared: What `prepare` gives of the same arguments, where it is known.
 
     Raises:
       ScoresError: for an empty split, one without a step whose need and acceptance labels are both known, or rows that
         the calibration does not apply to.
     """
-    data, off = prepare(scores, calibration, point)
-    rows, steps = evaluated_rows(scores), data.steps
+    data, off = prepare(scores, calibration, point) if prepared is None else prepared
+    off = dict(off)
+    rows, steps = data.candidates if data.has_need else evaluated_rows(scores), data.steps
+    assert rows is not None, "`prepare` gives the candidates"
     fitted = threshold_steps(*with_need(scores, calibration), steps) if data.slow else []
     if data.slow and not fitted:
         off["triggers"] = "triggers at one budget: there are no calibration rows to choose their thresholds on"
     with at_once(rows) as pool:
-        across = pool.submit(ratios.compare_ratios, data)
         measured = pool.submit(_signals, rows, calibration)
         policies = pool.submit(policy_sums.compare, data)
         groups = pool.submit(breakdowns.by_group, data)
         beside = pool.submit(second_signal.second_signal, data) if data.has_need else None
         triggered = pool.submit(triggers.compare_triggers, data, fitted) if fitted else None
         depends = pool.submit(_dependence, scores, calibration, point) if data.has_need else None
-    no_area = across.result().no_area
+        across = ratios.compare_ratios(data, pool.map)
     return Evaluation(
         point=data.point,
         counts=_count(rows, data),
         policies=policies.result(),
-        ratios=across.result(),
+        ratios=across,
         signals=measured.result(),
         groups=groups.result(),
-        switched_off=(*off.values(), *([no_area] if no_area else [])),
+        switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
         trace=breakdowns.trace(data),
         triggers=None if triggered is None else triggered.result(),
         second_signal=() if beside is None else beside.result(),
@@ -198,6 +204,9 @@ class _OneByOne(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return _Asked(functools.partial(fn, *args, **kwargs))
+
+    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **_: Any) -> Iterator[Any]:
+        return map(fn, *iterables)
 
 
 class _Asked(Future[Any]):
@@ -225,13 +234,15 @@ def explore(scores: Scores, calibration: Calibration, point: OperatingPoint) -> 
     Raises:
       ScoresError: as `evaluate`.
     """
-    data, _ = prepare(scores, calibration, point)
+    return explored(prepare(scores, calibration, point)[0])
+
+
+def explored(data: policy_rows.EvaluationData) -> Exploration | str:
+    """`explore` of what `prepare` gives."""
     return surfaces.uncountable(data) or surfaces.explore(data)
 
 
-def prepare(
-    scores: Scores, calibration: Calibration, point: OperatingPoint
-) -> tuple[policy_rows.EvaluationData, dict[str, str]]:
+def prepare(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Prepared:
     """The steps with everything that policies need, and the results that are switched off, each with its reason.
 
     Args:

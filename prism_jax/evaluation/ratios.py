@@ -14,7 +14,7 @@ most 2 * `RATIOS` ratios, in O(steps + streams * RATIOS) of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,12 +70,12 @@ class ByValue(NamedTuple):
         return np.asarray(offer), np.where(thinks, self.thought, self.accept)
 
     def area_and_cost(
-        self, weight: Steps, streams: Shaped[np.ndarray, "judged"] | None
+        self, weight: Steps, streams: Shaped[np.ndarray, "judged"] | None, references: ExpectedCost
     ) -> tuple[Audbc | None, ExpectedCost]:
         """Its AUDBC, None without streams, and its mean cost over ratios."""
-        return None if streams is None else self._area(weight, streams), self._mean_cost(weight)
+        return None if streams is None else self._area(weight, streams), self._mean_cost(weight, references)
 
-    def _mean_cost(self, weight: Steps) -> ExpectedCost:
+    def _mean_cost(self, weight: Steps, references: ExpectedCost) -> ExpectedCost:
         """Mean cost over log-uniform ratios, at the middle of equal intervals; the constants are those of all rows."""
         middle = (np.arange(RATIOS) + 0.5) / RATIOS
         total = 0.0
@@ -83,13 +83,7 @@ class ByValue(NamedTuple):
             offer, accept = self.decide(ratio)
             costs = metrics.step_costs(offer, accept, self.best, 1.0, ratio * self.need) / (1 + ratio)
             total += float(np.average(costs, weights=weight)) / RATIOS
-        labels = Pass(self.need, self.accept)
-        reference = expected_cost(
-            labels, *labels, low=LOW_RATIO, high=HIGH_RATIO, weight=weight, y_accept_best=self.best
-        )
-        constant = min(float(reference.always), float(reference.never))
-        gap = constant - float(reference.oracle)
-        return reference._replace(cost=total, rescaled=(constant - total) / gap if gap > 0 else np.nan)
+        return references._replace(cost=total, rescaled=rescaled(total, references))
 
     def _area(self, weight: Steps, streams: Shaped[np.ndarray, "judged"]) -> Audbc:
         """Trapezoids between the points of burden and benefit, in the order of the ratios."""
@@ -149,19 +143,24 @@ def _area_of(totals: Float64[np.ndarray, "*resamples cells"]) -> Float64[np.ndar
     return np.asarray(np.where(oracle == 0, np.nan, area / np.where(oracle == 0, 1.0, oracle)))
 
 
-def compare_ratios(data: EvaluationData) -> Ratios:
-    """One row per policy: the references, then each policy on calibrated signals, then on raw signals."""
+def compare_ratios(data: EvaluationData, each: Callable[..., Iterable[Any]] = map) -> Ratios:
+    """One row per policy: the references, then each policy on calibrated signals, then on raw signals.
+
+    `each` computes the policies: as `map` one by one, as an executor's at once.
+    """
     judged = data.judged
     weight = data.weight
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     units = data.judged_units
     off = no_area(data.soft, data.has_gold)
-    rows: dict[tuple[str, Form | None], tuple[Audbc | None, float, float]] = {}
     references = references_of(need, accept, data.best_accept[judged], weight)
-    for form in FORMS:
-        for policy in deciding(data, form):
-            area, mean = policy.area_and_cost(weight, None if off else units)
-            rows[policy.policy, form] = area, float(mean.cost), float(mean.rescaled)
+
+    def measured(form: Form, policy: Sweep | ByValue) -> tuple[tuple[str, Form], tuple[Audbc | None, float, float]]:
+        area, mean = policy.area_and_cost(weight, None if off else units, references)
+        return (policy.policy, form), (area, float(mean.cost), float(mean.rescaled))
+
+    policies = ((form, policy) for form in FORMS for policy in deciding(data, form))
+    rows = dict(each(lambda pair: measured(*pair), policies))
     names, number = data.steps.numbered("stream")
     streams = len(renumbered(names, number[judged])[0])
     return ratios_of(references, rows, data.deployed(), (int(judged.sum()), streams), off)
@@ -220,11 +219,13 @@ class Sweep(NamedTuple):
         signals = check_signals(self.fast, *slow)
         return offers_and_switches(signals, slow[1], gold, gold_slow, gold if best is None else best, weight)
 
-    def area_and_cost(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray | None) -> tuple[Any, Any]:
+    def area_and_cost(
+        self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray | None, references: ExpectedCost
+    ) -> tuple[Any, Any]:
         """Its AUDBC, None without streams, and its mean cost over ratios."""
         need, accept, slow = self.need, self.accept, self.accept_slow
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
-        ratios |= {"y_accept_slow": slow, "y_accept_best": self.best}
+        ratios |= {"y_accept_slow": slow, "y_accept_best": self.best, "references": references}
         mean = expected_cost(self.fast, need, accept, **ratios)
         if streams is None:
             return None, mean

@@ -59,10 +59,11 @@ def evaluate_into(
     if calibration is None:
         calibration = protocol.calibrate(scores, calibrator)
         calibrated = f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""
+    prepared = protocol.prepare(scores, calibration, point)
     with protocol.at_once(scores) as beside:
-        explored = beside.submit(protocol.explore, scores, calibration, point)
-        better_map = None if fixed else beside.submit(other_maps, scores, calibration, point)
-        evaluation = protocol.evaluate(scores, calibration, point)
+        explored = beside.submit(protocol.explored, prepared[0])
+        better_map = None if fixed else beside.submit(other_maps, scores, calibration, point, prepared)
+        evaluation = protocol.evaluate(scores, calibration, point, prepared)
     words = "" if better_map is None else better_map.result()
     evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated, other_maps=words)
     if base is not None:

@@ -80,9 +80,14 @@ def render(
     """
     by_id = {stream.id: stream for stream in streams}
     name = choose_stream(evaluation.trace, by_id)
-    times = protocol.evaluated_rows(scores).steps().time
     if exploration is None:
         exploration = protocol.explore(scores, calibration, evaluation.point)
+    if scores.time is None:
+        times = None
+    elif isinstance(exploration, str) or exploration.part:
+        times = protocol.evaluated_rows(scores).steps().time
+    else:
+        times = exploration.time
     return load_template("report.html.jinja").render(
         title=finding(evaluation),
         measured=tables.what_was_measured(evaluation),

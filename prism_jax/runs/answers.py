@@ -11,6 +11,7 @@ from etils import epath
 
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.findings import Question, publish
+from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.merged.parts import PART_ROWS, Divided, divide, read_people
 from prism_jax.acceptance.merged.study import study_parts
 from prism_jax.runs.scores_files import Running, say_left_out, usable_cpus
@@ -20,6 +21,50 @@ from prism_jax.scores.joining import find_files
 _MOST_PARTS = 500
 SUFFIXES = (".csv", ".parquet")
 """Of the files of a log."""
+
+
+def evaluate_answers(
+    pattern: str,
+    columns: LogColumns,
+    workdir: str | os.PathLike[str],
+    question: Question,
+    *,
+    shown_only: bool = False,
+    export_scores: str | None = None,
+    keep_names: bool = False,
+    running: Running | None = None,
+) -> dict[str, Any]:
+    """Evaluates a log in memory where it fits (`log_evaluation.evaluate_log`), else part by part.
+
+    Columns of context and `export_scores` need all rows in memory, however many; several files are read in parts. Other
+    arguments and errors are those of `evaluate_log_parts` and `evaluate_log`.
+    """
+    running = Running() if running is None else running
+    paths = find_files(pattern, SUFFIXES, "log")
+    wanted = {"--context": question.context, "--export_scores": export_scores}
+    of_memory = [name for name, value in wanted.items() if value]
+    if running.exact and len(paths) > 1:
+        raise LogError(f"--exact: found it with {len(paths)} files of a log, expected one; several are read in parts")
+    if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
+        return evaluate_log(
+            paths[0],
+            columns,
+            workdir,
+            c_fa=question.c_fa,
+            c_fn=question.c_fn,
+            context=question.context,
+            weighted=question.weighted,
+            export_scores=export_scores,
+            keep_names=keep_names,
+            shown_only=shown_only,
+            seed=question.seed,
+        )
+    if of_memory:
+        raise LogError(
+            f"{pattern}: found {of_memory[0]} with a log that is read part by part, expected one file with --exact, "
+            "which holds all rows in memory"
+        )
+    return evaluate_log_parts(pattern, columns, workdir, question, shown_only=shown_only, running=running)
 
 
 def evaluate_log_parts(
@@ -88,15 +133,3 @@ class ShardedLog(Sharded):
 
     def _work(self, name: str, statistic: Any) -> Work:
         return Work(statistic, read_people)
-
-
-def refuse_in_parts(name: str, pattern: str) -> None:
-    """Says that something cannot be had part by part.
-
-    Raises:
-      LogError: always.
-    """
-    raise LogError(
-        f"{pattern}: found --{name} with a log that is read part by part, expected one file with --exact, which holds "
-        "all rows in memory"
-    )

@@ -22,7 +22,7 @@ from prism_jax.runtime.shown_text import visible
 from prism_jax.scores.records import is_record, scores_of_records
 from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_extra, is_known, object_array
 from prism_jax.scores.table import Scores
-from prism_jax.scores.texts import Numbered, Pool
+from prism_jax.scores.texts import Numbered, Pool, as_numpy
 
 _EXPECTED = "a scores table (docs/scores.md)"
 _BATCH = 2**17
@@ -198,10 +198,10 @@ def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> tuple[d
     schema = reader.schema_arrow
     names = [name for name in schema.names if extra or name not in unknown]
     pools = {name: Pool() for name in names}
-    empty_table = schema.empty_table()
     parts: dict[str, list[Any]] = {}
     for name in names:  # wrong types are found before anything is read
-        parts[name] = [] if name in unknown else [from_arrow(name, empty_table[name].combine_chunks(), 0, pools[name])]
+        empty = pa.nulls(0, schema.field(name).type)
+        parts[name] = [] if name in unknown else [from_arrow(name, empty, 0, pools[name])]
     start = 0
     for batch in reader.iter_batches(_BATCH, columns=names, use_threads=False):
         batch.validate(full=True)  # that texts are UTF-8, for one
@@ -247,7 +247,7 @@ def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarra
         column = column.cast(TYPES[spec.kind])
     if not _has_kind(column.type, spec.kind):
         raise ScoresError(f"found the type {column.type}, expected {TYPES[spec.kind]}: {spec.expected}", name)
-    null = column.is_null().to_numpy(zero_copy_only=False)
+    null = as_numpy(column.is_null().cast(pa.int8())).astype(bool)
     if null.any() and not spec.nullable:
         raise ScoresError(f"found null, expected {spec.expected}", name, start + int(null.argmax()))
     if spec.kind == "text":
@@ -255,9 +255,8 @@ def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarra
     if spec.kind == "votes":
         return pool.votes(column)
     if spec.kind == "index":
-        return column.to_numpy(zero_copy_only=False).astype(np.int64)
-    column = column.cast(pa.int8() if spec.kind == "flag" else pa.float64())
-    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        return as_numpy(column).astype(np.int64)
+    values = as_numpy(column.cast(pa.int8() if spec.kind == "flag" else pa.float64())).astype(np.float64)
     invalid = np.isnan(values) & ~null
     if invalid.any():
         raise ScoresError(f"found nan, expected {spec.expected}", name, start + int(invalid.argmax()))

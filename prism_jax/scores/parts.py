@@ -127,9 +127,8 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
         for name in REQUIRED:
             if name not in known:
                 raise ScoresError(f"found only {', '.join(reader.schema_arrow.names)}, expected this column too", name)
-        empty_table = reader.schema_arrow.empty_table()
         for name in known:  # wrong types are found before anything is read
-            from_arrow(name, empty_table[name].combine_chunks(), 0, Pool())
+            from_arrow(name, pa.nulls(0, reader.schema_arrow.field(name).type), 0, Pool())
         known += [name for name in part.extra if name in reader.schema_arrow.names and name not in COLUMNS]
         if part.whole:
             yield 0, reader.read(known, use_threads=False)

@@ -140,6 +140,7 @@ def expected_cost(
     weight: Vector | None = None,
     y_accept_slow: Vector | None = None,
     y_accept_best: Vector | None = None,
+    references: ExpectedCost | None = None,
 ) -> ExpectedCost:
     """Mean of the cost curve over log-uniform cost ratios in [low, high], in closed form.
 
@@ -160,6 +161,8 @@ def expected_cost(
         where the slow pass runs. None is `y_accept`. The constants decide about the candidates of `y_accept`.
       y_accept_best: Largest acceptance label of each step's candidates: with it silence counts whichever pass decides,
         and the oracle chooses that candidate. None is the larger of `y_accept` and `y_accept_slow`.
+      references: The costs of another policy on the same labels and weights, of which those of the constants and of the
+        oracle are taken; None computes them.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or
@@ -193,8 +196,11 @@ def expected_cost(
         _, stop = slow_ratios(signals, margin)
         offers = of_slow.refused * (offered(critical) - offered(stop)) + labels.refused * offered(stop)
         cost = (best.wanted * missed(critical) + offers).sum() / (labels.total * np.log(high / low))
-    always, never = mean_cost(xp.asarray(low), labels), mean_cost(xp.asarray(high), labels)
-    oracle = mean_cost(gate.critical_ratio(*best.as_signals), best)
+    if references is None:
+        always, never = mean_cost(xp.asarray(low), labels), mean_cost(xp.asarray(high), labels)
+        oracle = mean_cost(gate.critical_ratio(*best.as_signals), best)
+    else:
+        always, never, oracle = references.always, references.never, references.oracle
     constant = xp.minimum(always, never)
     gap = constant - oracle
     closed = gap <= 0

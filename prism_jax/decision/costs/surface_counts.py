@@ -2,8 +2,8 @@
 
 Two implementations give the same integers. On a CPU, XLA's scatter takes about 40 ns per counted number and
 `numpy.bincount` less than 2 ns. So on the host XLA computes indices block by block in a thread, while `numpy.bincount`
-counts the previous block; nothing larger than a block is held in memory. Inside `jit`, and on accelerators, whose
-scatters are fast, XLA does everything, one margin at a time.
+counts the previous block; nothing larger than a block is held in memory. Where every margin is 0, NumPy computes the
+indices, too. Inside `jit`, and on accelerators, whose scatters are fast, XLA does everything, one margin at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from numpy.typing import DTypeLike
 
 from prism_jax.decision.arrays import Array
-from prism_jax.decision.costs.cost_grid import CostGrid, decision_index, round_up, slow_range
+from prism_jax.decision.costs.cost_grid import CostGrid, decision_index, host_decision_index, round_up, slow_range
 from prism_jax.decision.passes import BothPasses
 
 _CHUNK = 1 << 15
@@ -168,6 +168,11 @@ def _blocks(signals: BothPasses, margins: np.ndarray, grid: CostGrid) -> Iterato
     for row in range(0, steps, chunk):
         rows = slice(row, min(row + chunk, steps))
         valid = rows.stop - row
+        if not margins.any():  # the slow pass never runs
+            fast = host_decision_index(signals.fast.need[rows], signals.fast.accept[rows], grid)
+            ranges = np.broadcast_to(fast, (len(margins), valid))
+            yield _Block(rows, 0, fast, ranges, ranges)
+            continue
         part = [np.pad(value[rows], (0, chunk - valid)) if valid < chunk else value[rows] for value in signals.arrays]
         with _host_precision(grid.costs.dtype):
             fast = _decision_index(part[0], part[1], grid)

@@ -31,6 +31,8 @@ Statistic = Callable[[np.ndarray], Any]
 
 _BLOCK = 1 << 20
 """Largest number of values held at once while resampling."""
+_NEAR = 1 << 18
+"""As many at which units are left out one by one; they fit the level-2 cache."""
 _EXACT = 1 << 24
 """Single precision holds every integer up to this one."""
 _DRAWS_PER_BINOMIAL = 5
@@ -194,8 +196,12 @@ def jackknifed(cells: Cells, statistic: Statistic) -> jackknife.Spread:
         estimate = np.asarray(statistic(cells.totals()), np.float64)
         _check_defined(estimate)
         left_out, times = leave_one_out(cells, statistic)
-        alone = np.concatenate([np.isfinite(np.asarray(statistic(block))) for block in _one_by_one(cells)])
-    return jackknife.spread(estimate, left_out, alone, times)
+        matters = jackknife.moved(estimate, left_out)
+        unmoved = np.flatnonzero(~matters.reshape(len(matters), -1).all(axis=1))
+        if unmoved.size:
+            blocks = _one_by_one(cells, unmoved)
+            matters[unmoved] |= np.concatenate([np.isfinite(np.asarray(statistic(block))) for block in blocks])
+    return jackknife.spread(estimate, left_out, matters, times)
 
 
 def summarise(
@@ -239,11 +245,13 @@ def leave_one_out(
     return np.concatenate(values), cells.multiplicity[cells.multiplicity > 0]
 
 
-def _one_by_one(cells: Cells) -> Iterator[Num[np.ndarray, "block cells"]]:
-    """The counts of one unit of each type that occurs, in blocks of bounded size."""
-    (types,) = np.nonzero(cells.multiplicity)
+def _one_by_one(
+    cells: Cells, chosen: Int[np.ndarray, " chosen"] | slice = slice(None)
+) -> Iterator[Num[np.ndarray, "block cells"]]:
+    """The counts of one unit of each type that occurs, or of chosen ones of these, in blocks of bounded size."""
+    types = np.flatnonzero(cells.multiplicity)[chosen]
     width = len(cells.multiplicity) if cells.units is None else cells.units.shape[1]
-    for block in _split(types, width):
+    for block in _split(types, width, _NEAR):
         if cells.units is None:
             counts = np.zeros((len(block), width), cells.multiplicity.dtype)
             counts[np.arange(len(block)), block] = 1
@@ -263,7 +271,7 @@ def _resample_blocks(cells: Cells, resamples: int, seed: int) -> Iterator[Num[np
     shares = cells.multiplicity / number
     width = types if cells.units is None else max(types, cells.units.shape[1])
     sums = None if cells.units is None else _sums_of(cells.units, number)
-    for block in _split(np.arange(resamples), width):
+    for block in _split(np.arange(resamples), width, _BLOCK):
         if unit_type is None:
             times = generator.multinomial(number, shares, size=len(block))
         else:
@@ -288,9 +296,9 @@ def _sums_of(units: np.ndarray | sparse.csr_array, number: int) -> Callable[[np.
     return lambda times: (by_cell @ times.T.astype(by_cell.dtype)).T.astype(dtype)
 
 
-def _split(rows: np.ndarray, width: int) -> list[np.ndarray]:
-    """`rows` in blocks of at most `_BLOCK` values, where each row has `width` of them."""
-    size = max(1, _BLOCK // max(width, 1))
+def _split(rows: np.ndarray, width: int, most: int) -> list[np.ndarray]:
+    """`rows` in blocks of at most `most` values, where each row has `width` of them."""
+    size = max(1, most // max(width, 1))
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 

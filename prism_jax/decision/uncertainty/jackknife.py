@@ -54,7 +54,7 @@ class Spread(NamedTuple):
 def spread(
     estimate: Float[np.ndarray, "*k"],
     left_out: Float[np.ndarray, "types *k"],
-    alone: Bool[np.ndarray, "types *k"],
+    matters: Bool[np.ndarray, "types *k"],
     times: Int[np.ndarray, " types"],
 ) -> Spread:
     """The jackknife's standard error, and its degrees of freedom.
@@ -64,15 +64,12 @@ def spread(
     by the sum of d_i^4; at most n - 1, and fewer where some units have much of the weight.
 
     `left_out` is the statistic without one unit, for each type of unit, NaN where undefined; `times` is the number of
-    units of each type. `alone` says whether the statistic is defined on one unit of each type alone. A unit that moves
-    nothing and on which nothing is defined, such as a stream without an offer for precision, does not count.
+    units of each type. `matters` says which units count: those that are `moved` or on which alone the statistic is
+    defined. Others, such as a stream without an offer for precision, do not.
     """
     times = times.reshape(-1, *(1,) * estimate.ndim)
-    defined = np.isfinite(left_out)
-    scale = np.maximum(np.abs(estimate), np.max(np.abs(left_out), axis=0, initial=0.0, where=defined))
-    change = np.where(defined, left_out - estimate, 0.0)
-    change = np.where(np.abs(change) > _ROUNDING * scale, change, 0.0)
-    number = (times * (alone | ~defined | (change != 0))).sum(axis=0)
+    defined, change = np.isfinite(left_out), _change(estimate, left_out)
+    number = (times * matters).sum(axis=0)
     scale = np.maximum(np.abs(change).max(axis=0), np.finfo(np.float64).tiny)
     shares = (change / scale) ** 2  # so that fourth powers do not vanish
     total = (times * shares).sum(axis=0)
@@ -83,6 +80,21 @@ def spread(
     few = (times.sum() < LEAST_UNITS) | (number < 2)
     error = np.where(few | (undefined > 0), np.nan, error)
     return Spread(estimate, error, freedom, number, undefined)
+
+
+def moved(estimate: Float[np.ndarray, "*k"], left_out: Float[np.ndarray, "types *k"]) -> Bool[np.ndarray, "types *k"]:
+    """Whether leaving out a unit of each type changes the statistic, or leaves it undefined."""
+    return ~np.isfinite(left_out) | (_change(estimate, left_out) != 0)
+
+
+def _change(
+    estimate: Float[np.ndarray, "*k"], left_out: Float[np.ndarray, "types *k"]
+) -> Float[np.ndarray, "types *k"]:
+    """The change of the statistic by leaving a unit out; 0 where it is undefined or rounding."""
+    defined = np.isfinite(left_out)
+    scale = np.maximum(np.abs(estimate), np.max(np.abs(left_out), axis=0, initial=0.0, where=defined))
+    change = np.where(defined, left_out - estimate, 0.0)
+    return np.where(np.abs(change) > _ROUNDING * scale, change, 0.0)
 
 
 def together(parts: Sequence[Spread]) -> Spread:

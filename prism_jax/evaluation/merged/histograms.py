@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Bool, Float64, Int64
 
 from prism_jax.decision import arrays

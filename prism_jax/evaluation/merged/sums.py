@@ -197,7 +197,7 @@ class Sums:
         need, accept, best = (label[judged] for label in (data.label("need"), data.label("accept"), data.best_accept))
         references = ratios.references_of(need, accept, best, weight)
         means = {
-            (policy.policy, form): float(policy.area_and_cost(weight, None)[1].cost) * mass
+            (policy.policy, form): float(policy.area_and_cost(weight, None, references)[1].cost) * mass
             for form in FORMS
             for policy in ratios.deciding(data, form)
         }
