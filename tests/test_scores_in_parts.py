@@ -254,7 +254,8 @@ def test_errors_name_the_files_that_were_given(tmp_path, small, capsys):
         ScoresError, match=r"^.*scores\.parquet, logged: found no such column, expected it with --shown"
     ):
         shown = Running(exact=False, workers=1)
-        evaluate_scores(str(tmp_path / "scores.parquet"), tmp_path / "out", POINT, shown_only=True, running=shown)
+        out = epath.Path(tmp_path / "out")
+        evaluate_scores(str(tmp_path / "scores.parquet"), out, POINT, shown_only=True, running=shown)
     with pytest.raises(FileNotFoundError, match=r"none\.parquet: no such file"):
         evaluate(tmp_path / "none.parquet", tmp_path / "out")
 

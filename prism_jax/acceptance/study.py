@@ -67,7 +67,7 @@ def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study
     weight = np.ones(len(rows))
     if weighted:
         if log.propensity is None:
-            raise LogError("columns: found no propensity, expected propensity=COLUMN: weights are its inverse")
+            raise no_propensity()
         weight = np.asarray(propensity_weight(weight, log.propensity[rows]), np.float64)
     places = lanes(person, log.time[rows], None if log.answered is None else log.answered[rows])
     predictions: dict[str, Float64[np.ndarray, " rows"]] = {}
@@ -82,6 +82,11 @@ def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study
             predictions.setdefault(name, np.empty(len(y)))[held] = p[held]
     predictions = {name: predictions[name] for name in MEANINGS if name in predictions}
     return Study(predictions, y, person, rows, weight, places.known, int(fold.max()) + 1, tuple(populations))
+
+
+def no_propensity() -> LogError:
+    """The error of a weighted study of a log without propensities."""
+    return LogError("columns: found no propensity, expected propensity=COLUMN: weights are its inverse")
 
 
 @dataclasses.dataclass

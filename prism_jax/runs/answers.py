@@ -106,7 +106,8 @@ class ShardedLog(Sharded):
     def __init__(
         self, pattern: str, columns: LogColumns, question: Question, folder: Path, shown_only: bool, running: Running
     ):
-        self.pattern, self.columns, self.seed = pattern, columns, question.seed
+        self.pattern, self.columns = pattern, columns
+        self.weighted, self.seed = question.weighted, question.seed
         settings = ["answers", dataclasses.astuple(columns), tuple(question)]
         super().__init__(
             find_files(pattern, SUFFIXES, "log"),
@@ -126,6 +127,7 @@ class ShardedLog(Sharded):
             self.scratch / "people",
             number=min(_MOST_PARTS, -(-max(1, count_rows(self.paths)) // PART_ROWS)),
             shown_only=self.shown_only,
+            weighted=self.weighted,
             skip_bad=self.skip_bad,
             seed=self.seed,
         )

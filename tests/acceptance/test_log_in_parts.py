@@ -261,6 +261,14 @@ def test_errors_are_those_of_a_log_in_memory(tmp_path, small, change, roles, exp
             evaluate_log(tmp_path / "log.csv", parse_columns(roles), tmp_path / "out", c_fa=1.0, c_fn=2.0)
 
 
+def test_what_a_study_needs_and_does_not_find(tmp_path, small):
+    pq.write_table(simulated().append_column("none", pa.nulls(600, pa.float64())), tmp_path / "log.parquet")
+    with pytest.raises(LogError, match="found people without whom no offer that was made has a value"):
+        in_parts(tmp_path / "log.parquet", f"{ROLES},score=none", tmp_path / "out")
+    with pytest.raises(LogError, match="found no propensity, expected propensity=COLUMN"):
+        in_parts(tmp_path / "log.parquet", ROLES, tmp_path / "out", weighted=True)
+
+
 def columns_of(table):
     return table.column_names, table.columns
 

@@ -19,7 +19,7 @@ from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.context import folds_of_people
 from prism_jax.acceptance.log_files import read_log_parts
 from prism_jax.acceptance.logs import LogTable, Wanted, check_all_made, check_answers, warn_of_order
-from prism_jax.acceptance.study import FOLDS
+from prism_jax.acceptance.study import FOLDS, no_propensity
 from prism_jax.decision.losses import propensity_weight
 
 PART_ROWS = 1 << 18
@@ -112,6 +112,7 @@ def divide(
     *,
     number: int,
     shown_only: bool = False,
+    weighted: bool = False,
     skip_bad: bool = False,
     seed: int = 0,
 ) -> Divided:
@@ -124,12 +125,15 @@ def divide(
       folder: Where the parts are written.
       number: How many parts.
       shown_only: Whether offers that were not made are left out, and need no propensities.
+      weighted: Whether the study needs propensities.
       skip_bad: Whether files that cannot be read are left out; else the first raises its error.
       seed: Seed of the folds.
 
     Raises:
       LogError: naming the file and where possible the row and column; or if too few people answered.
     """
+    if weighted and (columns.propensity is None or shown_only):
+        raise no_propensity()
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(folder, number, columns, shown_only)
     left_out: dict[str, str] = {}

@@ -58,7 +58,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
     """
     census = run("scan", Census(log.folds, question.weighted))
     table = _Table(census, log.contents.score_is_probability)
-    table.check()
+    table.check(score is not None)
     histograms = run("maps", ScoreHistograms(table.scale, question.weighted)) if score is not None else {}
     fitted = {fold: table.fitted(histograms, fold) for fold in (*range(log.folds), EVERYBODY)}
     layers = (PERSON,) if score is None else (PERSON, SCORE_PERSON)
@@ -134,9 +134,11 @@ class _Table(NamedTuple):
         """The share of accepted answers, by the weights of the study."""
         return self.of("weight_accepted", without) / self.of("weight", without)
 
-    def check(self) -> None:
-        """Raises ValueError if the people outside some fold have answers of one kind only."""
+    def check(self, scored: bool) -> None:
+        """Raises ValueError if the people outside some fold have answers of one kind only, or no score where maps are."""
         for fold in range(len(self.census["sums"])):
+            if scored and not self.of("known", fold):
+                raise LogError("score: found people without whom no offer that was made has a value, expected some")
             if self.of("accepted", fold) in (0, self.of("answers", fold)):
                 raise ValueError(
                     "log: found people whose removal leaves answers of one kind, expected both among the rest"
