@@ -139,6 +139,7 @@ def test_every_number_is_that_of_the_study_in_memory(tmp_path, small, capsys, ro
 
 
 @pytest.mark.parametrize("most", [3, states.MOST_KEPT])
+@pytest.mark.slow
 def test_how_rows_are_divided_changes_rounding_only(tmp_path, monkeypatch, most):
     """1, 2, 7 and 64 parts, of which some are empty; rows of all people in every file; CSV and Parquet."""
     monkeypatch.setattr(states, "MOST_KEPT", most)  # beyond it, intervals are those of weights hashed from people
@@ -190,6 +191,7 @@ def test_auroc_of_histograms_is_within_its_bound():
     assert (equal.auroc, equal.bound) == (pytest.approx(0.5), 0.0)
 
 
+@pytest.mark.slow
 def test_what_was_interrupted_goes_on(tmp_path, small, monkeypatch):
     """At several parts of several statistics; no byte differs."""
     pq.write_table(simulated(), tmp_path / "log.parquet")
@@ -225,6 +227,7 @@ def test_what_was_interrupted_goes_on(tmp_path, small, monkeypatch):
             assert (folder / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bytes(tmp_path, small, monkeypatch):
     # Processes that are started compile as this one does.
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(jax.config.values["jax_disable_most_optimizations"]))

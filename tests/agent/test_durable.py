@@ -65,6 +65,7 @@ def killed_at(monkeypatch, place):
     return count
 
 
+@pytest.mark.slow
 def test_whatever_statement_the_process_dies_at_every_request_is_there_once(tmp_path, monkeypatch):
     """Who got no answer sends the request again; the records are those of an undisturbed run."""
     batches = [

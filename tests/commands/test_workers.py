@@ -65,7 +65,8 @@ def panel_of(streams):
 
 
 @pytest.mark.parametrize(
-    ("command", "brain", "endpoints", "budget"), [(label, teacher_of, 1, 0.007), (judge, panel_of, 3, 0.006)]
+    ("command", "brain", "endpoints", "budget"),
+    [(label, teacher_of, 1, 0.007), pytest.param(judge, panel_of, 3, 0.006, marks=pytest.mark.slow)],
 )
 def test_workers_share_a_budget_and_a_cache_and_ask_each_question_once(tmp_path, command, brain, endpoints, budget):
     streams = labelled(4)

@@ -333,6 +333,7 @@ def test_the_command_reads_parts_of_any_order_and_any_format(small, tmp_path, ca
         assert capsys.readouterr().out == printed
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_no_byte(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "PART_ROWS", 400)
     write(tmp_path / "scores.parquet", table(), group=200)

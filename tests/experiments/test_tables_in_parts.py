@@ -194,6 +194,7 @@ def made(pattern, folder, names=NAMES, **knobs):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".csv", ".md")}
 
 
+@pytest.mark.slow
 def test_workers_change_no_byte_and_the_order_of_rows_no_number(files, monkeypatch):
     monkeypatch.setattr(histograms, "LOG_RATIO", LOG_RATIO)  # as in the processes of workers
     names = ("main", "inference", "calibration_quality", "significance", "case_study")

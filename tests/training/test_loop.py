@@ -42,6 +42,7 @@ def kill_after(step):
     return stop
 
 
+@pytest.mark.slow
 def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, monkeypatch):
     run, whole = job(tmp_path / "whole")
     expected = whole(progress=False)

@@ -135,7 +135,7 @@ class _Table(NamedTuple):
         return self.of("weight_accepted", without) / self.of("weight", without)
 
     def check(self, scored: bool) -> None:
-        """Raises ValueError if the people outside some fold have answers of one kind only, or no score where maps are."""
+        """Raises ValueError if the people outside some fold have answers of one kind only, or none of the scores."""
         for fold in range(len(self.census["sums"])):
             if scored and not self.of("known", fold):
                 raise LogError("score: found people without whom no offer that was made has a value, expected some")
