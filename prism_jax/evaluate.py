@@ -5,8 +5,9 @@
     python -m prism_jax.evaluate --scores=FILES --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
         [--runner=local|ray --workers=N --exact --skip_bad]
-    python -m prism_jax.evaluate --scores=LOG --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
+    python -m prism_jax.evaluate --scores=LOGS --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
         [--c_fa=1 --c_fn=2] [--context=NAME,NAME] [--weighted] [--export_scores=FILE [--keep_names]] [--shown_only]
+        [--runner=local|ray --workers=N --exact --skip_bad]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json, gate.json (for `prism_jax.Gate.load`) and report.html beside them; --base adds the student before
@@ -74,7 +75,7 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "columns",
         None,
-        "With --scores: FILE is a log of answers, and these are its columns: person=NAME,accepted=NAME"
+        "With --scores: FILES are a log of answers, .csv or .parquet, and these its columns: person=NAME,accepted=NAME"
         "[,time=NAME,score=NAME,answered=NAME,logged=NAME,propensity=NAME].",
     )
     flags.DEFINE_list(

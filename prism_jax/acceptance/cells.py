@@ -152,13 +152,13 @@ class Cells:
         levels = [level.strip().lower() for level in self.categories()[0]]
         if levels and all(level in WORDS and level not in "01" for level in levels):
             return "flag"
-        return "number" if all(_is_number(level) for level in levels) else "category"
+        return "number" if all(is_number(level) for level in levels) else "category"
 
     def _times_of_texts(self, expected: str, kinds: set[str]) -> Float64[np.ndarray, " rows"]:
         """Seconds, or ISO 8601, whichever the first text is; all with a time zone, or none."""
         if not kinds:
             words = (text.strip() for text in self.values.to_pylist() if text is not None)
-            if _is_number(next((word for word in words if word.lower() not in MISSING), "")):
+            if is_number(next((word for word in words if word.lower() not in MISSING), "")):
                 kinds.add("seconds")
         if "seconds" in kinds:
             return self._parsed(float, expected)
@@ -212,7 +212,8 @@ def _flag(text: str) -> float:
     return float(text) if value is None else value
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
     try:
         float(text)
     except ValueError:

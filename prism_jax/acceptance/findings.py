@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -45,6 +46,7 @@ class Findings(NamedTuple):
     own: OwnScore | None
     people: Sequence[Person]
     costs: Mapping[str, Costs]
+    left_out: Mapping[str, str] = MappingProxyType({})  # files that could not be read, with the reason of each
     bounds: Mapping[str, float] | None = None  # how far the AUROC of a prediction can be off; None where all is exact
 
 
@@ -86,10 +88,14 @@ def publish(
         "people": as_dicts(findings.people),
         "costs": {name: row.as_dict() for name, row in findings.costs.items()},
     }
+    if findings.left_out:
+        value["left_out"] = dict(findings.left_out)
     if findings.bounds is not None:
         value["bounds"] = {f"{name}.auroc": bound for name, bound in findings.bounds.items()}
     tables = {
-        "predictions": prediction_table(facts, findings.measured, findings.compared, findings.bounds),
+        "predictions": prediction_table(
+            facts, findings.measured, findings.compared, findings.bounds, len(findings.left_out)
+        ),
         "gate": gate_table(facts, findings.costs, own, question.c_fa, question.c_fn),
         "by_answers": by_answers_table(findings.parts, findings.pair),
         "people_by_number": people_table(findings.people, own, threshold),

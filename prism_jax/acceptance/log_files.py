@@ -25,6 +25,8 @@ CHUNK_ROWS = 1 << 19
 """About how many rows of a log that is read in parts are in memory at once."""
 _MOST_HEADER = 2**20
 """Longest header of a CSV file."""
+_Chooser = Callable[[str, tuple[str, ...]], Sequence[str]]
+_CSV = "CSV in UTF-8 with commas"
 _BROKEN = (pa.ArrowException, OSError, UnicodeDecodeError)  # OSError: damaged or encrypted Parquet
 
 
@@ -46,9 +48,7 @@ def open_log_file(path: epath.PathLike) -> LogFile:
     return kind(str(path), read_bounded(file, LogError, MOST_BYTES, "an acceptance log"))
 
 
-def read_log_parts(
-    path: epath.PathLike, wanted: Callable[[str, tuple[str, ...]], Sequence[str]]
-) -> Iterator[tuple[int, pa.Table]]:
+def read_log_parts(path: epath.PathLike, wanted: _Chooser) -> Iterator[tuple[int, pa.Table]]:
     """Reads a .csv or .parquet file of any size in tables of about `CHUNK_ROWS` rows, each with its first row's number.
 
     `wanted` gives the columns to read, from the file's path and the names of its columns. Raises LogError as
@@ -60,7 +60,12 @@ def read_log_parts(
     with open_regular(path, LogError, "an acceptance log") as file:
         uneven: list[pyarrow.csv.InvalidRow] = []
         try:
-            for batch in (_parquet_batches if suffix == ".parquet" else _csv_batches)(file, place, wanted, uneven):
+            batches = (
+                _parquet_batches(file, place, wanted)
+                if kind == "Parquet"
+                else _csv_batches(file, place, wanted, uneven)
+            )
+            for batch in batches:
                 batch.validate(full=True)  # that texts are UTF-8, for one
                 waiting.append(batch)
                 rows += len(batch)
@@ -73,18 +78,39 @@ def read_log_parts(
             yield start, pa.Table.from_batches(waiting)
 
 
-def _parquet_batches(file: Any, place: str, wanted: Any, _: Any) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(file: Any, place: str, wanted: _Chooser) -> Iterator[pa.RecordBatch]:
     reader = pq.ParquetFile(file, pre_buffer=False)
     names = wanted(place, tuple(reader.schema_arrow.names))
     yield from reader.iter_batches(CHUNK_ROWS, columns=list(names), use_threads=False)
 
 
-def _csv_batches(file: Any, place: str, wanted: Any, uneven: list[pyarrow.csv.InvalidRow]) -> Iterator[pa.RecordBatch]:
+def _csv_batches(
+    file: Any, place: str, wanted: _Chooser, uneven: list[pyarrow.csv.InvalidRow]
+) -> Iterator[pa.RecordBatch]:
+    _check_text(file, place)
     names = wanted(place, _header(place, file.read(_MOST_HEADER)))
     file.seek(0)
     read, parse, convert = _csv_options(names, uneven)
     read.block_size = _MOST_HEADER * 8
     yield from pyarrow.csv.open_csv(file, read, parse, convert)
+
+
+def _check_text(file: Any, place: str) -> None:
+    """Raises LogError for a file that is not UTF-8, as the whole file is read for; then goes back to its beginning."""
+    decoder, start = codecs.getincrementaldecoder("utf-8")(), 0
+    block = b"no end yet"
+    while block:
+        block, waiting = file.read(_MOST_HEADER), len(decoder.getstate()[0])
+        try:
+            decoder.decode(block, not block)
+        except UnicodeDecodeError as error:
+            raise _not_text(place, error.object[error.start], start - waiting + error.start) from None
+        start += len(block)
+    file.seek(0)
+
+
+def _not_text(place: str, byte: int, at: int) -> LogError:
+    return LogError(f"{place}: found byte {byte:#04x} at {at}, expected UTF-8")
 
 
 def _suffix(file: epath.Path) -> str:
@@ -122,7 +148,7 @@ class _Csv(LogFile):
         try:
             codecs.utf_8_decode(data, "strict", True)  # Arrow reports it later, and not for every row
         except UnicodeDecodeError as error:
-            raise LogError(f"{place}: found byte {data[error.start]:#04x} at {error.start}, expected UTF-8") from None
+            raise _not_text(place, data[error.start], error.start) from None
         self.names = _header(place, data)
 
     def read(self, names: Sequence[str]) -> pa.Table:
@@ -145,9 +171,6 @@ def _parse(place: str, data: bytes, names: Sequence[str]) -> pa.Table:
         return pyarrow.csv.read_csv(io.BytesIO(data), *_csv_options(names, uneven))
     except _BROKEN as error:
         raise _uneven(place, uneven[0]) if uneven else _damaged(place, _CSV, error) from None
-
-
-_CSV = "CSV in UTF-8 with commas"
 
 
 def _csv_options(

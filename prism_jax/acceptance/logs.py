@@ -120,10 +120,7 @@ def read_log(
       LogError: in one line, naming the file and where possible the row and column.
     """
     place = str(path)
-    if shown_only and columns.logged is None:
-        raise LogError(
-            "--shown_only: found no role logged in --columns, expected logged=COLUMN: which offers were made"
-        )
+    check_roles(columns, shown_only)
     file = open_log_file(path)
     wanted = Wanted.of(place, file.names, columns, context)
     table = LogTable(wanted, file.read(wanted.names))
@@ -150,6 +147,14 @@ def read_log(
     _check_usable(place, log, least_people)
     warn_of_order(place, person, time)
     return log.shown() if shown_only else log
+
+
+def check_roles(columns: LogColumns, shown_only: bool) -> None:
+    """Raises a LogError where offers that were not made are to be left out, and no column says which."""
+    if shown_only and columns.logged is None:
+        raise LogError(
+            "--shown_only: found no role logged in --columns, expected logged=COLUMN: which offers were made"
+        )
 
 
 def check_propensities(path: str | os.PathLike[str], log: AcceptanceLog) -> None:
@@ -200,8 +205,18 @@ class Wanted:
     kinds: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # of the times that were read, by column
 
     @classmethod
-    def of(cls, place: str, names: Sequence[str], columns: LogColumns, context: Sequence[str] = ()) -> Wanted:
-        """The columns with a role and those of context, of a file with these; LogError for one that is not there."""
+    def of(
+        cls,
+        place: str,
+        names: Sequence[str],
+        columns: LogColumns,
+        context: Sequence[str] = (),
+        kinds: dict[str, set[str]] | None = None,
+    ) -> Wanted:
+        """The columns with a role and those of context, of a file with these; LogError for one that is not there.
+
+        `kinds` are those of the times of files before, and are added to.
+        """
         condition = split_condition(columns.accepted, names)
         accepted = condition.column if condition else columns.accepted
         roles = dataclasses.asdict(columns) | {"accepted": accepted}
@@ -216,7 +231,7 @@ class Wanted:
                 raise LogError(f"context: found the column {name!r} twice, expected it once")
             if wanted.get(name) in ("person", "accepted", "answered", "logged", "propensity"):
                 raise LogError(f"context: found {name!r}, the column of {wanted[name]}, expected what was known before")
-        return cls(place, columns, condition, tuple(sorted({*wanted, *context})))
+        return cls(place, columns, condition, tuple(sorted({*wanted, *context})), {} if kinds is None else kinds)
 
 
 class LogTable:

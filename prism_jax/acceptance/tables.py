@@ -35,11 +35,12 @@ def prediction_table(
     measured: Mapping[str, Measures],
     compared: Mapping[str, Estimate] | None,
     bounds: Mapping[str, float] | None = None,
+    left_out: int = 0,
 ) -> Table:
     """How each prediction ranks and how far it is from a probability.
 
     `compared` is the score beside the constant where the score is known; None where it is no probability. `bounds` say
-    how far an AUROC can be off; None where it is exact.
+    how far an AUROC can be off; None where it is exact. `left_out` is the number of files that could not be read.
     """
     columns = (
         Column("Brier", "Mean of (p − y)², the lower the better."),
@@ -59,6 +60,8 @@ def prediction_table(
         for name, measures in measured.items()
     )
     notes = _notes(facts, compared)
+    if left_out:
+        notes.append(f"Files that could not be read and are left out: {left_out}.")
     if bounds is not None:
         widest = max(bounds, key=bounds.__getitem__)
         notes.append(f"AUROC comes from histograms, with an error of at most {bounds[widest]:.1g} (row {widest}).")

@@ -89,10 +89,12 @@ def evaluate_log_parts(
     Raises:
       ValueError, OSError: in one line, for a log that cannot be read, or on which nothing can be measured.
     """
+    if question.context:
+        raise LogError("--context: found it with a log that is read part by part, expected it with --exact")
     running = Running() if running is None else running
     sharded = ShardedLog(pattern, columns, question, Path(workdir), shown_only, running)
     findings = sharded.all_of(lambda run: study_parts(run, sharded.log, columns.score, question, shown_only))
-    value = publish(findings, question, epath.Path(workdir))
+    value = publish(findings._replace(left_out=sharded.left_out), question, epath.Path(workdir))
     sharded.finish()
     say_left_out(sharded.left_out, len(sharded.paths))
     return value

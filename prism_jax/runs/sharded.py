@@ -33,7 +33,7 @@ from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.evaluation.merged.running import Statistic
 from prism_jax.evaluation.merged.states import State, decode, encode, merge
 from prism_jax.runs.workers import connect_ray, end_with_parent
-from prism_jax.runtime.files import write_bytes
+from prism_jax.runtime.files import open_regular, write_bytes
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.parts import Part, as_parquet, gather, parts_of, read_part
 
@@ -278,7 +278,8 @@ class Sharded:
         stats = {path: Path(path).stat() for path in self.paths if path not in self.left_out}
         files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
         version = importlib.metadata.version("prism_jax")  # another one may have other states
-        content = json.dumps([files, self.shown_only, self.extra, settings, version])
+        rows = [part.rows for part in self.parts]  # another division has other parts
+        content = json.dumps([files, rows, self.shown_only, self.extra, settings, version])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def _leave_out(self, path: str, error: ScoresError) -> None:
@@ -336,9 +337,9 @@ def _rows(path: str) -> int:
     try:
         if path.endswith(".jsonl"):
             return Path(path).stat().st_size // _LINE_BYTES
-        if path.endswith(".csv"):
-            with Path(path).open("rb") as file:
-                return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-        return pq.read_metadata(path).num_rows
+        with open_regular(path) as file:
+            if path.endswith(".csv"):  # the first line names the columns
+                return max(0, sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b"")) - 1)
+            return pq.read_metadata(file).num_rows
     except (OSError, ValueError):
         return 0

@@ -88,7 +88,7 @@ def same(found, expected, tolerance):
     return found == expected
 
 
-def check_equal(found, expected, tolerance):
+def check_equal(found, expected, tolerance, end_of_interval=0.02):
     """AUROC is within its bound, and its interval is near; all else is equal, integers to the last digit."""
     bounds = found.pop("bounds")
     found, expected = dict(numbers(found)), dict(numbers(expected))
@@ -96,7 +96,9 @@ def check_equal(found, expected, tolerance):
     for path, value in expected.items():
         if "auroc" in path:
             end = path[-1] != "value"
-            assert found[path] == pytest.approx(value, abs=0.02 if end else bounds[f"{path[1]}.auroc"] + 1e-9), path
+            assert found[path] == pytest.approx(
+                value, abs=end_of_interval if end else bounds[f"{path[1]}.auroc"] + 1e-9
+            ), path
         else:
             assert same(found[path], value, tolerance), (path, found[path], value)
 
@@ -264,12 +266,68 @@ def test_errors_are_those_of_a_log_in_memory(tmp_path, small, change, roles, exp
             evaluate_log(tmp_path / "log.csv", parse_columns(roles), tmp_path / "out", c_fa=1.0, c_fn=2.0)
 
 
+@pytest.mark.parametrize("missing", [-999.0, -999999.0])
+def test_scores_far_from_the_others_change_nothing_else(tmp_path, small, capsys, missing):
+    """Such as a large number in place of a missing score; Platt's map is still that of the score's own scale."""
+    table = simulated()
+    points = table["points"].to_numpy(zero_copy_only=False).copy()
+    points[[7, 100]] = missing
+    pq.write_table(table.set_column(4, "points", pa.array(points, from_pandas=True)), tmp_path / "log.parquet")
+    roles = f"{ROLES},score=points"
+    expected = evaluate_log(tmp_path / "log.parquet", parse_columns(roles), tmp_path / "memory", c_fa=1.0, c_fn=2.0)
+    check_equal(in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts"), expected, 1e-4, end_of_interval=0.05)
+
+
+def test_people_without_a_score_are_not_compared_on_it(tmp_path, small, capsys):
+    table = simulated()
+    scored = np.isin(table["who"].to_numpy(zero_copy_only=False), [f"person {i}" for i in range(4)])
+    table = table.set_column(3, "p", pa.array(np.where(scored, table["share"].to_numpy(), np.nan), from_pandas=True))
+    pq.write_table(table, tmp_path / "log.parquet")
+    roles = f"{ROLES},score=p"
+    expected = evaluate_log(tmp_path / "log.parquet", parse_columns(roles), tmp_path / "memory", c_fa=1.0, c_fn=2.0)
+    found = in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts")
+    assert expected["where_scored"]["difference"]["low"] is None
+    assert found["where_scored"]["difference"]["low"] is None
+
+
+def test_another_division_of_the_same_files_starts_anew(tmp_path, small, monkeypatch):
+    """A bad file that is gone when a killed run goes on may leave its rows in other parts."""
+    pq.write_table(simulated(), tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("who,at,took,p\n" + "x,1,1,0.5\n" * 400 + "x,1\n")
+    state_of, read = sharded.state_of, []
+
+    def cut(part, work):
+        read.append(part)
+        if len(read) == 3:
+            raise KeyboardInterrupt
+        return state_of(part, work)
+
+    monkeypatch.setattr(sharded, "_SECONDS", 0.0)
+    monkeypatch.setattr(sharded, "state_of", cut)
+    roles = f"{ROLES},score=p"
+    with pytest.raises(KeyboardInterrupt):
+        in_parts(tmp_path / "[ab].*", roles, tmp_path / "out", skip_bad=True)
+    monkeypatch.setattr(sharded, "state_of", state_of)
+    (tmp_path / "b.csv").unlink()
+    again = in_parts(tmp_path / "[ab].*", roles, tmp_path / "out", skip_bad=True)
+    assert again == in_parts(tmp_path / "a.parquet", roles, tmp_path / "fresh")
+
+
 def test_what_a_study_needs_and_does_not_find(tmp_path, small):
-    pq.write_table(simulated().append_column("none", pa.nulls(600, pa.float64())), tmp_path / "log.parquet")
-    with pytest.raises(LogError, match="found people without whom no offer that was made has a value"):
+    table = simulated().append_column("none", pa.nulls(600, pa.float64()))
+    pq.write_table(table.append_column("shown_to", table["who"]), tmp_path / "log.parquet")
+    with pytest.raises(LogError, match="score: found values on no offer, or of too few people"):
         in_parts(tmp_path / "log.parquet", f"{ROLES},score=none", tmp_path / "out")
     with pytest.raises(LogError, match="found no propensity, expected propensity=COLUMN"):
         in_parts(tmp_path / "log.parquet", ROLES, tmp_path / "out", weighted=True)
+    with pytest.raises(LogError, match="--shown_only: found no role logged"):
+        in_parts(tmp_path / "log.parquet", ROLES, tmp_path / "out", shown_only=True)
+    with pytest.raises(LogError, match="column 'who': found no answer with the text 'persn 1'"):
+        in_parts(tmp_path / "log.parquet", "person=shown_to,accepted=who==persn 1", tmp_path / "out")
+    data = b"who,took,more\n" + b"x,1,fine\n" * 300_000 + b"y,0,caf\xe9\n"
+    (tmp_path / "latin.csv").write_bytes(data)
+    with pytest.raises(LogError, match=rf"found byte 0xe9 at {len(data) - 2}, expected UTF-8"):
+        in_parts(tmp_path / "latin.csv", "person=who,accepted=took", tmp_path / "out")
 
 
 def columns_of(table):
@@ -282,6 +340,10 @@ def test_times_of_one_kind_in_all_chunks(tmp_path, small):
     pa.csv.write_csv(table, tmp_path / "log.csv")
     with pytest.raises(LogError, match=r"row 300, column 'at': .*a time zone on all rows or on none"):
         in_parts(tmp_path / "log.csv", ROLES, tmp_path / "out")
+    for i in range(2):
+        pa.csv.write_csv(table.slice(300 * i, 300), tmp_path / f"part-{i}.csv")
+    with pytest.raises(LogError, match=r"part-1\.csv, row 0, column 'at': .*a time zone on all rows or on none"):
+        in_parts(tmp_path / "part-*.csv", ROLES, tmp_path / "out")
 
 
 def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
@@ -299,7 +361,9 @@ def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
     with pytest.raises(LogError, match=r"b\.csv.*found 2 values, expected 9"):
         in_parts(tmp_path / "log", roles, tmp_path / "out")
     capsys.readouterr()
-    check_close(in_parts(tmp_path / "log", roles, tmp_path / "out", skip_bad=True), expected)
+    found = in_parts(tmp_path / "log", roles, tmp_path / "out", skip_bad=True)
+    assert list(found.pop("left_out")) == [str(tmp_path / "log" / "b.csv")]
+    check_close(found, expected)
     assert "left out: 1 of 3 files" in capsys.readouterr().out
     (tmp_path / "log" / "a.csv").unlink()
     (tmp_path / "log" / "c.parquet").write_bytes(b"PAR1")

@@ -1,7 +1,7 @@
 """A log of any size as parts of whole people: what the person layer needs, since it goes from answer to answer.
 
 Files are read once, chunk by chunk, and the offers that were made are written to temporary files by person. A part is
-such a file, with about `PART_ROWS` rows in order of person and time; a person with more stands in one part, too.
+such a file, with about `PART_ROWS` rows in order of person and time, or more where it has a person with more.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import numpy as np
 from absl import logging
 from jaxtyping import Float64, Int, Int64
 
-from prism_jax.acceptance.columns import LogColumns, LogError
+from prism_jax.acceptance.cells import is_number
+from prism_jax.acceptance.columns import LogColumns, LogError, split_condition
 from prism_jax.acceptance.context import folds_of_people
 from prism_jax.acceptance.log_files import read_log_parts
-from prism_jax.acceptance.logs import LogTable, Wanted, check_all_made, check_answers, warn_of_order
+from prism_jax.acceptance.logs import LogTable, Wanted, check_all_made, check_answers, check_roles, warn_of_order
+from prism_jax.acceptance.score_maps import Scale
 from prism_jax.acceptance.study import FOLDS, no_propensity
 from prism_jax.decision.losses import propensity_weight
 
 PART_ROWS = 1 << 18
 """About how many rows a part has; all of them are in memory at once."""
+_MOST_SAMPLED = 1 << 18
+"""Scores from which their scale is taken."""
 _FIELDS = ("person", "time", "accepted", "score", "answered", "propensity")
 
 
@@ -83,6 +87,7 @@ class Divided:
 
     parts: list[PeoplePart]
     contents: Contents
+    scale: Scale  # of the scores: where most of them lie, or none of probabilities
     numbers: Int64[np.ndarray, " people"]  # of those who answered, by name: the order in which the log mentions them
     folds: int
     timed: bool  # whether the log says when offers were made
@@ -132,6 +137,7 @@ def divide(
     Raises:
       LogError: naming the file and where possible the row and column; or if too few people answered.
     """
+    check_roles(columns, shown_only)
     if weighted and (columns.propensity is None or shown_only):
         raise no_propensity()
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,7 +152,10 @@ def divide(
             logging.warning("left out: %s", error)
             left_out[path] = str(error)
     if len(left_out) == len(paths):
-        raise LogError(f"{place}: found no file that can be read among {len(paths)}, expected some")
+        reason = next(iter(left_out.values()))
+        raise LogError(
+            f"{place}: found no file that can be read among {len(paths)}, expected some; the first: {reason}"
+        )
     if columns.propensity is None and not shown_only:
         check_all_made(place, writer.contents.not_made, writer.contents.rows)
     return writer.divided(place, seed, left_out, {file for file, path in enumerate(paths) if path in left_out})
@@ -160,6 +169,8 @@ class _Writer:
         self.paths = [folder / f"people-{i:05d}.f64" for i in range(number)]
         self.number_of: dict[str, int] = {}  # of each person, from 0, in the order in which files mention them
         self.contents = Contents()
+        self.kinds: dict[str, set[str]] = {}  # of times, by column
+        self.sample, self.every = np.zeros(0), 1  # one in so many scores
         absent = {name for name in ("score", "answered", "propensity") if getattr(columns, name) is None}
         absent |= {"propensity"} if shown_only else set()
         self.fields = tuple(name for name in _FIELDS if name not in absent)
@@ -167,10 +178,11 @@ class _Writer:
     def add(self, file: int, path: str) -> None:
         """Writes the rows of a file; if it cannot be read to its end, its people and contents are not kept."""
         people, before, wanted = len(self.number_of), self.contents, None
+        kept = self.sample, self.every, {name: set(kinds) for name, kinds in self.kinds.items()}
 
         def names(place: str, all_names: tuple[str, ...]) -> Sequence[str]:
             nonlocal wanted
-            wanted = Wanted.of(place, all_names, self.columns)
+            wanted = Wanted.of(place, all_names, self.columns, kinds=self.kinds)
             return wanted.names
 
         try:
@@ -180,7 +192,7 @@ class _Writer:
             if self.contents.rows == before.rows:
                 raise LogError(f"{path}: found no rows, expected one per offer")
         except LogError:
-            self.contents = before
+            self.contents, (self.sample, self.every, self.kinds) = before, kept
             self.number_of = dict(list(self.number_of.items())[:people])
             raise
 
@@ -199,6 +211,8 @@ class _Writer:
         warn_of_order(table.wanted.place, person, time)
         shown = score[logged] if self.shown_only and score is not None else score
         self.contents = self.contents.with_rows(logged, shown)
+        if shown is not None:
+            self._keep(shown[~np.isnan(shown)])
         rows = np.column_stack([np.full(len(table), file), *(values[name] for name in self.fields)])[logged]
         bucket = rows[:, 1].astype(np.int64) % len(self.paths)
         order = np.argsort(bucket, kind="stable")
@@ -207,6 +221,20 @@ class _Writer:
             if edges[i] < edges[i + 1]:
                 with path.open("ab") as out:
                     rows[order[edges[i] : edges[i + 1]]].tofile(out)
+
+    def _keep(self, scores: Float64[np.ndarray, " known"]) -> None:
+        """Adds to the sample of scores, and thins it where it is too large."""
+        self.sample = np.concatenate([self.sample, scores[:: self.every]])
+        while len(self.sample) > _MOST_SAMPLED:
+            self.sample, self.every = self.sample[::2], 2 * self.every
+
+    def _scale(self) -> Scale:
+        """Where most scores lie, which a few that are far away do not change."""
+        if self.contents.score_is_probability:
+            return Scale()
+        low, first, middle, third, high = np.quantile(self.sample, (0.01, 0.25, 0.5, 0.75, 0.99))
+        width = (third - first) / 1.349 or (high - low) / 4.653 or self.sample.std() or 1.0
+        return Scale(float(middle), float(width))
 
     def _numbers(self, names: Sequence[str], person: Int[np.ndarray, " rows"]) -> Int64[np.ndarray, " names"]:
         """The number of each name; those that are new get the next ones in the order in which rows mention them."""
@@ -226,6 +254,12 @@ class _Writer:
             answered[rows[:, 1].astype(np.int64)] = True
             answers, accepted = answers + len(rows), accepted + int(rows[:, 3].sum())
         by_name = np.flatnonzero(answered)[np.argsort(names[answered])]
+        condition = split_condition(self.columns.accepted, ())
+        if answers and not accepted and condition is not None and not is_number(condition.constant):
+            raise LogError(
+                f"{place}, column {condition.column!r}: found no answer with the text {condition.constant!r}, "
+                "expected the text of accepted offers"
+            )
         check_answers(place, len(by_name), answers, accepted)
         rank = np.zeros(len(names))
         rank[by_name] = np.arange(len(by_name))
@@ -239,7 +273,8 @@ class _Writer:
             rows.tofile(path)
             if len(rows):
                 parts.append(PeoplePart(str(path), len(rows), ("fold", *self.fields)))
-        return Divided(parts, self.contents, by_name + 1, int(fold.max()) + 1, self.columns.time is not None, left_out)
+        timed = self.columns.time is not None
+        return Divided(parts, self.contents, self._scale(), by_name + 1, int(fold.max()) + 1, timed, left_out)
 
     def _rows(self, path: Path, bad: set[int]) -> Float64[np.ndarray, "rows fields"]:
         rows = np.fromfile(path).reshape(-1, 1 + len(self.fields))

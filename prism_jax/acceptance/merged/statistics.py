@@ -79,9 +79,17 @@ class ScoreHistograms:
         """The state with the rows of more people."""
         assert rows.score is not None, "there are maps to fit"
         known = ~np.isnan(rows.score)
-        z, y, fold = log_odds(self.scale.unit(rows.score[known])), rows.accepted[known], rows.fold[known]
+        score, y, fold = rows.score[known], rows.accepted[known], rows.fold[known]
+        middle, width = self.scale
+        z = log_odds(self.scale.unit(score)) if middle is None else (score - middle) / width
         weight = study_weight(rows, self.weighted)[known]
-        more = {one: labelled(*(column[fold == one] for column in (z, y, weight))) for one in _present(fold)}
+        one, zero = weight * y, weight * (1 - y)
+        columns = {"one": one, "zero": zero, "z_one": one * z, "z_zero": zero * z}
+        more = {
+            number: Histogram.of(LOG_ODDS, z[inside], {name: column[inside] for name, column in columns.items()})
+            for number in _present(fold)
+            for inside in [fold == number]
+        }
         return merge(state, more)
 
 
@@ -291,7 +299,8 @@ class Sums:
             gaps = np.bincount(bins, gap, len(people) * BINS).reshape(-1, BINS)
             sums |= {f"gap {name} {i}": gaps[:, i] for i in range(BINS)}
         for name, p in predictions.items():
-            pairs = pairs_by_person(self.predictor.ranking(name, p), rows.accepted, rows.person, weight)
+            ranking = np.zeros(len(p)) if name == "constant" else p
+            pairs = pairs_by_person(ranking, rows.accepted, rows.person, weight)
             sums |= {f"pairs {name}": pairs[:, 0], "pairs": pairs[:, 1]}
         names = [f"{person:012d}" for person in people.tolist()]  # in the order of their places
         units = UnitSums.of_sums(names, sums, resamples=RESAMPLES, seed=self.seed)
@@ -314,7 +323,8 @@ class Sums:
         if "score" in errors:
             assert rows.score is not None, "it is among the predictions"
             known = weight * ~np.isnan(rows.score)
-            yield from {"known": known, "known score": known * errors["score"]}.items()
+            yield from {"known": known, "known rows": (known > 0) * 1.0}.items()
+            yield "known score", known * errors["score"]
             yield "known constant", known * errors["constant"]
             yield "known difference", known * (errors["score"] - errors["constant"])
         gain = weight * (errors[self.pair.with_person] - errors[self.pair.without])

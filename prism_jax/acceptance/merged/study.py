@@ -37,7 +37,7 @@ from prism_jax.acceptance.score_maps import PLATT, Scale, ScoreMap, maps_of_unit
 from prism_jax.acceptance.tables import Facts
 from prism_jax.decision.off_policy import Moments
 from prism_jax.decision.uncertainty import Cells, Estimate, Resampled
-from prism_jax.evaluation.merged.histograms import Histogram, by_label
+from prism_jax.evaluation.merged.histograms import Histogram
 from prism_jax.evaluation.merged.running import Runner
 from prism_jax.evaluation.merged.states import State, UnitSums, merge
 from prism_jax.people.layer import Belief, Theta, fit_together
@@ -57,7 +57,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
       ValueError: in one line, for a log on which nothing can be measured.
     """
     census = run("scan", Census(log.folds, question.weighted))
-    table = _Table(census, log.contents.score_is_probability)
+    table = _Table(census, log.scale)
     table.check(score is not None)
     histograms = run("maps", ScoreHistograms(table.scale, question.weighted)) if score is not None else {}
     fitted = {fold: table.fitted(histograms, fold) for fold in (*range(log.folds), EVERYBODY)}
@@ -123,7 +123,12 @@ class _Table(NamedTuple):
     """Sums by fold, and what is fitted from them."""
 
     census: State
-    probability: bool  # whether every score lies between 0 and 1
+    scale: Scale  # of the histograms of the scores
+
+    @property
+    def probability(self) -> bool:
+        """Whether every score lies between 0 and 1."""
+        return self.scale.middle is None
 
     def of(self, name: str, without: int = EVERYBODY) -> float:
         """A sum over all people, or those outside a fold."""
@@ -138,16 +143,11 @@ class _Table(NamedTuple):
         """Raises ValueError if the people outside some fold have answers of one kind only, or none of the scores."""
         for fold in range(len(self.census["sums"])):
             if scored and not self.of("known", fold):
-                raise LogError("score: found people without whom no offer that was made has a value, expected some")
+                raise LogError("score: found values on no offer, or of too few people, expected some outside each fold")
             if self.of("accepted", fold) in (0, self.of("answers", fold)):
                 raise ValueError(
                     "log: found people whose removal leaves answers of one kind, expected both among the rest"
                 )
-
-    @property
-    def scale(self) -> Scale:
-        """The scale of all scores."""
-        return self.scale_without(EVERYBODY)
 
     def scale_without(self, fold: int) -> Scale:
         """The scale of the scores of the people outside a fold."""
@@ -174,12 +174,13 @@ class _Table(NamedTuple):
     def _maps(self, histograms: Mapping[int, Histogram], without: int, unit: float) -> Mapping[str, ScoreMap]:
         """The maps on the scores outside a fold; `unit` is the weight that counts as one answer."""
         parts = [histogram for fold, histogram in sorted(histograms.items()) if fold != without]
-        rows = by_label(functools.reduce(merge, parts))
-        scale, everybody = self.scale_without(without), self.scale
-        p = rows.p
-        if scale.middle is not None and everybody.middle is not None:
-            p = scale.unit(everybody.middle + everybody.width * scipy.special.logit(p))
-        return maps_of_units(scale, p, rows.y, rows.weight / unit)
+        sums, scale, grid = functools.reduce(merge, parts).sums, self.scale_without(without), self.scale
+        weight = np.concatenate([sums["one"], sums["zero"]])
+        filled = weight > 0
+        z = np.concatenate([sums["z_one"], sums["z_zero"]])[filled] / weight[filled]
+        y = np.repeat([1.0, 0.0], len(sums["one"]))[filled]
+        p = scipy.special.expit(z) if grid.middle is None else scale.unit(grid.middle + grid.width * z)
+        return maps_of_units(scale, p, y, weight[filled] / unit)
 
 
 def _own(column: str, maps: Mapping[str, ScoreMap], table: _Table, read: _Read, threshold: float) -> OwnScore:
@@ -224,7 +225,7 @@ class _Read(NamedTuple):
         if not self._total("known"):
             raise LogError("score: found no value on any offer that was made, expected some")
         names = ("score", "constant", "difference")
-        cells = self.units.cells([*(f"known {name}" for name in names), "known"])
+        cells = _of_those(self.units.cells([*(f"known {name}" for name in names), "known", "known rows"]))
         return dict(zip(names, means_of(cells, np.array([1.0, 1.0, np.inf]), self.seed), strict=True))
 
     def by_answers(self, names: tuple[str, ...], pair: Pair) -> list[Part]:
