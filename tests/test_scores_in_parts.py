@@ -1,8 +1,10 @@
 """Scores in many files: read part by part with whole steps, evaluated by several workers, killed and resumed."""
 
+import importlib.util
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -169,6 +171,24 @@ def test_kills_change_no_byte(tmp_path, columns):
     assert files and {*files} <= {path.name for path in (tmp_path / "killed").iterdir()}
     for name in files:
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.study
+def test_ten_million_rows(root):
+    """Every path of the benchmark, with Ray where it is installed: a GiB is enough for parts, and bounds hold."""
+    paths = ["exact", "parts-1", "parts-2"] + (["ray-2"] if importlib.util.find_spec("ray") else [])
+    command = [
+        sys.executable,
+        str(root / "benchmarks" / "scores_rows.py"),
+        "--rows=10000000",
+        f"--paths={','.join(paths)}",
+    ]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert int(re.search(r"parts-1:.* ([\d,]+) MiB at most", printed)[1].replace(",", "")) < 1024
+    found = re.findall(r"(\S+): largest difference (\S+) .*largest bound (\S+)", printed)
+    assert [path for path, _, _ in found] == paths[1:]
+    for _, difference, bound in found:
+        assert float(difference) <= float(bound) < 1e-2
 
 
 LOGS = pathlib.Path(__file__).parents[2] / "shared" / "acceptance-logs"
