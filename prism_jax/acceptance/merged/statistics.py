@@ -29,6 +29,7 @@ PERSON, SCORE_PERSON = "person", "score+person"
 EVERYBODY = -1
 """In place of a fold: what is fitted on all people."""
 _FARTHEST = float(scipy.special.logit(1 - EDGE))
+"""Largest log-odds that a map takes of a score, as `Scale.unit` has it."""
 COUNTED = ("answers", "accepted", "weight", "weight_accepted", "gate", "gate_accepted", "known", "known_accepted")
 """Sums of each fold: counts of answers and of those that accepted, the same by the weights of the study and of costs,
 and counts of answers with a score."""
@@ -204,7 +205,7 @@ class Predictor:
 
     model: Model
     populations: dict[str, Population]  # of the fits
-    scale: Scale  # of all scores
+    scale: Scale  # of histograms of the score
 
     def predictions(self, rows: Answers, people: _AtPlaces) -> dict[str, Float64[np.ndarray, " rows"]]:
         """Every prediction of every row, by the people of other folds and the person's own earlier answers."""
