@@ -1,5 +1,6 @@
 """Scores in many files: read part by part with whole steps, evaluated by several workers, killed and resumed."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -278,6 +279,29 @@ def test_errors_name_the_files_that_were_given(tmp_path, small, capsys):
         evaluate_scores(str(tmp_path / "scores.parquet"), out, POINT, shown_only=True, running=shown)
     with pytest.raises(FileNotFoundError, match=r"none\.parquet: no such file"):
         evaluate(tmp_path / "none.parquet", tmp_path / "out")
+    table = pq.read_table(tmp_path / "scores.parquet")
+    pq.write_table(table.drop_columns("domain"), tmp_path / "without.parquet")
+    with pytest.raises(ScoresError, match=r"without\.parquet, domain: found no such column, expected the columns of"):
+        evaluate(tmp_path / "[sw]*.parquet", tmp_path / "out")
+    steps = pa.array(table["step"].to_numpy().astype(np.uint64) + np.uint64(2**63))
+    pq.write_table(table.set_column(table.column_names.index("step"), "step", steps), tmp_path / "large.parquet")
+    with pytest.raises(ScoresError, match=r"large\.parquet, row 0, step: found .*, expected an integer of at least 0"):
+        evaluate(tmp_path / "large.parquet", tmp_path / "out")
+
+
+def test_shown_offers_have_a_propensity_in_all_files_or_in_none(tmp_path, small, capsys):
+    """Also where no file has both; without any, all weights are 1."""
+    scores = scores_of(streams=24, steps=5, slow=False, logging=True)
+    first, folder = scores.numbered("stream")[1] < 16, epath.Path(tmp_path / "out")
+    second = scores.take(~first)
+    write(tmp_path / "a.parquet", scores.take(first))
+    write(tmp_path / "b.parquet", dataclasses.replace(second, propensity=np.full(len(second), np.nan)))
+    for exact in (True, False):
+        running = Running(exact=exact, workers=1)
+        words = "propensity: found null.*, expected a number, as other rows have one"
+        with pytest.raises(ScoresError, match=words):
+            evaluate_scores(str(tmp_path / "*.parquet"), folder, POINT, shown_only=True, running=running)
+    assert not list(folder.iterdir())
 
 
 def test_columns_in_another_order_can_be_put_together(tmp_path, small, capsys):

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float64
 from prism_jax.decision.calibration import (
     CalibrationWarning,
     Map,
+    Platt,
     Rule,
     Temperature,
     apply_map,
@@ -62,6 +63,11 @@ class ScoreMap:
     def __call__(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         """Probabilities of acceptance of known scores."""
         return score if self.fitted is None else np.asarray(apply_map(self.fitted, self.scale.unit(score)))
+
+    def log_odds(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        """Log-odds of acceptance of known scores by Platt's map."""
+        assert isinstance(self.fitted, Platt)
+        return np.asarray(self.fitted.of_log_odds(scipy.special.logit(self.scale.unit(score))))
 
     def rule(self, threshold: float) -> Rule:
         """The scores at which the probability is at least the threshold."""

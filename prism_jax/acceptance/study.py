@@ -147,4 +147,6 @@ class _Fold:
         scored = {SCORE: np.where(known, score, missing)}
         for name in maps.keys() - {SCORE}:
             scored[name] = np.where(known, maps[name](scored[SCORE]), self.base)
-        return scored, scipy.special.logit(scored[PLATT])
+        z = scipy.special.logit(scored[PLATT])
+        # Of a score far from all others the probability is 0 or 1 to the last digit, and its log-odds are still finite.
+        return scored, np.where(np.isinf(z), maps[PLATT].log_odds(scored[SCORE]), z)

@@ -252,6 +252,8 @@ def _highest(loss: Loss, calibrated: bool) -> Population:
     """The population of the highest likelihood."""
     fitted = slice(2, None) if calibrated else slice(None)
     optimum = scipy.optimize.minimize(loss, _START[fitted], jac=True, method="L-BFGS-B", bounds=_BOUNDS[fitted])
+    if not np.isfinite(optimum.fun):
+        raise ValueError(f"found a likelihood of {optimum.fun}, expected a number: some log-odds are not finite")
     with jax.enable_x64(True):
         return Population(*map(float, _natural(jnp.asarray(optimum.x, jnp.float64))))
 

@@ -8,6 +8,7 @@ results; a run that was killed goes on from there.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -35,7 +36,8 @@ from prism_jax.evaluation.merged.states import State, decode, encode, merge
 from prism_jax.runs.workers import connect_ray, end_with_parent
 from prism_jax.runtime.files import open_regular, write_bytes
 from prism_jax.scores import Scores, ScoresError, located
-from prism_jax.scores.parts import Part, as_parquet, gather, parts_of, read_part
+from prism_jax.scores.joining import check_columns
+from prism_jax.scores.parts import Part, as_parquet, columns_of, gather, parts_of, read_part
 
 T = TypeVar("T")
 RunnerName = Literal["local", "ray"]
@@ -80,6 +82,34 @@ def _shown(rows: Scores) -> Scores | None:
         raise ScoresError("found no such column, expected it with --shown_only", "logged")
     shown = rows.logged == 1
     return rows.take(shown) if shown.any() else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfShown:
+    """A statistic of the rows of offers that were made, which also finds what is wrong with all rows together."""
+
+    statistic: Statistic
+
+    def init(self) -> State:
+        return {"of": self.statistic.init(), "silent": 0, "recorded": 0, "unknown": 0}
+
+    def add(self, state: State, rows: Scores) -> State:
+        shown, made = _shown(rows), np.asarray(rows.logged)
+        recorded = np.zeros(len(rows), bool) if rows.propensity is None else ~np.isnan(rows.propensity)
+        counts = {"silent": made == 0, "recorded": recorded, "unknown": (made == 1) & ~recorded}
+        of = state["of"] if shown is None else self.statistic.add(state["of"], shown)
+        return {"of": of} | {name: state[name] + np.count_nonzero(count) for name, count in counts.items()}
+
+    @staticmethod
+    def checked(state: State) -> State:
+        """The state of the statistic; ScoresError where only some rows have a propensity."""
+        if state["silent"] and state["recorded"] and state["unknown"]:
+            raise ScoresError(
+                f"found null on {state['unknown']} rows, expected a number, as other rows have one and some offers "
+                "were not made (logged is false)",
+                "propensity",
+            )
+        return state["of"]
 
 
 class Sharded:
@@ -129,6 +159,7 @@ class Sharded:
 
     def _open(self) -> None:
         """Finds the parts of the files."""
+        columns = {}
         for number, path in enumerate(self.paths):
             try:
                 readable = path
@@ -136,6 +167,7 @@ class Sharded:
                     readable = as_parquet(path, self.scratch, f"lines-{number:05d}", self.extra)
                 self._sources[readable] = path
                 self.parts += parts_of(readable, self.extra)
+                columns[path] = columns_of(readable)
             except ScoresError as error:
                 if not self.skip_bad:
                     raise
@@ -144,6 +176,7 @@ class Sharded:
         if not self.parts:
             number = len(self.paths)
             raise ScoresError(f"found no file that can be read among {number}, expected some", place=self.paths[0])
+        check_columns(columns)
 
     def close(self) -> None:
         """Ends the workers and removes temporary files; unfinished states are kept."""
@@ -220,11 +253,14 @@ class Sharded:
                 if done == len(self.parts) or time.monotonic() - kept_at > _SECONDS:
                     self._keep(place, done, state)
                     kept_at = time.monotonic()
-        return state
+        return work.statistic.checked(state) if isinstance(work.statistic, _OfShown) else state
 
     def _work(self, name: str, statistic: Statistic) -> Work:
         """What is done with a part by the statistic of this name; the first one checks all rows."""
-        return Work(statistic, functools.partial(_scores, checked=name != "scan", shown_only=self.shown_only))
+        if name == "scan":
+            read = functools.partial(_scores, checked=False, shown_only=False)
+            return Work(_OfShown(statistic) if self.shown_only else statistic, read)
+        return Work(statistic, functools.partial(_scores, checked=True, shown_only=self.shown_only))
 
     def _states(self, parts: Sequence[Any], work: Work) -> Iterator[State]:
         """The states of parts, in their order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +74,24 @@ def read_files(paths: Sequence[str], *, extra: bool = True, left_out: dict[str, 
             left_out[path] = str(error)
     if not tables:
         raise ScoresError(f"found no file that can be read among {len(paths)}, expected some", place=paths[0])
-    first, *others = tables
-    for path in others:
-        if differing := sorted(tables[path].columns().keys() ^ tables[first].columns().keys()):
-            column = differing[0]
-            words = "no such column" if column in tables[first].columns() else "this column"
-            raise ScoresError(f"found {words}, expected the columns of {first}", column, place=path)
+    check_columns({path: table.columns().keys() for path, table in tables.items()})
     try:
         return joined(list(tables.values()))
     except ScoresError as error:
         raise _in_file(error, tables) from None
+
+
+def check_columns(names: Mapping[str, Collection[str]]) -> None:
+    """Checks that some files, of which these are the columns, have the same; ScoresError names the first that has not.
+
+    Args:
+      names: The names of each file's columns, by its path.
+    """
+    first, *others = names
+    for path in others:
+        if differing := sorted({*names[path]} ^ {*names[first]}):
+            words = "no such column" if differing[0] in names[first] else "this column"
+            raise ScoresError(f"found {words}, expected the columns of {first}", differing[0], place=path)
 
 
 def _in_file(error: ScoresError, tables: Mapping[str, Scores]) -> ScoresError:

@@ -77,6 +77,20 @@ def parts_of(path: str, extra: tuple[str, ...] = ()) -> list[Part]:
     return [*parts, Part(path, first, len(sizes), rows, CHUNK_ROWS, extra)]
 
 
+def columns_of(path: str) -> list[str]:
+    """The columns of a Parquet file of scores that are read, in the order of the schema.
+
+    Raises:
+      ScoresError: for a file that cannot be read, or is no scores table.
+    """
+    with _opened(path) as reader:
+        return _known(reader)
+
+
+def _known(reader: pq.ParquetFile) -> list[str]:
+    return [name for name in COLUMNS if name in reader.schema_arrow.names and name not in _UNREAD]
+
+
 def read_part(part: Part, *, checked: bool = False) -> Iterator[Scores]:
     """The rows of a part in chunks, each step whole.
 
@@ -123,7 +137,7 @@ def _unreadable(path: str, error: Exception) -> ScoresError:
 def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
     """Tables of whole steps, each with the number of its first row in the file."""
     with _opened(part.path) as reader:
-        known = [name for name in COLUMNS if name in reader.schema_arrow.names and name not in _UNREAD]
+        known = _known(reader)
         for name in REQUIRED:
             if name not in known:
                 raise ScoresError(f"found only {', '.join(reader.schema_arrow.names)}, expected this column too", name)
@@ -217,7 +231,8 @@ def _last_step(table: pa.Table) -> int:
 
 def _is_step(table: pa.Table, key: Key) -> pa.ChunkedArray:
     """Whether each row has this stream and step; null, which the check of the rows refuses, has none."""
-    same = pc.and_(pc.equal(_plain(table, "stream"), key[0]), pc.equal(table.column("step"), key[1]))
+    step = table.column("step")  # of any type that holds the key, which is one of its values
+    same = pc.and_(pc.equal(_plain(table, "stream"), key[0]), pc.equal(step, pa.scalar(key[1], step.type)))
     return pc.fill_null(same, False)
 
 

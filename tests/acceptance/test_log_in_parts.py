@@ -266,9 +266,9 @@ def test_errors_are_those_of_a_log_in_memory(tmp_path, small, change, roles, exp
             evaluate_log(tmp_path / "log.csv", parse_columns(roles), tmp_path / "out", c_fa=1.0, c_fn=2.0)
 
 
-@pytest.mark.parametrize("missing", [-999.0, -999999.0])
+@pytest.mark.parametrize("missing", [-999.0, 9999.0])
 def test_scores_far_from_the_others_change_nothing_else(tmp_path, small, capsys, missing):
-    """Such as a large number in place of a missing score; Platt's map is still that of the score's own scale."""
+    """Such as a large number in place of a missing score, of which Platt's map says 0 or 1 to the last digit."""
     table = simulated()
     points = table["points"].to_numpy(zero_copy_only=False).copy()
     points[[7, 100]] = missing

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prism_jax.decision import calibration as measures
-from prism_jax.decision.audbc import audbc_value
+from prism_jax.decision.audbc import Events, audbc_value
 from prism_jax.decision.costs.sweep import CriticalRatio
 from prism_jax.decision.passes import Pass
 from prism_jax.evaluation.merged import histograms, ranks
@@ -50,6 +50,21 @@ def test_the_area_of_a_bin_in_which_candidates_change_is_within_its_bound():
         columns = {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
         found = histograms.area(histograms.Histogram.of(histograms.Grid(0.0, 20.0, 1), np.arange(12.0), columns))
         assert true == 10 * order and abs(found.area - true) <= found.error
+
+
+def test_ratios_with_one_logarithm_do_not_tie():
+    """Rounded probabilities have critical ratios that are neighbours."""
+    ratio = 3.0 + np.arange(8) * np.spacing(3.0)
+    logarithm = ranks.rank_of(CriticalRatio(ratio, None))
+    first = int(np.flatnonzero(logarithm[1:] == logarithm[:-1])[0])
+    gold, turning = np.array([1.0, 0.0]), np.array([False, True])
+    for at, ties in (
+        (CriticalRatio(ratio[first : first + 2], None), False),
+        (CriticalRatio(np.full(2, ratio[0]), turning), False),
+        (CriticalRatio(np.full(2, ratio[0]), None), True),
+    ):
+        found = histograms.area(ranks.curve_of(Events(at, np.ones(2), gold, gold)))
+        assert (found.error == 0) == ties
 
 
 def test_steps_that_turn_at_a_ratio_and_beyond_it_do_not_tie():

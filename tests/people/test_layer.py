@@ -126,6 +126,8 @@ def test_the_fit_finds_the_population_and_sees_only_who_counts():
     tied = fit_population(shrunk, accepted, person, counted, calibrated=True)
     assert tied == anchored(tied.spread, tied.drift)
     assert tied.spread == pytest.approx(0.9, abs=0.12)
+    with pytest.raises(ValueError, match="found a likelihood of nan, expected a number"):
+        fit_population(np.where(person == 0, np.inf, log_odds), accepted, person)
 
 
 def test_fits_in_step_are_those_alone():

@@ -68,10 +68,18 @@ class Histogram:
 
     @classmethod
     def of(
-        cls, grid: Grid, values: Float64[np.ndarray, "rows"], columns: dict[str, Float64[np.ndarray, "rows"]]
+        cls,
+        grid: Grid,
+        values: Float64[np.ndarray, "rows"],
+        columns: dict[str, Float64[np.ndarray, "rows"]],
+        own: Float64[np.ndarray, "rows"] | None = None,
     ) -> Histogram:
-        """The histogram of some values, with the sums of these columns."""
+        """The histogram of some values, with the sums of these columns.
+
+        `own` differs wherever rows differ, also where rounding makes their values equal; without it, values do.
+        """
         index, bins = grid.bin_of(values), grid.bins + 4
+        values = values if own is None else own
         value = np.full(bins, np.nan)
         value[index[::-1]] = values[::-1]  # the first of each bin stays
         mixed = np.zeros(bins, bool)
@@ -168,16 +176,20 @@ class Rows(NamedTuple):
 
 
 def labelled(
-    z: Float64[np.ndarray, "rows"], y: Float64[np.ndarray, "rows"], weight: Float64[np.ndarray, "rows"]
+    z: Float64[np.ndarray, "rows"],
+    y: Float64[np.ndarray, "rows"],
+    weight: Float64[np.ndarray, "rows"],
+    p: Float64[np.ndarray, "rows"] | None = None,
 ) -> Histogram:
     """The histogram of labelled log-odds: the weight of either label in each bin, and the log-odds that it adds up to.
 
-    A soft label y counts as y of the label 1 and 1 - y of the label 0, as in every likelihood.
+    A soft label y counts as y of the label 1 and 1 - y of the label 0, as in every likelihood. Where the order of the
+    probabilities `p` matters, they tell which rows are equal: two neighbours can have the same log-odds.
     """
     finite = np.clip(z, -_FINITE, _FINITE)
     one, zero = weight * y, weight * (1 - y)
     columns = {"one": one, "zero": zero, "z_one": one * finite, "z_zero": zero * finite}
-    return Histogram.of(LOG_ODDS, z, columns)
+    return Histogram.of(LOG_ODDS, z, columns, p)
 
 
 _FINITE = float(np.log1p(-np.finfo(np.float64).eps / 2) - np.log(np.finfo(np.float64).eps / 2))

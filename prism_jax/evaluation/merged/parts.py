@@ -77,7 +77,7 @@ def moves_of(rows: Scores, calibration: Calibration, out_of_fold: bool) -> dict[
     parts: dict[str, tuple[Calibration, Scores | None]] = {}
     if out_of_fold:
         parts |= {str(fold): (fits, _rows_of(rows, str(fold))) for fold, fits in calibration.folds.items()}
-    parts[""] = calibration, of_split(rows, TEST if out_of_fold else CALIBRATION)
+    parts[""] = calibration.pooled(), of_split(rows, TEST if out_of_fold else CALIBRATION)
     sums = {}
     for key, (fits, part) in parts.items():
         both = None if part is None else signals.passes_of(part, fits)

@@ -88,7 +88,7 @@ class Ranks:
         if self.plan.has_need:
             need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
             point = self.plan.point
-            state["accept"] = Histogram.of(histograms.LOG_ODDS, log_odds(accept), {"weight": weight})
+            state["accept"] = Histogram.of(histograms.LOG_ODDS, log_odds(accept), {"weight": weight}, accept)
             state["gate"] = np.array(
                 [
                     float((np.asarray(gate.decide(need, accept, point.c_fa, ratio * point.c_fa)) * weight).sum())
@@ -109,7 +109,7 @@ class Ranks:
                 continue
             calibrated = self.plan.calibration.calibrated(signal, thinking, raw.rows)
             for form, p in (("raw", raw.p), ("calibrated", calibrated)):
-                found[signal, thinking, form] = labelled(log_odds(p[known]), raw.y[known], raw.weight[known])
+                found[signal, thinking, form] = labelled(log_odds(p[known]), raw.y[known], raw.weight[known], p[known])
         return found
 
 
@@ -134,9 +134,14 @@ def rank_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
 def curve_of(events: Events) -> Histogram:
     """The histogram of a curve's events, of which `histograms.area` is the area."""
     mass, gold = (np.asarray(column, np.float64) for column in (events.mass, events.gold))
-    return Histogram.of(
-        histograms.LOG_RATIO, rank_of(events.at), {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
-    )
+    columns = {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
+    return Histogram.of(histograms.LOG_RATIO, rank_of(events.at), columns, _place_of(events.at))
+
+
+def _place_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
+    """A number for each place among critical ratios: two of them can have one logarithm."""
+    ratio = np.asarray(at.ratio, np.float64)
+    return ratio if at.beyond is None else np.where(at.beyond, -np.nextafter(ratio, np.inf), ratio)
 
 
 def shares_of(area: Area, events: Events) -> Float64[np.ndarray, "steps"]:

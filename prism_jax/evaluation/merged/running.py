@@ -86,13 +86,14 @@ def planned(
     config = CalibrationConfig() if config is None else config
     scan = run("scan", Scan(config))
     planning.check(scan)
-    platt, bounds = None, {}
+    platt, bounds, fitted = None, {}, calibration is None
     if calibration is None:
         calibration = planning.calibrate(scan, config)
         bounds = planning.temperature_errors(scan, calibration)
         platt = _platt(scan, calibration) if compare else None
         calibration, platt = _with_moves(run, scan, calibration, platt)
-    return scan, calibration, planning.plan(scan, calibration, point, platt=platt, bounds=bounds)
+    by_bin = fitted and config.calibrator == "isotonic"
+    return scan, calibration, planning.plan(scan, calibration, point, platt=platt, bounds=bounds, fitted_by_bin=by_bin)
 
 
 def _platt(scan: State, calibration: Calibration) -> Calibration | None:
