@@ -1,6 +1,7 @@
 """Fixtures and settings of all tests: hypothesis profiles, simulated streams, templates, tokenizers and models."""
 
 import dataclasses
+import gc
 import json
 import os
 import pathlib
@@ -61,6 +62,13 @@ def pytest_collection_modifyitems(items):
     """Runs the slowest files first, so that no worker still has one of them at the end."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
+def pytest_collection_finish():
+    """Leaves modules and tests out of later garbage collections, which would walk through them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 @pytest.fixture(scope="session")

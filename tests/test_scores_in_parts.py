@@ -337,6 +337,7 @@ def test_small_row_groups_are_read_together(tmp_path, small):
     assert sum(sizes) == 120 and len(sizes) < 8
 
 
+@pytest.mark.slow
 def test_what_was_interrupted_goes_on(tmp_path, small, capsys, monkeypatch):
     """At several parts; what is merged already is not read again, and no byte differs."""
     path = tmp_path / "scores.parquet"

@@ -115,11 +115,17 @@ def check_close(found, expected):
     ("roles", "options"),
     [
         (f"{ROLES},score=p", {}),
-        (f"{ROLES},score=points,answered=later", {}),
+        pytest.param(f"{ROLES},score=points,answered=later", {}, marks=pytest.mark.slow),
         ("person=who,accepted=p>=0.5", {}),
         ("person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share", {"weighted": True}),
-        ("person=who,time=at,accepted=took_shown,score=points,logged=shown,propensity=share", {}),
-        ("person=who,time=at,accepted=took_shown,score=p,logged=shown", {"shown_only": True}),
+        pytest.param(
+            "person=who,time=at,accepted=took_shown,score=points,logged=shown,propensity=share",
+            {},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "person=who,time=at,accepted=took_shown,score=p,logged=shown", {"shown_only": True}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_every_number_is_that_of_the_study_in_memory(tmp_path, small, capsys, roles, options):
@@ -266,7 +272,7 @@ def test_errors_are_those_of_a_log_in_memory(tmp_path, small, change, roles, exp
             evaluate_log(tmp_path / "log.csv", parse_columns(roles), tmp_path / "out", c_fa=1.0, c_fn=2.0)
 
 
-@pytest.mark.parametrize("missing", [-999.0, 9999.0])
+@pytest.mark.parametrize("missing", [pytest.param(-999.0, marks=pytest.mark.slow), 9999.0])
 def test_scores_far_from_the_others_change_nothing_else(tmp_path, small, capsys, missing):
     """Such as a large number in place of a missing score, of which Platt's map says 0 or 1 to the last digit."""
     table = simulated()
@@ -290,6 +296,7 @@ def test_people_without_a_score_are_not_compared_on_it(tmp_path, small, capsys):
     assert found["where_scored"]["difference"]["low"] is None
 
 
+@pytest.mark.slow
 def test_another_division_of_the_same_files_starts_anew(tmp_path, small, monkeypatch):
     """A bad file that is gone when a killed run goes on may leave its rows in other parts."""
     pq.write_table(simulated(), tmp_path / "a.parquet")

@@ -208,6 +208,7 @@ def test_workers_change_no_byte_and_the_order_of_rows_no_number(files, monkeypat
     assert one.keys() == exact.keys()
 
 
+@pytest.mark.slow
 def test_what_was_killed_resumes_to_the_same_bytes(files, monkeypatch):
     names, add, calls = ("inference", "drift"), in_parts.Sums.add, []
 

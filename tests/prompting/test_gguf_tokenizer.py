@@ -90,7 +90,7 @@ def test_unused_tokens_are_not_in_the_vocabulary(fields, tmp_path):
     assert Tokenizer(found.definition).size == len(fields["tokens"])
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "gpt-2"])
+@pytest.mark.parametrize("kind", [pytest.param("qwen2", marks=pytest.mark.slow), "gpt-2"])
 def test_ids_are_those_that_transformers_reads(kind, fields, read, tmp_path):
     """Unlike Qwen's own tokenizer, theirs has no NFC normalisation here, so the text is normalised first."""
     transformers = pytest.importorskip("transformers")

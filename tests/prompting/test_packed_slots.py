@@ -100,7 +100,7 @@ def read_plainly(model, params):
     return run
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(batch=st.lists(streams(), min_size=1, max_size=ROWS))
 def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, params, read, read_plainly):
     """Each decision has the same logits packed with all others, packed alone, and as a plain causal sequence."""

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
-from visitor import COSTS, Visitor, cookie_of, decide, key_of, live, offer_numbers, records
+from visitor import COSTS, Clock, Visitor, cookie_of, decide, key_of, live, offer_numbers, records
 
 from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, Terms
 from prism_jax.agent.state.preferences import LEVELS
@@ -21,6 +21,13 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.service import person_view
 
 SETTINGS = AgentSettings(Terms(OperatingPoint(c_fa=1.0, c_fn=1.0)), critical=Critical(texts=frozenset({"stated"})))
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """A server for requests that change nothing."""
+    with Stateful(tmp_path_factory.mktemp("untouched") / "state", clock=Clock()) as running:
+        yield running.ready()
 
 
 # What a change changes
@@ -150,8 +157,8 @@ def test_what_is_urgent_comes_through_and_the_page_says_so(tmp_path, clock):
         ("forget", {"word": "no"}),
     ],
 )
-def test_what_cannot_be_taken_is_said_on_the_page(served, path, fields):
-    ada = Visitor(served).sign_in("ada")
+def test_what_cannot_be_taken_is_said_on_the_page(untouched, path, fields):
+    ada = Visitor(untouched).sign_in("ada")
     before = re.sub('name="form_token"', "", ada.page)
     status, page, _ = ada.post(f"/me/{path}", **fields)
     assert status == 422 and 'role="alert"' in page

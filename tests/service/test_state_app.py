@@ -37,6 +37,13 @@ def served(tmp_path):
         yield running.ready()
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """A server that has taken nothing yet, shared by requests that it refuses."""
+    with Stateful(tmp_path_factory.mktemp("untouched") / "state") as running:
+        yield running.ready()
+
+
 def event(number, **more):
     return {"time": 60.0 * number, "text": f"event {number}", **more}
 
@@ -222,10 +229,10 @@ def test_another_tenants_streams_people_and_records_do_not_exist(tmp_path):
         ("/v1/outcomes", b"null"),
     ],
 )
-def test_what_cannot_be_taken_is_refused_and_changes_nothing(served, path, body):
-    status, answer, _ = served.ask(path, body)
+def test_what_cannot_be_taken_is_refused_and_changes_nothing(untouched, path, body):
+    status, answer, _ = untouched.ask(path, body)
     assert status == 422 and "expected" in answer["error"]["message"], answer
-    assert records(served) == []
+    assert records(untouched) == []
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def test_every_device_keeps_its_rows():
     np.testing.assert_array_equal(found.tokens[1], batch.tokens[1::2])
 
 
+@pytest.mark.slow
 def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equations):
     """At depth 1 no scan carries an array of the shape of stacked parameters; at depth 2 one carries the sum."""
     narrow = slots(param_dtype="bfloat16")
