@@ -76,6 +76,8 @@ def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study
         held = fold == number
         if len(np.unique(y[~held])) < 2:
             raise ValueError("log: found people whose removal leaves answers of one kind, expected both among the rest")
+        if score is not None and np.isnan(score[~held]).all():
+            raise no_score()
         fit = _Fold(y, person, ~held, places, weight).predictions(context, score, log.score_is_probability)
         populations.append(fit.population)
         for name, p in fit.predictions.items():
@@ -87,6 +89,11 @@ def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study
 def no_propensity() -> LogError:
     """The error of a weighted study of a log without propensities."""
     return LogError("columns: found no propensity, expected propensity=COLUMN: weights are its inverse")
+
+
+def no_score() -> LogError:
+    """The error of a log whose scores are those of few people or of nobody."""
+    return LogError("score: found values on no offer, or of too few people, expected some outside each fold")
 
 
 @dataclasses.dataclass

@@ -255,7 +255,11 @@ def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarra
     if spec.kind == "votes":
         return pool.votes(column)
     if spec.kind == "index":
-        return as_numpy(column).astype(np.int64)
+        index = as_numpy(column)
+        if (large := index > np.iinfo(np.int64).max).any():
+            row = int(large.argmax())
+            raise ScoresError(f"found {index[row]}, expected {spec.expected} and below 2^63", name, start + row)
+        return index.astype(np.int64)
     values = as_numpy(column.cast(pa.int8() if spec.kind == "flag" else pa.float64())).astype(np.float64)
     invalid = np.isnan(values) & ~null
     if invalid.any():

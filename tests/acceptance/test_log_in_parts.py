@@ -323,8 +323,11 @@ def test_another_division_of_the_same_files_starts_anew(tmp_path, small, monkeyp
 def test_what_a_study_needs_and_does_not_find(tmp_path, small):
     table = simulated().append_column("none", pa.nulls(600, pa.float64()))
     pq.write_table(table.append_column("shown_to", table["who"]), tmp_path / "log.parquet")
+    roles = f"{ROLES},score=none"
     with pytest.raises(LogError, match="score: found values on no offer, or of too few people"):
-        in_parts(tmp_path / "log.parquet", f"{ROLES},score=none", tmp_path / "out")
+        in_parts(tmp_path / "log.parquet", roles, tmp_path / "out")
+    with pytest.raises(LogError, match="score: found values on no offer, or of too few people"):
+        evaluate_log(tmp_path / "log.parquet", parse_columns(roles), tmp_path / "out", c_fa=1.0, c_fn=2.0)
     with pytest.raises(LogError, match="found no propensity, expected propensity=COLUMN"):
         in_parts(tmp_path / "log.parquet", ROLES, tmp_path / "out", weighted=True)
     with pytest.raises(LogError, match="--shown_only: found no role logged"):

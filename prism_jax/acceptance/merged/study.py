@@ -34,6 +34,7 @@ from prism_jax.acceptance.merged.statistics import (
 )
 from prism_jax.acceptance.own_score import Beliefs, OwnScore, described
 from prism_jax.acceptance.score_maps import PLATT, Scale, ScoreMap, maps_of_units, simplest_best
+from prism_jax.acceptance.study import no_score
 from prism_jax.acceptance.tables import Facts
 from prism_jax.decision.off_policy import Moments
 from prism_jax.decision.uncertainty import Cells, Estimate, Resampled
@@ -143,7 +144,7 @@ class _Table(NamedTuple):
         """Raises ValueError if the people outside some fold have answers of one kind only, or none of the scores."""
         for fold in range(len(self.census["sums"])):
             if scored and not self.of("known", fold):
-                raise LogError("score: found values on no offer, or of too few people, expected some outside each fold")
+                raise no_score()
             if self.of("accepted", fold) in (0, self.of("answers", fold)):
                 raise ValueError(
                     "log: found people whose removal leaves answers of one kind, expected both among the rest"
