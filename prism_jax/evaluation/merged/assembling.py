@@ -91,7 +91,7 @@ def assemble(plan: Plan, scan: State, ranks: State, settings: Settings, sums: St
         has_need=plan.has_need,
         unit=plan.whole.unit,
         units=units.number,
-        bounds={name: bound for name, bound in bounds.items() if not plan.fitted_by_bin or ".raw." in name},
+        bounds={name: bound for name, bound in bounds.items() if not plan.unbounded_maps or ".raw." in name},
     )
     return Assembled(evaluation, _exploration(plan, sums, data), shown)
 

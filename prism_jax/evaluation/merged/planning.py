@@ -212,7 +212,7 @@ class Plan:
     off: Mapping[str, str]  # what cannot be computed, with its reason
     platt: Calibration | None = None  # Platt's map, to compare with; None where it is not compared
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    fitted_by_bin: bool = False  # whether the maps are steps, of which nobody knows how far they are from the rows' own
+    unbounded_maps: bool = False  # whether the maps were fitted on histograms without a bound of their own error
 
 
 def plan(
@@ -222,7 +222,7 @@ def plan(
     *,
     platt: Calibration | None = None,
     bounds: Mapping[str, float] | None = None,
-    fitted_by_bin: bool = False,
+    unbounded_maps: bool = False,
 ) -> Plan:
     """How to evaluate, as `protocol.prepare` finds it on a table in memory.
 
@@ -279,7 +279,7 @@ def plan(
         off=off,
         platt=platt if needs or platt is None else certain_need(platt),
         bounds=bounds or {},
-        fitted_by_bin=fitted_by_bin,
+        unbounded_maps=unbounded_maps,
     )
 
 

@@ -92,8 +92,9 @@ def planned(
         bounds = planning.temperature_errors(scan, calibration)
         platt = _platt(scan, calibration) if compare else None
         calibration, platt = _with_moves(run, scan, calibration, platt)
-    by_bin = fitted and config.calibrator == "isotonic"
-    return scan, calibration, planning.plan(scan, calibration, point, platt=platt, bounds=bounds, fitted_by_bin=by_bin)
+    unbounded = fitted and config.calibrator != "temperature"
+    plan = planning.plan(scan, calibration, point, platt=platt, bounds=bounds, unbounded_maps=unbounded)
+    return scan, calibration, plan
 
 
 def _platt(scan: State, calibration: Calibration) -> Calibration | None:
