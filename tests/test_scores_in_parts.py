@@ -120,8 +120,9 @@ def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small, capsys
     exact = json.loads((tmp_path / "exact" / "evaluation.json").read_text())
     assert exact["counts"] == expected["counts"] and "bounds" not in exact
     (many / "score.json").write_text(json.dumps({"complete": False}))
-    with pytest.raises(ScoresError, match="unfinished"):
-        evaluate(many, tmp_path / "out")
+    for place in (many, many / "part-*", many / "part-0.parquet", tmp_path / "*" / "part-*.parquet"):
+        with pytest.raises(ScoresError, match=r"many/score.json: found an unfinished run of scoring"):
+            evaluate(place, tmp_path / "out")
 
 
 @pytest.mark.slow

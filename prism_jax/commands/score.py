@@ -86,6 +86,7 @@ def score(options: Mapping[str, Any]) -> None:
     folder that cannot be used.
     """
     files = find_files(options["streams"])
+    _check_out(options["out"], options["model"], files)
     with exported_model(options["model"]) as model:
         loader = _loader(model, options)
         shards = score_many(
@@ -105,6 +106,17 @@ def score(options: Mapping[str, Any]) -> None:
     if shards.left_out:
         print(f"left out: {len(shards.left_out):,} of {len(files):,} files")
         print("\n".join(f"  {problem}" for problem in shards.left_out[:_SHOWN]))
+
+
+def _check_out(out: str, model: str, files: Sequence[str]) -> None:
+    """Refuses a folder for the scores that is none, or in which they would be taken for something else."""
+    path, model_folder = epath.Path(out).resolve(), epath.Path(model).resolve()
+    if epath.Path(out).exists() and not epath.Path(out).is_dir():
+        raise ValueError(f"--out: found a file at {out}, expected a folder or a new one")
+    if path == model_folder or ((epath.Path(model) / digests.NAME).exists() and model_folder in path.parents):
+        raise ValueError(f"--out: found {out}, in the folder of --model, expected one outside it")
+    if path in {epath.Path(file).resolve().parent for file in files}:
+        raise ValueError(f"--out: found {out}, the folder of --streams, expected one of its own")
 
 
 def _loader(model: epath.Path, options: Mapping[str, Any]) -> _Loader:

@@ -1,7 +1,8 @@
 """Scores many streams into a folder of Parquet shards: resumable, in flat memory, the same bytes however it is run.
 
 The folder holds `score.json`, which says of what the scores are, and a table of scores per shard of streams. A shard
-appears at once, complete, and depends on nothing but its streams, the model and the settings.
+appears at once, complete, and depends on nothing but its streams, the model and the settings. One that is damaged later
+is made anew.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from absl import logging
 from etils import epath
 from tqdm import tqdm
 
 from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.runtime.files import read_object, write_json
-from prism_jax.scores import Scores, write_scores
+from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
 from prism_jax.scoring.passes import Passes, score_passes
 from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
@@ -96,7 +98,8 @@ def score_many(
       model: What identifies the model, as JSON values.
       settings: How it is scored.
       check: Raises ValueError for a stream that cannot be scored.
-      work: Scores shards and yields each when it is done, such as a function of `workers` with a `ShardScorer`.
+      work: Scores shards and yields each when it is done, such as a function of `workers` with a `ShardScorer`. The
+        folder is not claimed until it has returned.
       skip_bad: Whether a damaged file is left out as a whole.
 
     Raises:
@@ -109,13 +112,14 @@ def score_many(
         with _bar("checking") as bar:
             shards = cut(files, settings.shard, check, skip_bad=skip_bad, on_stream=bar.update)
         facts = _facts(model, settings, shards)
-        _claim(folder, facts)
+        _check_claim(folder, facts)
         # What is finished is kept.
-        present = {path.name for path in folder.glob("scores-*.parquet")}
-        missing = [shard for shard in shards.shards if _name(shard) not in present]
+        missing = [shard for shard in shards.shards if not _is_finished(folder / _name(shard), shard)]
+        working = work(missing) if missing else iter(())
+        _claim(folder, facts, missing)
         done = shards.streams - sum(shard.streams for shard in missing)
         with _bar("streams", shards.streams, done) as bar:
-            for shard in work(missing) if missing else ():
+            for shard in working:
                 bar.update(shard.streams)
         write_json(folder / NAME, facts | {"complete": True})
     return shards
@@ -145,23 +149,55 @@ def _facts(model: Mapping[str, Any], settings: ShardSettings, shards: Shards) ->
     }
 
 
-def _claim(folder: epath.Path, facts: Mapping[str, Any]) -> None:
-    """Writes score.json, or checks that an earlier one says the same; removes what an earlier run left half-written."""
-    path = folder / NAME
+def _is_finished(path: epath.Path, shard: Shard) -> bool:
+    """Whether the file holds the scores of a shard; a warning names one that is damaged, by a loss of power, say."""
+    if not path.exists():
+        return False
+    try:
+        streams = len(read_scores(path).numbered("stream")[0])
+        if streams == shard.streams:
+            return True
+        problem = f"{path}: found {streams} streams, expected {shard.streams}"
+    except ScoresError as error:
+        problem = str(error)
+    logging.warning("%s; it is scored anew", problem)
+    return False
+
+
+def _check_claim(folder: epath.Path, facts: Mapping[str, Any]) -> None:
+    """Checks that score.json, if there is one, says the same; one of a run that made no shard may say anything."""
+    path, shards = folder / NAME, sorted(map(str, folder.glob("scores-*")))
     if path.exists():
-        saved = dict(_flat(read_object(path, SOURCE, ValueError)))
-        current = dict(_flat(facts))
-        for key in [*current, *(key for key in saved if key not in current and key != "complete")]:
+        said = read_object(path, SOURCE, ValueError)
+        if not shards and said.get("complete") is False:
+            return
+        saved, current = dict(_flat(_identity(said))), dict(_flat(_identity(facts)))
+        for key in [*current, *(key for key in saved if key not in current)]:
             if key not in saved or key not in current or saved[key] != current[key]:
                 old, new = (f"{one[key]!r:.200}" if key in one else "nothing" for one in (saved, current))
                 raise ValueError(
                     f"{path}: {key}: found {old}, expected {new}: the folder holds scores of another model, of other "
                     "streams, settings or versions; choose another --out"
                 )
-    else:
-        if strangers := sorted(str(file) for file in folder.glob("scores-*")):
-            raise ValueError(f"{strangers[0]}: found scores without {NAME}, expected an empty or a new folder as --out")
-        write_json(path, {**facts, "complete": False})
+    elif shards:
+        raise ValueError(f"{shards[0]}: found scores without {NAME}, expected an empty or a new folder as --out")
+
+
+def _identity(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the scores: of the inputs the contents and their order, and not how their paths are spelled."""
+    same = {key: value for key, value in said.items() if key not in ("complete", "left_out")}
+    inputs = said.get("inputs")
+    if isinstance(inputs, list):
+        same["inputs"] = [{**file, "path": ""} if isinstance(file, Mapping) else file for file in inputs]
+    return same
+
+
+def _claim(folder: epath.Path, facts: Mapping[str, Any], missing: Sequence[Shard]) -> None:
+    """Says that shards are missing; removes them where they are damaged, and what an earlier run left half-written."""
+    if missing:
+        write_json(folder / NAME, {**facts, "complete": False})
+    for shard in missing:
+        (folder / _name(shard)).unlink(missing_ok=True)
     for pattern in (".scores-*.partial", f".{NAME}.*.partial"):
         for partial in folder.glob(pattern):
             partial.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """Works through items on all devices of a machine: in this process, in several, or by actors of Ray.
 
 Every worker first loads what does the work, from a function that can be sent to another process. Items are yielded when
-they are done, in any order; an error of the work is raised, and no further item is begun.
+they are done, in any order; an error of the work is raised, and no further item is begun. That the workers can start is
+checked when a function is called, before its first item is asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from multiprocessing.queues import SimpleQueue
 from typing import Any, TypeVar
 
 import jax
+from tqdm import tqdm
 
 I = TypeVar("I")  # noqa: E741 -- the type of an item
 Load = Callable[[], Callable[[I], object]]
@@ -59,12 +61,18 @@ def in_processes(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]
       RuntimeError: if a process dies.
     """
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(1, context, end_with_parent) as pool:
         platform, count = pool.submit(_devices).result()
     most = {"cpu": workers, "gpu": count}.get(platform, 1)
     if workers > most:
         raise ValueError(f"--workers: found {workers}, expected at most {most} on {count} {platform} devices")
-    workers, places = min(workers, len(items)), context.SimpleQueue()
+    return _in_processes(load, items, min(workers, len(items)), context)
+
+
+def _in_processes(
+    load: Load[I], items: Sequence[I], workers: int, context: multiprocessing.context.SpawnContext
+) -> Iterator[I]:
+    places = context.SimpleQueue()
     for place in range(workers):
         places.put(place)
     try:
@@ -93,7 +101,11 @@ def on_ray(load: Load[I], items: Sequence[I], workers: int) -> Iterator[I]:
         raise ValueError(f"--workers: found {workers}, expected at most {most}, one for each {unit} of the cluster")
     resources = {"num_cpus": 1, "num_gpus": int(unit == "GPU")}
     actor = ray.remote(_Actor).options(max_restarts=3, max_task_retries=3, **resources)
-    actors = [actor.remote(load) for _ in range(workers)]
+    return _by_actors(ray, lambda: [actor.remote(load) for _ in range(workers)], items)
+
+
+def _by_actors(ray: Any, start: Callable[[], list[Any]], items: Sequence[I]) -> Iterator[I]:
+    actors = start()
     try:
         yield from ray.util.ActorPool(actors).map_unordered(lambda one, item: one.work.remote(item), items)
     except ray.exceptions.RayTaskError as error:
@@ -157,6 +169,7 @@ def _begin(places: SimpleQueue[int]) -> None:
     """Begins a worker process: on its own device, deaf to Ctrl-C, and ending when its parent does, even by kill -9."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jax.config.update("jax_cuda_visible_devices", str(places.get()))
+    tqdm.set_lock(threading.RLock())  # its own is shared by processes, and a worker that dies leaves that behind
     end_with_parent()
 
 

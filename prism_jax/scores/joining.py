@@ -24,20 +24,21 @@ def find_files(
 
     Raises:
       FileNotFoundError: if there is none.
-      ScoresError: for a folder that `prism_jax score` has not finished.
+      ScoresError: for a folder that `prism_jax score` has not finished, or a file in one.
     """
     place = Path(pattern)
     if place.is_dir():
-        said = place / "score.json"
-        if said.is_file() and not read_object(epath.Path(said), str(said)).get("complete", True):
-            raise ScoresError(
-                "found an unfinished run of scoring, expected a complete one; run it again", place=str(said)
-            )
         found = [str(path) for path in place.iterdir() if path.suffix in suffixes]
     elif place.exists() or not glob.has_magic(pattern):
         found = [pattern]
     else:
         found = [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 -- of any root
+    for folder in [place] if place.is_dir() else dict.fromkeys(Path(path).parent for path in found):
+        said = folder / "score.json"
+        if said.is_file() and not read_object(epath.Path(said), str(said)).get("complete", True):
+            raise ScoresError(
+                "found an unfinished run of scoring, expected a complete one; run it again", place=str(said)
+            )
     if not found:
         raise FileNotFoundError(f"{pattern}: found no {kind}, expected {' or '.join(suffixes)}")
     return sorted(found)

@@ -136,7 +136,10 @@ def cut(
         ids.append(file.ids)
     _refuse_repeated(read, ids)
     if not shards:
-        raise StreamError(f"{files[0]}: found no stream with steps in {len(files)} files, expected one to be scored")
+        raise StreamError(
+            f"{files[0]}: found no stream with steps in {len(files)} files, expected one to be scored; "
+            "`python -m prism_jax label` makes a step per event"
+        )
     whole = tuple(Shard(number, tuple(pieces)) for number, pieces in enumerate(shards))
     return Shards(tuple(read), whole, decisions, tuple(left_out))
 

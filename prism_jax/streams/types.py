@@ -161,7 +161,7 @@ class Stream:
 
     id: str  # identifier, unique among the streams of a source
     events: tuple[Event, ...]  # events in time order, at least one
-    steps: tuple[Step, ...]  # steps in event order, at most one per event
+    steps: tuple[Step, ...] = ()  # steps in event order, at most one per event; none in a raw log
     domain: str = "unknown"  # subject area, for example coding, writing or life
     persona: str = "unknown"  # kind of user, where it is known
     curated: str = ""  # how curation selected the rows of this stream, in words; empty for a stream with all its rows

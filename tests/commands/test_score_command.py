@@ -1,6 +1,9 @@
 """`python -m prism_jax score`: the scores of an evaluation, in shards that a run finishes whatever ended it before."""
 
+import concurrent.futures
 import json
+import os
+import sys
 
 import forked
 import numpy as np
@@ -11,10 +14,10 @@ from etils import epath
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_student
 from prism_jax.commands import score
-from prism_jax.runs import many_streams
+from prism_jax.runs import many_streams, workers
 from prism_jax.scores import Scores, read_scores
 from prism_jax.scoring.passes import Passes, score_passes
-from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.shards import cut, find_files
 from prism_jax.training.lock import only_one
 
@@ -103,6 +106,84 @@ def test_what_is_finished_stays_and_what_was_cut_off_is_made(exported, files, tm
     run(exported, files, tmp_path / "out")
     assert calls == [f"scores-0000{number}.parquet" for number in (0, 1, 1, 2)], "nothing is scored again"
     assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def test_a_damaged_shard_is_named_and_made_anew(exported, files, tmp_path, caplog):
+    out = tmp_path / "out"
+    run(exported, files, out)
+    whole = content(out)
+    first, second, third = sorted(out.glob("scores-*"))
+    first.write_bytes(b"")
+    second.write_bytes(whole[second.name][:-40])
+    third.write_bytes(whole[second.name])
+    run(exported, files, out)
+    assert content(out) == whole
+    problems = ["found no readable Parquet", "found no readable Parquet", "found 4 streams, expected 1"]
+    for path, problem, message in zip((first, second, third), problems, caplog.messages, strict=True):
+        assert message.startswith(f"{path}: {problem}") and message.endswith("; it is scored anew")
+
+
+def test_a_folder_is_unfinished_while_a_shard_is_made_anew(exported, files, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    run(exported, files, out)
+    (out / "scores-00001.parquet").write_bytes(b"")
+    monkeypatch.setattr(many_streams, "score_passes", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(exported, files, out)
+    assert not json.loads((out / "score.json").read_text())["complete"]
+    assert not (out / "scores-00001.parquet").exists()
+
+
+def test_the_same_streams_are_known_however_their_paths_are_spelled(exported, files, tmp_path, monkeypatch):
+    run(exported, files, tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    run(exported, "streams/*.jsonl", tmp_path / "out")
+    write_streams(files / "0.jsonl", read_streams(files / "0.jsonl")[::-1])
+    with pytest.raises(ValueError, match=r"inputs\[0\].sha256: found"):
+        run(exported, "streams", tmp_path / "out")
+
+
+def test_what_cannot_start_claims_no_folder(exported, files, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match="--runner: found no library ray"):
+        run(exported, files, out, runner="ray")
+    assert not out.exists()
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(many_streams, "score_passes", lambda *_, **__: 1 / 0)
+        run(exported, files, out, shard=5)
+    assert list(content(out)) == ["score.json"]
+    run(exported, files, out)  # no shard of the other run is there
+
+
+def test_a_folder_for_scores_that_holds_something_else_is_refused(exported, files, tmp_path, monkeypatch):
+    (tmp_path / "notes").write_text("")
+    monkeypatch.chdir(tmp_path)
+    before = content(exported), content(files)
+    for out, problem in [
+        ("notes", "found a file at notes, expected a folder"),
+        (exported, "in the folder of --model, expected one outside it"),
+        (os.path.relpath(exported / "scores"), "in the folder of --model, expected one outside it"),
+        ("streams", "found streams, the folder of --streams"),
+    ]:
+        with pytest.raises(ValueError, match=f"^--out: found .*{problem.removeprefix('found ')}"):
+            run(exported, files, out)
+    assert (content(exported), content(files)) == before
+
+
+def test_every_worker_process_ends_with_its_parent(monkeypatch):
+    """Also the one that counts the devices."""
+    begun = []
+
+    class Pool(concurrent.futures.ThreadPoolExecutor):
+        def __init__(self, number, context, begin=None, arguments=()):
+            begun.append(begin)
+            super().__init__(number)
+
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(workers, "_LOADED", [])
+    assert sorted(workers.in_processes(lambda: str, [3, 4], 2)) == [3, 4]
+    assert begun == [workers.end_with_parent, workers._begin]
 
 
 def test_a_folder_of_other_scores_is_refused(exported, files, tmp_path, template, model, draw_params):

@@ -124,6 +124,15 @@ def test_a_file_written_by_hand(tmp_path):
     assert read_streams(_write(tmp_path, explicit)) == [stream]
 
 
+def test_a_raw_log_has_no_steps(tmp_path):
+    """Its streams are those that `label` is given (docs/distillation.md)."""
+    (stream,) = read_streams(_write(tmp_path, edited(FULL, ("steps",), ...)))
+    assert stream.steps == () and len(stream.events) == 2
+    assert read_streams(_write(tmp_path, edited(FULL, ("steps",), []))) == [stream]
+    write_streams(tmp_path / "again.jsonl", [stream])
+    assert read_streams(tmp_path / "again.jsonl") == [stream]
+
+
 def test_fields_at_their_default_are_left_out_and_text_stays_readable(tmp_path):
     path = tmp_path / "streams.jsonl"
     write_streams(path, [Stream(id="é", events=(Event(time=0.0, text="你好"),), steps=(Step(event=0),))])
@@ -172,7 +181,9 @@ HUGE = 10**400  # valid JSON, but too large for a double
         (("steps", 1, "recorded"), [], "steps[1].recorded: found [] (list), expected an object with keys"),
         (("steps", 1, "rationale", "risk"), " ", "steps[1].rationale.risk: found ' ', expected text"),
         (("steps", 1), 4, "steps[1]: found 4 (int), expected an object with keys"),
-        (("steps",), ..., "steps: found nothing, expected this key"),
+        (("id",), ..., "id: found nothing, expected this key"),
+        (("events",), ..., "events: found nothing, expected this key"),
+        (("steps",), None, "steps: found None (NoneType), expected a list"),
         (("events", 0, "time"), float("nan"), "events[0].time: found nan, expected a finite number of seconds"),
         (("events", 0, "time"), HUGE, "events[0].time: found inf"),
         (("events", 0, "time"), 5.0, "events[1].time: found 2.0, expected at least 5.0"),
