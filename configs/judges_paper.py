@@ -3,8 +3,8 @@
     python -m prism_jax judge --config=configs/judges_paper.py --streams=IN.jsonl --votes=VOTES.jsonl \
         --out=LABELLED.jsonl --config.remote.budget=20
 
-All judges are reached through one OpenAI-compatible gateway, whose key is in the environment variable
-OPENROUTER_API_KEY. For another gateway, give its address as the config's argument
+Needs: `pip install prism_jax[remote]`, a budget in US dollars, and the key of one OpenAI-compatible gateway, through
+which all judges are reached, in the environment variable OPENROUTER_API_KEY. For another gateway, give its address as the config's argument
 (`--config=configs/judges_paper.py:https://HOST/v1`) and set `--config.endpoints.NAME.key`, and `.model` where it uses
 other names; `--config.endpoints.NAME.base_url` moves a single judge. The prices below are examples of mid-2025. Set
 `input_price` and `output_price` to yours, because the budget counts with them. `--dry_run` prints the requests, tokens
