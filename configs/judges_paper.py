@@ -4,11 +4,11 @@
         --out=LABELLED.jsonl --config.remote.budget=20
 
 Needs: `pip install prism_jax[remote]`, a budget in US dollars, and the key of one OpenAI-compatible gateway, through
-which all judges are reached, in the environment variable OPENROUTER_API_KEY. For another gateway, give its address as the config's argument
-(`--config=configs/judges_paper.py:https://HOST/v1`) and set `--config.endpoints.NAME.key`, and `.model` where it uses
-other names; `--config.endpoints.NAME.base_url` moves a single judge. The prices below are examples of mid-2025. Set
-`input_price` and `output_price` to yours, because the budget counts with them. `--dry_run` prints the requests, tokens
-and cost beforehand.
+which all judges are reached, in the environment variable OPENROUTER_API_KEY. For another gateway, give its address as
+the config's argument (`--config=configs/judges_paper.py:https://HOST/v1`) and set `--config.endpoints.NAME.key`, and
+`.model` where it uses other names; `--config.endpoints.NAME.base_url` moves a single judge. The prices below are
+examples of mid-2025. Set `input_price` and `output_price` to yours, because the budget counts with them. `--dry_run`
+prints the requests, tokens and cost beforehand.
 
 Time: that of the slowest judge, with 8 requests under way at once per judge; at each step, every judge is asked about
 silence and about each candidate.
