@@ -3,12 +3,12 @@
     python -m prism_jax judge --config=configs/judges_paper.py --streams=IN.jsonl --votes=VOTES.jsonl \
         --out=LABELLED.jsonl --config.remote.budget=20
 
-All judges are reached through one OpenAI-compatible gateway, whose key is in the environment variable
-OPENROUTER_API_KEY. For another gateway, give its address as the config's argument
-(`--config=configs/judges_paper.py:https://HOST/v1`) and set `--config.endpoints.NAME.key`, and `.model` where it uses
-other names; `--config.endpoints.NAME.base_url` moves a single judge. The prices below are examples of mid-2025. Set
-`input_price` and `output_price` to yours, because the budget counts with them. `--dry_run` prints the requests, tokens
-and cost beforehand.
+Needs: `pip install prism_jax[remote]`, a budget in US dollars, and the key of one OpenAI-compatible gateway, through
+which all judges are reached, in the environment variable OPENROUTER_API_KEY. For another gateway, give its address as
+the config's argument (`--config=configs/judges_paper.py:https://HOST/v1`) and set `--config.endpoints.NAME.key`, and
+`.model` where it uses other names; `--config.endpoints.NAME.base_url` moves a single judge. The prices below are
+examples of mid-2025. Set `input_price` and `output_price` to yours, because the budget counts with them. `--dry_run`
+prints the requests, tokens and cost beforehand.
 
 Time: that of the slowest judge, with 8 requests under way at once per judge; at each step, every judge is asked about
 silence and about each candidate.

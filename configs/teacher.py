@@ -2,8 +2,10 @@
 
     python -m prism_jax label --config=configs/teacher.py --streams=unlabelled.jsonl --out=labelled.jsonl --dry_run
 
-Needs: the API key in the environment variable DEEPSEEK_API_KEY, and `pip install prism_jax[remote]`. Any other endpoint
-will do: `--config.endpoint.base_url=http://localhost:8000/v1 --config.endpoint.model=NAME --config.endpoint.key=`.
+Needs: the API key in the environment variable DEEPSEEK_API_KEY, a budget in US dollars (`--config.remote.budget=20`),
+and `pip install prism_jax[remote]`. Any other endpoint will do:
+`--config.endpoint.base_url=http://localhost:8000/v1 --config.endpoint.model=NAME --config.endpoint.key=`, with its
+prices, which a free one needs too: `--config.endpoint.input_price=0.0 --config.endpoint.output_price=0.0`.
 Time: one answer of the teacher per step, 8 at once.
 Result: every step has the teacher's probabilities, the fields of the slow pass and, where the teacher would offer
 help, a response. `--dry_run` states the cost; `--config.remote.budget` (US dollars) is never exceeded.

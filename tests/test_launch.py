@@ -1,6 +1,9 @@
 """The launch scripts parse and print what they would run; the machine check names each problem in one line."""
 
 import os
+import re
+import runpy
+import shlex
 import subprocess
 import sys
 
@@ -8,6 +11,8 @@ import forked
 import pytest
 
 from prism_jax.runs import machine
+from prism_jax.runtime.dataclass_config import from_config_dict
+from prism_jax.training.run_config import RunConfig
 
 SCRIPTS = ("a100.sh", "node.sh", "slurm.sh")
 
@@ -47,6 +52,21 @@ def test_a_step_is_measured_beside_its_plan(root):
     plan, step = done.stdout.splitlines()
     assert plan.split() == ["python", "-m", "prism_jax.train", "--plan", "--devices=8", *flags]
     assert step.split() == ["python", "benchmarks/step.py", *flags]
+
+
+def test_the_line_of_the_page_has_a_mesh_of_all_devices_and_reads_what_was_curated(root):
+    page = (root / "docs" / "distillation.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^sbatch --wait launch/slurm.sh ((?:.+\\\n)*.+)", page, re.MULTILINE)
+    flags = shlex.split(line.replace("\\\n", ""))
+    check, train, _ = map(shlex.split, dry_run(root, "slurm.sh", flags))
+    assert check[-len(flags) :] == train[-len(flags) :] == flags
+    given = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
+    config = runpy.run_path(str(root / given.pop("config")))["get_config"]()
+    values = {name: int(value) if value.isdigit() else value for name, value in given.items()}
+    config.update_from_flattened_dict(values, strip_prefix="config.")
+    run = from_config_dict(RunConfig, config)
+    assert f"--devices={run.mesh.devices}" in check and run.training.batch % run.mesh.devices == 0
+    assert f"--out={run.data.train_source}\n" in page and run.pathway.filter == "off"
 
 
 def test_slurm_evaluates_in_one_process_after_training(root):

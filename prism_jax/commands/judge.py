@@ -29,6 +29,7 @@ from prism_jax.report.table import Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
+from prism_jax.runtime.files import check_outputs
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams, write_streams
 
@@ -41,6 +42,10 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     `options` has the values of the flags of `prism_jax judge`. Raises ValueError, OSError or RuntimeError in one line,
     for files, endpoints or budgets that cannot be used.
     """
+    inputs = {name: options[name] for name in ("streams", "human", "baseline")}
+    check_outputs({name: options[name] for name in ("votes", "out")}, inputs)
+    for path in options["against"]:
+        check_outputs({"out": options["out"]}, {"against": path})
     streams = read_streams(options["streams"])
     baseline = read_streams(options["baseline"]) if options["baseline"] else []
     human = human_ballots(read_streams(options["human"])) if options["human"] else None

@@ -31,7 +31,7 @@ from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.runtime.files import check_folder_of, read_lines, temporary_beside
+from prism_jax.runtime.files import check_folder_of, check_outputs, read_lines, temporary_beside, writing
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, read_streams, write_streams
 from prism_jax.teacher.labelling import LabelledStream, QuestionRow, TeacherConfig, label_stream
@@ -122,6 +122,8 @@ class _Labeller:
             ):
                 self._count(labelled)
                 yield labelled
+            if not dry_run:
+                clients.tally.check_answered()
             self.lines = clients.tally.lines()
 
     def _count(self, labelled: LabelledStream) -> None:
@@ -141,12 +143,13 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
 
     The rows appear when all streams are labelled, and then the streams; older files are replaced. Every answer is in
     the cache as soon as it arrives, so a call after an interruption goes quickly over what was answered before. Raises
-    ValueError, OSError or RuntimeError in one line; nothing is written.
+    ValueError, OSError or RuntimeError in one line, the latter also where no request was answered; nothing is written.
     """
     for path in (output, rows):
         check_folder_of(path)
     labeller, partial = _Labeller(config), temporary_beside(rows)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(writing(output, rows))
         stack.callback(lambda: partial.unlink(missing_ok=True))
         file = stack.enter_context(partial.open("w"))
 
@@ -201,7 +204,9 @@ def define_flags() -> None:
 
 
 def check(options: flags.FlagValues) -> None:
-    """Raises ValueError for flags that do not belong together."""
+    """Raises ValueError for flags that do not belong together, and for a file that would be written over."""
+    inputs = {name: options[name].value for name in (*SOURCES, "records", "text_calibrator")}
+    check_outputs({"out": options.out, "rows": _rows_of(options) if options.config is not None else None}, inputs)
     if options.records is not None:
         for name in ("config", "text_calibrator", "rows", "workers", "dry_run"):
             if options[name].value:
@@ -217,6 +222,10 @@ def check(options: flags.FlagValues) -> None:
     for name in ("rows", "workers", "dry_run"):
         if options.config is None and options[name].value:
             raise ValueError(f"--{name}: found it without --config, expected a teacher to ask")
+
+
+def _rows_of(options: flags.FlagValues) -> epath.Path:
+    return epath.Path(options.rows or epath.Path(options.out).with_suffix(".rows.jsonl"))
 
 
 def main() -> None:
@@ -239,7 +248,7 @@ def main() -> None:
     if options.dry_run:
         summary = estimate(config, epath.Path(options.streams))
     else:
-        rows = epath.Path(options.rows or output.with_suffix(".rows.jsonl"))
+        rows = _rows_of(options)
         summary = label_file(config, epath.Path(options.streams), output, rows)
         print(f"labelled {summary.streams:,} streams, {summary.steps:,} questions: {output}; answers: {rows}")
         for problem, count in sorted(summary.missing.items(), key=lambda item: -item[1])[:5]:

@@ -90,7 +90,7 @@ def judge_streams(
       FileNotFoundError: if the folder of `votes` does not exist.
       VotesError: if `votes` exists and holds anything but verdicts.
       ValueError: naming the section, for an endpoint that cannot be used.
-      RuntimeError: if the budget would be passed, or an endpoint refuses every request.
+      RuntimeError: if the budget would be passed, an endpoint refuses every request, or none was answered.
     """
     path, streams = epath.Path(votes), list(streams)
     kept = list(read_votes(path)) if path.exists() else []
@@ -111,6 +111,7 @@ def judge_streams(
             for vote in verdicts:
                 writer.add(vote)
                 missing += vote.verdict is None
+            tally.check_answered()
             for vote in kept:
                 if not writer.has(vote.key):
                     writer.add(vote)

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 
 from etils import epath
 
-from prism_jax.runtime.files import check_folder_of, check_text, parse_json, read_lines, temporary_beside
+from prism_jax.runtime.files import check_folder_of, check_text, parse_json, read_lines, temporary_beside, writing
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -135,7 +135,7 @@ def new_votes(path: epath.PathLike) -> Iterator[VotesWriter]:
     check_folder_of(path)
     partial = temporary_beside(path)
     try:
-        with partial.open("wb") as file:
+        with writing(path), partial.open("wb") as file:
             yield VotesWriter(file, path)
         partial.replace(path)
     finally:

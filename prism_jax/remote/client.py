@@ -73,7 +73,7 @@ class Client:
 
     def _from_cache(self, answer: Answer) -> Answer:
         self.tally.cached += 1
-        self.tally.failed += answer.error is not None
+        self.tally.count_failure(answer.error)
         return answer
 
     def _worst(self, prepared: Prepared) -> float:
@@ -134,9 +134,9 @@ class Client:
             self.tally.prompt_tokens += answer.prompt_tokens
             self.tally.completion_tokens += answer.completion_tokens
             self.tally.cost += answer.cost
-            self.tally.failed += answer.error is not None
+            self.tally.count_failure(answer.error)
             return answer
-        self.tally.failed += 1
+        self.tally.count_failure(words)
         return Answer(None, words, self.endpoint.model, prepared.key, seconds=time.monotonic() - started)
 
     async def _lost(self, prepared: Prepared, failure: failures.TransientError) -> None:

@@ -23,12 +23,26 @@ class Tally:
     worst: float = 0.0  # in a dry run, USD that it would pay if every answer were as long as allowed
     prices: dict[str, Price] = field(default_factory=dict)  # the price of each model that the job asks
     dry: bool = False  # whether this is a dry run, in which nothing is sent
+    problem: str = ""  # why the newest request without an answer has none
     started: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
         """Seconds since the job started."""
         return time.monotonic() - self.started
+
+    def count_failure(self, problem: str | None) -> None:
+        """Counts a request that ended without an answer; none if there is no problem."""
+        if problem is not None:
+            self.failed += 1
+            self.problem = problem
+
+    def check_answered(self) -> None:
+        """Raises RuntimeError if requests were made and none of them was answered."""
+        if self.failed and self.failed == self.requests:
+            raise RuntimeError(
+                f"found no answer to any of {self.requests:,} requests, expected at least one; the last: {self.problem}"
+            )
 
     def lines(self) -> tuple[str, ...]:
         """The summary, in lines for the terminal."""

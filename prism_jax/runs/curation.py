@@ -10,7 +10,7 @@ from etils import epath
 
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime.digests import sha256
-from prism_jax.runtime.files import check_folder_of, write_json
+from prism_jax.runtime.files import check_folder_of, check_outputs, write_json
 from prism_jax.runtime.provenance import provenance
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.training.pathways.curated import KEPT, OUTCOMES, UNJUDGED, Curated, curate, in_words
@@ -32,8 +32,7 @@ def curate_file(streams: epath.PathLike, out: epath.PathLike, pathway: PathwayCo
         selected.
     """
     streams, out = epath.Path(streams), epath.Path(out)
-    if streams.resolve() == out.resolve():
-        raise ValueError(f"--out: found {out}, the file of --streams, expected another one")
+    check_outputs({"out": out}, {"streams": streams})
     check_folder_of(out)
     content = read_streams(streams)
     try:

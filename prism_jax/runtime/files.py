@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import fcntl
 import itertools
 import json
 import math
 import os
+import pathlib
+import re
 import reprlib
 import stat
 import uuid
@@ -43,6 +46,31 @@ def on_disk(path: epath.PathLike) -> bool:
 def temporary_beside(path: epath.Path) -> epath.Path:
     """An unused name in the same folder, for content that will be moved to `path`."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+
+
+@contextlib.contextmanager
+def writing(*paths: epath.PathLike) -> Iterator[None]:
+    """Removes what killed writers left of files that the block writes, unless another block writes in the folder now.
+
+    Blocks share a lock on the folder, which ends with the process. Where there are no locks of folders, such as in a
+    bucket, everything stays.
+    """
+    names = collections.defaultdict(list)
+    for path in map(epath.Path, paths):
+        if on_disk(path):
+            names[path.parent].append(re.escape(path.name))
+    with contextlib.ExitStack() as stack:
+        for folder, own in names.items():
+            lock = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, lock)
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for file in folder.iterdir():
+                    if re.fullmatch(rf"\.({'|'.join(own)})\.[0-9a-f]{{32}}\.partial", file.name):
+                        file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
 
 
 def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
@@ -90,6 +118,17 @@ def check_folder_of(path: epath.PathLike) -> None:
     path = epath.Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
+
+
+def check_outputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+    """Raises ValueError if a flag of `outputs` names a file that another one of them, or of `inputs`, names, too.
+
+    Both map names of flags to paths, or to None.
+    """
+    flag_of = {_without_links(path): flag for flag, path in inputs.items() if path}
+    for flag, path in outputs.items():
+        if path and (other := flag_of.setdefault(_without_links(path), flag)) != flag:
+            raise ValueError(f"--{flag}: found {path}, the file of --{other}, expected another one")
 
 
 @contextlib.contextmanager
@@ -242,6 +281,11 @@ def check_text(text: str, place: str, error: type[ValueError] = JsonError) -> No
         raise error(
             f"{place}: found the lone surrogate {text[broken.start]!a}, expected text that UTF-8 can encode"
         ) from broken
+
+
+def _without_links(path: epath.PathLike) -> str:
+    """The absolute path of the file itself; epath's own `resolve` follows no links."""
+    return str(pathlib.Path(path).resolve()) if on_disk(path) else epath.Path(path).as_posix()
 
 
 def _kind(mode: int) -> str:

@@ -1,4 +1,4 @@
-"""`--workers` of label and judge: so many requests at once, with one budget and one cache, each question asked once."""
+"""The commands label and judge: `--workers` share a budget and a cache, and no file is written over another."""
 
 import json
 import threading
@@ -98,3 +98,19 @@ def test_workers_are_refused_where_nobody_is_asked(tmp_path):
     assert "--workers: found it with --noask, expected it where judges are asked" in done.stderr
     done = forked.run("prism_jax", "label", "--sharegpt=in.jsonl", "--out=out.jsonl", "--workers=2")
     assert "--workers: found it without --config, expected a teacher to ask" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--out=in.jsonl",), "--out: found in.jsonl, the file of --streams, expected another one"),
+        (("--out=x.jsonl", "--rows=./x.jsonl"), "--rows: found x.jsonl, the file of --out, expected another one"),
+        (("--out=in", "--streams=in.rows.jsonl"), "--rows: found in.rows.jsonl, the file of --streams, expected"),
+    ],
+)
+def test_label_writes_no_file_over_another(tmp_path, flags, message):
+    (tmp_path / "in.jsonl").write_text("")
+    config = f"--config={forked.ROOT}/configs/teacher.py"
+    done = forked.run("prism_jax", "label", config, "--streams=in.jsonl", *flags, cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith(f"error: {message}"), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

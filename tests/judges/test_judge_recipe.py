@@ -70,6 +70,23 @@ def test_all_tables_are_printed_and_labels_written(folder, tmp_path, capsys):
     assert all(len(step.votes) == 3 and step.y_need in (0.0, 1.0) for step in steps)
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"out": "votes.jsonl"}, "--out: found .*votes.jsonl, the file of --votes, expected another one"),
+        ({"out": "often.jsonl"}, "--out: found .*often.jsonl, the file of --streams, expected another one"),
+        ({"votes": "often.jsonl"}, "--votes: found .*often.jsonl, the file of --streams, expected another one"),
+        ({"out": "others.jsonl"}, "--out: found .*others.jsonl, the file of --against, expected another one"),
+    ],
+)
+def test_no_file_is_written_over_another(folder, flags, message):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    given = {name: str(folder / ".." / folder.name / file) for name, file in flags.items()}
+    with pytest.raises(ValueError, match=message):
+        run(folder, against=[str(folder / "others.jsonl")], **given)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_verdicts_on_other_questions_are_an_error(folder, tmp_path):
     write_streams(tmp_path / "new.jsonl", bare(labelled(2, seed=5)))
     with pytest.raises(ValueError, match=r"votes.jsonl: found no verdict of a, b, c on these streams, expected"):

@@ -111,6 +111,17 @@ def test_a_judge_who_never_answers_does_not_vote(tmp_path):
             assert step.candidates[0].logged is None and step.candidates[0].propensity is None
 
 
+def test_without_any_answer_there_are_no_verdicts(tmp_path):
+    streams = labelled(2)
+    with FakeEndpoint(by_model(minds(streams)), Faults(status=400)) as endpoint:
+        config, path = panel(endpoint.url, tmp_path), tmp_path / "votes.jsonl"
+        with pytest.raises(RuntimeError, match=r"found no answer to any of \d+ requests, .* the last: .* HTTP 400"):
+            judge_streams(bare(streams), config, path, label="")
+        assert not list(tmp_path.glob("*votes*")), "neither verdicts nor an unfinished file of them"
+        endpoint.faults = Faults()
+        assert judge_streams(bare(streams), config, path, label="").missing == 0
+
+
 def test_soft_labels_are_shares_of_the_verdicts(tmp_path):
     streams = labelled(2)
     with FakeEndpoint(by_model(minds(streams))) as endpoint:

@@ -5,9 +5,20 @@ import pathlib
 import socket
 
 import pytest
+from etils import epath
 
 from prism_jax.runtime import files
-from prism_jax.runtime.files import JsonError, open_regular, parse_json, read_bounded, read_lines, read_object
+from prism_jax.runtime.files import (
+    JsonError,
+    check_outputs,
+    open_regular,
+    parse_json,
+    read_bounded,
+    read_lines,
+    read_object,
+    temporary_beside,
+    writing,
+)
 
 
 def fifo(path):
@@ -128,3 +139,33 @@ def test_a_line_of_the_greatest_length_is_read_and_a_byte_more_refused(tmp_path,
     (tmp_path / "lines").write_bytes(b"first\nx" + longest)
     with pytest.raises(JsonError, match=r"lines:2: found a line of more than 8 bytes"):
         list(read_lines(tmp_path / "lines"))
+
+
+def test_what_killed_writers_left_is_removed_where_nobody_writes(tmp_path):
+    path, other = epath.Path(tmp_path / "out.jsonl"), epath.Path(tmp_path / "out.rows.jsonl")
+    left = [temporary_beside(one) for one in (path, path, other)]
+    mine = tmp_path / ".out.jsonl.mine.partial"
+    for one in (*left, mine):
+        one.write_text("half")
+    with writing(other):
+        with writing(path):
+            assert left[0].exists(), "another block writes in the folder, and the file may be its own"
+        assert not left[2].exists()
+    with writing(path):
+        assert list(tmp_path.iterdir()) == [mine]
+        partial = temporary_beside(path)
+        partial.write_text("now")
+        with writing(path, other):
+            assert partial.exists()
+
+
+def test_outputs_are_files_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.jsonl").write_text("")
+    (tmp_path / "link").symlink_to("in.jsonl")
+    check_outputs({"out": "out.jsonl", "rows": None}, {"streams": "in.jsonl", "human": "in.jsonl", "baseline": None})
+    for path in ("in.jsonl", "link", f"{tmp_path}/none/../in.jsonl"):
+        with pytest.raises(ValueError, match=f"^--out: found {path}, the file of --streams, expected another one$"):
+            check_outputs({"out": path}, {"streams": "in.jsonl"})
+    with pytest.raises(ValueError, match=r"^--rows: found ./x, the file of --out, expected another one$"):
+        check_outputs({"out": "x", "rows": "./x"}, {})

@@ -9,8 +9,9 @@ from etils import epath
 from prism_jax.commands.label import label_file
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
-from prism_jax.remote.fake import FakeEndpoint
+from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.remote.structured import FEEDBACK, Reply
+from prism_jax.runtime.files import temporary_beside
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.teacher.labelling import LabellingConfig, TeacherConfig, label_stream
@@ -75,6 +76,36 @@ def test_wrong_answers_go_back_with_what_is_wrong_and_then_are_missing(tmp_path)
     assert rows[0]["problem"] is None and "found 0 JSON objects" in rows[1]["problem"]
     assert done.missing == {rows[1]["problem"]: 1}
     assert "Step by step" not in (tmp_path / "out.jsonl").read_text() + (tmp_path / "rows.jsonl").read_text()
+
+
+def test_without_any_answer_nothing_is_written(tmp_path):
+    write_streams(
+        tmp_path / "in.jsonl", [stream_of(), Stream(id="t", events=(Event(time=0.0, text="waits"),), steps=())]
+    )
+    paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "rows.jsonl")]
+    answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
+    with FakeEndpoint(lambda body: answer, Faults(status=400)) as fake:
+        endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
+        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")))
+        with pytest.raises(RuntimeError, match=r"^found no answer to any of 2 requests, .* the last: .* HTTP 400"):
+            label_file(config, *paths)
+        assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["in.jsonl"]
+        fake.brain, fake.faults = (lambda body: answer if "waits" in str(body) else "no"), Faults()
+        assert len(label_file(config, *paths).missing) == 1, "one answer of two is worth a file"
+    assert len(read_streams(paths[1])) == 2
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path):
+    write_streams(tmp_path / "in.jsonl", [stream_of()])
+    paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "out.rows.jsonl")]
+    left = [temporary_beside(path) for path in paths[1:]]
+    for path in left:
+        path.write_text("half")
+    answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
+    with FakeEndpoint(lambda body: answer) as fake:
+        endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
+        label_file(TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite"))), *paths)
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_response_belongs_to_the_offer_that_it_repeats():
