@@ -36,6 +36,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Sets the tests to be quick, or with --thorough and --optimised to be thorough."""
+    gc.disable()  # until all modules are loaded
     # Programs of the tests are small: cut into parts for several threads, they take a tenth longer to compile.
     flags = ["--xla_cpu_parallel_codegen_split_count=1"]
     if config.getoption("--thorough"):
@@ -69,6 +70,7 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

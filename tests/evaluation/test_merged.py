@@ -160,11 +160,7 @@ def test_numbers_from_histograms_are_within_their_bounds(name):
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [
-        *((name, number) for name in ("candidates", "people") for number in (1, 2, 7)),
-        ("people", 64),
-        pytest.param("candidates", 64, marks=pytest.mark.slow),
-    ],
+    [*((name, number) for name in ("candidates", "people") for number in (1, 2, 7)), ("people", 64)],
 )
 def test_every_division_gives_the_same_counts(name, number, coarse):
     """One person's rows stand in all parts; most parts hold whole streams, some a step or none."""
