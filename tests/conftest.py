@@ -36,7 +36,6 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Sets the tests to be quick, or with --thorough and --optimised to be thorough."""
-    gc.disable()  # until all modules are loaded
     # Programs of the tests are small: cut into parts for several threads, they take a tenth longer to compile.
     flags = ["--xla_cpu_parallel_codegen_split_count=1"]
     if config.getoption("--thorough"):
@@ -63,6 +62,11 @@ def pytest_collection_modifyitems(items):
     """Runs the slowest files first, so that no worker still has one of them at the end."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
+def pytest_collectstart():
+    """Collects no garbage while modules are loaded."""
+    gc.disable()
 
 
 def pytest_collection_finish():
