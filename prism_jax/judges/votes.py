@@ -134,12 +134,13 @@ def new_votes(path: epath.PathLike) -> Iterator[VotesWriter]:
     path = epath.Path(path)
     check_folder_of(path)
     partial = temporary_beside(path)
-    try:
-        with writing(path), partial.open("wb") as file:
-            yield VotesWriter(file, path)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing(path):
+        try:
+            with partial.open("wb") as file:
+                yield VotesWriter(file, path)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def write_votes(path: epath.PathLike, votes: Iterable[Vote]) -> None:

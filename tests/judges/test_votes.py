@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from etils import epath
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prism_jax.judges.votes import Vote, VotesError, new_votes, read_votes, write_votes
+from prism_jax.runtime.files import writing
 
 GOOD = {
     "stream": "s",
@@ -111,3 +113,16 @@ def test_a_failed_write_changes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError, match="found no folder"):
         write_votes(tmp_path / "none" / "v.jsonl", [vote])
+
+
+def test_another_command_that_begins_removes_no_file_that_is_complete(tmp_path, monkeypatch):
+    path = epath.Path(tmp_path / "votes.jsonl")
+    replace = type(path).replace
+
+    def replace_while_another_begins(partial, target):
+        with writing(path):
+            return replace(partial, target)
+
+    monkeypatch.setattr(type(path), "replace", replace_while_another_begins)
+    write_votes(path, [])
+    assert [file.name for file in path.parent.iterdir()] == ["votes.jsonl"]
