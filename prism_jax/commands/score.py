@@ -27,7 +27,7 @@ from prism_jax.runs.many_streams import ShardScorer, ShardSettings, score_many
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.distributed import define_cache_flag, keep_programs
-from prism_jax.runtime.files import read_object
+from prism_jax.runtime.files import read_object, without_links
 from prism_jax.scoring.fast import packed_parts
 from prism_jax.scoring.passes import Passes
 from prism_jax.streams import Stream
@@ -109,13 +109,13 @@ def score(options: Mapping[str, Any]) -> None:
 
 
 def _check_out(out: str, model: str, files: Sequence[str]) -> None:
-    """Refuses a folder for the scores that is none, or in which they would be taken for something else."""
-    path, model_folder = epath.Path(out).resolve(), epath.Path(model).resolve()
+    """Refuses an --out that is no folder, or a folder of other things: the model, or the streams."""
+    path, model_folder = (epath.Path(without_links(folder)) for folder in (out, model))
     if epath.Path(out).exists() and not epath.Path(out).is_dir():
         raise ValueError(f"--out: found a file at {out}, expected a folder or a new one")
     if path == model_folder or ((epath.Path(model) / digests.NAME).exists() and model_folder in path.parents):
         raise ValueError(f"--out: found {out}, in the folder of --model, expected one outside it")
-    if path in {epath.Path(file).resolve().parent for file in files}:
+    if path in {epath.Path(without_links(file)).parent for file in files}:
         raise ValueError(f"--out: found {out}, the folder of --streams, expected one of its own")
 
 

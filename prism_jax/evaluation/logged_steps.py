@@ -17,6 +17,7 @@ from prism_jax.decision import arrays, gate, off_policy
 from prism_jax.decision.off_policy import Logged
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.agreement import PROPENSITIES
 from prism_jax.scores.texts import ordered
 
 _LEAST = 1e-4
@@ -110,11 +111,7 @@ def check(facts: Mapping[str, Any]) -> None:
         if not facts[name]:
             raise _without(name)
     if facts["silent"] and facts["unexplained"]:
-        raise ScoresError(
-            f"found null at {facts['unexplained']} offers, expected a number, as other rows have one and some offers "
-            "were not made (logged is false)",
-            "propensity",
-        )
+        raise ScoresError(f"found null at {facts['unexplained']} offers, expected {PROPENSITIES}", "propensity")
     if facts["decided"] and "undecided" in facts:
         raise ScoresError(f"found null at {facts['undecided'][0]}, expected whether an offer was made", "logged")
     for count, name in (("decided", "logged"), ("answers", "y_accept"), ("kept", "propensity")):

@@ -36,6 +36,7 @@ from prism_jax.evaluation.merged.states import State, decode, encode, merge
 from prism_jax.runs.workers import connect_ray, end_with_parent
 from prism_jax.runtime.files import open_regular, write_bytes
 from prism_jax.scores import Scores, ScoresError, located
+from prism_jax.scores.agreement import PROPENSITIES
 from prism_jax.scores.joining import check_columns
 from prism_jax.scores.parts import Part, as_parquet, columns_of, gather, parts_of, read_part
 
@@ -104,11 +105,7 @@ class _OfShown:
     def checked(state: State) -> State:
         """The state of the statistic; ScoresError where only some rows have a propensity."""
         if state["silent"] and state["recorded"] and state["unknown"]:
-            raise ScoresError(
-                f"found null on {state['unknown']} rows, expected a number, as other rows have one and some offers "
-                "were not made (logged is false)",
-                "propensity",
-            )
+            raise ScoresError(f"found null on {state['unknown']} rows, expected {PROPENSITIES}", "propensity")
         return state["of"]
 
 

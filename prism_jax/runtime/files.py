@@ -125,9 +125,9 @@ def check_outputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> None
 
     Both map names of flags to paths, or to None.
     """
-    flag_of = {_without_links(path): flag for flag, path in inputs.items() if path}
+    flag_of = {without_links(path): flag for flag, path in inputs.items() if path}
     for flag, path in outputs.items():
-        if path and (other := flag_of.setdefault(_without_links(path), flag)) != flag:
+        if path and (other := flag_of.setdefault(without_links(path), flag)) != flag:
             raise ValueError(f"--{flag}: found {path}, the file of --{other}, expected another one")
 
 
@@ -283,7 +283,7 @@ def check_text(text: str, place: str, error: type[ValueError] = JsonError) -> No
         ) from broken
 
 
-def _without_links(path: epath.PathLike) -> str:
+def without_links(path: epath.PathLike) -> str:
     """The absolute path of the file itself; epath's own `resolve` follows no links."""
     return str(pathlib.Path(path).resolve()) if on_disk(path) else epath.Path(path).as_posix()
 

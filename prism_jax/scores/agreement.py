@@ -13,6 +13,10 @@ Columns = Mapping[str, Shaped[np.ndarray, "rows"]]
 """Those columns of the schema that a table has, by name."""
 
 
+PROPENSITIES = "a number, as other rows have one and some offers were not made (logged is false)"
+"""What is expected of each propensity where some offers were made and others not."""
+
+
 def check_need_target(columns: Columns) -> None:
     """Checks that p_need means the same on every row."""
     if "need_target" not in columns:
@@ -39,7 +43,7 @@ def check_log(columns: Columns) -> None:
         (logged == 1) & ~recorded & (silent.any() and recorded.any()),
         "propensity",
         propensity,
-        "a number, as other rows have one and some offers were not made (logged is false)",
+        PROPENSITIES,
     )
 
 

@@ -63,8 +63,8 @@ class Histogram:
 
     grid: Grid
     sums: dict[str, Float64[np.ndarray, "all_bins"]]
-    value: Float64[np.ndarray, "all_bins"]  # NaN for an empty bin
-    mixed: Bool[np.ndarray, "all_bins"]  # whether a bin holds two different values
+    value: Float64[np.ndarray, "all_bins"]  # the first of each bin, or its identity; NaN for an empty bin
+    mixed: Bool[np.ndarray, "all_bins"]  # whether a bin holds two different ones
 
     @classmethod
     def of(
@@ -72,14 +72,15 @@ class Histogram:
         grid: Grid,
         values: Float64[np.ndarray, "rows"],
         columns: dict[str, Float64[np.ndarray, "rows"]],
-        own: Float64[np.ndarray, "rows"] | None = None,
+        identity: Float64[np.ndarray, "rows"] | None = None,
     ) -> Histogram:
         """The histogram of some values, with the sums of these columns.
 
-        `own` differs wherever rows differ, also where rounding makes their values equal; without it, values do.
+        `identity` tells rows apart to which rounding gives one value: a bin is mixed where it differs. Without it, rows
+        with equal values are equal.
         """
         index, bins = grid.bin_of(values), grid.bins + 4
-        values = values if own is None else own
+        values = values if identity is None else identity
         value = np.full(bins, np.nan)
         value[index[::-1]] = values[::-1]  # the first of each bin stays
         mixed = np.zeros(bins, bool)

@@ -139,7 +139,7 @@ def curve_of(events: Events) -> Histogram:
 
 
 def _place_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
-    """A number for each place among critical ratios: two of them can have one logarithm."""
+    """A number that tells critical ratios apart, of which two can have one logarithm; negative beyond the ratio."""
     ratio = np.asarray(at.ratio, np.float64)
     return ratio if at.beyond is None else np.where(at.beyond, -np.nextafter(ratio, np.inf), ratio)
 

@@ -86,13 +86,13 @@ def planned(
     config = CalibrationConfig() if config is None else config
     scan = run("scan", Scan(config))
     planning.check(scan)
-    platt, bounds, fitted = None, {}, calibration is None
+    platt, bounds, unbounded = None, {}, False
     if calibration is None:
         calibration = planning.calibrate(scan, config)
         bounds = planning.temperature_errors(scan, calibration)
+        unbounded = config.calibrator != "temperature"
         platt = _platt(scan, calibration) if compare else None
         calibration, platt = _with_moves(run, scan, calibration, platt)
-    unbounded = fitted and config.calibrator != "temperature"
     plan = planning.plan(scan, calibration, point, platt=platt, bounds=bounds, unbounded_maps=unbounded)
     return scan, calibration, plan
 
