@@ -19,7 +19,7 @@ class Item(NamedTuple):
     stream: str
     event: int  # number of the newest event
     silence: bool  # whether silence was judged; otherwise a proposal was
-    text: str | None = None  # text of the proposal; None for silence and for the constant offer
+    text: str | None = None  # what would be said; None for silence, and for a constant offer without a proposal
     place: int = 0  # number of earlier proposals of the step with the same text, usually 0
 
 
@@ -52,8 +52,8 @@ def step_items(stream: Stream, step: Step) -> Iterator[Item]:
     yield Item(stream.id, step.event, silence=True)
     seen: Counter[str | None] = Counter()
     for candidate in step.candidates:
-        yield Item(stream.id, step.event, silence=False, text=candidate.text, place=seen[candidate.text])
-        seen[candidate.text] += 1
+        yield Item(stream.id, step.event, silence=False, text=candidate.said, place=seen[candidate.said])
+        seen[candidate.said] += 1
 
 
 def offered(stream: str, number: int, step: Step) -> int | None:

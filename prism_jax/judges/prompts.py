@@ -80,6 +80,6 @@ def _asked(step: Step, candidate: int | None) -> str:
     """What the assistant does now, and the question about it."""
     if candidate is None:
         return f"{SILENCE}\n\n{ABOUT_SILENCE}"
-    text = step.candidates[candidate].text
+    text = step.candidates[candidate].said
     proposal = OPEN_PROPOSAL if text is None else f"{PROPOSAL}\n{fenced(text)}"
     return f"{proposal}\n\n{ABOUT_PROPOSAL}"

@@ -163,8 +163,10 @@ def _to_stream(example: Mapping[str, Any], need: Need, candidates: Candidates) -
         id=_text(example["id"]),
         domain=_text(example["domain"]),
         events=tuple(
-            Event(time=time, text=_text(text))
-            for time, text in zip(_raised(_seconds(example)), example["events"]["text"], strict=True)
+            Event(time=time, text=_text(text), time_text=_text(stamp))
+            for time, text, stamp in zip(
+                _raised(_seconds(example)), example["events"]["text"], example["events"]["time"], strict=True
+            )
         ),
         steps=tuple(
             Step(

@@ -167,7 +167,9 @@ def trace_stream(name: str, trace: Sequence[TraceEvent]) -> Stream:
     return Stream(
         id=name,
         domain=DOMAINS.get(prefix, prefix or "unknown"),
-        events=tuple(Event(time=time, text=event.text) for time, event in zip(seconds, trace, strict=True)),
+        events=tuple(
+            Event(time=time, text=event.text, time_text=event.time) for time, event in zip(seconds, trace, strict=True)
+        ),
         steps=tuple(steps),
     )
 

@@ -61,6 +61,9 @@ class Event:
     # Description of what happened, of at most `MOST_CHARACTERS`. Untrusted: it may contain anything that UTF-8 can
     # encode.
     text: str
+    time_text: str | None = (
+        None  # the time as its source wrote it, for prompts that show it so; None where none is kept
+    )
 
     def __post_init__(self) -> None:
         if not _is_finite(self.time):
@@ -68,6 +71,8 @@ class Event:
         if abs(self.time) > MOST_SECONDS:
             raise ValueError(f"time: found {self.time:g}, expected at most {MOST_SECONDS:g} seconds from 0")
         _check_text("text", self.text, "what happened, in words")
+        if self.time_text is not None:
+            _check_text("time_text", self.time_text, "text or null")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +83,10 @@ class Candidate:
     propensity that contradicts the log (docs/maths.md, section 4, positivity).
     """
 
-    text: str | None = None  # the offer; None means the constant "an offer", where no particular one was proposed
+    # the offer as the prompt shows it; None means the constant "an offer", where no particular one was proposed
+    text: str | None = None
+    # what the system at hand would say where the prompt shows the constant: judges judge it, and no prompt shows it
+    proposal: str | None = None
     y_accept: float | None = None  # acceptance label in [0, 1]; None where it was not observed
     votes: tuple[bool, ...] = ()  # raw votes of the annotators; true = would accept this offer
     # A, whether the offer was made when the stream was recorded; None where nothing was logged
@@ -91,9 +99,13 @@ class Candidate:
     p_both_true: float | None = None  # Pr(need and accept | what the prompt shows, intervene); simulator only
 
     def __post_init__(self) -> None:
-        for name in ("text", "response"):
+        for name in ("text", "proposal", "response"):
             if (value := getattr(self, name)) is not None:
                 _check_text(name, value, "text or null")
+        if self.text is not None and self.proposal is not None:
+            raise ValueError(
+                f"proposal: found {reprlib.repr(self.proposal)} beside a text, expected it with the constant offer only"
+            )
         for name, what in (
             ("y_accept", "a label"),
             ("propensity", "a probability"),
@@ -111,6 +123,11 @@ class Candidate:
             raise ValueError("propensity: found 1 on an offer that was not made (logged is false)")
         if self.logged is False and self.y_accept is not None:
             raise ValueError(f"y_accept: found {self.y_accept!r}, expected null where the offer was not made")
+
+    @property
+    def said(self) -> str | None:
+        """What the user would be told, which judges judge: the text, or the proposal; None where nobody wrote one."""
+        return self.proposal if self.text is None else self.text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -96,9 +96,11 @@ def test_the_layout_becomes_whole_streams(source, tmp_path):
             id="code_7",
             domain="coding",
             events=(
-                Event(time=1717338232.283, text=CODE[0][1]),
-                Event(time=1717338240.5, text=CODE[1][1]),
-                Event(time=1717338240.5, text=CODE[2][1]),  # raised to the time of the event before it
+                Event(time=1717338232.283, text=CODE[0][1], time_text=CODE[0][0]),
+                Event(time=1717338240.5, text=CODE[1][1], time_text=CODE[1][0]),
+                Event(
+                    time=1717338240.5, text=CODE[2][1], time_text=CODE[2][0]
+                ),  # raised to the time of the event before it
             ),
             steps=(
                 Step(
@@ -118,7 +120,10 @@ def test_the_layout_becomes_whole_streams(source, tmp_path):
         Stream(
             id=DAILY_ID,
             domain="synthetic",
-            events=(Event(time=86_280.0, text=DAILY[0][1]), Event(time=86_580.0, text=DAILY[1][1])),
+            events=(
+                Event(time=86_280.0, text=DAILY[0][1], time_text=DAILY[0][0]),
+                Event(time=86_580.0, text=DAILY[1][1], time_text=DAILY[1][0]),
+            ),
             steps=(
                 Step(event=0, y_need=0.0, votes=(n, y, y), candidates=(Candidate(),)),
                 Step(
@@ -129,7 +134,7 @@ def test_the_layout_becomes_whole_streams(source, tmp_path):
         Stream(
             id="writing_3",
             domain="writing",
-            events=tuple(Event(time=float(time), text=text) for time, text in WRITING),
+            events=tuple(Event(time=float(time), text=text, time_text=time) for time, text in WRITING),
             steps=(Step(event=1, y_need=1.0, candidates=(_offer("Suggest a greeting", n, y, y, accepted=True),)),),
         ),
     ]

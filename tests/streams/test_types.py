@@ -178,3 +178,10 @@ print(json.dumps(messages))
         [sys.executable, "-c", code], input=json.dumps(list(WRONG_TYPES)), capture_output=True, text=True, check=True
     )
     assert json.loads(run.stdout) == WRONG_TYPES
+
+
+def test_judges_are_asked_about_what_would_be_said():
+    assert Candidate(text="Fix it").said == Candidate(proposal="Fix it").said == "Fix it"
+    assert Candidate().said is None
+    with pytest.raises(ValueError, match="^proposal: found 'Mend it' beside a text"):
+        Candidate(text="Fix it", proposal="Mend it")
