@@ -29,6 +29,7 @@ from prism_jax.report.table import print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench import Need
+from prism_jax.streams.traces import fixed_turn
 
 SOURCES: dict[str, tuple[str, ...]] = {
     "traces": (
@@ -81,7 +82,7 @@ def main() -> None:
     else:
         traces = export_traces(options.records, options.out, options.streams)
     events = [event for trace in traces.values() for event in trace]
-    offers = sum(bool(event.answer) for event in events)
+    offers = sum(bool(fixed_turn(event).proposals) for event in events)
     print(f"{options.out}: {len(traces)} streams, {len(events)} events, {offers} offers")
 
 

@@ -103,6 +103,23 @@ def test_workers_are_refused_where_nobody_is_asked(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        ((), "flags: found no source, expected one of --streams, --recorded, --sharegpt, --records, or --agent"),
+        (("--agent", "--source=x"), "--agent: expected it with --config, the endpoint to prompt, and --source or"),
+        (("--source=x", "--streams=y"), "--source: found it without --agent, expected it with that only"),
+        (
+            ("--agent", f"--config={forked.ROOT}/configs/teacher.py", "--source=x", "--recorded=y"),
+            "--recorded: found it",
+        ),
+    ],
+)
+def test_flags_of_the_agent_stand_with_it(tmp_path, flags, message):
+    done = forked.run("prism_jax", "label", *flags, "--out=out", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith(f"error: {message}"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
         (("--out=in.jsonl",), "--out: found in.jsonl, the file of --streams, expected another one"),
         (("--out=x.jsonl", "--rows=./x.jsonl"), "--rows: found x.jsonl, the file of --out, expected another one"),
         (("--out=in", "--streams=in.rows.jsonl"), "--rows: found in.rows.jsonl, the file of --streams, expected"),
