@@ -337,6 +337,15 @@ def test_flags_of_traces_and_of_records_do_not_mix(arguments, message):
     assert (done.returncode, done.stderr) == (1, f"error: {message}\n")
 
 
+def test_traces_become_streams_for_judges_without_a_table(tmp_path):
+    (tmp_path / "model").mkdir()
+    observed = {"observation": {"time": "1", "event": "x"}, "agent_response": ["Help?"]}
+    (tmp_path / "model/code_1.json").write_text(json.dumps([observed]))
+    done = run("official_scores", f"--traces={tmp_path}", f"--streams_out={tmp_path / 'streams'}")
+    assert done.returncode == 0 and "streams for prism_jax judge" in done.stdout, done.stderr
+    assert [path.name for path in (tmp_path / "streams").iterdir()] == ["model.jsonl"]
+
+
 def test_help_lists_the_flags_wherever_they_are_defined():
     """Flags of the command's own module, of the study that it runs, and of shared modules."""
     for command, names in {

@@ -73,7 +73,11 @@ def main() -> None:
             if options[name].present:
                 raise ValueError(f"--{name}: found it with --{source}, expected it with --{needed} only")
     if source == "traces":
-        print_all(score_official(options.flag_values_dict()))
+        tables = score_official(options.flag_values_dict())
+        if options.streams_out:
+            print(f"{options.streams_out}: streams for prism_jax judge")
+        if tables:
+            print_all(tables)
         return
     if options.out is None:
         raise ValueError(f"--out: found none, expected the folder of the traces, with --{source}")

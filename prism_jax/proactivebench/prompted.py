@@ -23,7 +23,7 @@ from prism_jax.remote.client import EXPECTED_BYTES, Client
 from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.remote.jobs import open_clients, work_through
 from prism_jax.remote.requests import Answer, Message, Request
-from prism_jax.runtime.files import check_absent, check_folder_of, encode_json, write_files
+from prism_jax.runtime.files import check_absent, check_folder_of, encode_json, write_files, writing
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import STREAM_FOLDER
 from prism_jax.streams.traces import ABSENT, Trace, TraceEvent, check_names, read_trace, time_of, write_traces
@@ -212,7 +212,9 @@ def prompt_agent(
         tally.check_answered()
     summary = _summary(prompted, endpoint, prompt) | {"source": None if source is None else str(source)}
     encoded = "".join(f"{json.dumps(row._asdict(), ensure_ascii=False)}\n" for one in prompted for row in one.rows)
-    write_files({rows: encoded.encode(), out.with_name(f"{out.name}.summary.json"): encode_json(summary)})
+    beside = out.with_name(f"{out.name}.summary.json")
+    with writing(rows, beside):
+        write_files({rows: encoded.encode(), beside: encode_json(summary)})
     write_traces(out, {one.stream: one.trace for one in prompted})
     return (*_words(summary, out), *tally.lines())
 

@@ -12,6 +12,22 @@ REMOTE = (
         ("remote/test_client.py", "remote/test_cache.py"),
     ),
     Fault(
+        "an-answered-turn-keeps-its-instructions",
+        "proactivebench/prompted.py",
+        'messages[-1:] = [Message("user", shown), Message("assistant", json.dumps(value))]',
+        'messages += [Message("assistant", json.dumps(value))]',
+        "The benchmark's agent is shown its instructions again at every event.",
+        ("proactivebench/test_prompted.py",),
+    ),
+    Fault(
+        "an-unanswered-event-keeps-the-files-offers",
+        "proactivebench/prompted.py",
+        "answer: Any = ABSENT",
+        "answer: Any = event.answer",
+        "Where a model failed, the offers of the data set are judged as its own.",
+        ("proactivebench/test_prompted.py",),
+    ),
+    Fault(
         "temperature-of-0-is-not-sent",
         "remote/requests.py",
         "if endpoint.temperature is not None:",
