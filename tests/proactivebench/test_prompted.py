@@ -307,3 +307,15 @@ def test_a_trace_of_ours_is_judged_in_both_modes(users, tmp_path):
     assert (counts, sum(counts)) == ((2, 4, 3, 0), 9), "the failed event of each stream was not judged"
     assert official.rates == rates
     assert fixed.rates["Precision"] == 2 / 6 and fixed.rates["Recall"] == 1.0
+
+
+@needs_checkout
+def test_the_publishers_scorer_reads_a_judged_trace_of_ours(users, tmp_path):
+    with FakeEndpoint(Scripted()) as fake:
+        out, _ = prompt(fake, tmp_path, None, users)
+    ((official,), _) = scored(tmp_path / "traces_new", "NAME", lambda one: one.stream != "code_0")
+    judged = []
+    for name in ("code_0", "code_1", "code_2"):
+        judged += judged_as_published(written(out, name), lambda *_, name=name: name != "code_0")
+    theirs = run_script("eval/calculate_agent_performance.py")["calculate_scores"](judged)
+    assert theirs == {**official.rates, "Total Events": 12}
