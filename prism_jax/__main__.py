@@ -17,7 +17,7 @@ COMMANDS = {
     "agent": "decides on live streams with an exported model",
     "serve": "answers over HTTP: an agent with its state, or a model to clients of /v1/decisions",
     "calibrate": "fits a gate to the engine, decision model or export that serves, from labels",
-    "label": "labels streams by a teacher, or imports answers or an agent's records",
+    "label": "labels streams by a teacher, prompts a model as ProactiveBench's agent, or imports answers or records",
     "judge": "asks a panel of models what the user would have accepted",
     "curate": "keeps the rows on which teacher and judges agree best, to train on",
     "probe": "fits need and acceptance on words or on a frozen model's states, without fine-tuning",
@@ -26,7 +26,7 @@ COMMANDS = {
     "person": "shows, copies and deletes what an agent knows of people",
     "state": "shows, exports and moves the streams and records of a server",
     "audit": "checks printed tables of results for numbers that cannot be",
-    "official_scores": "scores traces as ProactiveBench does, or writes an agent's records as traces",
+    "official_scores": "scores traces as ProactiveBench does, or writes what an agent or a teacher did as traces",
     "report": "compares several runs on one page",
     "experiments": "computes the paper's tables and runs our studies",
 }

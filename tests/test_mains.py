@@ -329,11 +329,21 @@ def test_a_config_that_ends_the_program_is_not_taken_for_help(tmp_path):
         (("--records=a", "--out=b", "--votes=c"), "--votes: found it with --records, expected it with --traces only"),
         (("--traces=a", "--streams=c"), "--streams: found it with --traces, expected it with --records only"),
         (("--records=a",), "--out: found none, expected the folder of the traces, with --records"),
+        (("--taught=a", "--streams=c"), "--streams: found it with --taught, expected it with --records only"),
     ],
 )
 def test_flags_of_traces_and_of_records_do_not_mix(arguments, message):
     done = run("official_scores", *arguments)
     assert (done.returncode, done.stderr) == (1, f"error: {message}\n")
+
+
+def test_traces_become_streams_for_judges_without_a_table(tmp_path):
+    (tmp_path / "model").mkdir()
+    observed = {"observation": {"time": "1", "event": "x"}, "agent_response": ["Help?"]}
+    (tmp_path / "model/code_1.json").write_text(json.dumps([observed]))
+    done = run("official_scores", f"--traces={tmp_path}", f"--streams_out={tmp_path / 'streams'}")
+    assert done.returncode == 0 and "streams for prism_jax judge" in done.stdout, done.stderr
+    assert [path.name for path in (tmp_path / "streams").iterdir()] == ["model.jsonl"]
 
 
 def test_help_lists_the_flags_wherever_they_are_defined():

@@ -5,11 +5,14 @@
     python -m prism_jax label --sharegpt=FILE --out=OUT [--text_calibrator=FILE]
     python -m prism_jax label --streams=IN --text_calibrator=FILE --out=OUT
     python -m prism_jax label --records=FILE --out=OUT
+    python -m prism_jax label --agent --config=configs/teacher.py --source=CHECKOUT [--streams=IN] --out=FOLDER
 
 IN and OUT have one stream per line (JSONL). The first asks a teacher about the streams of IN and writes its
 probabilities, fields of the slow pass and responses; --dry_run says what that would cost. The others ask nobody: they
-read what models answered elsewhere, and --text_calibrator fills in the probabilities that its texts tell. The last
+read what models answered elsewhere, and --text_calibrator fills in the probabilities that its texts tell. --records
 turns an agent's records into streams to train on (docs/agent.md), with texts where the agent ran with --keep_texts.
+--agent prompts the config's endpoint as ProactiveBench's agent, and writes its answers as a folder of traces, such as
+eval/traces_new/NAME (docs/proactivebench.md). Nothing is cut from what it sends then, personal data included.
 """
 
 from __future__ import annotations
@@ -194,19 +197,36 @@ def define_flags() -> None:
     for name, meaning in SOURCES.items():
         flags.DEFINE_string(name, None, meaning)
     flags.DEFINE_string("records", None, "Decision records of an agent.")
+    flags.DEFINE_bool("agent", False, "Prompt the endpoint as ProactiveBench's agent, and write traces.")
+    flags.DEFINE_string(
+        "source",
+        None,
+        "With --agent, a checkout of ProactiveBench: its prompt and, without --streams, its streams.",
+    )
     flags.DEFINE_string("text_calibrator", None, "File of a text calibrator that fills in missing probabilities.")
     flags.DEFINE_string("out", None, "File of labelled streams to write.", required=True)
     flags.DEFINE_string("rows", None, "File of questions and answers to write; by default beside the output.")
     flags.DEFINE_integer("workers", None, "Most requests under way at once, instead of the config's number.", 1)
     flags.DEFINE_bool("dry_run", False, "Send nothing, and say how much would be sent and what it would cost.")
-    refuse_empty(*SOURCES, "records", "text_calibrator", "out", "rows")
-    flags.mark_flags_as_mutual_exclusive([*SOURCES, "records"], required=True)
+    refuse_empty(*SOURCES, "records", "source", "text_calibrator", "out", "rows")
+    flags.mark_flags_as_mutual_exclusive([*SOURCES, "records"])
 
 
 def check(options: flags.FlagValues) -> None:
     """Raises ValueError for flags that do not belong together, and for a file that would be written over."""
     inputs = {name: options[name].value for name in (*SOURCES, "records", "text_calibrator")}
     check_outputs({"out": options.out, "rows": _rows_of(options) if options.config is not None else None}, inputs)
+    if options.agent:
+        if options.config is None or (options.streams is None and options.source is None):
+            raise ValueError("--agent: expected it with --config, the endpoint to prompt, and --source or --streams")
+        for name in ("recorded", "sharegpt", "records", "text_calibrator"):
+            if options[name].value:
+                raise ValueError(f"--{name}: found it with --agent, expected --source or --streams")
+        return
+    if options.source is not None:
+        raise ValueError("--source: found it without --agent, expected it with that only")
+    if all(options[name].value is None for name in (*SOURCES, "records")):
+        raise ValueError(f"flags: found no source, expected one of --{', --'.join((*SOURCES, 'records'))}, or --agent")
     if options.records is not None:
         for name in ("config", "text_calibrator", "rows", "workers", "dry_run"):
             if options[name].value:
@@ -225,7 +245,9 @@ def check(options: flags.FlagValues) -> None:
 
 
 def _rows_of(options: flags.FlagValues) -> epath.Path:
-    return epath.Path(options.rows or epath.Path(options.out).with_suffix(".rows.jsonl"))
+    out = epath.Path(options.out)
+    beside = out.with_name(f"{out.name}.rows.jsonl") if options.agent else out.with_suffix(".rows.jsonl")
+    return epath.Path(options.rows or beside)
 
 
 def main() -> None:
@@ -245,6 +267,12 @@ def main() -> None:
     config, output = from_config_dict(TeacherConfig, options.config), epath.Path(options.out)
     if options.workers is not None:
         config = dataclasses.replace(config, endpoint=dataclasses.replace(config.endpoint, concurrency=options.workers))
+    if options.agent:
+        from prism_jax.proactivebench.prompted import prompt_agent  # labelling needs no agent
+
+        source, streams, rows = options.source, options.streams, _rows_of(options)
+        print("\n".join(prompt_agent(config, source, streams, output, rows, dry_run=options.dry_run)))
+        return
     if options.dry_run:
         summary = estimate(config, epath.Path(options.streams))
     else:

@@ -12,7 +12,8 @@ or --labels (people's votes, where a proposal is one that they were shown). See 
 
 This writes an agent's records as such traces, which the official scripts read too. --streams names the streams that the
 agent was given, for the texts of their events; without it, the agent must have run with --keep_texts. An offer of a
-listed candidate is its text, another one what the response proposes.
+listed candidate is its text, another one what the response proposes. With --taught=FILE in place of --records, streams
+that `prism_jax label` wrote become the traces of what their teacher did.
 """
 
 from __future__ import annotations
@@ -23,17 +24,22 @@ from absl import flags
 
 from prism_jax.judges.judging import JudgesConfig
 from prism_jax.proactivebench.scoring import score_official
-from prism_jax.proactivebench.traces import export_traces
+from prism_jax.proactivebench.traces import export_taught, export_traces
 from prism_jax.report.table import print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench import Need
+from prism_jax.streams.traces import fixed_turn
 
-OF_TRACES = (
-    *("splits", "published", "votes", "judges", "most_events", "judged_by", "labels", "need", "data_dir"),
-    "streams_out",
-)
-"""Flags that go with --traces only."""
+SOURCES: dict[str, tuple[str, ...]] = {
+    "traces": (
+        *("splits", "published", "votes", "judges", "most_events", "judged_by", "labels", "need", "data_dir"),
+        "streams_out",
+    ),
+    "records": ("streams",),
+    "taught": (),
+}
+"""The flags of which each run has one, and those that go with each only."""
 
 
 def define_flags() -> None:
@@ -50,31 +56,37 @@ def define_flags() -> None:
     flags.DEFINE_string("data_dir", None, "Folder in which prepared data is cached; ~/tensorflow_datasets if unset.")
     flags.DEFINE_string("streams_out", None, "Folder for streams that prism_jax judge can read, MODEL.jsonl.")
     flags.DEFINE_string("records", None, "File of decision records of an agent, to write as traces.")
+    flags.DEFINE_string("taught", None, "File of streams that a teacher labelled, to write what it did as traces.")
     flags.DEFINE_string("streams", None, "With --records: file of the streams that the agent was given.")
-    flags.DEFINE_string(
-        "out", None, "Folder for the scores as CSV, in the published format; with --records, for the traces."
-    )
-    flags.mark_flags_as_mutual_exclusive(["traces", "records"], required=True)
-    names = ("traces", "records", "streams", "splits", "published", "votes", "judged_by", "labels", "data_dir")
-    refuse_empty(*names, "streams_out", "out")
+    flags.DEFINE_string("out", None, "Folder for the scores as CSV, in the published format; else for the traces.")
+    flags.mark_flags_as_mutual_exclusive(list(SOURCES), required=True)
+    refuse_empty(*SOURCES, "streams", "splits", "published", "votes", "judged_by", "labels", "data_dir")
+    refuse_empty("streams_out", "out")
 
 
 def main() -> None:
-    """Checks published scores and scores traces, or writes records as traces."""
+    """Checks published scores and scores traces, or writes what an agent or a teacher did as traces."""
     options = flags.FLAGS
-    refused = OF_TRACES if options.traces is None else ("streams",)
-    for name in refused:
-        if options[name].present:
-            other, needed = ("records", "traces") if options.traces is None else ("traces", "records")
-            raise ValueError(f"--{name}: found it with --{other}, expected it with --{needed} only")
-    if options.records is None:
-        print_all(score_official(options.flag_values_dict()))
+    source = next(name for name in SOURCES if options[name].value is not None)
+    for needed, names in SOURCES.items():
+        for name in names if needed != source else ():
+            if options[name].present:
+                raise ValueError(f"--{name}: found it with --{source}, expected it with --{needed} only")
+    if source == "traces":
+        tables = score_official(options.flag_values_dict())
+        if options.streams_out:
+            print(f"{options.streams_out}: streams for prism_jax judge")
+        if tables:
+            print_all(tables)
         return
     if options.out is None:
-        raise ValueError("--out: found none, expected the folder of the traces, with --records")
-    traces = export_traces(options.records, options.out, options.streams)
+        raise ValueError(f"--out: found none, expected the folder of the traces, with --{source}")
+    if source == "taught":
+        traces = export_taught(options.taught, options.out)
+    else:
+        traces = export_traces(options.records, options.out, options.streams)
     events = [event for trace in traces.values() for event in trace]
-    offers = sum(bool(event.answer) for event in events)
+    offers = sum(bool(fixed_turn(event).proposals) for event in events)
     print(f"{options.out}: {len(traces)} streams, {len(events)} events, {offers} offers")
 
 

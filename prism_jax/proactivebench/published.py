@@ -21,6 +21,14 @@ from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.traces import Trace, fixed_turn, official_predictions
 
 CATEGORY, TOTAL = "Category", "Total Events"
+PAPER_SYSTEMS = {
+    "Claude-3.5-Sonnet": "claude-3-5-sonnet",
+    "GPT-4o-mini": "gpt-4o-mini",
+    "GPT-4o": "gpt-4o",
+    "LLaMA-3.1-8B-Proactive": "activellama",
+    "Qwen2-7B-Proactive": "activeqwen",
+}
+"""The rows of the paper's main table whose answers are published, and their folders in `eval/traces_new`."""
 
 
 class PublishedRow(NamedTuple):

@@ -93,7 +93,8 @@ def _has_judge(options: Mapping[str, Any]) -> bool:
 def _models(folder: str) -> dict[str, dict[str, Trace]]:
     """The traces of every model: of each subfolder, or of the folder itself if it holds traces."""
     place = epath.Path(folder)
-    subfolders = sorted(path for path in place.iterdir() if path.is_dir()) if place.is_dir() else []
+    inside = sorted(place.iterdir()) if place.is_dir() else []
+    subfolders = [path for path in inside if path.is_dir() and not path.name.startswith(".")]  # a killed writer's
     if not subfolders:
         return {place.name: read_traces(place)}
     return {path.name: read_traces(path) for path in subfolders}

@@ -1,4 +1,4 @@
-"""The agent's records as traces that the official scripts read."""
+"""What an agent did, or a teacher, as traces that the official scripts read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prism_jax.prompting.template import CONSTANT_OFFER, RESPONSE_KEYS
 from prism_jax.runtime.files import JsonError, parse_json, read_lines
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
-from prism_jax.streams.traces import Trace, TraceEvent, write_traces
+from prism_jax.streams.traces import Trace, TraceEvent, time_of, write_traces
 
 _TASK = "Proactive Task"
 assert _TASK in RESPONSE_KEYS, "the response names the proposal under this key"
@@ -57,6 +57,38 @@ def export_traces(records: epath.PathLike, out: epath.PathLike, streams: epath.P
     }
     write_traces(out, traces)
     return traces
+
+
+def export_taught(labelled: epath.PathLike, out: epath.PathLike) -> dict[str, Trace]:
+    """Writes a folder of traces of what the teacher did in a file of streams that it labelled with its slow pass.
+
+    It spoke where a candidate has a response, and said the offer that was labelled. An event has no answer where no
+    valid one came, or nothing was asked. Raises ValueError naming stream and event, for a file of anything else.
+    """
+    streams = read_streams(labelled)
+    if not any(step.rationale for stream in streams for step in stream.steps):
+        raise RecordsError(
+            f"{labelled}: found no step with a rationale, expected streams that prism_jax label asked a teacher about "
+            "(labelling.passes = slow)"
+        )
+    traces = {stream.id: tuple(_taught(stream)) for stream in streams}
+    write_traces(out, traces)
+    return traces
+
+
+def _taught(stream: Stream) -> Iterator[TraceEvent]:
+    steps = {step.event: step for step in stream.steps}
+    for number, event in enumerate(stream.events):
+        unanswered = TraceEvent(time_of(event), event.text)
+        step = steps.get(number)
+        spoken = next((offer for offer in step.candidates if offer.response), None) if step else None
+        if spoken:
+            fields = _response(spoken.response, f"stream {stream.id!r}, event {number}")
+            task = fields.pop(_TASK, None)
+            proposal = spoken.said or task or CONSTANT_OFFER.strip()
+            yield dataclasses.replace(unanswered, answer=[proposal], response_fields=fields or None)
+        else:
+            yield dataclasses.replace(unanswered, answer=[]) if step and step.rationale else unanswered
 
 
 def _records(path: epath.Path) -> Iterator[tuple[str, dict[str, Any]]]:

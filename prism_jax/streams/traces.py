@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from etils import epath
@@ -118,12 +118,22 @@ def write_traces(folder: epath.PathLike, traces: Mapping[str, Trace]) -> None:
 
     Raises ValueError for a stream whose name is not a file's name.
     """
-    for name in traces:
-        if not name or name.startswith(".") or "/" in name:
-            raise ValueError(f"stream {reprlib.repr(name)}: found no file name, expected one without / and first .")
+    check_names(traces)
     with new_folder(folder) as partial:
         for name, trace in traces.items():
             (partial / f"{name}.json").write_bytes(encode_json([_encode(event) for event in trace]))
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises ValueError for a stream whose name is not a file's name."""
+    for name in names:
+        if not name or name.startswith(".") or "/" in name:
+            raise ValueError(f"stream {reprlib.repr(name)}: found no file name, expected one without / and first .")
+
+
+def time_of(event: Event) -> str:
+    """An event's time as a trace states it: as its source wrote it, or in seconds."""
+    return f"{event.time:.3f}" if event.time_text is None else event.time_text
 
 
 def read_categories(path: epath.PathLike) -> dict[str, tuple[str, ...]]:

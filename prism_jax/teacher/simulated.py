@@ -125,3 +125,54 @@ def _truth_of(stream: Stream, step: Step) -> _StepTruth:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentQuality:
+    """How a simulated agent errs."""
+
+    errors: float = 0.05  # share of the events at which it answers as if at another step
+    eagerness: float = 0.5  # 1 less the probability of acceptance from which on it speaks; at 1 it always speaks
+    seed: int = 0  # seed of its errors
+
+    def __post_init__(self) -> None:
+        for name in ("errors", "eagerness"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected a share in [0, 1]")
+
+
+class SimulatedAgent:
+    """Answers as ProactiveBench's agent about streams with true probabilities (`label --agent`), whatever the prompt.
+
+    It recognises a step by the events in the user's turns, alone or amid instructions, and is silent where a stream
+    has no step. Raises ValueError naming the stream and the step whose truth is not known.
+    """
+
+    def __init__(self, streams: Iterable[Stream], quality: AgentQuality):
+        self._quality = quality
+        self._truths: dict[str, _StepTruth | None] = {}
+        for stream in streams:
+            steps = {step.event: _truth_of(stream, step) for step in stream.steps}
+            texts = [event.text for event in stream.events]
+            for number in range(len(texts)):
+                self._truths[_hash(json.dumps(texts[: number + 1]))] = steps.get(number)
+        self._steps = [truth for truth in self._truths.values() if truth is not None]
+
+    def __call__(self, body: Mapping[str, Any]) -> str:
+        """The answer to the JSON body of a request, as text; raises KeyError for a stream that it does not know."""
+        turns = (message["content"] for message in body["messages"] if message["role"] == "user")
+        key = _hash(json.dumps([_event_in(turn) for turn in turns]))
+        truth = self._truths[key]
+        rng = random.Random(f"prism_jax agent {self._quality.seed} {key}")
+        if rng.random() < self._quality.errors:
+            truth = rng.choice(self._steps)
+        purpose, thoughts, task, response = RESPONSE_KEYS
+        if truth is not None and max(truth.p_accept) >= 1 - self._quality.eagerness:
+            return json.dumps(dict(truth.response))
+        return json.dumps({purpose: "To go on.", thoughts: "No help is needed.", task: None, response: None})
+
+
+def _event_in(turn: str) -> str:
+    """The text of the event in a user's turn."""
+    value, _ = json.JSONDecoder().raw_decode(turn, turn.index('{"Time": '))
+    return value["Event"]

@@ -12,8 +12,9 @@ from prism_jax.judges.simulated import by_model
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.traces import read_traces
 from prism_jax.teacher.prompts import PromptSettings
-from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
+from prism_jax.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 
 PANEL = """
 from prism_jax.judges.judging import JudgesConfig
@@ -98,6 +99,42 @@ def test_workers_are_refused_where_nobody_is_asked(tmp_path):
     assert "--workers: found it with --noask, expected it where judges are asked" in done.stderr
     done = forked.run("prism_jax", "label", "--sharegpt=in.jsonl", "--out=out.jsonl", "--workers=2")
     assert "--workers: found it without --config, expected a teacher to ask" in done.stderr
+
+
+def test_label_prompts_an_endpoint_as_the_benchmarks_agent(tmp_path):
+    streams = labelled(3)
+    write_streams(tmp_path / "in.jsonl", map(without_answers, streams))
+    config = f"--config={forked.ROOT}/configs/teacher.py"
+    flags = ("--agent", config, "--streams=in.jsonl", "--workers=2", "--config.remote.cache=cache.sqlite")
+    with FakeEndpoint(SimulatedAgent(streams, AgentQuality(errors=0.0))) as fake:
+        settings = ("key=", f"base_url={fake.url}", "input_price=0.0", "output_price=0.0")
+        done = forked.run(
+            *("prism_jax", "label", *flags, *(f"--config.endpoint.{one}" for one in settings), "--out=traces/R1.5"),
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0 and fake.most_at_once <= 2, done.stderr
+    assert "personal data is not cut" in done.stderr and "prompt ours: traces/R1.5" in done.stdout
+    assert {path.name for path in (tmp_path / "traces").iterdir()} == {"R1.5", "R1.5.rows.jsonl", "R1.5.summary.json"}
+    traces = read_traces(tmp_path / "traces/R1.5")
+    assert [len(traces[stream.id]) for stream in streams] == [len(stream.events) for stream in streams]
+    assert any(event.answer for trace in traces.values() for event in trace)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "flags: found no source, expected one of --streams, --recorded, --sharegpt, --records, or --agent"),
+        (("--agent", "--source=x"), "--agent: expected it with --config, the endpoint to prompt, and --source or"),
+        (("--source=x", "--streams=y"), "--source: found it without --agent, expected it with that only"),
+        (
+            ("--agent", f"--config={forked.ROOT}/configs/teacher.py", "--source=x", "--recorded=y"),
+            "--recorded: found it",
+        ),
+    ],
+)
+def test_flags_of_the_agent_stand_with_it(tmp_path, flags, message):
+    done = forked.run("prism_jax", "label", *flags, "--out=out", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith(f"error: {message}"), done.stderr
 
 
 @pytest.mark.parametrize(

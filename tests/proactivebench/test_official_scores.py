@@ -1,10 +1,12 @@
 """From the agent's records to traces to scores, by a judge's verdicts and by people's labels."""
 
 import json
+import shutil
 
 import pytest
 from fake_reader import FakeReader, exported
 from official_reference import judged_as_published, scored_as_published
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.records import OfferOutcome, encode
@@ -12,14 +14,16 @@ from prism_jax.agent.records_file import RecordsError
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.experiments.paper.references import MAIN
 from prism_jax.judges.prompts import questions
 from prism_jax.judges.votes import Vote, write_votes
-from prism_jax.proactivebench.published import read_published
+from prism_jax.proactivebench.official import exact_rates
+from prism_jax.proactivebench.published import PAPER_SYSTEMS, implied_counts, read_published
 from prism_jax.proactivebench.scoring import score_official
-from prism_jax.proactivebench.traces import export_traces
+from prism_jax.proactivebench.traces import export_taught, export_traces
 from prism_jax.streams import Candidate, Event, Step, Stream
-from prism_jax.streams.jsonl import write_streams
-from prism_jax.streams.traces import read_traces, trace_stream
+from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.streams.traces import ABSENT, read_traces, trace_stream
 
 NAMES = ("code_1", "writing_1")
 EVENTS = 12
@@ -156,3 +160,75 @@ def test_records_without_texts_need_streams(folder, tmp_path):
     with pytest.raises(RecordsError, match="event: found 1, expected 0"):
         export_traces(tmp_path / "records.jsonl", tmp_path / "out", folder / "streams.jsonl")
     assert not (tmp_path / "out").exists()
+
+
+def response(task):
+    return json.dumps(
+        {"Purpose": "To work.", "Thoughts": "It is late.", "Proactive Task": task, "Response": "Shall I?"}
+    )
+
+
+def test_what_a_teacher_did_becomes_traces(tmp_path):
+    asked = {"teacher_need": 0.5, "rationale": {"evidence": "Little."}}
+    steps = (
+        Step(event=0, candidates=(Candidate(proposal="Mend it.", response=response("Mend it.")),), **asked),
+        Step(event=1, candidates=(Candidate(proposal="Run it.", teacher_accept=0.1),), **asked),
+        Step(event=2),  # no valid answer came
+        Step(event=4, candidates=(Candidate(text="a"), Candidate(text="b", response=response("c"))), **asked),
+    )
+    events = tuple(Event(time=float(i), text=f"event {i}", time_text=f"Day {i}" if i else None) for i in range(5))
+    write_streams(tmp_path / "taught.jsonl", [Stream(id="code_1", events=events, steps=steps)])
+    export_taught(tmp_path / "taught.jsonl", tmp_path / "out")
+    (trace,) = read_traces(tmp_path / "out").values()
+    assert [event.answer for event in trace] == [["Mend it."], [], ABSENT, ABSENT, ["b"]]
+    assert [event.time for event in trace] == ["0.000", "Day 1", "Day 2", "Day 3", "Day 4"]
+    assert trace[0].response_fields == {"Purpose": "To work.", "Thoughts": "It is late.", "Response": "Shall I?"}
+    write_streams(tmp_path / "bare.jsonl", [Stream(id="s", events=events)])
+    with pytest.raises(RecordsError, match=r"bare\.jsonl: found no step with a rationale"):
+        export_taught(tmp_path / "bare.jsonl", tmp_path / "more")
+
+
+def test_what_a_killed_writer_left_is_no_model(folder, tmp_path):
+    shutil.copytree(folder / "traces", tmp_path / "traces")
+    shutil.copytree(folder / "traces/ours", tmp_path / "traces/.ours.0.partial")
+    score_official({**GIVEN, "traces": str(tmp_path / "traces"), "streams_out": str(tmp_path / "streams")})
+    assert [path.name for path in (tmp_path / "streams").iterdir()] == ["ours.jsonl"]
+
+
+@needs_checkout
+@pytest.mark.parametrize("model", PAPER_SYSTEMS.values())
+def test_the_papers_published_rows_can_be_judged_anew(tmp_path, model):
+    """Of the streams that are there, which are all that the rows count; by a made-up judge."""
+    traces = CHECKOUT / "eval/traces_new" / model
+    splits = CHECKOUT / "dataset/test_data/splits.json"
+    given = {**GIVEN, "traces": str(traces), "splits": str(splits)}
+    score_official({**given, "streams_out": str(tmp_path / "streams")})
+    asked = [q for stream in read_streams(tmp_path / f"streams/{model}.jsonl") for q in questions(stream, 40)]
+    votes = [
+        Vote(judge="j", stream=q.stream, step=q.step, candidate=q.candidate, question=q.digest, verdict=accepts(q))
+        for q in asked
+    ]
+    write_votes(tmp_path / "votes.jsonl", votes)
+    score_official({**given, "votes": str(tmp_path / "votes.jsonl"), "judges": ["j"], "out": str(tmp_path / "out")})
+    verdicts = {(q.stream, q.step, q.candidate): accepts(q) for q in asked}
+    judged = []
+    for file in json.loads(splits.read_text())["real_average"]["files"]:
+        items, name = json.loads((traces / file).read_text()), file.removesuffix(".json")
+        judged += judged_as_published(items, lambda i, one, name=name: verdicts[name, i, None if one is None else 0])
+    for event in judged:  # one model proposes an object once, which no judge is asked about
+        event["judgement"] *= all(isinstance(one, str | None) for one in event["agent_response"])
+    rates, _ = scored_as_published(judged)
+    average = read_published(tmp_path / f"out/official/{model}.csv")[0]
+    assert (average.category, average.rates, average.events) == ("real_average", rates, len(judged))
+
+
+@needs_checkout
+def test_the_papers_qwen2_row_is_the_published_one_to_the_digit():
+    assert PAPER_SYSTEMS.keys() < MAIN.keys()
+    row = read_published(CHECKOUT / "eval/results/activeqwen.csv")[0]
+    assert PAPER_SYSTEMS["Qwen2-7B-Proactive"] == "activeqwen" and row.events == 227
+    (counts,) = implied_counts(row)
+    rates = exact_rates(counts)
+    names = {"recall": "Recall", "precision": "Precision", "accuracy": "Accuracy", "false_alarm": "False-Alarm"}
+    for name, column in (names | {"f1": "F1-Score"}).items():
+        assert f"{100 * rates[column]:.2f}" == f"{100 * MAIN['Qwen2-7B-Proactive'][name]:.2f}"

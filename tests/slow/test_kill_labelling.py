@@ -7,6 +7,7 @@ from etils import epath
 from killed import assert_none_paid_twice, finish, kill_again_and_again, start
 
 from prism_jax.commands.label import label_file
+from prism_jax.proactivebench.prompted import prompt_agent
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams.edit import without_answers
@@ -14,7 +15,7 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.teacher.labelling import LabellingConfig, TeacherConfig
 from prism_jax.teacher.prompts import PromptSettings
-from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
+from prism_jax.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 
 pytestmark = pytest.mark.slow
 ANSWER = ("stream", "event", "thinking", "p_need", "p_accept", "problem")
@@ -71,3 +72,31 @@ def test_killed_labelling_resumes_where_it_was(users, tmp_path):
     assert len(found) == 2 * sum(len(stream.steps) for stream in streams)
     assert all(row["problem"] is None for row in found)
     assert sum(row["cost"] for row in found) > 0
+
+
+def as_agent(config, source, out):
+    prompt_agent(config, None, source, epath.Path(out), epath.Path(f"{out}.rows.jsonl"))
+
+
+def test_a_killed_agent_of_proactivebench_leaves_no_folder_and_resumes(users, tmp_path):
+    streams, _ = users
+    source, out, whole = (str(tmp_path / name) for name in ("streams.jsonl", "killed", "whole"))
+    write_streams(source, map(without_answers, streams))
+    with FakeEndpoint(SimulatedAgent(streams, AgentQuality()), Faults(delay=0.02)) as endpoint:
+        config = config_of(endpoint.url, tmp_path)
+
+        def begin():
+            return start(as_agent, config, source, out)
+
+        for _ in kill_again_and_again(begin, endpoint):
+            assert not (tmp_path / "killed").exists()
+        answered = endpoint.billed.total()
+        finish(begin)
+        assert_none_paid_twice(endpoint, concurrency=8)
+        assert 0 < answered < endpoint.billed.total(), "the kills must have fallen into the work"
+        sent = endpoint.received.total()
+        as_agent(config, source, whole)
+        assert endpoint.received.total() == sent, "the conversations are the same to the last turn"
+    killed, unkilled = (sorted((tmp_path / name).iterdir()) for name in ("killed", "whole"))
+    assert len(killed) == len(streams)
+    assert [path.read_bytes() for path in killed] == [path.read_bytes() for path in unkilled]

@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from prism_jax.prompting.template import SLOW_FIELDS
+from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.teacher.labelling import Fast, Slow, answer_to
 from prism_jax.teacher.prompts import PromptSettings, instructions, question
-from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
+from prism_jax.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 
 STREAMS = [simulate(SimulatorConfig(), index) for index in range(60)]
 
@@ -89,3 +89,37 @@ def test_the_answer_is_plain_json():
     content = question(stream.events[:2], stream.steps[0].candidates, PromptSettings())
     body = {"messages": [{"content": instructions("slow", PromptSettings())}, {"content": content}]}
     assert list(json.loads(teacher()(body))) == [*SLOW_FIELDS, "p_need", "p_accept", "response"]
+
+
+def agent_answers(agent, step_form="Now: [] {}"):
+    """(step or None, answer) at every event, in a conversation whose newest turn has instructions."""
+    found = []
+    for stream in STREAMS[:30]:
+        steps = {step.event: step for step in stream.steps}
+        messages = [{"role": "system", "content": "x"}]
+        for number, event in enumerate(stream.events):
+            shown = json.dumps({"Time": str(event.time), "Event": event.text})
+            asked = [*messages, {"role": "user", "content": step_form.format(shown)}]
+            text = agent({"messages": asked})
+            assert text == agent({"messages": [*messages, {"role": "user", "content": shown}]})
+            messages += [{"role": "user", "content": shown}, {"role": "assistant", "content": text}]
+            found.append((steps.get(number), json.loads(text)))
+    return found
+
+
+def test_an_agent_speaks_where_acceptance_is_likely_enough():
+    for step, answer in agent_answers(SimulatedAgent(STREAMS, AgentQuality(errors=0.0, eagerness=0.3))):
+        assert list(answer) == list(RESPONSE_KEYS)
+        likely = step is not None and max(offer.p_accept_true for offer in step.candidates) >= 0.7
+        assert (answer["Proactive Task"] is not None) == likely
+
+
+def test_an_agent_errs_as_often_as_stated():
+    right, wrong = (
+        [answer for _, answer in agent_answers(SimulatedAgent(STREAMS, AgentQuality(errors=errors, eagerness=1.0)))]
+        for errors in (0.0, 0.3)
+    )
+    share = np.mean([one != other for one, other in zip(right, wrong, strict=True)])
+    assert 0.2 < share < 0.4
+    with pytest.raises(ValueError, match="eagerness: found 2"):
+        AgentQuality(eagerness=2)

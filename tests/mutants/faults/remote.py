@@ -6,10 +6,26 @@ REMOTE = (
     Fault(
         "cache-key-forgets-the-endpoint",
         "remote/requests.py",
-        'hashlib.sha256(address + b"\\0" + content)',
-        "hashlib.sha256(content)",
+        'hashlib.sha256(address + b"\\0" + content + again)',
+        "hashlib.sha256(content + again)",
         "The answer of one server is taken for that of another.",
         ("remote/test_client.py", "remote/test_cache.py"),
+    ),
+    Fault(
+        "an-answered-turn-keeps-its-instructions",
+        "proactivebench/prompted.py",
+        'messages[-1:] = [Message("user", shown), Message("assistant", json.dumps(value))]',
+        'messages += [Message("assistant", json.dumps(value))]',
+        "The benchmark's agent is shown its instructions again at every event.",
+        ("proactivebench/test_prompted.py",),
+    ),
+    Fault(
+        "an-unanswered-event-keeps-the-files-offers",
+        "proactivebench/prompted.py",
+        "answer: Any = ABSENT",
+        "answer: Any = event.answer",
+        "Where a model failed, the offers of the data set are judged as its own.",
+        ("proactivebench/test_prompted.py",),
     ),
     Fault(
         "temperature-of-0-is-not-sent",
