@@ -4,9 +4,14 @@ r"""Qwen3-0.6B, all parameters, for one GPU of 24 GB: the paper's recipe at a si
     python -m prism_jax.train --config=configs/qwen3_0_6b.py --config.training.start=DIR --config.data.source=FILE \
         --workdir=runs/qwen3_0_6b
 
-DIR is the model's directory as published on Hugging Face (Qwen/Qwen3-0.6B), 1.5 GB. FILE, the 1,800 curated decisions,
-the schedule and the batch are those of `configs/qwen3_8b_a100.py`: 1,350 updates. Master weights
-and both moments are kept in full, in float32.
+DIR is the model's directory as published on Hugging Face (Qwen/Qwen3-0.6B), 1.5 GB. FILE is that of
+`configs/qwen3_8b_a100.py`. The recipe, and where it departs from the paper's in all configs of Qwen3, stand in
+prism_jax/training/paper.py. This config's own departures:
+
+- The model has 0.6B parameters, not 8B, and ties its embeddings.
+- `training.batch` 4 with `training.accumulation` 1: four rows in one step, the same gradient; 1,350 updates.
+- `training.master`, `training.first_moment` and `training.second_moment` float32, instead of `pure_bf16`: the memory
+  suffices.
 
 Time: not yet run on such a GPU.
 Result: not yet known. Compiled for an A100 of which it may use 22 GiB, it needs 20.3 GiB and recomputes no matrix

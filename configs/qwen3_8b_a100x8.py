@@ -4,10 +4,14 @@ r"""Qwen3-8B, all parameters, on one node of 8 A100s: parameters and optimizer s
     launch/node.sh --config=configs/qwen3_8b_a100x8.py --config.training.start=DIR --config.data.source=FILE \
         --workdir=runs/qwen3_8b_x8
 
-DIR and FILE are those of `configs/qwen3_8b_a100.py`, and so is the recipe: 1,800 curated decisions in 3 epochs. Unlike
-there, the memory suffices to keep Adam's moments and the master weights in full, in float32. The batch is 8 rows, the
-fewest that 8 GPUs can share, which makes 675 updates. For several nodes, set mesh.data to their number and
-training.batch to 8 times that number (`launch/slurm.sh`).
+DIR and FILE are those of `configs/qwen3_8b_a100.py`. The recipe, and where it departs from the paper's in all configs
+of Qwen3, stand in prism_jax/training/paper.py. This config's own departures:
+
+- `training.batch` 8 with `training.accumulation` 1, instead of 4 rows one at a time: the fewest that 8 GPUs can share,
+  which makes 675 updates. For several nodes, set mesh.data to their number and training.batch to 8 times that number
+  (`launch/slurm.sh`).
+- `training.master`, `training.first_moment` and `training.second_moment` float32, instead of `pure_bf16`: the memory
+  suffices.
 
 Nothing but elementwise operations is recomputed in the backward pass: `remat = auto` keeps all products and results of
 attention on these GPUs.

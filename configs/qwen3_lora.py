@@ -5,12 +5,14 @@ r"""Low-rank adapters of Qwen3 by the paper's recipe, where memory is small: 8B 
         --config.data.source=FILE --workdir=runs/qwen3_lora
 
 The word after the colon is the size: 8b (if none is given), 4b, 1.7b or 0.6b. DIR is the model's directory as published
-on Hugging Face. FILE, the 1,800 curated decisions, the epochs and the batch are those of `configs/qwen3_8b_a100.py`:
-1,350 updates. Departures from it:
+on Hugging Face. FILE is that of `configs/qwen3_8b_a100.py`. The recipe, and where it departs from the paper's in all
+configs of Qwen3, stand in prism_jax/training/paper.py; the batch is the paper's, 4 microbatches of 1 row. This config's
+own departures:
 
-- The weights stay as they are, in bfloat16. Adapters of rank 16 on every matrix of a block train in float32, with full
-  moments, at ten times the paper's learning rate.
-- A row at a time: four microbatches per update. The sum of their gradients is as small as the adapters.
+- `lora.rank` 16: adapters on every matrix of a block train, instead of all parameters, which stay in bfloat16.
+- `training.learning_rate` 1e-4, ten times the paper's.
+- `training.first_moment` and `training.second_moment` float32, as the adapters are, instead of `pure_bf16`; without
+  master weights, as in the paper.
 
 Time: not yet run on such a GPU; a step takes 1.18 s and 28.9 GiB on an H200 (docs/training.md).
 Result: not yet known. docs/training.md ("Adapters") has what each size needs, as compiled for an A100 of which it may

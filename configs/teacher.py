@@ -7,8 +7,9 @@ and `pip install prism_jax[remote]`. Any other endpoint will do:
 `--config.endpoint.base_url=http://localhost:8000/v1 --config.endpoint.model=NAME --config.endpoint.key=`, with its
 prices, which a free one needs too: `--config.endpoint.input_price=0.0 --config.endpoint.output_price=0.0`.
 Time: one answer of the teacher per step, 8 at once.
-Result: every step has the teacher's probabilities, the fields of the slow pass and, where the teacher would offer
-help, a response. `--dry_run` states the cost; `--config.remote.budget` (US dollars) is never exceeded.
+Result: every step has what the teacher would propose, its probabilities, the fields of the slow pass and, where it
+would speak, a response. Offers that the streams list are dropped; `--config.prompt.offers=given` has them judged.
+`--dry_run` states the cost; `--config.remote.budget` (US dollars) is never exceeded.
 """
 
 from prism_jax.remote.endpoints import EndpointConfig

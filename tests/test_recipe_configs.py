@@ -1,8 +1,11 @@
 """The configs of Qwen3 are the paper's recipe, and a small twin of each takes one step on teacher-labelled streams."""
 
+import ast
 import dataclasses
+import functools
 import importlib.util
 import json
+import re
 
 import pytest
 import tiny
@@ -12,6 +15,7 @@ from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
 from prism_jax.student.lora import LoraConfig
+from prism_jax.training import paper
 from prism_jax.training.loop import describe, plan
 from prism_jax.training.run import open_run
 from prism_jax.training.run_config import MeshConfig, RunConfig
@@ -19,6 +23,33 @@ from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
+PAPER = {
+    "training.learning_rate": 1e-5,
+    "training.warmup": 0.1,
+    "training.final_rate": 0.0,
+    "training.epochs": 3.0,
+    "training.batch": 4,
+    "training.accumulation": 4,
+    "training.master": "none",
+    "training.first_moment": "bfloat16",
+    "training.second_moment": "bfloat16",
+    "student.dtype": "bfloat16",
+    "student.param_dtype": "bfloat16",
+    "lora.rank": 0,
+    "packing.context": 4096,
+    "packing.max_decisions": 1,
+    "pathway.name": "rdc_sft",
+    "pathway.count": 1800,
+    "pathway.stratify": False,
+    "pathway.score": "paper",
+    "pathway.alpha": 0.0,
+    "decision.margin": 0.1,
+    "decision.trigger": "margin",
+    "loss.estimator": "ips",
+}
+"""What the paper states (§4.1, Eq. 2, and the appendix "Training configuration"), by the name of the setting."""
+UNSTATED = {"pathway.slow", "training.weight_decay", "training.b2", "training.clip", "loss.burden", "decision.c_fn"}
+"""Settings of which the paper says nothing, or that it sweeps."""
 UPDATES = {"qwen3_8b_a100": 1350, "qwen3_0_6b": 1350, "qwen3_8b_a100x8": 675, "qwen3_lora": 1350}
 COUNT = 24
 
@@ -57,6 +88,26 @@ def twin(config, source, **training):
         training=dataclasses.replace(config.training, start="", **training),
         lora=LoraConfig(),
     )
+
+
+def test_every_departure_from_the_paper_is_listed_and_nothing_else(recipe, root):
+    """In the config's docstring, or for all configs in that of the recipe, by the setting's name in backticks."""
+    name, config = recipe
+
+    def departures(text):
+        return {key for line in text.split("\n- ")[1:] for key in re.findall(r"`([a-z]+\.\w+)`", line)}
+
+    own = departures(ast.get_docstring(ast.parse((root / "configs" / f"{name}.py").read_text())))
+    values = {key: functools.reduce(getattr, key.split("."), config) for key in PAPER}
+    differ = {key for key, value in values.items() if value != PAPER[key]} | UNSTATED
+    listed = own | departures(paper.__doc__)
+    assert differ <= listed
+    assert own <= differ | {"training.accumulation", "training.batch", "training.first_moment"}
+
+
+def test_it_trains_the_slow_pass_that_it_deploys(recipe):
+    _, config = recipe
+    assert config.pathway.slow == 0.3 and config.decision.trigger == "margin" and config.loss.slow > 0
 
 
 def test_it_curates_1800_decisions_and_makes_the_papers_updates(recipe):

@@ -7,12 +7,14 @@
     python -m prism_jax label --records=FILE --out=OUT
     python -m prism_jax label --agent --config=configs/teacher.py --source=CHECKOUT [--streams=IN] --out=FOLDER
 
-IN and OUT have one stream per line (JSONL). The first asks a teacher about the streams of IN and writes its
-probabilities, fields of the slow pass and responses; --dry_run says what that would cost. The others ask nobody: they
-read what models answered elsewhere, and --text_calibrator fills in the probabilities that its texts tell. --records
-turns an agent's records into streams to train on (docs/agent.md), with texts where the agent ran with --keep_texts.
---agent prompts the config's endpoint as ProactiveBench's agent, and writes its answers as a folder of traces, such as
-eval/traces_new/NAME (docs/proactivebench.md). Nothing is cut from what it sends then, personal data included.
+IN and OUT have one stream per line (JSONL). The first asks a teacher about the streams of IN and writes what it would
+propose at each step, its probabilities, fields of the slow pass and, where it would speak, responses. Offers that IN
+lists are dropped; --config.prompt.offers=given has them judged instead. --dry_run says what labelling would cost. The
+others ask nobody: they read what models answered elsewhere, and --text_calibrator fills in the probabilities that its
+texts tell. --records turns an agent's records into streams to train on (docs/agent.md), with texts where the agent ran
+with --keep_texts. --agent prompts the config's endpoint as ProactiveBench's agent, and writes its answers as a folder
+of traces, such as eval/traces_new/NAME (docs/proactivebench.md). Nothing is cut from what it sends then, personal data
+included.
 """
 
 from __future__ import annotations
@@ -99,6 +101,7 @@ class Summary(NamedTuple):
 
     streams: int
     steps: int  # number of questions, one per step and pass
+    listed: int  # number of offers with a text in the source: dropped, or kept with prompt.offers = given
     missing: dict[str, int]  # number of questions without a valid answer, by problem
     lines: tuple[str, ...]  # what was sent, received and paid, for the terminal
 
@@ -107,7 +110,7 @@ class _Labeller:
     """Labels streams one after another, and counts."""
 
     def __init__(self, config: TeacherConfig):
-        self.config, self.streams, self.steps = config, 0, 0
+        self.config, self.streams, self.steps, self.listed = config, 0, 0, 0
         self.missing: dict[str, int] = {}
 
     def label(self, streams: Iterator[Stream], total: int | None, *, dry_run: bool) -> Iterator[LabelledStream]:
@@ -132,13 +135,18 @@ class _Labeller:
     def _count(self, labelled: LabelledStream) -> None:
         self.streams += 1
         self.steps += len(labelled.rows)
+        self.listed += labelled.listed
         for row in labelled.rows:
             if row.problem is not None:
                 self.missing[row.problem] = self.missing.get(row.problem, 0) + 1
 
     def summary(self) -> Summary:
         """The counts so far."""
-        return Summary(self.streams, self.steps, self.missing, self.lines)
+        own = "dropped: the teacher proposes its own (--config.prompt.offers=given keeps them)"
+        kept = "kept: the teacher judges them (prompt.offers = given)"
+        said = f"listed offers: {self.listed:,} {own if self.config.prompt.offers == 'own' else kept}"
+        lines = (said, *self.lines) if self.listed else self.lines
+        return Summary(self.streams, self.steps, self.listed, self.missing, lines)
 
 
 def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, rows: epath.Path) -> Summary:

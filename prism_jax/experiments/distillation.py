@@ -134,16 +134,19 @@ class Files(NamedTuple):
 
 
 def labelled(streams: Sequence[Stream], everyone: Sequence[Stream], quality: TeacherQuality) -> list[Stream]:
-    """The streams as a simulated teacher labels them, without any other label; it knows the streams of `everyone`."""
-    brain = SimulatedTeacher(everyone, PromptSettings(), quality)
+    """The streams as a simulated teacher labels them, without any other label; it knows the streams of `everyone`.
+
+    It judges the constant offer, so that the rows differ in the teacher's errors and not in what is proposed.
+    """
+    prompt = PromptSettings(offers="given")
+    brain = SimulatedTeacher(everyone, prompt, quality)
 
     async def ask(messages: Sequence[Any], kind: type[Any]) -> Reply[Any]:
         return Reply(parse(brain({"messages": [message._asdict() for message in messages]}), kind), None, ())
 
     async def all_of_them() -> list[Stream]:
         return [
-            (await label_stream(without_answers(stream), ask, PromptSettings(), LabellingConfig())).stream
-            for stream in streams
+            (await label_stream(without_answers(stream), ask, prompt, LabellingConfig())).stream for stream in streams
         ]
 
     return asyncio.run(all_of_them())

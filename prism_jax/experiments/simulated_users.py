@@ -55,10 +55,9 @@ def brains(
     judges: Sequence[str],
     accuracy: float,
     most_events: int,
-    proposals: int = 0,
 ) -> dict[str, Brain]:
     """The teacher and the judges by model name; each judge has a seed of its own, none of them the teacher's."""
-    models: dict[str, Brain] = {teacher: SimulatedTeacher(streams, PromptSettings(proposals=proposals), quality)}
+    models: dict[str, Brain] = {teacher: SimulatedTeacher(streams, PromptSettings(), quality)}
     for number, name in enumerate(judges):
         models[name] = SimulatedJudge(
             streams, sensitivity=accuracy, specificity=accuracy, seed=1000 + number, most_events=most_events
@@ -103,7 +102,6 @@ def define_flags() -> None:
     flags.DEFINE_float("field_errors", 0.02, "Share of the teacher's fields that are wrong.", 0.0, 1.0)
     flags.DEFINE_float("bias", 0.0, "What the teacher adds to all log-odds.")
     flags.DEFINE_float("response_errors", 0.02, "Share of the teacher's responses that are wrong.", 0.0, 1.0)
-    flags.DEFINE_integer("proposals", 0, "Offers that the teacher proposes, as prompt.proposals of its config.", 0)
     flags.DEFINE_integer("most_events", 40, "Most events in a judge's question, as in the judges' config.")
     flags.DEFINE_integer("seed", 0, "Seed of the population and of the teacher's errors.")
     flags.DEFINE_integer("port", 0, "Port to listen on; 0 is a free one.", 0, 65535)
@@ -126,9 +124,7 @@ def main() -> None:
         seed=options.seed,
     )
     everyone = tuple(stream for streams in users.values() for stream in streams)
-    models = brains(
-        everyone, quality, options.teacher, options.judges, options.accuracy, options.most_events, options.proposals
-    )
+    models = brains(everyone, quality, options.teacher, options.judges, options.accuracy, options.most_events)
     with FakeEndpoint(lambda body: models[body["model"]](body), port=options.port) as endpoint:
         print(json.dumps({"url": endpoint.url}), flush=True)
         sys.stdin.read()

@@ -71,11 +71,6 @@ def questions(stream: Stream, most_events: int, asked: Asked = "all") -> Iterato
             yield Question(stream.id, number, candidate, f"{history}\n\n{_asked(step, candidate)}")
 
 
-def history_of(text: str) -> str:
-    """The part of a question's text that holds the events; it is equal for all questions about a step."""
-    return text.partition("\n\n")[0]
-
-
 def _asked(step: Step, candidate: int | None) -> str:
     """What the assistant does now, and the question about it."""
     if candidate is None:

@@ -229,12 +229,11 @@ def _need_target(run: Run) -> dict[str, str]:
 
 def passes_of(run: Run) -> Passes:
     """What the student of a trained run can do: what its training streams and its pathway taught it."""
-    config = run.config
     offers = (offer for stream in run.splits.train for step in stream.steps for offer in step.candidates)
     return Passes(
-        slow=config.pathway.slow > 0 and any(step.rationale for stream in run.splits.train for step in stream.steps),
-        responses=config.loss.response > 0 and any(offer.response is not None for offer in offers),
-        writing=config.writing,
+        slow=run.trains_slow,
+        responses=run.config.loss.response > 0 and any(offer.response is not None for offer in offers),
+        writing=run.config.writing,
     )
 
 

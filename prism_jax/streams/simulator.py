@@ -11,11 +11,16 @@ entries, and randomness comes from Python's own generator seeded by (seed, index
 every machine, regardless of which other streams are drawn.
 
 `simulate` draws from this population or from that of `prism_jax.streams.switches`, as the config names it.
+
+The true probabilities of acceptance are those of an offer that says nothing in particular ("an offer"), or the right
+thing: an offer in words is acceptable only if it names what the step is about (`subject`, `names`). This holds for both
+populations.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from typing import NamedTuple
 
 from prism_jax.streams import simulator_text as text
@@ -92,6 +97,26 @@ STAYS = {
     "mute": 0.0,
     "unmute": 0.0,
 }
+
+
+_TOLD = {
+    phrase.format(item=item): (kind, item)
+    for domain, items in text.ITEMS.items()
+    for item in items
+    for kind, phrases in text.PHRASES[domain].items()
+    for phrase in phrases
+    if "{item}" in phrase
+} | {
+    phrase.format(setting=setting): ("switch", setting)
+    for domain, settings in switches.SETTINGS.items()
+    for setting in settings
+    for phrase in switches.PHRASES[domain]["switch"]
+}
+"""The kind and the item of every event that names an item, or a setting."""
+_WORKS = frozenset(text.WORKS.values())
+_TOPICS = sorted({item for _, item in _TOLD.values()} | _WORKS, key=len, reverse=True)
+_NAMED = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, _TOPICS))})(?!\w)")
+"""All that offers can be about; a longer name comes before one that it begins with."""
 
 
 class Situation(NamedTuple):
@@ -172,3 +197,28 @@ def _rationale(situation: Situation, item: str) -> dict[str, str]:
         "evidence": f"{item} is unsolved" if stuck else "nothing is unsolved",
         "risk": f"{situation.persona}, notifications {'off' if quiet else 'on'}",
     }
+
+
+def subject(stream: Stream, event: int) -> str:
+    """What an offer after an event has to be about: the newest item with an open problem, else the item named last.
+
+    It follows from what the events say, so a student can know it. A setting that is switched is named; where nothing is
+    yet, an offer has to be about what the user works on at all. For simulated streams only.
+    """
+    open_items, named = list[str](), text.WORKS[stream.domain]
+    for shown in stream.events[: event + 1]:
+        kind, named = _TOLD.get(shown.text, ("", named))
+        if kind == "trouble" and named not in open_items:
+            open_items.append(named)
+        elif kind == "solved" and named in open_items:
+            open_items.remove(named)
+    return open_items[-1] if open_items else named
+
+
+def names(offer: str, topic: str) -> bool:
+    """Whether an offer in words names a `subject`, in any case of letters, and no other item or setting.
+
+    A user accepts an offer that does with the probability of acceptance of the step, and always rejects the others.
+    """
+    named = set(_NAMED.findall(offer.lower()))
+    return topic in named and named <= {topic, *_WORKS}

@@ -58,3 +58,6 @@ OFFERS = {
 }
 
 PURPOSES = {"coding": "Code", "writing": "Text", "life": "Errand"}
+
+WORKS = {"coding": "the code", "writing": "the text", "life": "the errand"}
+"""What a user works on before any item is named."""

@@ -23,6 +23,7 @@ from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import Reply
 from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Candidate, Step, Stream
+from prism_jax.streams.traces import says_null
 from prism_jax.teacher.prompts import Pass, PromptSettings, instructions, question
 
 MOST_FIELD_CHARACTERS = 400
@@ -47,12 +48,21 @@ class TeacherAnswer(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
 
+def _an_offer(text: str) -> str:
+    if says_null(text):
+        raise ValueError(f"found {text!r}, expected an offer")
+    return text
+
+
+Offer = Annotated[Line, pydantic.AfterValidator(_an_offer)]
+
+
 class Response(TeacherAnswer):
     """The visible response in ProactiveBench's keys (`template.RESPONSE_KEYS`)."""
 
     purpose: Line = pydantic.Field(alias="Purpose")
     thoughts: Line = pydantic.Field(alias="Thoughts")
-    task: Line = pydantic.Field(alias="Proactive Task")
+    task: Offer = pydantic.Field(alias="Proactive Task")
     response: Line = pydantic.Field(alias="Response")
 
     def text(self) -> str:
@@ -61,13 +71,6 @@ class Response(TeacherAnswer):
 
 
 assert tuple(field.alias for field in Response.model_fields.values()) == RESPONSE_KEYS, "the template's keys"
-
-
-class Proposal(TeacherAnswer):
-    """An offer that the teacher proposes itself."""
-
-    offer: Line
-    p_accept: Probability
 
 
 class Fast(TeacherAnswer):
@@ -90,19 +93,34 @@ class Slow(TeacherAnswer):
         return {name: getattr(self, name) for name in SLOW_FIELDS}
 
 
-@functools.cache
-def answer_to(kind: type[Fast] | type[Slow], offers: int, proposals: int) -> type[Fast] | type[Slow]:
-    """The model of an answer about the offers of one step, with the probability of each listed offer in `p_accept`.
+class FastProposal(Fast):
+    """A fast answer about an offer of the teacher's own."""
 
-    Above 0, `proposals` is the most offers that the teacher may propose itself under that key, and none are listed. A
-    slow answer ends with a response, or null where the teacher would stay silent.
+    offer: Offer
+    p_accept: Probability
+
+
+class SlowProposal(Slow):
+    """A slow answer about the teacher's own offer, that of the response, which it writes even where it is silent."""
+
+    response: Response
+    p_accept: Probability
+    speak: bool
+
+
+@functools.cache
+def answer_to(kind: type[Fast] | type[Slow], offers: int | None) -> type[Fast] | type[Slow]:
+    """The model of an answer about an offer of the teacher's own (None), or about the listed offers of one step.
+
+    The latter has the probability of each listed offer in `p_accept`; a slow one ends with a response, or null where
+    the teacher would stay silent.
     """
-    extra: dict[str, Any]
-    if proposals:
-        extra = {"proposals": (Annotated[list[Proposal], pydantic.Field(min_length=1, max_length=proposals)], ...)}
-    else:
-        extra = {"p_accept": (Annotated[list[Probability], pydantic.Field(min_length=offers, max_length=offers)], ...)}
-    if issubclass(kind, Slow):
+    slow = issubclass(kind, Slow)
+    if offers is None:
+        return SlowProposal if slow else FastProposal
+    probabilities = Annotated[list[Probability], pydantic.Field(min_length=offers, max_length=offers)]
+    extra: dict[str, Any] = {"p_accept": (probabilities, ...)}
+    if slow:
         extra["response"] = (Response | None, ...)
     return pydantic.create_model(kind.__name__, __base__=kind, **extra)
 
@@ -147,6 +165,8 @@ class QuestionRow(NamedTuple):
     thinking: Pass
     p_need: float | None  # None where no valid answer came
     p_accept: tuple[float, ...]  # one per candidate; empty where no valid answer came
+    proposal: str | None  # the offer that the teacher wrote; None where it wrote none
+    spoke: bool | None  # whether the teacher would make it; None where it did not say
     problem: str | None  # why there is no valid answer; None where there is one
     model: str | None  # name of the model as the server reports it
     prompt: str | None  # hash of the last request
@@ -160,6 +180,7 @@ class LabelledStream(NamedTuple):
 
     stream: Stream
     rows: tuple[QuestionRow, ...]
+    listed: int  # number of offers with a text in the original, which the teacher's own replace unless it is given them
 
 
 def with_steps(stream: Stream) -> Stream:
@@ -172,18 +193,21 @@ def with_steps(stream: Stream) -> Stream:
 async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config: LabellingConfig) -> LabelledStream:
     """Asks about all steps of a stream at once; the endpoint's limits decide how many are under way.
 
-    Raises ValueError naming stream and step, if offers are to be proposed at a step whose candidates have outcomes.
+    A teacher that proposes itself leaves one candidate at each step, the constant offer, which holds the proposal.
+
+    Raises ValueError naming stream and step, if such a step has candidates with outcomes.
     """
     stream = with_steps(stream)
     for index, step in enumerate(stream.steps):
-        if prompt.proposals and any(_has_outcome(offer) for offer in step.candidates):
+        if prompt.offers == "own" and any(_has_outcome(offer) for offer in step.candidates):
             raise ValueError(
-                f"stream {stream.id!r}, steps[{index}]: found candidates with outcomes, expected none: a teacher's own "
-                "proposals would replace them (prompt.proposals = 0 judges the given candidates)"
+                f"stream {stream.id!r}, steps[{index}]: found candidates with outcomes, expected none: the teacher's "
+                "own offer would replace them (prompt.offers = 'given' judges the given candidates)"
             )
     labelled = await asyncio.gather(*(_label_step(stream, step, ask, prompt, config) for step in stream.steps))
-    steps = tuple(step for step, _ in labelled)
-    return LabelledStream(dataclasses.replace(stream, steps=steps), tuple(row for _, rows in labelled for row in rows))
+    steps, rows = tuple(step for step, _ in labelled), tuple(row for _, rows in labelled for row in rows)
+    listed = sum(offer.text is not None for step in stream.steps for offer in step.candidates)
+    return LabelledStream(dataclasses.replace(stream, steps=steps), rows, listed)
 
 
 def _has_outcome(offer: Candidate) -> bool:
@@ -194,11 +218,12 @@ async def _label_step(
     stream: Stream, step: Step, ask: Ask, prompt: PromptSettings, config: LabellingConfig
 ) -> tuple[Step, list[QuestionRow]]:
     """Asks for the passes one after the other; a later valid answer replaces an earlier one."""
+    own = prompt.offers == "own"
     content = question(stream.events[: step.event + 1], step.candidates, prompt)
-    labelled, rows = _unlabelled(step), []
+    labelled, rows = _unlabelled(step, own), []
     for thinking in config.asked:
         messages = (Message("system", instructions(thinking, prompt)), Message("user", content))
-        kind = answer_to(Fast if thinking == "fast" else Slow, len(step.candidates), prompt.proposals)
+        kind = answer_to(Fast if thinking == "fast" else Slow, None if own else len(step.candidates))
         reply = await ask(messages, kind)
         if reply.value is not None:
             labelled = _labelled(step, reply.value)
@@ -206,57 +231,71 @@ async def _label_step(
     return labelled, rows
 
 
-def _unlabelled(step: Step) -> Step:
-    """The step without an earlier teacher's answers."""
+def _unlabelled(step: Step, own: bool) -> Step:
+    """The step without an earlier teacher's answers, and where it is to be the teacher's own, without offers."""
     offers = tuple(dataclasses.replace(offer, teacher_accept=None, response=None) for offer in step.candidates)
-    return dataclasses.replace(step, candidates=offers, teacher_need=None, rationale=None)
+    return dataclasses.replace(step, candidates=(Candidate(),) if own else offers, teacher_need=None, rationale=None)
 
 
 def _labelled(step: Step, answer: Fast | Slow) -> Step:
-    """The step with an answer's numbers and texts.
-
-    The response belongs to the offer that it repeats. Where it repeats none, as with the constant offer, it belongs to
-    the one that is likeliest accepted.
-    """
-    offers = _offers(step, answer)
-    response: Response | None = getattr(answer, "response", None)
-    if response is not None:
-        offer_answered = max(offers, key=lambda offer: (offer.text == response.task, offer.teacher_accept or 0.0))
-        offers[offers.index(offer_answered)] = dataclasses.replace(offer_answered, response=response.text())
+    """The step with an answer's numbers and texts."""
     return dataclasses.replace(
         step,
-        candidates=tuple(offers),
+        candidates=_candidates(step, answer),
         teacher_need=answer.p_need,
         rationale=answer.fields() if isinstance(answer, Slow) else None,
     )
 
 
-def _offers(step: Step, answer: Fast | Slow) -> list[Candidate]:
-    """The step's candidates, or the teacher's own proposals, with its probabilities and without responses."""
-    proposals: list[Proposal] | None = getattr(answer, "proposals", None)
-    if proposals is not None:
-        return [Candidate(text=proposal.offer, teacher_accept=proposal.p_accept) for proposal in proposals]
-    return [
+def _candidates(step: Step, answer: Fast | Slow) -> tuple[Candidate, ...]:
+    """The constant offer with what the teacher proposes, or the step's candidates with the teacher's probabilities.
+
+    Of the latter, the response belongs to the offer that it repeats. Where it repeats none, as with the constant offer,
+    it belongs to the one that is likeliest accepted.
+    """
+    proposal, spoke = _proposal(answer)
+    response: Response | None = getattr(answer, "response", None)
+    text = response.text() if response is not None and spoke else None
+    if isinstance(answer, FastProposal | SlowProposal):
+        return (Candidate(proposal=proposal, teacher_accept=answer.p_accept, response=text),)
+    offers = [
         dataclasses.replace(offer, teacher_accept=p, response=None)
         for offer, p in zip(step.candidates, _p_accept(answer), strict=True)
     ]
+    if text is not None:
+        answered = max(offers, key=lambda offer: (offer.said == proposal, offer.teacher_accept or 0.0))
+        offers[offers.index(answered)] = dataclasses.replace(answered, response=text)
+    return tuple(offers)
 
 
-def _p_accept(answer: Fast | Slow) -> list[float]:
-    """The probabilities of acceptance, of listed offers or of the teacher's own."""
-    proposals: list[Proposal] | None = getattr(answer, "proposals", None)
-    listed: list[float] = getattr(answer, "p_accept", [])
-    return listed if proposals is None else [proposal.p_accept for proposal in proposals]
+def _proposal(answer: Fast | Slow) -> tuple[str | None, bool | None]:
+    """The offer that a teacher wrote, and whether it would make it; None where the answer does not say."""
+    if isinstance(answer, FastProposal):
+        return answer.offer, None
+    if isinstance(answer, SlowProposal):
+        return answer.response.task, answer.speak
+    response: Response | None = getattr(answer, "response", None)
+    spoke = response is not None if isinstance(answer, Slow) else None
+    return None if response is None else response.task, spoke
+
+
+def _p_accept(answer: Fast | Slow) -> tuple[float, ...]:
+    """The probabilities of acceptance, of the listed offers or of the teacher's own."""
+    p: list[float] | float = getattr(answer, "p_accept", [])
+    return tuple(p) if isinstance(p, list) else (p,)
 
 
 def _row(stream: Stream, step: Step, thinking: Pass, reply: Reply[Any]) -> QuestionRow:
     newest = reply.answers[-1] if reply.answers else None
+    proposal, spoke = (None, None) if reply.value is None else _proposal(reply.value)
     return QuestionRow(
         stream=stream.id,
         event=step.event,
         thinking=thinking,
         p_need=None if reply.value is None else reply.value.p_need,
-        p_accept=() if reply.value is None else tuple(_p_accept(reply.value)),
+        p_accept=() if reply.value is None else _p_accept(reply.value),
+        proposal=proposal,
+        spoke=spoke,
         problem=reply.problem,
         model=None if newest is None else newest.model,
         prompt=None if newest is None else newest.key,

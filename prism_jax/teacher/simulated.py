@@ -1,7 +1,7 @@
 """A teacher that knows the simulator's truth and errs as configured: the brain of a fake endpoint.
 
-It recognises a question by its text, so it stands in for any model behind the real client. Its errors depend only on
-its seed and the question.
+It recognises a question by its text, so it stands in for any model behind the real client, and proposes offers itself
+where it is shown none. Its errors depend only on its seed and the question.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import json
 import math
 import random
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
 from prism_jax.runtime.dataclass_config import check_at_least
-from prism_jax.streams import Step, Stream
-from prism_jax.teacher.prompts import PromptSettings, question
+from prism_jax.streams import Candidate, Step, Stream
+from prism_jax.streams import simulator_text as text
+from prism_jax.streams.simulator import subject
+from prism_jax.teacher.prompts import Offers, PromptSettings, question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +30,7 @@ class TeacherQuality:
     bias: float = 0.0  # what it adds to all log-odds; above 0 it overestimates need and acceptance
     field_errors: float = 0.02  # share of the fields of the slow pass that it takes from another step
     response_errors: float = 0.02  # share of the responses that it takes from another step
-    threshold: float = 0.5  # probability of acceptance from which on it writes a response
+    threshold: float = 0.5  # probability of acceptance from which on it would speak
     seed: int = 0  # seed of its errors
 
     def __post_init__(self) -> None:
@@ -46,23 +48,30 @@ class _StepTruth(NamedTuple):
     p_need: float
     p_accept: tuple[float, ...]
     rationale: Mapping[str, str]
-    response: Mapping[str, str]
+    response: Mapping[str, str]  # to offers that it is given
+    offer: str  # what it would propose itself, which names what the step is about
 
 
 class SimulatedTeacher:
-    """Answers questions, with these prompt settings, about streams with true probabilities and rationales.
+    """Answers questions about streams with true probabilities and rationales, each with as many events as the settings.
+
+    Before the first step of a stream it sees neither need nor an offer that would be accepted.
 
     Raises ValueError naming the stream and the step whose truth is not known.
     """
 
     def __init__(self, streams: Iterable[Stream], prompt: PromptSettings, quality: TeacherQuality):
-        self._prompt, self._quality = prompt, quality
-        self._truths: dict[str, _StepTruth] = {}
+        self._quality, self._truths = quality, dict[str, _StepTruth]()
+        known, begun = [], []
         for stream in streams:
-            for step in stream.steps:
-                content = question(stream.events[: step.event + 1], step.candidates, prompt)
-                self._truths[_hash(content)] = _truth_of(stream, step)
+            known += [(stream, step) for step in stream.steps]
+            begun += [(stream, _begun(event)) for event in range(stream.steps[0].event if stream.steps else 0)]
+        for stream, step in known:
+            self._truths[_key(stream, step, prompt, "given")] = _truth_of(stream, step)
         self._steps = list(self._truths.values())
+        for stream, step in (*known, *begun):
+            for offers in get_args(Offers):
+                self._truths.setdefault(_key(stream, step, prompt, offers), _truth_of(stream, step))
 
     def __call__(self, body: Mapping[str, Any]) -> str:
         """The answer to the JSON body of a request, as text; raises KeyError for a step that it does not know."""
@@ -70,41 +79,39 @@ class SimulatedTeacher:
         key = _hash(user)
         step_truth, slow = self._truths[key], f'"{next(iter(SLOW_FIELDS))}"' in system
         rng = random.Random(f"prism_jax teacher {self._quality.seed} {key} {slow}")
-        return json.dumps(self._answer(step_truth, slow, rng), ensure_ascii=False)
+        answer = self._answer(step_truth, slow, '"p_accept" (a list' not in system, rng)
+        return json.dumps(answer, ensure_ascii=False)
 
-    def _answer(self, step_truth: _StepTruth, slow: bool, rng: random.Random) -> dict[str, Any]:
+    def _answer(self, step_truth: _StepTruth, slow: bool, own: bool, rng: random.Random) -> dict[str, Any]:
         p_need = self._blurred(step_truth.p_need, rng)
         p_accept = [self._blurred(p, rng) for p in step_truth.p_accept]
-        fields: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
         if slow:
             for name in SLOW_FIELDS:
                 source = rng.choice(self._steps) if rng.random() < self._quality.field_errors else step_truth
-                fields[name] = source.rationale[name]
-        answer = fields | {"p_need": p_need}
-        if self._prompt.proposals:
-            answer["proposals"] = self._proposals(step_truth, p_accept[0], rng)
-        else:
-            answer["p_accept"] = p_accept
-        if slow:
-            errs = rng.random() < self._quality.response_errors
-            offers = max(p_accept) >= self._quality.threshold
-            source = rng.choice(self._steps) if errs else step_truth
-            answer["response"] = dict(source.response) if offers else None
-        return answer
-
-    def _proposals(self, step_truth: _StepTruth, p_accept: float, rng: random.Random) -> list[dict[str, Any]]:
-        """As many offers as it may propose, which a user would all take for the step's first candidate."""
-        task = step_truth.response[RESPONSE_KEYS[2]]
-        further_offers = [
-            {"offer": f"{task} (way {number})", "p_accept": self._blurred(step_truth.p_accept[0], rng)}
-            for number in range(2, self._prompt.proposals + 1)
-        ]
-        return [{"offer": task, "p_accept": p_accept}, *further_offers]
+                answer[name] = source.rationale[name]
+        answer["p_need"] = p_need
+        if not slow and not own:
+            return answer | {"p_accept": p_accept}
+        source = rng.choice(self._steps) if rng.random() < self._quality.response_errors else step_truth
+        speaks = max(p_accept) >= self._quality.threshold
+        if not own:
+            return answer | {"p_accept": p_accept, "response": dict(source.response) if speaks else None}
+        if not slow:
+            return answer | {"offer": source.offer, "p_accept": p_accept[0]}
+        response = {**source.response, RESPONSE_KEYS[2]: source.offer}
+        return answer | {"response": response, "p_accept": p_accept[0], "speak": speaks}
 
     def _blurred(self, p: float, rng: random.Random) -> float:
         """A true probability with this teacher's bias and noise in log-odds."""
         log_odds = math.log(p / (1 - p)) + self._quality.bias + self._quality.blur * rng.gauss(0.0, 1.0)
         return round(0.5 * (1 + math.tanh(0.5 * log_odds)), 4)
+
+
+def _begun(event: int) -> Step:
+    """A step before a stream's first: nothing is needed yet."""
+    offer = Candidate(p_accept_true=0.02)
+    return Step(event=event, candidates=(offer,), p_need_true=0.02, rationale=dict.fromkeys(SLOW_FIELDS, "just begun"))
 
 
 def _truth_of(stream: Stream, step: Step) -> _StepTruth:
@@ -120,11 +127,17 @@ def _truth_of(stream: Stream, step: Step) -> _StepTruth:
         RESPONSE_KEYS[2]: f"help after: {newest}",
         RESPONSE_KEYS[3]: "Shall I?",
     }
-    return _StepTruth(p_need, tuple(p for p in p_accept if p is not None), step.rationale, response)
+    offer = text.OFFERS[stream.domain][step.event % 2].format(item=subject(stream, step.event))
+    return _StepTruth(p_need, tuple(p for p in p_accept if p is not None), step.rationale, response, offer)
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+def _key(stream: Stream, step: Step, prompt: PromptSettings, offers: Offers) -> str:
+    shown = dataclasses.replace(prompt, offers=offers)
+    return _hash(question(stream.events[: step.event + 1], step.candidates, shown))
+
+
+def _hash(content: str) -> str:
+    return hashlib.sha256(content.encode("utf-8")).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +181,7 @@ class SimulatedAgent:
             truth = rng.choice(self._steps)
         purpose, thoughts, task, response = RESPONSE_KEYS
         if truth is not None and max(truth.p_accept) >= 1 - self._quality.eagerness:
-            return json.dumps(dict(truth.response))
+            return json.dumps({**truth.response, task: truth.offer})
         return json.dumps({purpose: "To go on.", thoughts: "No help is needed.", task: None, response: None})
 
 

@@ -73,8 +73,17 @@ class Run:
         """SHA-256 of the streams, the tokenizer and the prompt, as `fingerprints.json` holds them."""
         return fingerprints.of_run(self.splits, self.template)
 
+    @property
+    def trains_slow(self) -> bool:
+        """Whether training has slow branches; without any, no slow pass is scored."""
+        steps = (step for stream in self.splits.train for step in stream.steps)
+        return self.config.pathway.slow > 0 and any(step.rationale for step in steps)
+
     def facts(self) -> dict[str, str]:
-        """Describes the data of every split and the definition of need, for the terminal and the report."""
+        """Describes the data of every split and the definition of need, for the terminal and the report.
+
+        A trigger that has no slow pass to trigger is described too.
+        """
         data = self.config.data
         need = {"proactivebench": f"{data.need}: {NEED[data.need]}", "simulator": "drawn with the true p_need"}
         names = ["train", *["validation"] * bool(self.splits.validation), "calibration", "test"]
@@ -84,8 +93,17 @@ class Run:
             "data": f"{data.name} ({source})",
             "need": need.get(data.name, "taken from the labels of the file"),
             "p_need": P_NEED[self.config.loss.need_target],
+            **self._idle_trigger(),
             **{name: str(summarise(getattr(self.splits, name))["all"]) for name in names},
         }
+
+    def _idle_trigger(self) -> dict[str, str]:
+        trigger, slow = self.config.decision.trigger, self.config.pathway.slow
+        if trigger == "auto" or self.trains_slow:
+            return {}
+        why = "no training step has a rationale" if slow else "pathway.slow = 0"
+        fact = f"none is trained ({why}), so decision.trigger = {trigger} has no effect: the fast pass decides"
+        return {"slow pass": fact}
 
 
 def resolve(config: RunConfig) -> RunConfig:

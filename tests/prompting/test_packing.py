@@ -53,6 +53,22 @@ def test_the_weight_of_a_need_label(y_need, weight, template):
     assert (row.y_need.tolist(), row.need_weight.tolist()) == ([y_need or 0.0], [weight])
 
 
+def test_what_a_system_would_say_is_never_read_before_it_is_written(template):
+    """The constant stands at the accept slot; the proposal's text comes after it, in the response, or not at all."""
+    proposal = "Mend the parser"
+    offers = [Candidate(), Candidate(proposal=proposal), Candidate(proposal=proposal, response=f'{{"{proposal}"}}')]
+    bare, silent, spoken = (pack(one_step(candidates=(offer,)), template, 256) for offer in offers)
+    for name in Packed._fields:
+        np.testing.assert_array_equal(getattr(silent, name), getattr(bare, name))
+    assert silent.response_target.size == 0 < spoken.response_target.size
+    (slot,) = spoken.accept_slot
+    assert spoken.accept_slot.tolist() == bare.accept_slot.tolist()
+    np.testing.assert_array_equal(spoken.tokens[: slot + 1], bare.tokens[: slot + 1])
+    np.testing.assert_array_equal(spoken.trunk, bare.trunk)
+    written = set(template.tokenizer.encode(proposal)) - set(bare.tokens.tolist()) - set(bare.trunk.tolist())
+    assert written and written <= set(spoken.tokens[slot + 1 :].tolist())
+
+
 @given(stream=streams())
 def test_labels_and_log_are_never_among_the_tokens(stream, template):
     bare = dataclasses.replace(

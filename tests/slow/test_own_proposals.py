@@ -8,9 +8,9 @@ import pytest
 from test_mains import ROOT, run
 
 from prism_jax.streams.jsonl import read_streams
+from prism_jax.streams.simulator import names, subject
 
 pytestmark = pytest.mark.slow
-PROPOSALS = 2
 JUDGES = ("deepseek_r1", "gpt_4o", "claude_3_5_sonnet")
 
 
@@ -18,7 +18,7 @@ JUDGES = ("deepseek_r1", "gpt_4o", "claude_3_5_sonnet")
 def users(tmp_path_factory):
     """A folder of unlabelled streams, and the address of a teacher who proposes and of judges."""
     folder = tmp_path_factory.mktemp("users")
-    sizes = ("--train=12", "--calibration=1", "--held_out=1", "--accuracy=1", f"--proposals={PROPOSALS}")
+    sizes = ("--train=12", "--calibration=1", "--held_out=1", "--accuracy=1", "--response_errors=0.2")
     command = [sys.executable, "-m", "prism_jax.experiments.simulated_users", f"--folder={folder}", *sizes]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
@@ -37,7 +37,7 @@ def made(users):
         return [f"--config.{section}.{key}={value}" for key, value in endpoint.items()]
 
     cache = f"--config.remote.cache={folder}/cache.sqlite"
-    teacher = ["--config=configs/teacher.py", *address("endpoint", "teacher"), f"--config.prompt.proposals={PROPOSALS}"]
+    teacher = ["--config=configs/teacher.py", *address("endpoint", "teacher")]
     panel = ["--config=configs/judges_paper.py"]
     for number, name in enumerate(JUDGES):
         panel += address(f"endpoints.{name}", f"judge-{number}")
@@ -59,33 +59,33 @@ def offers_of(path):
     return [offer for stream in read_streams(path) for step in stream.steps for offer in step.candidates]
 
 
-def test_the_teachers_offers_take_the_place_of_the_constant_one(made):
+def test_the_teachers_offer_stands_beside_the_constant_one_whether_it_would_speak_or_not(made):
     folder, _ = made
-    assert {offer.text for offer in offers_of(folder / "train.jsonl")} == {None}
-    for stream in read_streams(folder / "taught.jsonl"):
-        for step in stream.steps:
-            texts = [offer.text for offer in step.candidates]
-            assert len(set(texts)) == PROPOSALS and None not in texts
-            assert all(offer.teacher_accept is not None for offer in step.candidates)
-            assert step.teacher_need is not None and sum(offer.response is not None for offer in step.candidates) < 2
+    taught = offers_of(folder / "taught.jsonl")
+    assert all(offer.text is None and offer.proposal and offer.teacher_accept is not None for offer in taught)
+    assert 0 < sum(offer.response is not None for offer in taught) < len(taught)
+    rows = [json.loads(line) for line in (folder / "taught.rows.jsonl").read_text().splitlines()]
+    assert [row["proposal"] for row in rows] == [offer.proposal for offer in taught]
+    assert [row["spoke"] for row in rows] == [offer.response is not None for offer in taught]
+    for offer in taught:
+        assert offer.response is None or json.loads(offer.response)["Proactive Task"] == offer.proposal
 
 
-def test_judges_are_asked_about_every_proposal_and_about_silence(made):
+def test_judges_are_asked_about_every_proposal_and_reject_what_does_not_name_what_the_step_is_about(made):
     folder, said = made
-    taught, judged = (offers_of(folder / f"{stage}.jsonl") for stage in ("taught", "judged"))
-    assert [offer.text for offer in judged] == [offer.text for offer in taught]
+    judged = offers_of(folder / "judged.jsonl")
+    assert [offer.proposal for offer in judged] == [offer.proposal for offer in offers_of(folder / "taught.jsonl")]
     assert all(offer.y_accept in (0, 1) and len(offer.votes) == len(JUDGES) for offer in judged)
     assert f"acceptance: {len(judged)} labels" in said["judge"]
-    votes = [json.loads(line) for line in (folder / "votes.jsonl").read_text().splitlines()]
-    steps = sum(len(stream.steps) for stream in read_streams(folder / "judged.jsonl"))
-    assert len(votes) == len(JUDGES) * (len(judged) + steps)
+    topics = [subject(stream, step.event) for stream in read_streams(folder / "judged.jsonl") for step in stream.steps]
+    beside = [offer for offer, topic in zip(judged, topics, strict=True) if not names(offer.proposal, topic)]
+    assert beside and all(offer.y_accept == 0 for offer in beside)
+    assert any(offer.y_accept == 1 for offer in judged)
 
 
-def test_curation_keeps_single_proposals(made):
+def test_curation_keeps_judged_proposals(made):
     folder, said = made
     judged, kept = (offers_of(folder / f"{stage}.jsonl") for stage in ("judged", "curated"))
     assert len(kept) == pytest.approx(len(judged) / 2, abs=4)  # a share of each stratum, rounded
-    assert {offer.text for offer in kept} < {offer.text for offer in judged}
-    sizes = {len(step.candidates) for stream in read_streams(folder / "curated.jsonl") for step in stream.steps}
-    assert sizes == {1, PROPOSALS}
+    assert all(offer.proposal and offer.text is None for offer in kept)
     assert "Rows that curation kept" in said["curate"]

@@ -26,7 +26,9 @@ from prism_jax.streams.simulator import (
     STAYS,
     SimulatorConfig,
     Situation,
+    names,
     simulate,
+    subject,
     truth,
 )
 
@@ -89,8 +91,8 @@ def test_streams_and_seeds_differ():
 def test_shape_of_the_population():
     streams = draw(3000)
     assert {s.domain for s in streams} == set(simulator_text.PHRASES)
-    for names in ([s.domain for s in streams], [s.persona for s in streams], [len(s.events) for s in streams]):
-        counts = np.unique(names, return_counts=True)[1]
+    for values in ([s.domain for s in streams], [s.persona for s in streams], [len(s.events) for s in streams]):
+        counts = np.unique(values, return_counts=True)[1]
         assert stats.chisquare(counts).pvalue > 1e-3
     assert {s.persona for s in streams} == set(simulator_text.ARRIVALS)
     assert {len(s.events) for s in streams} == set(range(CONFIG.min_events, CONFIG.max_events + 1))
@@ -289,3 +291,49 @@ def test_invalid_settings_are_named(changes, message):
 def test_lengths_are_within_the_configured_limits():
     assert {len(s.events) for s in draw(50, config=SimulatorConfig(min_events=2, max_events=3))} == {2, 3}
     assert {len(s.events) for s in draw(20, config=SimulatorConfig(min_events=30, max_events=30))} == {30}
+
+
+def test_an_offer_has_to_be_about_the_newest_open_item_or_else_the_item_named_last():
+    for stream in draw(50):
+        for step, (_, open_items) in zip(stream.steps, read(stream), strict=True):
+            shown = [
+                match["item"]
+                for event in stream.events[1 : step.event + 1]
+                for pattern, _ in patterns(stream.domain)
+                if (match := pattern.fullmatch(event.text)) and "item" in match.groupdict()
+            ]
+            about = [simulator_text.WORKS[stream.domain], *shown[-1:], *open_items][-1]
+            assert subject(stream, step.event) == about
+
+
+@pytest.mark.parametrize("population", ["items", "switches"])
+def test_the_simulators_own_responses_name_what_their_step_is_about(population):
+    checked = 0
+    for stream in draw(60, config=dataclasses.replace(CONFIG, population=population, responses=9)):
+        for step in stream.steps:
+            named = step.rationale["if_silent"] not in ("goes on alone", "nothing breaks")  # the events name it
+            if step.candidates[0].response and named:
+                task = json.loads(step.candidates[0].response)["Proactive Task"]
+                assert names(task, subject(stream, step.event))
+                checked += 1
+    assert checked > 50
+
+
+@pytest.mark.parametrize(
+    ("offer", "topic", "expected"),
+    [
+        ("Debug index.html", "index.html", True),
+        ("DEBUG INDEX.HTML, please", "index.html", True),
+        ("Debug the index", "index.html", False),
+        ("Debug index.html", "index", False),
+        ("Swap the index", "index", True),
+        ("Debug parser.python", "parser.py", False),
+        ("Debug parser.py and router.go", "parser.py", False),
+        ("Debug the code of parser.py", "parser.py", True),
+        ("Debug parser.py", "the code", False),
+        ("Debug the code", "the code", True),
+        ("Debug", "the code", False),
+    ],
+)
+def test_an_offer_names_one_thing(offer, topic, expected):
+    assert names(offer, topic) == expected

@@ -14,10 +14,11 @@ from prism_jax.remote.structured import FEEDBACK, Reply
 from prism_jax.runtime.files import temporary_beside
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import read_streams, write_streams
-from prism_jax.teacher.labelling import LabellingConfig, TeacherConfig, label_stream
+from prism_jax.teacher.labelling import Fast, LabellingConfig, TeacherConfig, label_stream
 from prism_jax.teacher.prompts import PromptSettings
 
 FIELDS = dict.fromkeys(SLOW_FIELDS, "Nothing much.")
+GIVEN = PromptSettings(offers="given")
 
 
 def stream_of(*steps):
@@ -29,7 +30,7 @@ def response_to(offer):
     return dict(zip(RESPONSE_KEYS, ("To work.", "It is late.", offer, "Shall I?"), strict=True))
 
 
-def label(stream, answer, proposals=0, passes="slow"):
+def label(stream, answer, offers="given", passes="slow"):
     """Labels a stream by a teacher whose answer to each pass is given; None is no valid answer."""
 
     async def ask(messages, kind):
@@ -38,7 +39,7 @@ def label(stream, answer, proposals=0, passes="slow"):
             return Reply(None, "no answer", ())
         return Reply(kind.model_validate_json(json.dumps(value)), None, ())
 
-    return asyncio.run(label_stream(stream, ask, PromptSettings(proposals=proposals), LabellingConfig(passes=passes)))
+    return asyncio.run(label_stream(stream, ask, PromptSettings(offers=offers), LabellingConfig(passes=passes)))
 
 
 def test_wrong_answers_go_back_with_what_is_wrong_and_then_are_missing(tmp_path):
@@ -60,7 +61,7 @@ def test_wrong_answers_go_back_with_what_is_wrong_and_then_are_missing(tmp_path)
 
     with FakeEndpoint(brain) as fake:
         endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
-        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), labelling=LabellingConfig(retries=1))
+        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), GIVEN, LabellingConfig(retries=1))
         paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "rows.jsonl")]
         done = label_file(config, *paths)
         assert fake.received.total() == 4
@@ -86,7 +87,7 @@ def test_without_any_answer_nothing_is_written(tmp_path):
     answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
     with FakeEndpoint(lambda body: answer, Faults(status=400)) as fake:
         endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
-        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")))
+        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), GIVEN)
         with pytest.raises(RuntimeError, match=r"^found no answer to any of 2 requests, .* the last: .* HTTP 400"):
             label_file(config, *paths)
         assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["in.jsonl"]
@@ -104,21 +105,67 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
     answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
     with FakeEndpoint(lambda body: answer) as fake:
         endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
-        label_file(TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite"))), *paths)
+        label_file(TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), GIVEN), *paths)
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_response_belongs_to_the_offer_that_it_repeats():
-    def answer(_):
-        proposals = [{"offer": text, "p_accept": p} for text, p in (("Mend it.", 0.9), ("Explain it.", 0.6))]
-        return {**FIELDS, "p_need": 0.5, "proposals": proposals, "response": response_to("Explain it.")}
+@pytest.mark.parametrize("speak", [True, False])
+def test_what_a_teacher_would_propose_is_written_whether_it_would_speak_or_not(speak):
+    """It stands beside the constant offer; the response is the text that is judged, or null for silence."""
 
-    (step,) = label(stream_of(Step(event=0)), answer, proposals=2).stream.steps
-    assert [(offer.text, offer.teacher_accept) for offer in step.candidates] == [
-        ("Mend it.", 0.9),
-        ("Explain it.", 0.6),
-    ]
-    assert [offer.response is None for offer in step.candidates] == [True, False]
+    def answer(_):
+        return {**FIELDS, "p_need": 0.5, "response": response_to("Mend it."), "p_accept": 0.75, "speak": speak}
+
+    listed = Step(event=0, candidates=(Candidate(text="Run it."), Candidate(text="Stop it."), Candidate()), y_need=1.0)
+    done = label(stream_of(listed), answer, offers="own")
+    response = json.dumps(response_to("Mend it.")) if speak else None
+    offer = Candidate(proposal="Mend it.", teacher_accept=0.75, response=response)
+    assert done.stream.steps == (Step(event=0, candidates=(offer,), y_need=1.0, teacher_need=0.5, rationale=FIELDS),)
+    assert done.listed == 2
+    (row,) = done.rows
+    assert (row.p_accept, row.proposal, row.spoke) == ((0.75,), "Mend it.", speak)
+
+
+def test_a_fast_teacher_proposes_without_a_response_and_an_unanswered_step_holds_nothing():
+    def answer(kind):
+        return {"p_need": 0.5, "offer": "Mend it.", "p_accept": 0.75} if issubclass(kind, Fast) else None
+
+    done = label(stream_of(Step(event=0)), answer, offers="own", passes="both")
+    assert done.stream.steps[0].candidates == (Candidate(proposal="Mend it.", teacher_accept=0.75),)
+    assert [(row.proposal, row.spoke) for row in done.rows] == [("Mend it.", None), (None, None)]
+    old = Candidate(proposal="Run it.", teacher_accept=0.5, response="{}")
+    nothing = label(stream_of(Step(event=0, candidates=(old,), teacher_need=0.5)), lambda _: None, offers="own")
+    assert nothing.stream.steps == (Step(event=0),)
+
+
+@pytest.mark.parametrize(("offers", "said"), [("own", "3 dropped"), ("given", "3 kept")])
+def test_listed_offers_are_counted_and_a_line_says_what_becomes_of_them(tmp_path, offers, said):
+    step = Step(event=0, candidates=tuple(Candidate(text=text) for text in ("Mend it.", "Run it.", "Stop it.")))
+    write_streams(tmp_path / "in.jsonl", [stream_of(step)])
+    own = {"response": response_to("Go."), "p_accept": 0.5, "speak": True}
+    rest = own if offers == "own" else {"p_accept": [0.5, 0.5, 0.5], "response": None}
+    with FakeEndpoint(lambda body: json.dumps({**FIELDS, "p_need": 0.25, **rest})) as fake:
+        endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
+        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), PromptSettings(offers=offers))
+        paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "rows.jsonl")]
+        done = label_file(config, *paths)
+    assert done.listed == 3 and not done.missing
+    (line,) = (line for line in done.lines if line.startswith("listed offers:"))
+    assert said in line
+    (stream,) = read_streams(paths[1])
+    texts = [offer.text for offer in stream.steps[0].candidates]
+    assert texts == ([None] if offers == "own" else ["Mend it.", "Run it.", "Stop it."])
+
+
+def test_a_response_belongs_to_the_offer_that_it_repeats():
+    given = tuple(Candidate(text=text) for text in ("Mend it.", "Explain it."))
+
+    def answer(_):
+        return {**FIELDS, "p_need": 0.5, "p_accept": [0.9, 0.6], "response": response_to("Explain it.")}
+
+    found = label(stream_of(Step(event=0, candidates=given)), answer)
+    assert [offer.response is None for offer in found.stream.steps[0].candidates] == [True, False]
+    assert [(row.proposal, row.spoke) for row in found.rows] == [("Explain it.", True)]
 
 
 def test_a_response_that_repeats_none_belongs_to_the_likeliest_one():
@@ -146,7 +193,7 @@ def test_the_fast_probabilities_stay_where_the_slow_answer_failed():
 def test_own_proposals_do_not_replace_offers_with_outcomes():
     offered = Step(event=0, candidates=(Candidate(text="Mend it.", logged=True, y_accept=1.0),))
     with pytest.raises(ValueError, match=r"stream 's', steps\[0\]: found candidates with outcomes, expected none"):
-        label(stream_of(offered), lambda _: None, proposals=1)
+        label(stream_of(offered), lambda _: None, offers="own")
 
 
 def test_a_missing_folder_is_found_before_anything_is_asked(tmp_path):

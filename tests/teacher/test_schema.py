@@ -20,18 +20,21 @@ def slow(**changes):
 
 def test_an_answer_keeps_the_order_of_writing():
     """What is observed stands before what is concluded, and the response last."""
-    schema = answer_to(Slow, offers=2, proposals=0).model_json_schema()
+    schema = answer_to(Slow, offers=2).model_json_schema()
     assert list(schema["properties"]) == [*SLOW_FIELDS, "p_need", "p_accept", "response"]
     assert schema["additionalProperties"] is False
     assert list(schema["$defs"]["Response"]["properties"]) == list(RESPONSE_KEYS)
-    assert list(answer_to(Fast, 1, 3).model_json_schema()["properties"]) == ["p_need", "proposals"]
+    own = answer_to(Slow, None).model_json_schema()
+    assert list(own["properties"]) == [*SLOW_FIELDS, "p_need", "response", "p_accept", "speak"]
+    assert own["required"] == list(own["properties"])
+    assert list(answer_to(Fast, None).model_json_schema()["properties"]) == ["p_need", "offer", "p_accept"]
 
 
 def test_a_valid_answer_is_read():
-    answer = answer_to(Slow, 2, 0).model_validate_json(json.dumps(slow(evidence=" two\n lines ")))
+    answer = answer_to(Slow, 2).model_validate_json(json.dumps(slow(evidence=" two\n lines ")))
     assert answer.fields() == FIELDS | {"evidence": "two lines"}
     assert json.loads(answer.response.text()) == RESPONSE
-    assert answer_to(Slow, 2, 0).model_validate_json(json.dumps(slow(response=None))).response is None
+    assert answer_to(Slow, 2).model_validate_json(json.dumps(slow(response=None))).response is None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +55,7 @@ def test_a_valid_answer_is_read():
 )
 def test_a_wrong_answer_is_refused_by_name(changes, place):
     with pytest.raises(pydantic.ValidationError) as caught:
-        answer_to(Slow, 2, 0).model_validate_json(json.dumps(slow(**changes)))
+        answer_to(Slow, 2).model_validate_json(json.dumps(slow(**changes)))
     assert ".".join(map(str, caught.value.errors()[0]["loc"])).startswith(place)
 
 
@@ -60,13 +63,19 @@ def test_a_wrong_answer_is_refused_by_name(changes, place):
 def test_nan_is_not_a_probability(text):
     for value in (float("nan"), float("inf"), text):
         with pytest.raises(pydantic.ValidationError):
-            answer_to(Fast, 1, 0).model_validate({"p_need": value, "p_accept": [0.5]}, strict=True)
+            answer_to(Fast, 1).model_validate({"p_need": value, "p_accept": [0.5]}, strict=True)
 
 
-def test_proposals_have_a_text_and_a_probability():
-    kind = answer_to(Fast, 1, 2)
-    proposals = [{"offer": "Fix it", "p_accept": 0.5}]
-    assert kind.model_validate({"p_need": 0.5, "proposals": proposals}).proposals[0].offer == "Fix it"
-    for wrong in ([], proposals * 3, [{"offer": "Fix it"}]):
+def test_a_teacher_that_proposes_always_writes_an_offer():
+    answer = FIELDS | {"p_need": 0.5, "response": RESPONSE, "p_accept": 0.25, "speak": False}
+    read = answer_to(Slow, None).model_validate(answer)
+    assert (read.response.task, read.p_accept, read.speak) == (RESPONSE["Proactive Task"], 0.25, False)
+    silent = [RESPONSE | {"Proactive Task": word} for word in ("null", " None ", "")]
+    wrong = [{"response": value} for value in (None, *silent)] + [{"p_accept": [0.25]}, {"speak": None}]
+    for change in wrong:
         with pytest.raises(pydantic.ValidationError):
-            kind.model_validate({"p_need": 0.5, "proposals": wrong})
+            answer_to(Slow, None).model_validate(answer | change)
+    assert answer_to(Fast, None).model_validate({"p_need": 0.5, "offer": "Fix it", "p_accept": 0.5}).offer == "Fix it"
+    for word in ("null", ""):
+        with pytest.raises(pydantic.ValidationError):
+            answer_to(Fast, None).model_validate({"p_need": 0.5, "offer": word, "p_accept": 0.5})

@@ -63,6 +63,29 @@ def test_the_report_gives_updates_and_tokens_against_one_decision_per_row():
     assert saving == pytest.approx(single.split.tokens / whole.split.tokens, abs=0.05) and saving > 1.5
 
 
+@pytest.mark.parametrize(
+    ("trigger", "slow", "rationales", "expected"),
+    [
+        ("margin", 0.0, True, "none is trained (pathway.slow = 0), so decision.trigger = margin has no effect"),
+        ("value", 0.3, False, "none is trained (no training step has a rationale), so decision.trigger = value has"),
+        ("margin", 0.3, True, None),
+        ("auto", 0.0, True, None),
+    ],
+)
+def test_a_start_says_that_a_trigger_has_no_slow_pass(trigger, slow, rationales, expected):
+    config = dataclasses.replace(
+        RUN.config,
+        decision=dataclasses.replace(RUN.config.decision, trigger=trigger),
+        pathway=dataclasses.replace(RUN.config.pathway, slow=slow),
+    )
+    train = RUN.splits.train
+    if not rationales:
+        train = [map_steps(stream, lambda step: dataclasses.replace(step, rationale=None)) for stream in train]
+    facts = dataclasses.replace(RUN, config=config, splits=dataclasses.replace(RUN.splits, train=tuple(train))).facts()
+    found = facts.get("slow pass")
+    assert found is None if expected is None else found.startswith(expected)
+
+
 def test_a_schedule_with_too_few_updates_to_warm_up_is_a_warning(caplog):
     def warnings(epochs, warmup=0.1):
         caplog.clear()

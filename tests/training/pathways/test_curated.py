@@ -92,6 +92,32 @@ def test_the_papers_score_is_a_choice_of_the_pathway():
     assert paper.facts["pathway"].startswith("rdc_sft: the 50% with the highest R_DC of the paper")
 
 
+@pytest.mark.parametrize("name", ["rdc_sft", "weighted_sft", "schema_sft"])
+def test_judged_proposals_are_curated_by_their_verdicts_and_silent_rows_train_no_response(name):
+    """Odd steps stay silent. The verdict on what the teacher would have said counts at these, too."""
+
+    def proposed(step):
+        text = f"Mend {step.event}"
+        offer = Candidate(
+            proposal=text,
+            teacher_accept=step.candidates[0].teacher_accept,
+            y_accept=float(step.event % 3 == 0),
+            response=None if step.event % 2 else text,
+        )
+        return dataclasses.replace(step, candidates=(offer,))
+
+    streams = each_step(STREAMS, proposed)
+    found = supervised(streams, name=name, keep=0.5, stratify=False, slow=0.3)
+    kept = [(step, *step.candidates) for one in found.streams for step in one.steps]
+    total = sum(len(one.steps) for one in streams)
+    assert len(kept) == (total if name == "schema_sft" else math.floor(0.5 * total + 0.5))
+    assert all(offer.proposal == f"Mend {step.event}" and offer.text is None for step, offer in kept)
+    assert {step.event % 2 for step, offer in kept if offer.response is None} == {1}
+    if name == "rdc_sft":
+        scores = sorted(by_hand(step, *step.candidates, "default") for one in streams for step in one.steps)
+        assert sorted(by_hand(step, offer, "default") for step, offer in kept) == pytest.approx(scores[-len(kept) :])
+
+
 @pytest.mark.parametrize("name", ["rdc_sft", "weighted_sft"])
 def test_training_refuses_to_filter_a_curated_file_and_says_what_to_do(name, tmp_path):
     """The mark survives the file, and one curated stream among whole ones is enough."""
