@@ -5,6 +5,7 @@
     python -m prism_jax label --sharegpt=FILE --out=OUT [--text_calibrator=FILE]
     python -m prism_jax label --streams=IN --text_calibrator=FILE --out=OUT
     python -m prism_jax label --records=FILE --out=OUT
+    python -m prism_jax label --source=CHECKOUT --agent_data=[DOMAIN=]FILE --out=FOLDER [--calibration_share=0.1]
     python -m prism_jax label --agent --config=configs/teacher.py --source=CHECKOUT [--streams=IN] --out=FOLDER
 
 IN and OUT have one stream per line (JSONL). The first asks a teacher about the streams of IN and writes what it would
@@ -12,9 +13,11 @@ propose at each step, its probabilities, fields of the slow pass and, where it w
 lists are dropped; --config.prompt.offers=given has them judged instead. --dry_run says what labelling would cost. The
 others ask nobody: they read what models answered elsewhere, and --text_calibrator fills in the probabilities that its
 texts tell. --records turns an agent's records into streams to train on (docs/agent.md), with texts where the agent ran
-with --keep_texts. --agent prompts the config's endpoint as ProactiveBench's agent, and writes its answers as a folder
-of traces, such as eval/traces_new/NAME (docs/proactivebench.md). Nothing is cut from what it sends then, personal data
-included.
+with --keep_texts. --agent_data writes streams of ProactiveBench's own files into a folder: train.jsonl and
+calibration.jsonl from its training data in chat form, test.jsonl from its test events, all without answers, and
+human.jsonl with people's votes. --agent prompts the config's endpoint as ProactiveBench's agent, and writes its answers
+as a folder of traces, such as eval/traces_new/NAME (docs/proactivebench.md). Nothing is cut from what it sends then,
+personal data included.
 """
 
 from __future__ import annotations
@@ -209,8 +212,12 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "source",
         None,
-        "With --agent, a checkout of ProactiveBench: its prompt and, without --streams, its streams.",
+        "Checkout of ProactiveBench: with --agent its prompt and, without --streams, its streams; else its own files.",
     )
+    flags.DEFINE_multi_string(
+        "agent_data", [], "With --source: training data in chat form, FILE or DOMAIN=FILE; may be repeated."
+    )
+    flags.DEFINE_float("calibration_share", 0.1, "With --agent_data: share of its streams that calibrate.", 0.0, 1.0)
     flags.DEFINE_string("text_calibrator", None, "File of a text calibrator that fills in missing probabilities.")
     flags.DEFINE_string("out", None, "File of labelled streams to write.", required=True)
     flags.DEFINE_string("rows", None, "File of questions and answers to write; by default beside the output.")
@@ -231,8 +238,13 @@ def check(options: flags.FlagValues) -> None:
             if options[name].value:
                 raise ValueError(f"--{name}: found it with --agent, expected --source or --streams")
         return
-    if options.source is not None:
-        raise ValueError("--source: found it without --agent, expected it with that only")
+    if (options.source is None) != (not options.agent_data):
+        raise ValueError("--source: expected it with --agent, or with --agent_data, the training data of the checkout")
+    if options.agent_data:
+        for name in (*SOURCES, "records", "config"):
+            if options[name].value is not None:
+                raise ValueError(f"--{name}: found it with --agent_data, expected --source alone")
+        return
     if all(options[name].value is None for name in (*SOURCES, "records")):
         raise ValueError(f"flags: found no source, expected one of --{', --'.join((*SOURCES, 'records'))}, or --agent")
     if options.records is not None:
@@ -262,6 +274,15 @@ def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
     check(options)
+    if options.agent_data and not options.agent:
+        from prism_jax.proactivebench.checkout import write_checkout  # reads votes with tensorflow_datasets
+
+        files: dict[str, list[str]] = {}
+        for text in options.agent_data:
+            domain, named, path = text.partition("=")
+            files.setdefault(domain if named else "unknown", []).append(path if named else text)
+        print("\n".join(write_checkout(options.source, files, options.out, options.calibration_share)))
+        return
     if options.records is not None:
         from prism_jax.agent.records_streams import streams_from_records  # labelling needs no agent
 

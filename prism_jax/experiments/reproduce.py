@@ -1,36 +1,41 @@
-"""The paper from unlabelled streams to its tables, by our commands and configs; or a rehearsal of it.
+"""The paper from the benchmark's own files to its tables, by our commands and configs; or a rehearsal of it.
 
     launch/paper.sh --rehearse --workdir=runs/rehearsal
-    launch/paper.sh --train=FILE --calibration=FILE --test=FILE --weights=DIR --budget=USD --workdir=runs/paper
+    launch/paper.sh --source=DIR --agent_data=[DOMAIN=]FILE --weights=DIR --budget=USD --workdir=runs/paper
 
-The teacher labels every stream, three judges judge it, curation keeps the best decisions, every pathway of ablation C
-trains, is calibrated and evaluated, and the tables are made. What is complete is never repeated: a call that was killed
-resumes at the stage, and in it at the answer or the checkpoint. The files hold unlabelled streams
-(docs/distillation.md), the folder Qwen3-8B as published on Hugging Face. `--gpus=8` trains on eight GPUs, not one.
+The teacher says at every step what it would propose, and judges judge that; curation keeps the best decisions, every
+pathway of ablation C trains, each student writes its own texts, and judges judge those: these verdicts calibrate and
+test it. Baselines are prompted as the benchmark prompts them, and the traces that it published are judged anew. The
+last output is a list of the paper's tables and figures. What is complete is never repeated: a call that was killed
+resumes at the stage, and in it at the answer or the checkpoint.
 
-A rehearsal takes the same stages and configs on simulated users, a fake endpoint that answers for the models of the
-configs, and a small random Qwen3 with the real tokenizer (`--tokenizer`), and prints beside each stage what the real
-one takes: `prism_jax.experiments.real_costs`. docs/paper.md explains both.
+--source is a checkout of ProactiveBench's repository, --agent_data its training data in chat form (repeated; with a
+domain, one of them can be held out), --weights Qwen3-8B as published on Hugging Face, --human files that annotators
+downloaded from people.html. `--gpus=8` trains on eight GPUs, not one.
+
+A rehearsal takes the same stages and configs on a miniature checkout of simulated users, a fake endpoint that answers
+for the models of the configs, and a small random Qwen3 with the real tokenizer (`--tokenizer`), and prints beside each
+stage what the real one takes: `prism_jax.experiments.real_costs`. docs/paper.md explains both.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 import jax
 from absl import flags
 from etils import epath
 
 from prism_jax.experiments import real_costs
+from prism_jax.experiments.miniature import Checkout
+from prism_jax.experiments.paper_stages import Inputs, outcome, pathways_of, stages
 from prism_jax.experiments.simulated_users import FILES, served
-from prism_jax.experiments.stages import Stage, main_of, run_stages
+from prism_jax.experiments.stages import Stage, run_stages
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.report.table import Table
-from prism_jax.runs.curation import summary_path
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import new_folder, read_object, write_json
@@ -39,11 +44,6 @@ from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.weights import save_hf
 from prism_jax.training.lock import only_training
 from prism_jax.training.pathways.stages import HOW_IT_RUNS
-from prism_jax.training.pathways.table import PATHWAYS, SECOND_STAGES
-
-MAIN = "rdc_sft"
-"""The pathway of the paper's main table, from which second stages start."""
-ORDER = (MAIN, *(name for name in PATHWAYS if name not in (MAIN, "joint")))
 
 SMALL = StudentConfig(
     hidden_dim=32,
@@ -60,89 +60,21 @@ SMALL = StudentConfig(
 """The student of a rehearsal: random."""
 USERS = (
     *("--population=items", "--responses=1", "--min_events=4", "--max_events=6"),
-    *("--train=24", "--calibration=12", "--held_out=12"),
+    *("--train=36", "--calibration=1", "--held_out=20"),
 )
+JUDGES = (
+    *("deepseek/deepseek-r1", "openai/gpt-4o", "anthropic/claude-3.5-sonnet", "google/gemini-2.5-flash"),
+    *("moonshotai/kimi-k2", "meta-llama/llama-3-70b-instruct"),
+)
+AGENTS = ("deepseek/deepseek-r1", "qwen/qwen3-8b")
+MODELS = ("--teacher=deepseek-reasoner", f"--judges={','.join(JUDGES)}", f"--agents={','.join(AGENTS)}")
+"""The models of configs/teacher.py, of the judges' configs and of configs/baselines.py."""
 REHEARSED = 24
 """Number of decisions that curation keeps in a rehearsal."""
-MODELS = ("--teacher=deepseek-reasoner", "--judges=deepseek/deepseek-r1,openai/gpt-4o,anthropic/claude-3.5-sonnet")
-"""The models of configs/teacher.py and configs/judges_paper.py."""
+SAMPLE, SMALL_SAMPLE = 229, 12
+"""Events on the page for people: the paper's number, and that of a rehearsal."""
 KEYS = {"DEEPSEEK_API_KEY": "none-needed", "OPENROUTER_API_KEY": "none-needed"}
-SHORT = ("--config.packing.context=512", "--config.writing.field_tokens=4", "--config.writing.response_tokens=4")
-
-
-class Inputs(NamedTuple):
-    """What the stages start from."""
-
-    streams: Mapping[str, str]  # file of unlabelled streams of each split
-    weights: str  # folder of the weights
-    gpus: int  # number of GPUs; 0 in a rehearsal, which needs none
-    curated: int  # number of decisions that curation keeps
-    teacher: tuple[str, ...]  # flags of the teacher's config
-    judges: str  # value of --config for the judges
-    budget: float  # USD that all answers together may cost
-    training: tuple[str, ...] = ()  # flags that shrink a training
-
-
-def stages(folder: epath.Path, inputs: Inputs) -> list[Stage]:
-    """All stages in order."""
-    return [*_labels(folder, inputs), *_trainings(folder, inputs), *_tables(folder)]
-
-
-def _labels(folder: epath.Path, inputs: Inputs) -> Iterator[Stage]:
-    """Teacher, judges and curation."""
-    remote = (f"--config.remote.cache={folder / 'answers.sqlite'}", f"--config.remote.budget={inputs.budget}")
-    for split, source in inputs.streams.items():
-        out = folder / f"taught_{split}.jsonl"
-        words = main_of(
-            "label", "--config=configs/teacher.py", *inputs.teacher, *remote, f"--streams={source}", f"--out={out}"
-        )
-        yield Stage(f"the teacher labels the {split} streams", words, out.exists, asks=True)
-    for split in inputs.streams:
-        source, out = folder / f"taught_{split}.jsonl", folder / f"judged_{split}.jsonl"
-        files = (f"--streams={source}", f"--votes={folder / f'votes_{split}.jsonl'}", f"--out={out}")
-        words = main_of("judge", f"--config={inputs.judges}", *remote, *files)
-        yield Stage(f"three judges judge the {split} streams", words, out.exists, asks=True)
-    source, out = folder / "judged_train.jsonl", folder / "curated.jsonl"
-    words = main_of("curate", f"--streams={source}", f"--out={out}", f"--count={inputs.curated}")
-    yield Stage("the decisions of highest R_DC are kept", words, summary_path(out).exists)
-
-
-def _trainings(folder: epath.Path, inputs: Inputs) -> Iterator[Stage]:
-    """Every pathway: trained, calibrated and evaluated."""
-    config = "configs/qwen3_8b_a100x8.py" if inputs.gpus == 8 else "configs/qwen3_8b_a100.py"
-    script = {0: main_of("train"), 1: ("launch/a100.sh",), 8: ("launch/node.sh",)}[inputs.gpus]
-    for name in ORDER:
-        train = folder / ("curated.jsonl" if PATHWAYS[name].filtered else "judged_train.jsonl")
-        start = folder / MAIN if name in SECOND_STAGES else inputs.weights
-        files = {
-            "train": train,
-            "calibration": folder / "judged_calibration.jsonl",
-            "test": folder / "judged_test.jsonl",
-        }
-        words = (
-            *script,
-            f"--config={config}",
-            f"--config.pathway.name={name}",
-            "--config.pathway.filter=off",
-            real_costs.SLOW,
-            "--config.data.source=",
-            *(f"--config.data.{split}_source={path}" for split, path in files.items()),
-            f"--config.training.start={start}",
-            *inputs.training,
-            f"--workdir={folder / name}",
-        )
-        yield Stage(f"{name}: trained, calibrated, evaluated", words, (folder / name / "report.html").exists)
-
-
-def _tables(folder: epath.Path) -> Iterator[Stage]:
-    """The tables of the main pathway's scores, all pathways on one page, and the export."""
-    tables, page, model = folder / "tables", folder / "pathways.html", folder / "model"
-    words = main_of("experiments", "all", f"--scores={folder / MAIN / 'scores.parquet'}", f"--workdir={tables}")
-    yield Stage("the paper's tables", words, (tables / "tables.md").exists)
-    runs = ",".join(str(folder / name) for name in ORDER)
-    yield Stage("all pathways on one page", main_of("report", f"--runs={runs}", f"--out={page}"), page.exists)
-    words = main_of("export", f"--workdir={folder / MAIN}", f"--output={model}")
-    yield Stage("the student is exported", words, model.exists)
+SHORT = ("--config.packing.context=640", "--config.writing.field_tokens=4", "--config.writing.response_tokens=4")
 
 
 def random_weights(folder: epath.Path, tokenizer: Tokenizer) -> tuple[str, ...]:
@@ -165,31 +97,50 @@ def rehearse(folder: epath.Path, tokenizer: str) -> None:
     """Runs whatever a rehearsal lacks, and prints beside each stage what the real one takes."""
     made = folder / "rehearsal.json"
     before = read_object(made, str(made))["port"] if made.exists() else 0
-    users = folder / "users"
-    users.mkdir(parents=True, exist_ok=True)
-    with served(f"--folder={users}", *USERS, *MODELS, f"--port={before}") as url:
+    users, checkout = folder / "users", Checkout(folder / "checkout")
+    users.mkdir(exist_ok=True)
+    with served(f"--folder={users}", f"--checkout={checkout.folder}", *USERS, *MODELS, f"--port={before}") as url:
         write_json(made, {"port": int(url.split(":")[2].split("/")[0])})  # answers are cached by address
-        streams = {split: str(users / name) for split, name in FILES.items()}
-        student = random_weights(folder / "Qwen3-small", _tokenizer(tokenizer, streams["train"]))
+        student = random_weights(folder / "Qwen3-small", _tokenizer(tokenizer, users / FILES["train"]))
         inputs = Inputs(
-            streams,
+            source=str(checkout.folder),
+            agent_data=tuple(f"{domain}={path}" for domain, path in checkout.agent_data().items()),
             weights=str(folder / "Qwen3-small"),
             gpus=0,
             curated=REHEARSED,
-            teacher=(f"--config.endpoint.base_url={url}", *real_costs.TEACHER_PRICES),
-            judges=f"configs/judges_paper.py:{url}",
-            budget=5.0,
+            sample=SMALL_SAMPLE,
+            budget=50.0,
+            address=url,
+            human=tuple(str(folder / f"annotator_{number}.jsonl") for number in range(1, 4)),
             training=(*SHORT, *student),
+            shares=("--calibration_share=0.3",),
         )
         listed = stages(folder, inputs)
         costs = real_costs.Costs.of(folder)
         environment = {**os.environ, **KEYS, "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
-        for asks in (True, False):
-            run_stages(listed, asks=asks, environment=environment, beside=costs.of_stage)
-    print("\n".join(("", "The real thing, all stages together:", *costs.total(ORDER))))
+        run_stages(listed, environment=environment, beside=lambda stage: _beside(stage, costs))
+    print("\n".join(("", "The real thing, all stages together:", *total(listed, costs), "")))
+    print("\n".join(outcome(folder, inputs)))
 
 
-def _tokenizer(path: str, streams: str) -> Tokenizer:
+def _beside(stage: Stage, costs: real_costs.Costs) -> Iterable[str]:
+    """What a stage takes in earnest, in lines."""
+    if isinstance(stage.takes, real_costs.Asks):
+        yield f"in earnest: {real_costs.bill(stage.takes)}"
+    elif isinstance(stage.takes, str):
+        yield from costs.of_training(stage.takes)
+    else:
+        yield "in earnest: the same command, minutes at most"
+
+
+def total(listed: Sequence[Stage], costs: real_costs.Costs) -> Iterable[str]:
+    """The sums over all stages, in lines."""
+    asked = (real_costs.bill(stage.takes) for stage in listed if isinstance(stage.takes, real_costs.Asks))
+    yield f"answers: {sum(asked, real_costs.Bill())}"
+    yield from costs.total(pathways_of(listed))
+
+
+def _tokenizer(path: str, streams: epath.Path) -> Tokenizer:
     """The tokenizer of a file; without one, one that is trained on the streams, which a line says."""
     if path:
         return Tokenizer.load(path)
@@ -206,14 +157,15 @@ def real_tokenizer() -> str:
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("workdir", None, "Folder for everything that is made.", required=True)
-    refuse_empty("workdir")
     flags.DEFINE_bool("rehearse", False, "Rehearse: simulated users, a fake endpoint, a small random student.")
     flags.DEFINE_string("tokenizer", real_tokenizer(), "With --rehearse: tokenizer.json of Qwen3.")
-    for split in FILES:
-        flags.DEFINE_string(split, None, f"JSONL file of the unlabelled {split} streams.")
+    flags.DEFINE_string("source", None, "Checkout of ProactiveBench's repository.")
+    flags.DEFINE_multi_string("agent_data", [], "Its training data in chat form, as FILE or DOMAIN=FILE; repeated.")
     flags.DEFINE_string("weights", None, "Folder of Qwen3-8B as published on Hugging Face.")
     flags.DEFINE_enum("gpus", "1", ["1", "8"], "Number of GPUs of 80 GB to train on.")
-    flags.DEFINE_float("budget", None, "USD that the teacher's and the judges' answers may cost together.", 0.0)
+    flags.DEFINE_float("budget", None, "USD that all answers may cost together.", 0.0)
+    flags.DEFINE_list("human", [], "Files of votes that annotators downloaded from people.html.")
+    refuse_empty("workdir", "source", "weights")
 
 
 def main() -> Iterable[Table]:
@@ -224,21 +176,21 @@ def main() -> Iterable[Table]:
         if options.rehearse:
             rehearse(folder, options.tokenizer)
             return []
-        for name in (*FILES, "weights", "budget"):
-            if options[name].value is None:
+        for name in ("source", "agent_data", "weights", "budget"):
+            if options[name].value in (None, []):
                 raise ValueError(f"--{name}: found none, expected it without --rehearse")
         inputs = Inputs(
-            {split: str(options[split].value) for split in FILES},
+            source=options.source,
+            agent_data=tuple(options.agent_data),
             weights=options.weights,
             gpus=int(options.gpus),
             curated=real_costs.CURATED,
-            teacher=(),
-            judges="configs/judges_paper.py",
+            sample=SAMPLE,
             budget=options.budget,
+            human=tuple(options.human),
         )
-        listed = stages(folder, inputs)
-        for asks in (True, False):
-            run_stages(listed, asks=asks)
+        run_stages(stages(folder, inputs))
+        print("\n".join(outcome(folder, inputs)))
     return []
 
 

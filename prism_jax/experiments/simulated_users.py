@@ -6,6 +6,7 @@ Writes what a watching agent would have recorded of some users, without any labe
 held_out.jsonl), prints the address of an OpenAI-compatible endpoint, and serves it until its input ends: a teacher
 (model `teacher`) and judges (models `judge-0`, `judge-1`, ...), who err as configured and independently of each other.
 What the users of held_out.jsonl would have answered to an offer is written to answers.jsonl, for the final report.
+With --checkout, the same users also are a miniature of ProactiveBench's repository (`prism_jax.experiments.miniature`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, get_args
 from absl import flags
 from etils import epath
 
+from prism_jax.experiments.miniature import Checkout
 from prism_jax.judges.simulated import SimulatedJudge
 from prism_jax.remote.fake import FakeEndpoint
 from prism_jax.runtime import command
@@ -31,7 +33,7 @@ from prism_jax.streams.simulator import simulate
 from prism_jax.streams.simulator_config import Population, SimulatorConfig
 from prism_jax.streams.sources import simulated_index
 from prism_jax.teacher.prompts import PromptSettings
-from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
+from prism_jax.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 
 FILES = {"train": "train.jsonl", "calibration": "calibration.jsonl", "test": "held_out.jsonl"}
 """The file of unlabelled streams of each split."""
@@ -55,14 +57,30 @@ def brains(
     judges: Sequence[str],
     accuracy: float,
     most_events: int,
+    agents: Sequence[str] = (),
 ) -> dict[str, Brain]:
-    """The teacher and the judges by model name; each judge has a seed of its own, none of them the teacher's."""
+    """Teacher, judges and agents by model name, each with a seed of its own; a judge may be an agent, too."""
     models: dict[str, Brain] = {teacher: SimulatedTeacher(streams, PromptSettings(), quality)}
     for number, name in enumerate(judges):
         models[name] = SimulatedJudge(
             streams, sensitivity=accuracy, specificity=accuracy, seed=1000 + number, most_events=most_events
         )
+    for number, name in enumerate(agents):
+        agent = SimulatedAgent(streams, AgentQuality(seed=2000 + number))
+        models[name] = _either(agent, models[name]) if name in models else agent
     return models
+
+
+def _either(agent: SimulatedAgent, judge: Brain) -> Brain:
+    """One model that is asked as the benchmark's agent, and as a judge."""
+
+    def answer(body: dict[str, Any]) -> str:
+        try:
+            return judge(body)
+        except ValueError:
+            return agent(body)
+
+    return answer
 
 
 @contextlib.contextmanager
@@ -97,6 +115,8 @@ def define_flags() -> None:
     flags.DEFINE_integer("held_out", 150, "Number of held-out streams.", lower_bound=1)
     flags.DEFINE_string("teacher", "teacher", "Model name of the teacher.")
     flags.DEFINE_list("judges", ["judge-0", "judge-1", "judge-2"], "Model names of the judges.")
+    flags.DEFINE_list("agents", [], "Model names that answer as ProactiveBench's agent; a judge's may be among them.")
+    flags.DEFINE_string("checkout", None, "Folder for a miniature of ProactiveBench's repository, of the same users.")
     flags.DEFINE_float("accuracy", 0.9, "Share of a judge's verdicts that are right.", 0.5, 1.0)
     flags.DEFINE_float("blur", 0.5, "Standard deviation of the teacher's errors in log-odds.", lower_bound=0.0)
     flags.DEFINE_float("field_errors", 0.02, "Share of the teacher's fields that are wrong.", 0.0, 1.0)
@@ -124,7 +144,10 @@ def main() -> None:
         seed=options.seed,
     )
     everyone = tuple(stream for streams in users.values() for stream in streams)
-    models = brains(everyone, quality, options.teacher, options.judges, options.accuracy, options.most_events)
+    if options.checkout is not None:
+        Checkout(epath.Path(options.checkout)).write(users["train"], users["test"])
+    who = (options.teacher, options.judges, options.accuracy, options.most_events, options.agents)
+    models = brains(everyone, quality, *who)
     with FakeEndpoint(lambda body: models[body["model"]](body), port=options.port) as endpoint:
         print(json.dumps({"url": endpoint.url}), flush=True)
         sys.stdin.read()

@@ -17,6 +17,7 @@ class Stage(NamedTuple):
     words: tuple[str, ...]  # the command line; `python` is this interpreter
     done: Callable[[], bool]  # says whether it was completed before
     asks: bool = False  # whether it needs the endpoint that answers
+    takes: Any = None  # what it takes in earnest, where it is rehearsed
 
 
 def main_of(name: str, *flags: str) -> tuple[str, ...]:
@@ -27,17 +28,17 @@ def main_of(name: str, *flags: str) -> tuple[str, ...]:
 def run_stages(
     stages: Sequence[Stage],
     *,
-    asks: bool,
+    asks: bool | None = None,
     environment: Mapping[str, str] | None = None,
     beside: Callable[[Stage], Iterable[str]] = lambda stage: (),
 ) -> None:
-    """Runs the stages that were not completed before; those that need the endpoint if `asks`, else the others.
+    """Runs the stages that were not completed before: with `asks` those that need the endpoint or the others, else all.
 
     `stages` are all of them, by which they are numbered; `beside` gives lines to print beside a stage. RuntimeError for
     a command that fails; it has said why.
     """
     for number, stage in enumerate(stages, start=1):
-        if stage.asks != asks:
+        if asks is not None and stage.asks != asks:
             continue
         where = f"[{number}/{len(stages)}] {stage.title}"
         done = stage.done()

@@ -210,7 +210,10 @@ def _stream(joined: JoinedStream, place: str) -> Stream:
     seconds = itertools.accumulate(_seconds([time for time, _ in joined.events], f"{place}: stream {name}"), max)
     return Stream(
         id=name,
-        events=tuple(Event(time=time, text=text) for time, (_, text) in zip(seconds, joined.events, strict=True)),
+        events=tuple(
+            Event(time=time, text=text, time_text=stamp)
+            for time, (stamp, text) in zip(seconds, joined.events, strict=True)
+        ),
         steps=tuple(
             Step(event=index, candidates=candidates_of(name, index, [dict(reply.fields) for reply in replies]))
             for index, replies in joined.replies.items()

@@ -1,6 +1,7 @@
 """The paper in one script: its stages in order, what they cost in earnest, and commands that end with their parent."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -10,64 +11,129 @@ import forked
 import pytest
 from etils import epath
 
-from prism_jax.experiments import reproduce
-from prism_jax.experiments.real_costs import Asked, Costs
+from prism_jax.experiments import real_costs, reproduce
+from prism_jax.experiments.paper_stages import BASE, DIAGRAMS, HELD_OUT, MAIN, OUTPUTS, PRINTED, Inputs, outcome, stages
+from prism_jax.experiments.real_costs import Asks, Bill, Costs
 from prism_jax.experiments.stages import Stage, main_of, run_stages
+from prism_jax.proactivebench.published import PAPER_SYSTEMS
 from prism_jax.training.pathways.table import PATHWAYS, SECOND_STAGES
 
 PLAN = {"peak_gib": 60.0, "temp_gib": 20.0, "limit_gib": 75.0, "model_tflop": 500.0, "updates_per_hour": 1000.0}
-COSTS = Costs(
-    label=Asked(1.0, 1000.0, 2000.0, 0.01, "a teacher: 1 and 2 USD per million tokens (2026-01)"),
-    judge=Asked(6.0, 3000.0, 400.0, 0.03, "judges"),
-    sample="a sample",
-    plans={1: PLAN, 8: PLAN | {"updates_per_hour": 4000.0}},
-)
+COSTS = Costs(plans={1: PLAN, 8: PLAN | {"updates_per_hour": 4000.0}})
+PAPER = pathlib.Path(__file__).parents[2].parent / "shared" / "paper.tex"
+BY_DOMAIN = ("coding=code.json", "writing=text.json")
 
 
-def listed(folder, gpus=1):
-    inputs = reproduce.Inputs(
-        {"train": "a", "calibration": "b", "test": "c"}, "weights", gpus, 1800, (), "configs/judges_paper.py", 9.0
-    )
-    return reproduce.stages(epath.Path(folder), inputs)
+def inputs(tmp_path, **changes):
+    for name in PAPER_SYSTEMS.values():
+        (tmp_path / "source" / "eval" / "traces_new" / name).mkdir(parents=True, exist_ok=True)
+    made = Inputs(str(tmp_path / "source"), BY_DOMAIN, "weights", gpus=1, curated=1800, sample=229, budget=9.0)
+    return made._replace(**changes)
+
+
+def listed(tmp_path, **changes):
+    return stages(epath.Path(tmp_path), inputs(tmp_path, **changes))
+
+
+def value(words, flag):
+    (found,) = (word.partition("=")[2] for word in words if word.startswith(f"--{flag}="))
+    return found
 
 
 @pytest.mark.parametrize(("gpus", "script"), [(1, "launch/a100.sh"), (8, "launch/node.sh")])
 def test_every_pathway_of_the_paper_trains_after_its_first_stage(tmp_path, gpus, script):
-    stages = listed(tmp_path, gpus)
-    trainings = [stage.words for stage in stages if stage.words[0] == script]
-    names = [next(word for word in words if "pathway.name" in word).partition("=")[2] for words in trainings]
-    assert set(names) == set(PATHWAYS) - {"joint"}
-    for name, words in zip(names, trainings, strict=True):
-        start = str(tmp_path / "rdc_sft") if name in SECOND_STAGES else "weights"
-        assert f"--config.training.start={start}" in words
+    trainings = [stage.words for stage in listed(tmp_path, gpus=gpus) if stage.words[0] == script]
+    runs = [pathlib.PurePath(value(words, "workdir")).name for words in trainings]
+    assert set(runs) == {*PATHWAYS, PRINTED, HELD_OUT} - {"joint"}
+    for run, words in zip(runs, trainings, strict=True):
+        name = value(words, "config.pathway.name")
+        assert name == (run if run in PATHWAYS else MAIN)
+        assert value(words, "config.training.start") == (str(tmp_path / MAIN) if name in SECOND_STAGES else "weights")
         file = "curated.jsonl" if PATHWAYS[name].filtered else "judged_train.jsonl"
-        assert f"--config.data.train_source={tmp_path / file}" in words
-    assert all(names.index("rdc_sft") < names.index(name) for name in SECOND_STAGES)
-    assert [stage.asks for stage in stages] == [True] * 6 + [False] * (len(stages) - 6)
-    assert not any(stage.done() for stage in stages)
+        file = "curated_paper.jsonl" if run == PRINTED else file
+        assert value(words, "config.data.train_source") == str(tmp_path / file)
+        for split in ("calibration", "test"):  # without labels: those come from verdicts on the student's own texts
+            assert value(words, f"config.data.{split}_source") == str(tmp_path / "streams" / f"{split}.jsonl")
+        assert ("--config.data.without_domain=writing" in words) == (run == HELD_OUT)
+    assert all(runs.index(MAIN) < runs.index(name) for name in SECOND_STAGES)
 
 
-def test_costs_are_scaled_to_the_papers_rows(tmp_path):
-    lines = {stage.title: "\n".join(COSTS.of_stage(stage)) for stage in listed(tmp_path)}
-    label = lines["the teacher labels the train streams"]
-    assert "6,790 rows, 6,790 requests, 6.8 million tokens of prompts, up to 13.6 of answers, up to 67.90 USD" in label
-    assert "(2026-01); tokens as on a sample" in label
-    assert "233 rows, 1,398 requests" in lines["three judges judge the test streams"]
-    one, eight = lines["rdc_sft: trained, calibrated, evaluated"].splitlines()
+def test_every_student_is_judged_on_what_it_wrote(tmp_path):
+    made = listed(tmp_path)
+    for name in (*PATHWAYS, PRINTED, HELD_OUT, BASE):
+        if name == "joint":
+            continue
+        trained, judged, evaluated = (
+            stage
+            for stage in made
+            if any(word.endswith((f"/{name}", f"/{name}/judged.parquet")) for word in stage.words)
+            and stage.words[3] not in ("experiments", "export", "official_scores", "report")
+            and not (stage.takes in SECOND_STAGES and name == MAIN)
+        )
+        assert trained.words[-1] == f"--workdir={tmp_path / name}"
+        assert value(judged.words, "streams") == f"{tmp_path / name}/written_*.jsonl"
+        assert value(judged.words, "scores_out") == value(evaluated.words, "scores")
+        assert "--config.prompt=official" in judged.words
+
+
+def test_the_printed_curation_has_one_cut_over_all_rows(tmp_path):
+    first, printed = (stage.words for stage in listed(tmp_path) if stage.words[3] == "curate")
+    assert {"--score=paper", "--nostratify"} <= {*printed} and not {"--score=paper", "--nostratify"} & {*first}
+
+
+def test_the_list_names_every_table_and_figure_of_the_paper(tmp_path):
+    tables = {int(name.split()[1].rstrip(",")) for name in OUTPUTS if name.startswith("Table")}
+    figures = {int(name.split()[1].rstrip(",")) for name in (*OUTPUTS, *DIAGRAMS) if name.startswith("Figure")}
+    source = PAPER.read_text() if PAPER.exists() else ""
+    assert tables == set(range(1, 15)) and figures == set(range(1, 7))
+    if source:
+        assert len(tables) == source.count("\\begin{table") and len(figures) == source.count("\\begin{figure")
+
+
+def test_what_is_not_made_has_its_reason(tmp_path):
+    lacking = inputs(tmp_path, agent_data=("all.json",))
+    (tmp_path / "source" / "eval" / "traces_new" / "gpt-4o").rmdir()
+    (tmp_path / "tables" / "student").mkdir(parents=True)
+    (tmp_path / "tables" / "student" / "drift.csv").write_text("")
+    lines = list(outcome(epath.Path(tmp_path), lacking))
+    assert any(line.endswith(f"{tmp_path}/tables/student/drift.csv") for line in lines if "Table 14" in line)
+    (domains,) = (line for line in lines if "Table 12" in line)
+    assert domains.endswith("not made: --agent_data names no file of writing beside another domain's")
+    assert any("row GPT-4o of table 1: not made" in line for line in lines)
+    assert any("human rows of tables 1, 6 and 7: not made: --human names no files" in line for line in lines)
+    names = [value(stage.words, "workdir") for stage in stages(epath.Path(tmp_path), lacking) if stage.takes == MAIN]
+    assert not any(name.endswith(HELD_OUT) for name in names)
+
+
+def test_the_bill_follows_from_the_stages(tmp_path):
+    made = {stage.title: stage for stage in listed(tmp_path)}
+    teacher = real_costs.bill(made["the teacher labels the train streams"].takes)
+    assert teacher.requests == 6790 - 679 and teacher.answer == 8192 * teacher.requests
+    assert teacher.dollars == pytest.approx((teacher.prompt * 0.56 + teacher.answer * 1.68) / 1e6, rel=1e-4)
+    judged = real_costs.bill(made["ensemble judges the teacher's proposals to train on"].takes)
+    assert judged.requests == 3 * 2 * teacher.requests
+    second = made["ensemble judges what dft wrote"].takes
+    assert real_costs.bill(second).requests == 3 * (679 + 233)  # silence at a step is one question for all students
+    assert real_costs.bill(Asks("agent", "configs/baselines.py:qwen3_8b", 233)).requests == 233
+    whole = sum((real_costs.bill(s.takes) for s in made.values() if isinstance(s.takes, Asks)), Bill())
+    total = list(reproduce.total(list(made.values()), COSTS))
+    assert total[0] == f"answers: {whole}" and f"{whole.requests:,} requests" in total[0]
+    assert total[1].startswith("1 x A100: at least ")
+
+
+def test_hours_and_disk_follow_from_the_compilers_plan():
+    one, eight = COSTS.of_training(MAIN)
     # 1,350 updates of 500 TFLOP at 1,000 per hour; two checkpoints of 40 GiB
     assert "1 x A100: 1,350 updates, 60.0 of 75.0 GiB each, 675 PFLOP, at least 1.4 hours, 2.7 at half" in one
     assert one.endswith("86 GB of checkpoints")
     assert "8 x A100: 675 updates" in eight and "at least 0.2 hours" in eight  # eight rows per update, 8 x 500 TFLOP
-    assert "5,093 updates" in lines["sft: trained, calibrated, evaluated"]
-    total = list(COSTS.total(("rdc_sft", "sft")))
-    assert total[0] == "answers: 49,161 requests, up to 280.92 USD"
-    assert total[1].startswith("1 x A100: at least 6.4 hours for 2 pathways, 12.9 at half of the roofline")
+    assert "4,584 updates" in next(iter(COSTS.of_training("sft")))
+    total = list(COSTS.total([MAIN, "sft"]))
+    assert total[0].startswith("1 x A100: at least 5.9 hours for 2 trainings, 11.9 at half of the roofline")
 
 
-def test_without_the_compiler_hours_stay_unknown(tmp_path):
-    costs = Costs(COSTS.label, COSTS.judge, "", {})
-    stage = next(stage for stage in listed(tmp_path) if stage.title.startswith("dft"))
-    assert list(costs.of_stage(stage)) == ["in earnest: unknown without the compiler (launch/compiler.sh)"]
+def test_without_the_compiler_hours_stay_unknown():
+    assert list(Costs({}).of_training("dft")) == ["in earnest: unknown without the compiler (launch/compiler.sh)"]
 
 
 def test_a_stage_that_is_done_is_not_repeated_and_one_that_fails_ends_the_rest(tmp_path, capfd):
@@ -100,9 +166,9 @@ def test_a_command_ends_with_a_parent_that_is_killed(tmp_path):
 
 
 def test_a_real_run_says_what_it_lacks(tmp_path):
-    done = forked.run("prism_jax.experiments", "reproduce", f"--workdir={tmp_path}", "--train=x")
+    done = forked.run("prism_jax.experiments", "reproduce", f"--workdir={tmp_path}", "--source=x")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "error: --calibration: found none, expected it without --rehearse"
+    assert done.stderr.splitlines()[-1] == "error: --agent_data: found none, expected it without --rehearse"
 
 
 def test_commands_are_printed_as_a_user_types_them():

@@ -183,5 +183,5 @@ print(json.dumps(messages))
 def test_judges_are_asked_about_what_would_be_said():
     assert Candidate(text="Fix it").said == Candidate(proposal="Fix it").said == "Fix it"
     assert Candidate().said is None
-    with pytest.raises(ValueError, match="^proposal: found 'Mend it' beside a text"):
+    with pytest.raises(ValueError, match=r"^proposal: found 'Mend it' beside a text"):
         Candidate(text="Fix it", proposal="Mend it")

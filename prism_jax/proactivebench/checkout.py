@@ -1,0 +1,84 @@
+"""ProactiveBench's own files as the streams of an experiment: training data in chat form, test events, votes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from etils import epath
+
+from prism_jax.proactivebench.prompted import checkout_traces
+from prism_jax.streams import Stream, proactivebench
+from prism_jax.streams.edit import without_answers
+from prism_jax.streams.jsonl import StreamError, write_streams
+from prism_jax.streams.splits import Splits, with_validation
+from prism_jax.streams.traces import trace_stream
+from prism_jax.teacher.labelling import with_steps
+from prism_jax.teacher.sharegpt import read_sharegpt
+
+CALIBRATION = 0.1
+"""Share of the training streams that calibrate; the paper does not say what its temperatures were fitted on."""
+
+
+def events_of(source: epath.PathLike) -> list[Stream]:
+    """The test events of a checkout, with a step at each and no offers; errors are those of `checkout_traces`."""
+    return [_unanswered(trace_stream(name, trace)) for name, trace in checkout_traces(source).items()]
+
+
+def streams_of(
+    source: epath.PathLike, agent_data: Mapping[str, Sequence[str]], calibration: float = CALIBRATION
+) -> dict[str, list[Stream]]:
+    """The streams of a checkout by file: `train`, `calibration` and `test` without any answer, `human` with votes.
+
+    Args:
+      source: Folder with the layout of the benchmark's repository.
+      agent_data: Files of the training data in chat form (`prism_jax.teacher.sharegpt`), by the domain of their
+        streams.
+      calibration: Share of these streams that calibrates, spread over their domains.
+
+    Raises:
+      FileNotFoundError, StreamError: naming the file, for data that cannot be used, or a stream in two of the files.
+    """
+    train: dict[str, Stream] = {}
+    for domain, paths in agent_data.items():
+        for path in paths:
+            for stream in read_sharegpt(path):
+                if stream.id in train:
+                    raise StreamError(
+                        f"{path}: found stream {stream.id} again, expected each in one file of agent data"
+                    )
+                train[stream.id] = dataclasses.replace(_unanswered(stream), domain=domain)
+    test = events_of(source)
+    events = {tuple(event.text for event in stream.events): stream.id for stream in test}
+    for stream in train.values():
+        if same := events.get(tuple(event.text for event in stream.events)):
+            raise StreamError(
+                f"{stream.id}: found the events of the test stream {same}, expected other streams to train"
+            )
+    splits = with_validation(Splits(tuple(train.values()), (), tuple(test)), calibration)
+    human = proactivebench.load(source)
+    return {"train": [*splits.train], "calibration": [*splits.validation], "test": test, "human": human}
+
+
+def write_checkout(
+    source: epath.PathLike,
+    agent_data: Mapping[str, Sequence[str]],
+    out: epath.PathLike,
+    calibration: float = CALIBRATION,
+) -> list[str]:
+    """Writes `streams_of` into a folder, NAME.jsonl each, and says in lines what was written; errors are of both."""
+    streams, folder = streams_of(source, agent_data, calibration), epath.Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for name, content in streams.items():
+        path = folder / f"{name}.jsonl"
+        write_streams(path, content)
+        steps = sum(len(stream.steps) for stream in content)
+        domains = ", ".join(sorted({stream.domain for stream in content}))
+        lines.append(f"{path}: {len(content):,} streams, {steps:,} steps; domains: {domains}")
+    return lines
+
+
+def _unanswered(stream: Stream) -> Stream:
+    """The events of a stream, with a step at each, and nothing that an assistant or a person said."""
+    return with_steps(dataclasses.replace(without_answers(stream), steps=()))
