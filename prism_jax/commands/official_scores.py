@@ -13,6 +13,11 @@ or --labels (people's votes, where a proposal is one that they were shown). See 
 This writes an agent's records as such traces, which the official scripts read too. --streams names the streams that the
 agent was given, for the texts of their events; without it, the agent must have run with --keep_texts. An offer of a
 listed candidate is its text, another one what the response proposes.
+
+    python -m prism_jax official_scores --written=FILES --scores=FILES --calibration=DIR/calibration.json --out=NEW
+
+This writes what the policy of an evaluation in DIR did on streams that were scored: the texts that the student wrote
+where it speaks.
 """
 
 from __future__ import annotations
@@ -23,17 +28,21 @@ from absl import flags
 
 from prism_jax.judges.judging import JudgesConfig
 from prism_jax.proactivebench.scoring import score_official
-from prism_jax.proactivebench.traces import export_traces
+from prism_jax.proactivebench.traces import export_traces, export_written
 from prism_jax.report.table import print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench import Need
 
-OF_TRACES = (
-    *("splits", "published", "votes", "judges", "most_events", "judged_by", "labels", "need", "data_dir"),
-    "streams_out",
-)
-"""Flags that go with --traces only."""
+FLAGS_OF = {
+    "traces": (
+        *("splits", "published", "votes", "judges", "most_events", "judged_by", "labels", "need", "data_dir"),
+        "streams_out",
+    ),
+    "records": ("streams",),
+    "written": ("scores", "calibration"),
+}
+"""What may be read, each with the flags that go with it only."""
 
 
 def define_flags() -> None:
@@ -51,28 +60,35 @@ def define_flags() -> None:
     flags.DEFINE_string("streams_out", None, "Folder for streams that prism_jax judge can read, MODEL.jsonl.")
     flags.DEFINE_string("records", None, "File of decision records of an agent, to write as traces.")
     flags.DEFINE_string("streams", None, "With --records: file of the streams that the agent was given.")
+    flags.DEFINE_string("written", None, "Streams with what a student wrote, to write as traces: file, folder or glob.")
+    flags.DEFINE_string("scores", None, "With --written: their scores, a file, a folder or a glob.")
+    flags.DEFINE_string("calibration", None, "With --written: calibration.json of the evaluation whose policy decides.")
     flags.DEFINE_string(
-        "out", None, "Folder for the scores as CSV, in the published format; with --records, for the traces."
+        "out", None, "Folder for the scores as CSV, in the published format; without --traces, for the traces."
     )
-    flags.mark_flags_as_mutual_exclusive(["traces", "records"], required=True)
+    flags.mark_flags_as_mutual_exclusive([*FLAGS_OF], required=True)
     names = ("traces", "records", "streams", "splits", "published", "votes", "judged_by", "labels", "data_dir")
-    refuse_empty(*names, "streams_out", "out")
+    refuse_empty(*names, "streams_out", "written", "scores", "calibration", "out")
 
 
 def main() -> None:
-    """Checks published scores and scores traces, or writes records as traces."""
+    """Checks published scores and scores traces, or writes what an agent did as traces."""
     options = flags.FLAGS
-    refused = OF_TRACES if options.traces is None else ("streams",)
-    for name in refused:
-        if options[name].present:
-            other, needed = ("records", "traces") if options.traces is None else ("traces", "records")
-            raise ValueError(f"--{name}: found it with --{other}, expected it with --{needed} only")
-    if options.records is None:
+    chosen = next(kind for kind in FLAGS_OF if options[kind].value is not None)
+    for kind, names in FLAGS_OF.items():
+        for name in names:
+            if kind != chosen and options[name].present:
+                raise ValueError(f"--{name}: found it with --{chosen}, expected it with --{kind} only")
+    if chosen == "traces":
         print_all(score_official(options.flag_values_dict()))
         return
-    if options.out is None:
-        raise ValueError("--out: found none, expected the folder of the traces, with --records")
-    traces = export_traces(options.records, options.out, options.streams)
+    for name in ("out", *(FLAGS_OF["written"] if chosen == "written" else ())):
+        if options[name].value is None:
+            raise ValueError(f"--{name}: found none, expected it with --{chosen}")
+    if chosen == "records":
+        traces = export_traces(options.records, options.out, options.streams)
+    else:
+        traces = export_written(options.written, options.scores, options.calibration, options.out)
     events = [event for trace in traces.values() for event in trace]
     offers = sum(bool(event.answer) for event in events)
     print(f"{options.out}: {len(traces)} streams, {len(events)} events, {offers} offers")

@@ -1,0 +1,90 @@
+"""Scores tables whose labels are a panel's verdicts: of a student's signals, or of the teacher's own probabilities."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Container, Iterable, Sequence
+from typing import Any
+
+from prism_jax.scores import Scores
+from prism_jax.scores.units import folds_of
+from prism_jax.streams import Stream
+from prism_jax.streams.stream_columns import offer_columns
+
+LABELS = ("y_need", "y_accept", "votes", "logged", "propensity")
+"""The columns that verdicts decide."""
+_FOLDS = 5
+_Place = tuple[str, int, int]
+
+
+def judged_scores(labelled: Sequence[Stream], scores: Scores) -> Scores:
+    """The table with the labels of streams of `label_streams` in place of its own; null where there is no verdict.
+
+    A table without need gets labels of acceptance alone.
+
+    Raises:
+      ValueError: naming stream, step and candidate, for a row that is no candidate of the streams, or the reverse; or
+        naming a stream whose rows are curated.
+    """
+    _check_whole(labelled)
+    offers = {
+        (stream.id, number, index): offer_columns(stream, step, offer, split="", fold=0)
+        for stream in labelled
+        for number, step in enumerate(stream.steps)
+        for index, offer in enumerate(step.candidates)
+    }
+    places = [*zip(scores.stream.tolist(), scores.step.tolist(), scores.candidate.tolist(), strict=True)]
+    _check_known(places, offers, "a row of scores that is no candidate of --streams")
+    _check_known(offers, set(places), "a candidate of --streams without scores")
+    names = LABELS if scores.has_need else LABELS[1:]
+    labels = {name: [offers[place][name] for place in places] for name in names}
+    return Scores.from_columns({**scores.columns(), **scores.extra, **labels})
+
+
+def teacher_scores(labelled: Sequence[Stream]) -> tuple[Scores, int]:
+    """The teacher's probabilities with the labels of streams of `label_streams`, in folds of whole streams.
+
+    Steps of which the teacher gave no probabilities are left out, and counted.
+
+    Raises:
+      ValueError: if no step has any, or naming a stream whose rows are curated.
+    """
+    _check_whole(labelled)
+    rows: list[dict[str, Any]] = []
+    left_out = 0
+    for stream in labelled:
+        for number, step in enumerate(stream.steps):
+            accepts = [offer.teacher_accept for offer in step.candidates]
+            if step.teacher_need is None or None in accepts:
+                left_out += 1
+                continue
+            for index, (offer, accept) in enumerate(zip(step.candidates, accepts, strict=True)):
+                columns = offer_columns(stream, step, offer, split="", fold=0)
+                del columns["split"]
+                signals = {"p_need_fast": step.teacher_need, "p_accept_fast": accept}
+                rows.append(columns | {"step": number, "candidate": index} | signals)
+    if not rows:
+        raise ValueError(
+            "--scores_out: found no probabilities of a teacher in --streams, expected some, or a system's --scores"
+        )
+    scores = Scores.from_rows(rows)
+    return dataclasses.replace(scores, fold=folds_of(scores.stream, None, _FOLDS)), left_out
+
+
+def _check_known(places: Iterable[_Place], known: Container[_Place], what: str) -> None:
+    for place in places:
+        if place not in known:
+            stream, step, candidate = place
+            raise ValueError(
+                f"--scores: stream {stream!r}, step {step}, candidate {candidate}: found {what}, expected the scores "
+                "of exactly these streams"
+            )
+
+
+def _check_whole(streams: Iterable[Stream]) -> None:
+    for stream in streams:
+        if stream.curated:
+            raise ValueError(
+                f"--scores_out: stream {stream.id!r}: found curated rows ({stream.curated}), expected whole streams: "
+                "labels that were selected would bias the calibration and the results"
+            )
