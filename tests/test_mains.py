@@ -328,7 +328,7 @@ def test_a_config_that_ends_the_program_is_not_taken_for_help(tmp_path):
     [
         (("--records=a", "--out=b", "--votes=c"), "--votes: found it with --records, expected it with --traces only"),
         (("--traces=a", "--streams=c"), "--streams: found it with --traces, expected it with --records only"),
-        (("--records=a",), "--out: found none, expected it with --records"),
+        (("--records=a",), "--out: found none, expected the folder of the traces, with --records"),
     ],
 )
 def test_flags_of_traces_and_of_records_do_not_mix(arguments, message):

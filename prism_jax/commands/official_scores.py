@@ -34,7 +34,7 @@ from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench import Need
 
-FLAGS_OF = {
+SOURCES: dict[str, tuple[str, ...]] = {
     "traces": (
         *("splits", "published", "votes", "judges", "most_events", "judged_by", "labels", "need", "data_dir"),
         "streams_out",
@@ -42,7 +42,7 @@ FLAGS_OF = {
     "records": ("streams",),
     "written": ("scores", "calibration"),
 }
-"""What may be read, each with the flags that go with it only."""
+"""The flags of which each run has one, and those that go with each only."""
 
 
 def define_flags() -> None:
@@ -63,32 +63,32 @@ def define_flags() -> None:
     flags.DEFINE_string("written", None, "Streams with what a student wrote, to write as traces: file, folder or glob.")
     flags.DEFINE_string("scores", None, "With --written: their scores, a file, a folder or a glob.")
     flags.DEFINE_string("calibration", None, "With --written: calibration.json of the evaluation whose policy decides.")
-    flags.DEFINE_string(
-        "out", None, "Folder for the scores as CSV, in the published format; without --traces, for the traces."
-    )
-    flags.mark_flags_as_mutual_exclusive([*FLAGS_OF], required=True)
-    names = ("traces", "records", "streams", "splits", "published", "votes", "judged_by", "labels", "data_dir")
-    refuse_empty(*names, "streams_out", "written", "scores", "calibration", "out")
+    flags.DEFINE_string("out", None, "Folder for the scores as CSV, in the published format; else for the traces.")
+    flags.mark_flags_as_mutual_exclusive(list(SOURCES), required=True)
+    refuse_empty(*SOURCES, "streams", "splits", "published", "votes", "judged_by", "labels", "data_dir")
+    refuse_empty("streams_out", "out", "scores", "calibration")
 
 
 def main() -> None:
     """Checks published scores and scores traces, or writes what an agent did as traces."""
     options = flags.FLAGS
-    chosen = next(kind for kind in FLAGS_OF if options[kind].value is not None)
-    for kind, names in FLAGS_OF.items():
-        for name in names:
-            if kind != chosen and options[name].present:
-                raise ValueError(f"--{name}: found it with --{chosen}, expected it with --{kind} only")
-    if chosen == "traces":
+    source = next(name for name in SOURCES if options[name].value is not None)
+    for needed, names in SOURCES.items():
+        for name in names if needed != source else ():
+            if options[name].present:
+                raise ValueError(f"--{name}: found it with --{source}, expected it with --{needed} only")
+    if source == "traces":
         print_all(score_official(options.flag_values_dict()))
         return
-    for name in ("out", *(FLAGS_OF["written"] if chosen == "written" else ())):
-        if options[name].value is None:
-            raise ValueError(f"--{name}: found none, expected it with --{chosen}")
-    if chosen == "records":
-        traces = export_traces(options.records, options.out, options.streams)
-    else:
+    if options.out is None:
+        raise ValueError(f"--out: found none, expected the folder of the traces, with --{source}")
+    if source == "written":
+        for name in SOURCES[source]:
+            if options[name].value is None:
+                raise ValueError(f"--{name}: found none, expected it with --written")
         traces = export_written(options.written, options.scores, options.calibration, options.out)
+    else:
+        traces = export_traces(options.records, options.out, options.streams)
     events = [event for trace in traces.values() for event in trace]
     offers = sum(bool(event.answer) for event in events)
     print(f"{options.out}: {len(traces)} streams, {len(events)} events, {offers} offers")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from prism_jax.scores import Scores
@@ -14,7 +14,6 @@ from prism_jax.streams.stream_columns import offer_columns
 LABELS = ("y_need", "y_accept", "votes", "logged", "propensity")
 """The columns that verdicts decide."""
 _FOLDS = 5
-_Place = tuple[str, int, int]
 
 
 def judged_scores(labelled: Sequence[Stream], scores: Scores) -> Scores:
@@ -34,8 +33,12 @@ def judged_scores(labelled: Sequence[Stream], scores: Scores) -> Scores:
         for index, offer in enumerate(step.candidates)
     }
     places = [*zip(scores.stream.tolist(), scores.step.tolist(), scores.candidate.tolist(), strict=True)]
-    _check_known(places, offers, "a row of scores that is no candidate of --streams")
-    _check_known(offers, set(places), "a candidate of --streams without scores")
+    for stream, step, candidate in sorted(offers.keys() ^ set(places)):
+        what = "a candidate without scores" if (stream, step, candidate) in offers else "scores of no such candidate"
+        raise ValueError(
+            f"--scores: stream {stream!r}, step {step}, candidate {candidate}: found {what}, expected the scores of "
+            "exactly these --streams"
+        )
     names = LABELS if scores.has_need else LABELS[1:]
     labels = {name: [offers[place][name] for place in places] for name in names}
     return Scores.from_columns({**scores.columns(), **scores.extra, **labels})
@@ -54,34 +57,21 @@ def teacher_scores(labelled: Sequence[Stream]) -> tuple[Scores, int]:
     left_out = 0
     for stream in labelled:
         for number, step in enumerate(stream.steps):
-            accepts = [offer.teacher_accept for offer in step.candidates]
-            if step.teacher_need is None or None in accepts:
-                left_out += 1
-                continue
-            for index, (offer, accept) in enumerate(zip(step.candidates, accepts, strict=True)):
-                columns = offer_columns(stream, step, offer, split="", fold=0)
-                del columns["split"]
-                signals = {"p_need_fast": step.teacher_need, "p_accept_fast": accept}
+            known = step.teacher_need is not None and all(offer.teacher_accept is not None for offer in step.candidates)
+            left_out += not known
+            for index, offer in enumerate(step.candidates if known else ()):
+                columns = offer_columns(stream, step, offer, split="all", fold=0)
+                signals = {"p_need_fast": step.teacher_need, "p_accept_fast": offer.teacher_accept}
                 rows.append(columns | {"step": number, "candidate": index} | signals)
     if not rows:
         raise ValueError(
             "--scores_out: found no probabilities of a teacher in --streams, expected some, or a system's --scores"
         )
     scores = Scores.from_rows(rows)
-    return dataclasses.replace(scores, fold=folds_of(scores.stream, None, _FOLDS)), left_out
+    return dataclasses.replace(scores, split=None, fold=folds_of(scores.stream, None, _FOLDS)), left_out
 
 
-def _check_known(places: Iterable[_Place], known: Container[_Place], what: str) -> None:
-    for place in places:
-        if place not in known:
-            stream, step, candidate = place
-            raise ValueError(
-                f"--scores: stream {stream!r}, step {step}, candidate {candidate}: found {what}, expected the scores "
-                "of exactly these streams"
-            )
-
-
-def _check_whole(streams: Iterable[Stream]) -> None:
+def _check_whole(streams: Sequence[Stream]) -> None:
     for stream in streams:
         if stream.curated:
             raise ValueError(

@@ -80,11 +80,16 @@ def export_run(
     template = Template(Tokenizer.load(workdir.tokenizer), config.prompt)
     fingerprints.check_prompt(workdir, template)
     calibrated = calibration is not None or workdir.calibration.exists() or not (workdir.path / _SCORES).exists()
+    thinking = None
     if calibrated:
         path = epath.Path(workdir.calibration if calibration is None else calibration)
-        maps, thinking = _fitted(path, config.loss.need_target)
+        fits = _calibration(path)
+        _check_need_target(path, fits, config.loss.need_target)
+        maps: dict[str, Map] = {name: fit.map for name in SIGNALS if (fit := getattr(fits, name)) is not None}
+        thinking = None if fits.thinking is None else fits.thinking.to_dict()
     else:
-        maps, thinking = _uncalibrated(workdir), None
+        known = read_scores(workdir.path / _SCORES).columns()
+        maps = {name: Temperature(1.0) for name in SIGNALS if f"p_{name}" in known}
     lora, base = config.lora, config.training.start
     if adapter and not lora.rank:
         raise ValueError(f"--adapter: found {workdir}, a run with lora.rank = 0, expected one that trained adapters")
@@ -169,20 +174,6 @@ def sample_of(template: Template, student: Pretrained) -> list[dict[str, Any]]:
 def _for_peft(base: str) -> str:
     """The base as PEFT looks for it: an absolute path, because it takes a relative one for a name on a hub."""
     return str(epath.Path(base).resolve())
-
-
-def _fitted(path: epath.Path, need_target: str) -> tuple[dict[str, Map], dict[str, Any] | None]:
-    """The map of each signal, and what the slow pass does, of a calibration of the p_need that the model states."""
-    fits = _calibration(path)
-    _check_need_target(path, fits, need_target)
-    maps = {name: fit.map for name in SIGNALS if (fit := getattr(fits, name)) is not None}
-    return maps, None if fits.thinking is None else fits.thinking.to_dict()
-
-
-def _uncalibrated(workdir: Workdir) -> dict[str, Map]:
-    """The map of each signal that the run's scores have, which leaves it as it is."""
-    known = read_scores(workdir.path / _SCORES).columns()
-    return {name: Temperature(1.0) for name in SIGNALS if f"p_{name}" in known}
 
 
 def _calibration(path: epath.Path) -> Calibration:

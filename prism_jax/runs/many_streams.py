@@ -163,7 +163,8 @@ def _is_finished(paths: Sequence[epath.Path], shard: Shard) -> bool:
         return False
     for path in paths:
         try:
-            streams = len(read_scores(path).numbered("stream")[0]) if path.suffix == ".parquet" else _count(path)
+            is_table = path.suffix == ".parquet"
+            streams = len(set(read_scores(path).stream)) if is_table else sum(1 for _ in iterate_streams(path))
             problem = "" if streams == shard.streams else f"{path}: found {streams} streams, expected {shard.streams}"
         except (ScoresError, StreamError) as error:
             problem = str(error)
@@ -171,10 +172,6 @@ def _is_finished(paths: Sequence[epath.Path], shard: Shard) -> bool:
             logging.warning("%s; it is scored anew", problem)
             return False
     return True
-
-
-def _count(path: epath.Path) -> int:
-    return sum(1 for _ in iterate_streams(path))
 
 
 def _check_claim(folder: epath.Path, facts: Mapping[str, Any]) -> None:

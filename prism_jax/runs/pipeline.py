@@ -207,26 +207,16 @@ def score_run(
     *,
     batch: int = 0,
     passes: Passes | None = None,
+    written: dict[str, list[Stream]] | None = None,
 ) -> Scores:
     """The raw signals of every decision of some splits.
 
     `batch` is the number of streams per forward pass; 0 uses the training batch size. `passes` is what the student does
-    beside the fast pass; None is all that it was trained for (`passes_of`).
+    beside the fast pass; None is all that it was trained for (`passes_of`). `written` gets the streams of each split
+    with what it wrote, if it writes responses.
     """
-    return _score(run, params, splits, batch, passes)[0]
-
-
-def _score(
-    run: Run,
-    params: Params,
-    splits: tuple[str, ...] = ("calibration", "test"),
-    batch: int = 0,
-    passes: Passes | None = None,
-) -> tuple[Scores, dict[str, list[Stream]]]:
-    """What `score_run` gives, and the streams of each split with what the student wrote, if it writes responses."""
     chosen = passes_of(run) if passes is None else passes
     need_target, student = _need_target(run), run.student(params)
-    written: dict[str, list[Stream]] = {}
 
     def rows() -> Iterator[dict[str, Any]]:
         for split in splits:
@@ -239,11 +229,11 @@ def _score(
                 context=run.config.packing.context,
                 batch=batch or run.config.training.batch,
             )
-            if scored.written:
+            if written is not None and scored.written:
                 written[split] = scored.written
             yield from ({**row, **need_target} for row in scored.rows)
 
-    return Scores.from_rows(rows()), written
+    return Scores.from_rows(rows())
 
 
 def _need_target(run: Run) -> dict[str, str]:
@@ -280,7 +270,8 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
     checkpoint = checkpoint_in_words(run.config, step, damaged)
     print(f"checkpoint: {checkpoint}")
     made = as_facts(provenance())
-    scores, written = _score(run, params)
+    written: dict[str, list[Stream]] = {}
+    scores = score_run(run, params, written=written)
     kept = {f"written_{split}.jsonl": encode_streams(streams) for split, streams in written.items()}
     if not has_labels(run):
         _keep_unlabelled(workdir.path, scores, kept)

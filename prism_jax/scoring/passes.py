@@ -65,35 +65,29 @@ def score_passes(
         correct = _shares_correct(thought, streams)
         for key, signals in read_slow(student, thought, **reading):
             columns = {"p_need_slow": signals.p_need, "p_accept_slow": signals.p_accept, "tokens_slow": signals.tokens}
-            share = correct[key[:2]]
-            more[key] = columns | ({} if share is None else {"fields_correct": share})
+            more[key] = columns | ({} if (share := correct[key[:2]]) is None else {"fields_correct": share})
     if passes.responses:
         responses = write_responses(writer, streams, context=context, limit=limits.response_tokens)
         written = [with_responses(stream, responses) for stream in streams]
-        again = _read_again(student, written, reading) if limits.reread else {}
         for key, text in responses.items():
-            tokens = len(student.template.response(text)[1])
-            second = {"p_accept_written": again.get(key)} if limits.reread else {}
-            more[key] = more.get(key, {}) | {"tokens_response": tokens} | second
+            more.setdefault(key, {})["tokens_response"] = len(student.template.response(text)[1])
+        for key, p_accept in _read_again(student, written, reading).items() if limits.reread else ():
+            more[key]["p_accept_written"] = p_accept
     return Scored((row | more.get((row["stream"], row["step"], row["candidate"]), {}) for row in rows), written)
 
 
-def _read_again(student: Student, written: Sequence[Stream], reading: Mapping[str, Any]) -> dict[_Key, float]:
-    """p_accept where the slot stands after the written proposal instead of the constant; of those that have one."""
+def _read_again(student: Student, written: Sequence[Stream], reading: Mapping[str, Any]) -> dict[_Key, float | None]:
+    """p_accept where the slot stands after the written proposal instead of the constant; None without a proposal."""
     said = [
-        map_candidates(stream, lambda offer: Candidate(text=offer.proposal) if offer.proposal is not None else offer)
+        map_candidates(stream, lambda offer: offer if offer.proposal is None else Candidate(text=offer.proposal))
         for stream in written
     ]
-    proposed = {
-        (stream.id, number, index)
-        for stream in written
-        for number, step in enumerate(stream.steps)
-        for index, offer in enumerate(step.candidates)
-        if offer.proposal is not None
-    }
     rows = score_streams(student, said, split="test", fold=0, **reading)
-    keys = (((row["stream"], row["step"], row["candidate"]), row["p_accept_fast"]) for row in rows)
-    return {key: p_accept for key, p_accept in keys if key in proposed}
+    offers = (offer for stream in written for step in stream.steps for offer in step.candidates)
+    return {
+        (row["stream"], row["step"], row["candidate"]): None if offer.proposal is None else row["p_accept_fast"]
+        for row, offer in zip(rows, offers, strict=True)
+    }
 
 
 def _shares_correct(written: Sequence[Stream], reference: Sequence[Stream]) -> dict[tuple[str, int], float | None]:

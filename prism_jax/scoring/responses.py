@@ -14,7 +14,7 @@ from prism_jax.scoring.fast import packed_parts
 from prism_jax.scoring.grammar import JSON_STRING
 from prism_jax.scoring.writing import Continued, Writer
 from prism_jax.streams import Candidate, Stream
-from prism_jax.streams.edit import without_answers
+from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.traces import says_null
 from prism_jax.student.constrained import Span
 
@@ -64,21 +64,17 @@ def with_responses(stream: Stream, responses: Mapping[tuple[str, int, int], str]
 
     Where the slot shows the constant offer, the written task is the candidate's `proposal`, None where it says null.
     """
-    bare = without_answers(stream)
-    steps = tuple(
-        dataclasses.replace(
-            step,
-            candidates=tuple(
-                _written(candidate, responses[stream.id, number, index])
-                for index, candidate in enumerate(step.candidates)
-            ),
-        )
-        for number, step in enumerate(bare.steps)
+    numbered = (
+        responses[stream.id, number, index]
+        for number, step in enumerate(stream.steps)
+        for index in range(len(step.candidates))
     )
-    return dataclasses.replace(bare, steps=steps, curated=stream.curated)
+    written = map_candidates(without_answers(stream), lambda offer: _written(offer, next(numbered)))
+    return dataclasses.replace(written, curated=stream.curated)
 
 
-def _written(candidate: Candidate, response: str) -> Candidate:
+def _written(offer: Candidate, response: str) -> Candidate:
     task = json.loads(response)[TASK]
-    proposal = None if candidate.text is not None or says_null(task) else task
-    return Candidate(text=candidate.text, proposal=proposal, response=response)
+    return Candidate(
+        text=offer.text, proposal=None if offer.text is not None or says_null(task) else task, response=response
+    )

@@ -105,10 +105,13 @@ def test_every_row_has_the_panels_label_of_its_candidate(folder, streams, votes,
 
 
 def test_what_does_not_fit_is_named_before_judges_are_asked(folder, streams):
-    first, last = streams[0].id, streams[-1].id
+    first = streams[0].id
     one = "written/0.jsonl"
     cases = [
-        ({"streams": one}, rf"--scores: stream '{last}', step \d+, candidate 0: found a row of scores that is no"),
+        (
+            {"streams": one},
+            rf"--scores: stream '{streams[4].id}', step \d+, candidate 0: found scores of no such candidate",
+        ),
         ({"scores": None}, "--scores_out: found no probabilities of a teacher in --streams"),
         ({"scores_out": None}, "--scores: found it without --scores_out, expected both"),
         ({"scores_out": "scores.parquet"}, "--scores_out: found .*, the file of --scores, expected another one"),
@@ -119,7 +122,7 @@ def test_what_does_not_fit_is_named_before_judges_are_asked(folder, streams):
             judge(None, {**FLAGS, "ask": True, **paths(folder, {"scores_out": "new.parquet", **flags})})
     with pytest.raises(ScoresError, match=r"found the suffix '.csv', expected .parquet or .jsonl"):
         run(folder, scores_out="new.csv")
-    with pytest.raises(ValueError, match=f"stream '{first}', step 0, candidate 0: found a candidate of --streams with"):
+    with pytest.raises(ValueError, match=f"stream '{first}', step 0, candidate 0: found a candidate without scores"):
         judged_scores(streams, table(streams[1:]))
     with pytest.raises(ValueError, match=f"stream '{first}': found curated rows .half., expected whole streams"):
         judged_scores([dataclasses.replace(streams[0], curated="half"), *streams[1:]], table(streams))

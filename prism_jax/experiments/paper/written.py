@@ -56,23 +56,21 @@ def make(study: Study) -> ExperimentResult:
     rows = scores.take(written)
     assert rows.p_accept_written is not None, "it is there"
     first, second = (_reading(study, rows, p) for p in (rows.p_accept_fast, rows.p_accept_written))
-    resampling = {"resamples": settings.resamples, "seed": settings.seed}
     lines = []
     for name, reading in (("before writing", first), ("after writing", second)):
         of_policy = cells.decisions(reading.data, reading.data.deployed(), "calibrated")
-        values = ranking.intervals(reading.ranked, **resampling)
         t = np.nan if reading.temperature is None else reading.temperature
         cost = cells.cost(Tally(settings.keywords()), of_policy)
-        lines.append(Line(name, {"t": Number(t), **_numbers(values), "cost": cost}))
-    both = ranking.intervals(first.ranked, second.ranked, **resampling)
-    change = Line("after minus before", {**_numbers(both), "cost": Number.of(_change(first, second, study))}, "paired")
+        lines.append(Line(name, {"t": Number(t), **_ranked(study, reading), "cost": cost}))
+    change = {**_ranked(study, first, second), "cost": Number.of(_change(first, second, study))}
+    lines.append(Line("after minus before", change, "paired"))
     steps = len(protocol.evaluated_rows(scores).steps())
     note = study.note(
         f"{len(first.data.steps)} of {steps} test steps, where a text was written; labels are those of the table, "
         "which `prism_jax judge --scores_out` makes of verdicts on these texts."
     )
     title = "p_accept before and after the text is written"
-    return ExperimentResult((Sheet("written", title, "reading", MEASURES, (*lines, change), note),))
+    return ExperimentResult((Sheet("written", title, "reading", MEASURES, tuple(lines), note),))
 
 
 def _reading(study: Study, rows: Scores, p_accept: Float64[np.ndarray, "rows"]) -> _Reading:
@@ -101,5 +99,8 @@ def _change(first: _Reading, second: _Reading, study: Study) -> Estimate:
     return mean_interval(costs[1] - costs[0], unit[both], **study.settings.keywords())
 
 
-def _numbers(values: dict[str, Estimate]) -> dict[str, Number]:
-    return {name: Number.of(estimate) for name, estimate in values.items()}
+def _ranked(study: Study, *readings: _Reading) -> dict[str, Number]:
+    """The measures of `ranking` of one reading, or their paired differences of two."""
+    settings = study.settings
+    of = ranking.intervals(*(reading.ranked for reading in readings), resamples=settings.resamples, seed=settings.seed)
+    return {name: Number.of(estimate) for name, estimate in of.items()}
