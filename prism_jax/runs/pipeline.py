@@ -274,7 +274,7 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
     scores = score_run(run, params, written=written)
     kept = {f"written_{split}.jsonl": encode_streams(streams) for split, streams in written.items()}
     if not has_labels(run):
-        _keep_unlabelled(workdir.path, scores, kept)
+        _keep_unlabelled(workdir.path, scores, kept, keep_existing=bool(damaged))
         return NOT_TRAINED if damaged else None
     evaluate_into(
         workdir.path,
@@ -293,13 +293,16 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
     return NOT_TRAINED if damaged else None
 
 
-def _keep_unlabelled(folder: epath.Path, scores: Scores, kept: Mapping[str, bytes]) -> None:
+def _keep_unlabelled(
+    folder: epath.Path, scores: Scores, written: Mapping[str, bytes], *, keep_existing: bool = False
+) -> None:
     """Writes scores, and what the student wrote, of a run without labels; prints what labels and calibrates them."""
-    contents = {"scores.parquet": encode_scores("scores.parquet", scores), **kept}
-    write_files({folder / name: content for name, content in contents.items()})
-    streams = folder / "written_*.jsonl" if kept else "the files of calibration and test streams"
+    contents = {"scores.parquet": encode_scores("scores.parquet", scores), **written}
+    if not (keep_existing and (folder / "scores.parquet").exists()):
+        write_files({folder / name: content for name, content in contents.items()})
+    streams = folder / "written_*.jsonl" if written else "FILES"
     print(
-        f"no calibration and no test step has a label; kept: {', '.join(contents)} in {folder}; next:\n"
+        f"no calibration and no test step has a label; {folder} has {', '.join(contents)}; next:\n"
         f"  python -m prism_jax judge --streams='{streams}' --scores={folder / 'scores.parquet'} --scores_out=JUDGED "
         "--votes=VOTES --config=PANEL\n"
         "  python -m prism_jax.evaluate --scores=JUDGED --workdir=EVALUATION\n"
@@ -346,6 +349,8 @@ def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = Tru
     made = as_facts(provenance())
     with only_training(workdir.path):
         _claim(run)
+        if not has_labels(run):
+            return _keep_unlabelled(workdir.path, scores, {})
         evaluate_into(
             workdir.path,
             scores,
