@@ -24,6 +24,11 @@ def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "Folder of a run that was trained and evaluated.")
     flags.DEFINE_string("weights", None, "In place of a workdir: a language model that was not trained here.")
     flags.DEFINE_string("output", None, "Folder to create.")
+    flags.DEFINE_string(
+        "calibration",
+        None,
+        "With --workdir: calibration.json of `prism_jax.evaluate --scores` of this student, instead of the run's own.",
+    )
     flags.DEFINE_enum(
         "dtype",
         None,
@@ -33,25 +38,30 @@ def define_flags() -> None:
     flags.DEFINE_bool("adapter", False, "Write the adapters alone, as PEFT loads them, instead of merging them.")
     flags.mark_flag_as_required("output")
     flags.mark_flags_as_mutual_exclusive(["workdir", "weights"], required=True)
-    refuse_empty("workdir", "weights", "output")
+    refuse_empty("workdir", "weights", "output", "calibration")
 
 
 def main() -> int | None:
     """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
     output = epath.Path(flags.FLAGS.output)
     if flags.FLAGS.weights is not None:
-        if flags.FLAGS.adapter:
-            raise ValueError("--adapter: found it with --weights, expected it with the workdir of a run")
+        for flag in ("adapter", "calibration"):
+            if flags.FLAGS[flag].value:
+                raise ValueError(f"--{flag}: found it with --weights, expected it with the workdir of a run")
         print(f"exported: {output}, {export_base(flags.FLAGS.weights, output, dtype=flags.FLAGS.dtype)}")
         return None
     if is_probe(flags.FLAGS.workdir):
-        for flag in ("dtype", "adapter"):
+        for flag in ("dtype", "adapter", "calibration"):
             if flags.FLAGS[flag].value:
                 raise ValueError(f"--{flag}: found it with the workdir of a probe, expected it with that of a student")
         print(f"exported: {output}, {export_probe(flags.FLAGS.workdir, output)}")
         return None
     checkpoint, is_trained = export_run(
-        Workdir(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype, adapter=flags.FLAGS.adapter
+        Workdir(flags.FLAGS.workdir),
+        output,
+        calibration=flags.FLAGS.calibration,
+        dtype=flags.FLAGS.dtype,
+        adapter=flags.FLAGS.adapter,
     )
     print(f"exported: {output}, checkpoint: {checkpoint}")
     return None if is_trained else NOT_TRAINED

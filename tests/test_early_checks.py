@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import tiny
 
-from prism_jax.runs.pipeline import train_and_evaluate
+from prism_jax.runs.pipeline import check_evaluable, has_labels, train_and_evaluate
 from prism_jax.streams import Stream
-from prism_jax.streams.edit import map_candidates, map_steps
+from prism_jax.streams.edit import map_candidates, map_steps, without_answers
 from prism_jax.training import run as runs
 from prism_jax.training.workdir import Workdir
 
@@ -59,3 +59,15 @@ def test_it_is_refused_before_the_first_step(case, monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=message):
         train_and_evaluate(tiny.CONFIG, Workdir(tmp_path / "run"), report=False)
     assert not (tmp_path / "run").exists()
+
+
+def test_streams_without_any_label_are_no_error(monkeypatch, tmp_path):
+    """What they say is labelled after training; one label anywhere, and both splits are checked as before."""
+    for name in ("calibration", "test"):
+        with_split(monkeypatch, name, without_answers)
+    run = runs.open_run(tiny.CONFIG)
+    check_evaluable(run)
+    assert not has_labels(run)
+    with_split(monkeypatch, "test", needed)
+    with pytest.raises(ValueError, match=r"^data: y_need: split 'calibration': found no label, expected both classes"):
+        check_evaluable(runs.open_run(tiny.CONFIG))

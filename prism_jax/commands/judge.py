@@ -1,9 +1,10 @@
 """Judges streams: `python -m prism_jax judge --config=configs/judges_paper.py --streams=IN --votes=VOTES --out=OUT`.
 
 Every judge of the config says of each proposal, and of silence, whether the user would accept it now. VOTES holds each
-verdict with its provenance, OUT the streams with the majority's labels (docs/judges.md). Started again, it asks
-only what was not answered. With --human, --against or --baseline it also prints how far judges, panels and people
-agree.
+verdict with its provenance, OUT the streams with the majority's labels (docs/judges.md). --scores_out=FILE is a scores
+table with these labels, and the signals of --scores=FILES, such as what `score` wrote beside the texts that are judged.
+Started again, it asks only what was not answered. With --human, --against or --baseline it also prints how far judges,
+panels and people agree.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ml_collections import config_flags
 
 from prism_jax.judges.agreements import HUMAN_CONFIG, compare_judges
 from prism_jax.judges.ballots import Ballots, human_ballots
+from prism_jax.judges.judged_scores import judged_scores, teacher_scores
 from prism_jax.judges.judging import JudgesConfig, judge_streams
 from prism_jax.judges.labelling import gather, judge_ballots, label_streams
 from prism_jax.judges.panels import majority
@@ -30,8 +32,13 @@ from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import check_outputs
+from prism_jax.scores import Scores, write_scores
+from prism_jax.scores.files import check_suffix
+from prism_jax.scores.joining import find_files as find_scores
+from prism_jax.scores.joining import read_all
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.streams.shards import find_files, read_files
 
 HUMAN_PANEL = "human"
 
@@ -42,11 +49,11 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     `options` has the values of the flags of `prism_jax judge`. Raises ValueError, OSError or RuntimeError in one line,
     for files, endpoints or budgets that cannot be used.
     """
-    inputs = {name: options[name] for name in ("streams", "human", "baseline")}
-    check_outputs({name: options[name] for name in ("votes", "out")}, inputs)
-    for path in options["against"]:
-        check_outputs({"out": options["out"]}, {"against": path})
-    streams = read_streams(options["streams"])
+    _check_files(options)
+    streams = read_files(options["streams"])
+    scores = read_all(options["scores"]) if options["scores"] else None
+    if options["scores_out"]:
+        _judged(streams, scores)  # what does not fit is an error before judges are asked
     baseline = read_streams(options["baseline"]) if options["baseline"] else []
     human = human_ballots(read_streams(options["human"])) if options["human"] else None
     if human is not None and not human.items:
@@ -63,11 +70,27 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     for path in options["against"]:
         judges = list(dict.fromkeys(vote.judge for vote in read_votes(path)))
         panels[_new_name(path, panels)] = _ballots(path, judges, [*streams, *baseline], config.most_events)
-    if options["out"]:
-        _label(streams, config, options)
+    if options["out"] or options["scores_out"]:
+        _label(streams, scores, config, options)
     tables = _tables(streams, baseline, panels, human, config, options)
     if tables:
         print_all(tables)
+
+
+def _check_files(options: Mapping[str, Any]) -> None:
+    """ValueError, naming the flag, for a file that is written and read, or flags of scores that do not fit."""
+    outputs = {name: options[name] for name in ("votes", "out", "scores_out")}
+    check_outputs(outputs, {name: options[name] for name in ("human", "baseline")})
+    for path in find_files(options["streams"]):
+        check_outputs(outputs, {"streams": path})
+    for path in find_scores(options["scores"]) if options["scores"] else ():
+        check_outputs(outputs, {"scores": path})
+    for path in options["against"]:
+        check_outputs({name: options[name] for name in ("out", "scores_out")}, {"against": path})
+    if options["scores_out"] is not None:
+        check_suffix(options["scores_out"])
+    elif options["scores"] is not None:
+        raise ValueError("--scores: found it without --scores_out, expected both: the table to write")
 
 
 def _ballots(votes: str, judges: Sequence[str], streams: Sequence[Stream], most_events: int) -> Ballots:
@@ -87,10 +110,21 @@ def _new_name(path: str, panels: Mapping[str, Ballots]) -> str:
     return path if name in panels or name == HUMAN_PANEL else name
 
 
-def _label(streams: Sequence[Stream], config: JudgesConfig, options: Mapping[str, Any]) -> None:
+def _judged(labelled: Sequence[Stream], scores: Scores | None) -> tuple[Scores, int]:
+    """The scores table with the streams' labels, and the number of steps that are left out of it."""
+    return teacher_scores(labelled) if scores is None else (judged_scores(labelled, scores), 0)
+
+
+def _label(streams: Sequence[Stream], scores: Scores | None, config: JudgesConfig, options: Mapping[str, Any]) -> None:
     verdicts = gather(read_votes(options["votes"]), list(config.endpoints))
     labelled = list(label_streams(streams, verdicts, config.most_events, config.panel))
-    write_streams(options["out"], labelled)
+    if options["out"]:
+        write_streams(options["out"], labelled)
+    if options["scores_out"]:
+        table, left_out = _judged(labelled, scores)
+        write_scores(options["scores_out"], table)
+        without = f"; {left_out} steps without a teacher's probabilities are left out" if left_out else ""
+        print(f"scores: {len(table)} rows, {options['scores_out']}{without}")
     steps = [step for stream in labelled for step in stream.steps]
     needs = [step.y_need for step in steps]
     offers = [candidate.y_accept for step in steps for candidate in step.candidates]
@@ -98,7 +132,8 @@ def _label(streams: Sequence[Stream], config: JudgesConfig, options: Mapping[str
         known_labels = [label for label in labels if label is not None]
         mean = f", {100 * np.mean(known_labels):.1f} % positive" if known_labels else ""
         print(f"{what}: {len(known_labels)} labels{mean}, {len(labels) - len(known_labels)} unknown")
-    print(f"labelled: {options['out']}")
+    if options["out"]:
+        print(f"labelled: {options['out']}")
 
 
 def _tables(
@@ -134,9 +169,13 @@ def _is_system(streams: Sequence[Stream]) -> bool:
 def define_flags() -> None:
     """Defines the flags."""
     config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
-    flags.DEFINE_string("streams", None, "Streams to judge, as JSON lines.")
+    flags.DEFINE_string("streams", None, "Streams to judge, as JSON lines: a file, a folder or a glob.")
     flags.DEFINE_string("votes", None, "File of verdicts to write; with --noask, to read.")
     flags.DEFINE_string("out", None, "File to write the labelled streams to.")
+    flags.DEFINE_string("scores_out", None, "Scores table to write with the majority's labels, .parquet or .jsonl.")
+    flags.DEFINE_string(
+        "scores", None, "With --scores_out: scores of these streams, whose signals it has; by default the teacher's."
+    )
     flags.DEFINE_bool("ask", True, "Ask the judges; --noask only uses the verdicts that VOTES holds.")
     flags.DEFINE_integer(
         "workers", None, "Most requests under way at once at each judge, instead of the config's numbers.", 1
@@ -148,7 +187,7 @@ def define_flags() -> None:
     flags.DEFINE_float("c_fa", 1.0, "Cost of a rejected proposal, in the table of corrected numbers.")
     flags.DEFINE_float("c_fn", 2.0, "Cost of a rejected silence, in the table of corrected numbers.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of streams.", lower_bound=1)
-    refuse_empty("streams", "votes", "out", "human", "baseline")
+    refuse_empty("streams", "votes", "out", "scores_out", "scores", "human", "baseline")
     flags.mark_flags_as_required(["config", "streams", "votes"])
 
 

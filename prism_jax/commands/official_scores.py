@@ -14,6 +14,11 @@ This writes an agent's records as such traces, which the official scripts read t
 agent was given, for the texts of their events; without it, the agent must have run with --keep_texts. An offer of a
 listed candidate is its text, another one what the response proposes. With --taught=FILE in place of --records, streams
 that `prism_jax label` wrote become the traces of what their teacher did.
+
+    python -m prism_jax official_scores --written=FILES --scores=FILES --calibration=DIR/calibration.json --out=NEW
+
+This writes what the policy of an evaluation in DIR did on streams that were scored: the texts that the student wrote
+where it speaks.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from absl import flags
 
 from prism_jax.judges.judging import JudgesConfig
 from prism_jax.proactivebench.scoring import score_official
-from prism_jax.proactivebench.traces import export_taught, export_traces
+from prism_jax.proactivebench.traces import export_taught, export_traces, export_written
 from prism_jax.report.table import print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -38,6 +43,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     ),
     "records": ("streams",),
     "taught": (),
+    "written": ("scores", "calibration"),
 }
 """The flags of which each run has one, and those that go with each only."""
 
@@ -58,14 +64,17 @@ def define_flags() -> None:
     flags.DEFINE_string("records", None, "File of decision records of an agent, to write as traces.")
     flags.DEFINE_string("taught", None, "File of streams that a teacher labelled, to write what it did as traces.")
     flags.DEFINE_string("streams", None, "With --records: file of the streams that the agent was given.")
+    flags.DEFINE_string("written", None, "Streams with what a student wrote, to write as traces: file, folder or glob.")
+    flags.DEFINE_string("scores", None, "With --written: their scores, a file, a folder or a glob.")
+    flags.DEFINE_string("calibration", None, "With --written: calibration.json of the evaluation whose policy decides.")
     flags.DEFINE_string("out", None, "Folder for the scores as CSV, in the published format; else for the traces.")
     flags.mark_flags_as_mutual_exclusive(list(SOURCES), required=True)
     refuse_empty(*SOURCES, "streams", "splits", "published", "votes", "judged_by", "labels", "data_dir")
-    refuse_empty("streams_out", "out")
+    refuse_empty("streams_out", "out", "scores", "calibration")
 
 
 def main() -> None:
-    """Checks published scores and scores traces, or writes what an agent or a teacher did as traces."""
+    """Checks published scores and scores traces, or writes what an agent, a teacher or a student did as traces."""
     options = flags.FLAGS
     source = next(name for name in SOURCES if options[name].value is not None)
     for needed, names in SOURCES.items():
@@ -83,6 +92,11 @@ def main() -> None:
         raise ValueError(f"--out: found none, expected the folder of the traces, with --{source}")
     if source == "taught":
         traces = export_taught(options.taught, options.out)
+    elif source == "written":
+        for name in SOURCES[source]:
+            if options[name].value is None:
+                raise ValueError(f"--{name}: found none, expected it with --written")
+        traces = export_written(options.written, options.scores, options.calibration, options.out)
     else:
         traces = export_traces(options.records, options.out, options.streams)
     events = [event for trace in traces.values() for event in trace]

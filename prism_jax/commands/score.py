@@ -4,7 +4,8 @@
     python -m prism_jax evaluate --scores=scores --calibration=runs/quickstart/calibration.json --workdir=out
 
 Every step and candidate of the streams gets a row of the scores table (docs/scores.md), as the evaluation of a run
-writes it, in Parquet files of a bounded number of streams. Started again after any end, it keeps the files that are
+writes it, in Parquet files of a bounded number of streams, beside them what a student that writes responses wrote, as
+streams that can be judged. Started again after any end, it keeps the files that are
 there and makes the others; the result is the same to the byte. --model may also be the workdir of a trained run.
 """
 
@@ -96,6 +97,7 @@ def score(options: Mapping[str, Any]) -> None:
             loader.settings,
             loader.check(),
             loader.runner(options["runner"], options["workers"]),
+            texts=loader.passes.responses,
             skip_bad=options["skip_bad"],
         )
     without = sum(file.streams for file in shards.files) - shards.streams
@@ -134,10 +136,15 @@ def _loader(model: epath.Path, options: Mapping[str, Any]) -> _Loader:
     settings = ShardSettings(context, options["split"], options["batch"], options["shard"])
     # As in an evaluation, all that it was trained for.
     passes = Passes(exported.has_slow_pass, exported.writes_responses, writing_of(model, exported))
+    passes = Passes() if options["fast_only"] else passes
+    if options["reread"]:
+        if not passes.responses:
+            raise ValueError("--reread: found no responses to read again, expected a student that writes them")
+        passes = dataclasses.replace(passes, writing=dataclasses.replace(passes.writing, reread=True))
     return _Loader(
         str(model),
         exported,
-        Passes() if options["fast_only"] else passes,
+        passes,
         settings,
         options["dtype"],
         options["out"],
@@ -155,6 +162,7 @@ def define_flags() -> None:
     flags.DEFINE_enum("runner", "local", ["local", "ray"], "Whether processes of this machine work, or actors of Ray.")
     flags.DEFINE_bool("skip_bad", False, "Leave out damaged files, and say so, instead of stopping at the first.")
     flags.DEFINE_bool("fast_only", False, "Leave out the slow pass and the responses of a student that has them.")
+    flags.DEFINE_bool("reread", False, "Read the accept slot once more, after the written proposal.")
     flags.DEFINE_string("split", ShardSettings.split, "What to write into the column split, such as calibration.")
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision; by default the student's own.", 1)
     flags.DEFINE_integer("batch", ShardSettings.batch, "Streams per forward pass.", 1)

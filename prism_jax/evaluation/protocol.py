@@ -256,6 +256,14 @@ def prepare(scores: Scores, calibration: Calibration, point: OperatingPoint) -> 
     Raises:
       ScoresError: as `evaluate`.
     """
+    data, off = prepare_unlabelled(scores, calibration, point)
+    if not data.judged.any():
+        raise ScoresError(no_judged_step(len(data.steps), data.has_need))
+    return data, off
+
+
+def prepare_unlabelled(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Prepared:
+    """The same for decisions alone, which need no labels."""
     has_need = scores.has_need
     scores, calibration = with_need(scores, calibration)
     rows = evaluated_rows(scores)
@@ -271,10 +279,8 @@ def prepare(scores: Scores, calibration: Calibration, point: OperatingPoint) -> 
     point = point.triggered(has_value)
     if point.trigger == "value" and not has_value:
         off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
-    data = policy_rows.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need, rows)
-    if not data.judged.any():
-        raise ScoresError(no_judged_step(len(steps), has_need))
-    return data, off
+    has_truth = "truth" not in off
+    return policy_rows.EvaluationData(steps, calibration, point, thought, has_truth, has_value, has_need, rows), off
 
 
 def without_need(point: OperatingPoint) -> str:

@@ -1,4 +1,4 @@
-"""What an agent did, or a teacher, as traces that the official scripts read."""
+"""What an agent did, or a teacher or a student, as traces that the official scripts read."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from prism_jax.agent.records_file import RecordsError, parse_record
-from prism_jax.prompting.template import CONSTANT_OFFER, RESPONSE_KEYS
-from prism_jax.runtime.files import JsonError, parse_json, read_lines
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.fits import read_calibration
+from prism_jax.prompting.template import CONSTANT_OFFER, TASK
+from prism_jax.runtime.dataclass_config import from_config_dict
+from prism_jax.runtime.files import JsonError, parse_json, read_lines, read_object
+from prism_jax.scores.joining import read_all
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
+from prism_jax.streams.shards import read_files
 from prism_jax.streams.traces import Trace, TraceEvent, time_of, write_traces
-
-_TASK = "Proactive Task"
-assert _TASK in RESPONSE_KEYS, "the response names the proposal under this key"
 
 
 def export_traces(records: epath.PathLike, out: epath.PathLike, streams: epath.PathLike | None) -> dict[str, Trace]:
@@ -76,6 +80,38 @@ def export_taught(labelled: epath.PathLike, out: epath.PathLike) -> dict[str, Tr
     return traces
 
 
+def export_written(written: str, scores: str, calibration: str, out: epath.PathLike) -> dict[str, Trace]:
+    """Writes a folder of traces of what the deployed policy did: where it speaks, it says what the student wrote.
+
+    Args:
+      written: File, folder or glob of streams with their responses, as scoring wrote them.
+      scores: File, folder or glob of their scores, with or without labels; rows of other streams are left out.
+      calibration: calibration.json of an evaluation, whose operating point is that of evaluation.json beside it.
+      out: Folder of the traces, which does not exist yet.
+
+    Raises:
+      ValueError, OSError: naming the file, or the stream and its step, that cannot be used.
+    """
+    path, streams, table = epath.Path(calibration), read_files(written), read_all(scores)
+    beside = path.parent / "evaluation.json"
+    tree = read_object(beside, "`python -m prism_jax.evaluate`", ValueError).get("point")
+    if not isinstance(tree, dict):
+        raise ValueError(f"{beside}: point: found {tree!r:.80}, expected the operating point")
+    point = from_config_dict(OperatingPoint, tree, f"{beside}: point")
+    mine = np.isin(table.stream.astype(str), [stream.id for stream in streams])
+    if not mine.any():
+        raise ValueError(f"--scores: {scores}: found no row of the streams of --written, expected theirs")
+    rows = dataclasses.replace(table.take(mine), split=None)
+    data, _ = protocol.prepare_unlabelled(rows, read_calibration(path).pooled(), point)
+    decided, steps = data.decide(data.deployed(), "calibrated"), data.steps
+    thought = steps if data.thought is None else data.thought
+    offered = np.where(decided.offer, np.where(decided.slow, thought.candidate, steps.candidate), -1)
+    choices = dict(zip(zip(steps.stream, steps.step.tolist(), strict=True), offered.tolist(), strict=True))
+    traces = {stream.id: _trace(stream, choices) for stream in streams}
+    write_traces(out, traces)
+    return traces
+
+
 def _taught(stream: Stream) -> Iterator[TraceEvent]:
     steps = {step.event: step for step in stream.steps}
     for number, event in enumerate(stream.events):
@@ -84,11 +120,31 @@ def _taught(stream: Stream) -> Iterator[TraceEvent]:
         spoken = next((offer for offer in step.candidates if offer.response), None) if step else None
         if spoken:
             fields = _response(spoken.response, f"stream {stream.id!r}, event {number}")
-            task = fields.pop(_TASK, None)
+            task = fields.pop(TASK, None)
             proposal = spoken.said or task or CONSTANT_OFFER.strip()
             yield dataclasses.replace(unanswered, answer=[proposal], response_fields=fields or None)
         else:
             yield dataclasses.replace(unanswered, answer=[]) if step and step.rationale else unanswered
+
+
+def _trace(stream: Stream, choices: Mapping[tuple[str, int], int]) -> Trace:
+    """A stream as a trace, from the number of the candidate that each step offers, -1 for silence."""
+    trace = [TraceEvent(time_of(event), event.text) for event in stream.events]
+    for number, step in enumerate(stream.steps):
+        place = f"stream {stream.id!r}, step {number}"
+        if (choice := choices.get((stream.id, number))) is None or choice >= len(step.candidates):
+            raise ValueError(f"--scores: {place}: found no row of its candidates, expected the scores of --written")
+        said, fields = None, dict[str, Any]()
+        if choice >= 0:
+            offer = step.candidates[choice]
+            if offer.response is None:
+                raise ValueError(f"--written: {place}: found no response, expected what `prism_jax score` writes")
+            said, fields = offer.said, _response(offer.response, place)
+            fields.pop(TASK, None)
+        trace[step.event] = dataclasses.replace(
+            trace[step.event], answer=[] if said is None else [said], response_fields=fields or None
+        )
+    return tuple(trace)
 
 
 def _records(path: epath.Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -112,7 +168,7 @@ def _text(record: Mapping[str, Any], texts: Mapping[str, Stream], place: str) ->
 def _event(record: Mapping[str, Any], text: str, place: str) -> TraceEvent:
     """One event of the official layout: a list with the proposal, or an empty one for silence."""
     response = _response(record["response"], place)
-    task = response.pop(_TASK, None)
+    task = response.pop(TASK, None)
     proposal = record["candidate"] or task or CONSTANT_OFFER.strip()
     return TraceEvent(
         time=f"{record['time']:.3f}",

@@ -40,6 +40,8 @@ SLOW_FIELDS = {
 LINE_END = "\n"
 RESPONSE_KEYS = ("Purpose", "Thoughts", "Proactive Task", "Response")
 """The keys of a response, in the order of writing: those of ProactiveBench. All values are strings."""
+TASK = RESPONSE_KEYS[2]
+"""The key of what is proposed."""
 
 
 class Field(NamedTuple):
@@ -65,6 +67,8 @@ class WritingConfig:
 
     field_tokens: int = 32  # maximum number of tokens of each field of the slow pass
     response_tokens: int = 48  # maximum number of tokens of each value of a response
+    # whether an evaluation that writes responses reads the accept slot once more, after the written proposal
+    reread: bool = False
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "field_tokens", "response_tokens")

@@ -41,6 +41,7 @@ def evaluate_into(
     calibrated: str = "",
     base: Scores | None = None,
     kept: Scores | None = None,
+    beside: Mapping[str, bytes] = {},
     keep_existing: bool = False,
 ) -> Evaluation:
     """Calibrates and evaluates; writes calibration.json, gate.json, evaluation.json and report.html; prints the tables.
@@ -48,7 +49,8 @@ def evaluate_into(
     Nothing is written where scores, metrics or streams are invalid, which raises ValueError, nor, with `keep_existing`,
     where the folder has an evaluation.json already. `calibrator` is the map to fit, None one temperature per signal;
     `calibration` has maps to apply instead, and `calibrated` words for where they come from. `keep_scores` also writes
-    scores.parquet, from the table `kept`, of which `scores` are a part; None is `scores`. `base` are scores of the
+    scores.parquet, from the table `kept`, of which `scores` are a part; None is `scores`; `beside` are more files by
+    name. `base` are scores of the
     student before training, calibrated and evaluated by themselves for a section of the tables. The report has loss
     curves only if `metrics_path`, the run's metrics.jsonl, exists; it shows the `facts` about the run by name, and may
     show the event texts of `streams`. `population` is what every table's title adds, such as "of shown offers only".
@@ -60,9 +62,9 @@ def evaluate_into(
         calibration = protocol.calibrate(scores, calibrator)
         calibrated = f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""
     prepared = protocol.prepare(scores, calibration, point)
-    with protocol.at_once(scores) as beside:
-        explored = beside.submit(protocol.explored, prepared[0])
-        better_map = None if fixed else beside.submit(other_maps, scores, calibration, point, prepared)
+    with protocol.at_once(scores) as pool:
+        explored = pool.submit(protocol.explored, prepared[0])
+        better_map = None if fixed else pool.submit(other_maps, scores, calibration, point, prepared)
         evaluation = protocol.evaluate(scores, calibration, point, prepared)
     words = "" if better_map is None else better_map.result()
     evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated, other_maps=words)
@@ -73,7 +75,7 @@ def evaluate_into(
         metrics_path = None
     html = page.render(evaluation, scores, calibration, metrics_path, streams, facts, explored.result())
     table = scores if kept is None else kept
-    more = {"scores.parquet": encode_scores("scores.parquet", table)} if keep_scores else {}
+    more = {**beside, **({"scores.parquet": encode_scores("scores.parquet", table)} if keep_scores else {})}
     if keep_existing and (place / "evaluation.json").exists():
         tables.print_tables(evaluation)
         print(

@@ -26,6 +26,7 @@ from prism_jax.training.run import checkpoint_in_words, restore_trained
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
+_SCORES = "scores.parquet"
 _TURN = "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
 _OPENING = "{{- '<|im_start|>assistant\\n' -}}"
 _NOT_THINKING = (
@@ -51,17 +52,23 @@ PROBABILITY = {
 
 
 def export_run(
-    workdir: Workdir, output: epath.Path, *, dtype: str | None = None, adapter: bool = False
+    workdir: Workdir,
+    output: epath.Path,
+    *,
+    calibration: epath.PathLike | None = None,
+    dtype: str | None = None,
+    adapter: bool = False,
 ) -> tuple[str, bool]:
     """Writes the newest checkpoint of a run (or the best, `training.keep_best`) as a model directory.
 
     The run was trained and evaluated, and `output` does not exist yet; if the export fails, nothing is left behind.
-    Without `dtype`, tensors keep the dtype of the parameters. Adapters are merged into their base; with `adapter` they
-    are written alone, as PEFT loads them on that base.
+    `calibration` is a calibration.json to take over instead of the run's own. A run that was scored without labels has
+    none, and is exported with its probabilities as they are. Without `dtype`, tensors keep the dtype of the parameters.
+    Adapters are merged into their base; with `adapter` they are written alone, as PEFT loads them on that base.
 
     Returns:
-      A description of the exported checkpoint with the SHA-256 of its `digests.json`, and whether it is the trained
-      result: a damaged one is passed over.
+      A description of the exported checkpoint with the SHA-256 of its `digests.json`, which says so where it is not
+      calibrated, and whether it is the trained result: a damaged one is passed over.
 
     Raises:
       FileExistsError: if `output` already exists.
@@ -72,14 +79,21 @@ def export_run(
     config = workdir.load_config()
     template = Template(Tokenizer.load(workdir.tokenizer), config.prompt)
     fingerprints.check_prompt(workdir, template)
-    calibration = _calibration(workdir.calibration)
-    _check_need_target(workdir.calibration, calibration, config.loss.need_target)
+    calibrated = calibration is not None or workdir.calibration.exists() or not (workdir.path / _SCORES).exists()
+    thinking = None
+    if calibrated:
+        path = epath.Path(workdir.calibration if calibration is None else calibration)
+        fits = _calibration(path)
+        _check_need_target(path, fits, config.loss.need_target)
+        maps: dict[str, Map] = {name: fit.map for name in SIGNALS if (fit := getattr(fits, name)) is not None}
+        thinking = None if fits.thinking is None else fits.thinking.to_dict()
+    else:
+        known = read_scores(workdir.path / _SCORES).columns()
+        maps = {name: Temperature(1.0) for name in SIGNALS if f"p_{name}" in known}
     lora, base = config.lora, config.training.start
     if adapter and not lora.rank:
         raise ValueError(f"--adapter: found {workdir}, a run with lora.rank = 0, expected one that trained adapters")
     trained = restore_trained(config, workdir, merge=not adapter)
-    thinking = None if calibration.thinking is None else calibration.thinking.to_dict()
-    maps = {name: fit.map for name in SIGNALS if (fit := getattr(calibration, name)) is not None}
     prism = _prism(template, config, maps, thinking)
     prism |= {"checkpoint": trained.step, "responses": _writes_responses(workdir, config)}
     with new_folder(output) as folder:
@@ -90,6 +104,7 @@ def export_run(
             _save_student(folder, template, Pretrained(Qwen3(config.student), trained.params), prism, dtype)
         digest = _finish(folder, template, config, prism)
     words = checkpoint_in_words(config, trained.step, trained.damaged)
+    words += "" if calibrated else ", not calibrated (all temperatures are 1)"
     return f"{words}, SHA-256 of digests.json: {digest}", not trained.damaged
 
 
@@ -182,7 +197,7 @@ def _check_need_target(path: epath.Path, calibration: Calibration, expected: str
 
 def _writes_responses(workdir: Workdir, config: RunConfig) -> bool:
     """Whether evaluation wrote responses, as of a student that was trained on them; without its scores, the config."""
-    path = workdir.path / "scores.parquet"
+    path = workdir.path / _SCORES
     return read_scores(path).tokens_response is not None if path.exists() else config.loss.response > 0
 
 

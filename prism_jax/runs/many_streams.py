@@ -1,8 +1,8 @@
 """Scores many streams into a folder of Parquet shards: resumable, in flat memory, the same bytes however it is run.
 
-The folder holds `score.json`, which says of what the scores are, and a table of scores per shard of streams. A shard
-appears at once, complete, and depends on nothing but its streams, the model and the settings. One that is damaged later
-is made anew.
+The folder holds `score.json`, which says of what the scores are, and a table of scores per shard of streams; of a
+student that writes responses, also the streams of each shard with what it wrote. A file appears at once, complete, and
+depends on nothing but its streams, the model and the settings. A shard whose files are damaged later is made anew.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from prism_jax.scoring.passes import Passes, score_passes
 from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import StreamError, iterate_streams, write_streams
 from prism_jax.streams.shards import Shard, Shards, cut, read_shard
 from prism_jax.training.lock import only_one
 
@@ -62,11 +63,11 @@ class ShardScorer:
         self._last = {} if need_target == "marginal" else {"need_target": need_target}
 
     def __call__(self, shard: Shard) -> None:
-        """Writes the scores of a shard; errors are those of `read_shard` and `score_passes`."""
-        path, settings = self.folder / _name(shard), self.settings
+        """Writes the files of a shard, the scores last; errors are those of `read_shard` and `score_passes`."""
+        settings, (path, *texts) = self.settings, _paths(self.folder, shard, self.passes.responses)
         if path.exists():
             return
-        rows = score_passes(
+        scored = score_passes(
             self.student,
             read_shard(shard),
             self.passes,
@@ -77,7 +78,10 @@ class ShardScorer:
             rounded=True,
             writer=self._writer,
         )
-        write_scores(path, Scores.from_rows({**self._first, **row, **self._last} for row in rows))
+        scores = Scores.from_rows({**self._first, **row, **self._last} for row in scored.rows)
+        for place in texts:
+            write_streams(place, scored.written)
+        write_scores(path, scores)
 
 
 def score_many(
@@ -88,6 +92,7 @@ def score_many(
     check: Callable[[Stream], None],
     work: Callable[[Sequence[Shard]], Iterator[Shard]],
     *,
+    texts: bool = False,
     skip_bad: bool = False,
 ) -> Shards:
     """Scores every stream with steps of some files exactly once, and returns what the files hold.
@@ -100,6 +105,7 @@ def score_many(
       check: Raises ValueError for a stream that cannot be scored.
       work: Scores shards and yields each when it is done, such as a function of `workers` with a `ShardScorer`. The
         folder is not claimed until it has returned.
+      texts: Whether a shard has a file with what the student wrote, too.
       skip_bad: Whether a damaged file is left out as a whole.
 
     Raises:
@@ -114,7 +120,7 @@ def score_many(
         facts = _facts(model, settings, shards)
         _check_claim(folder, facts)
         # What is finished is kept.
-        missing = [shard for shard in shards.shards if not _is_finished(folder / _name(shard), shard)]
+        missing = [shard for shard in shards.shards if not _is_finished(_paths(folder, shard, texts), shard)]
         working = work(missing) if missing else iter(())
         _claim(folder, facts, missing)
         done = shards.streams - sum(shard.streams for shard in missing)
@@ -125,8 +131,10 @@ def score_many(
     return shards
 
 
-def _name(shard: Shard) -> str:
-    return f"scores-{shard.number:05d}.parquet"
+def _paths(folder: epath.Path, shard: Shard, texts: bool) -> list[epath.Path]:
+    """The files of a shard: its scores, and what the student wrote."""
+    names = ("scores-{:05d}.parquet", "written-{:05d}.jsonl")
+    return [folder / name.format(shard.number) for name in names[: 1 + texts]]
 
 
 def _bar(label: str, total: int | None = None, done: int = 0) -> tqdm:
@@ -149,19 +157,21 @@ def _facts(model: Mapping[str, Any], settings: ShardSettings, shards: Shards) ->
     }
 
 
-def _is_finished(path: epath.Path, shard: Shard) -> bool:
-    """Whether the file holds the scores of a shard; a warning names one that is damaged, by a loss of power, say."""
-    if not path.exists():
+def _is_finished(paths: Sequence[epath.Path], shard: Shard) -> bool:
+    """Whether the files hold those of a shard; a warning names one that is damaged, by a loss of power, say."""
+    if not all(path.exists() for path in paths):
         return False
-    try:
-        streams = len(read_scores(path).numbered("stream")[0])
-        if streams == shard.streams:
-            return True
-        problem = f"{path}: found {streams} streams, expected {shard.streams}"
-    except ScoresError as error:
-        problem = str(error)
-    logging.warning("%s; it is scored anew", problem)
-    return False
+    for path in paths:
+        try:
+            is_table = path.suffix == ".parquet"
+            streams = len(set(read_scores(path).stream)) if is_table else sum(1 for _ in iterate_streams(path))
+            problem = "" if streams == shard.streams else f"{path}: found {streams} streams, expected {shard.streams}"
+        except (ScoresError, StreamError) as error:
+            problem = str(error)
+        if problem:
+            logging.warning("%s; it is scored anew", problem)
+            return False
+    return True
 
 
 def _check_claim(folder: epath.Path, facts: Mapping[str, Any]) -> None:
@@ -197,8 +207,9 @@ def _claim(folder: epath.Path, facts: Mapping[str, Any], missing: Sequence[Shard
     if missing:
         write_json(folder / NAME, {**facts, "complete": False})
     for shard in missing:
-        (folder / _name(shard)).unlink(missing_ok=True)
-    for pattern in (".scores-*.partial", f".{NAME}.*.partial"):
+        for path in _paths(folder, shard, texts=True):
+            path.unlink(missing_ok=True)
+    for pattern in (".scores-*.partial", ".written-*.partial", f".{NAME}.*.partial"):
         for partial in folder.glob(pattern):
             partial.unlink(missing_ok=True)
 

@@ -18,16 +18,17 @@ from prism_jax.report.outputs import evaluate_into
 from prism_jax.runs.probe_export import is_probe
 from prism_jax.runtime import distributed
 from prism_jax.runtime.dataclass_config import ConfigError
-from prism_jax.runtime.files import write_json
+from prism_jax.runtime.files import write_files, write_json
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.runtime.shown_text import visible, without_credentials
-from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores import Scores, ScoresError, encode_scores
 from prism_jax.scoring.fast import unscored
 from prism_jax.scoring.passes import Passes, score_passes
 from prism_jax.scoring.slow import write_fields
 from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_steps
+from prism_jax.streams.jsonl import encode_streams
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.lock import only_training
 from prism_jax.training.logs.profiling import Profile
@@ -149,6 +150,8 @@ def train_run(
         check_evaluable(run)
     Profile(workdir.profile, profile, 0, job.training.steps)  # raises for a step that the run does not have
     facts = {**run.facts(), **describe(job), **startup(job)} if report else {}
+    if report and to_evaluate and not has_labels(run):
+        facts["labels"] = "none on calibration and test streams: the run ends after training and scoring"
     with only_training(workdir.path) if distributed.is_first() else contextlib.nullcontext():
         if distributed.is_first():
             _claim(run)
@@ -158,8 +161,16 @@ def train_run(
         return run, run.with_adapters.plain(train(job, progress=report, profile=profile))
 
 
+def has_labels(run: Run) -> bool:
+    """Whether any calibration or test step has a label; without one, a run ends after training and scoring."""
+    steps = (step for stream in (*run.splits.calibration, *run.splits.test) for step in stream.steps)
+    return any(step.y_need is not None or any(one.y_accept is not None for one in step.candidates) for step in steps)
+
+
 def check_evaluable(run: Run) -> None:
     """Checks the calibration and test streams as scoring and calibration will, without a student.
+
+    Labels are checked only where there are any (`has_labels`).
 
     Raises:
       ValueError: naming the split, and the stream or label: a decision that does not fit into the context, calibration
@@ -180,9 +191,9 @@ def check_evaluable(run: Run) -> None:
             raise ValueError(f"split {split!r}: {error}") from error
 
     try:
-        protocol.check_labels(
-            Scores.from_rows(itertools.chain(rows("calibration"), rows("test"))), run.config.calibration
-        )
+        scores = Scores.from_rows(itertools.chain(rows("calibration"), rows("test")))
+        if has_labels(run):
+            protocol.check_labels(scores, run.config.calibration)
     except ScoresError as error:
         raise ValueError(
             f"data: {error.column}: {error.problem}" if error.column else f"data: {error.problem}"
@@ -196,11 +207,13 @@ def score_run(
     *,
     batch: int = 0,
     passes: Passes | None = None,
+    written: dict[str, list[Stream]] | None = None,
 ) -> Scores:
     """The raw signals of every decision of some splits.
 
     `batch` is the number of streams per forward pass; 0 uses the training batch size. `passes` is what the student does
-    beside the fast pass; None is all that it was trained for (`passes_of`).
+    beside the fast pass; None is all that it was trained for (`passes_of`). `written` gets the streams of each split
+    with what it wrote, if it writes responses.
     """
     chosen = passes_of(run) if passes is None else passes
     need_target, student = _need_target(run), run.student(params)
@@ -216,7 +229,9 @@ def score_run(
                 context=run.config.packing.context,
                 batch=batch or run.config.training.batch,
             )
-            yield from ({**row, **need_target} for row in scored)
+            if written is not None and scored.written:
+                written[split] = scored.written
+            yield from ({**row, **need_target} for row in scored.rows)
 
     return Scores.from_rows(rows())
 
@@ -243,7 +258,8 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
     Where the checkpoint of the trained result is damaged, an older one is evaluated and `NOT_TRAINED` returned: the
     first line and the title of every table say so, and an evaluation that the folder has already stays as it is.
     `texts` lets the report show the texts of events; `base` scores the student before training too, for a section of
-    its own in the tables.
+    its own in the tables. Where no calibration and no test step has a label, nothing is fitted: scores and written
+    texts are kept, and the commands that label them are printed.
 
     Raises:
       ValueError, OSError: before anything is written, for a workdir without a checkpoint or with invalid metrics.
@@ -253,12 +269,19 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
     checkpoint = checkpoint_in_words(run.config, step, damaged)
     print(f"checkpoint: {checkpoint}")
     made = as_facts(provenance())
+    written: dict[str, list[Stream]] = {}
+    scores = score_run(run, params, written=written)
+    kept = {f"written_{split}.jsonl": encode_streams(streams) for split, streams in written.items()}
+    if not has_labels(run):
+        _keep_unlabelled(workdir.path, scores, kept, keep_existing=bool(damaged))
+        return NOT_TRAINED if damaged else None
     evaluate_into(
         workdir.path,
-        score_run(run, params),
+        scores,
         run.config.decision,
         facts={"command": made.pop("command"), "checkpoint": checkpoint, **run.facts(), **made},
         keep_scores=True,
+        beside=kept,
         metrics_path=workdir.metrics,
         streams=run.splits.test if texts else (),
         population=f"step {step}, not the trained result" if damaged else "",
@@ -269,10 +292,30 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
     return NOT_TRAINED if damaged else None
 
 
+def _keep_unlabelled(
+    folder: epath.Path, scores: Scores, written: Mapping[str, bytes], *, keep_existing: bool = False
+) -> None:
+    """Writes scores, and what the student wrote, of a run without labels; prints what labels and calibrates them."""
+    contents = {"scores.parquet": encode_scores("scores.parquet", scores), **written}
+    if not (keep_existing and (folder / "scores.parquet").exists()):
+        write_files({folder / name: content for name, content in contents.items()})
+    streams = folder / "written_*.jsonl" if written else "FILES"
+    print(
+        f"no calibration and no test step has a label; {folder} has {', '.join(contents)}; next:\n"
+        f"  python -m prism_jax judge --streams='{streams}' --scores={folder / 'scores.parquet'} --scores_out=JUDGED "
+        "--votes=VOTES --config=PANEL\n"
+        "  python -m prism_jax.evaluate --scores=JUDGED --workdir=EVALUATION\n"
+        f"  python -m prism_jax.export --workdir={folder} --calibration=EVALUATION/calibration.json --output=MODEL"
+    )
+
+
 def train_and_evaluate(
     config: RunConfig, workdir: Workdir, *, report: bool = True, profile: int | None = None, texts: bool = True
 ) -> None:
-    """Trains a run as `train_run` does, then evaluates it; with several processes, prints how to evaluate it."""
+    """Trains a run as `train_run` does, then evaluates it; with several processes, prints how to evaluate it.
+
+    Where no calibration and no test step has a label, the evaluation is a scoring (`evaluate_run`).
+    """
     run, _ = train_run(config, workdir, report=report, profile=profile, to_evaluate=True)
     if jax.process_count() == 1:
         evaluate_run(run, texts=texts)
@@ -305,6 +348,8 @@ def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = Tru
     made = as_facts(provenance())
     with only_training(workdir.path):
         _claim(run)
+        if not has_labels(run):
+            return _keep_unlabelled(workdir.path, scores, {})
         evaluate_into(
             workdir.path,
             scores,

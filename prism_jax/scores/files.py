@@ -51,7 +51,7 @@ def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
       FileNotFoundError: when there is no such file.
     """
     file = epath.Path(path)
-    _check_suffix(file)
+    check_suffix(file)
     try:
         scores = _read_parquet(file, extra) if file.suffix == ".parquet" else _from_lines(_read_jsonl(file))
     except ScoresError as error:
@@ -95,7 +95,7 @@ def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
 
     Raises ScoresError for a suffix other than .parquet and .jsonl, or an extra column whose values have no common type.
     """
-    suffix = _check_suffix(epath.Path(path))
+    suffix = check_suffix(path)
     columns = {name: to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()}
     table = pa.table(columns | {name: _extra_to_arrow(name, array) for name, array in scores.extra.items()})
     if suffix == ".parquet":
@@ -106,10 +106,12 @@ def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
     return "".join(lines).encode()
 
 
-def _check_suffix(path: epath.Path) -> str:
-    if path.suffix not in (".parquet", ".jsonl"):
-        raise ScoresError(f"found the suffix {path.suffix!r}, expected .parquet or .jsonl", place=str(path))
-    return path.suffix
+def check_suffix(path: str | os.PathLike[str]) -> str:
+    """The suffix of a scores file; ScoresError for any but .parquet and .jsonl."""
+    suffix = epath.Path(path).suffix
+    if suffix not in (".parquet", ".jsonl"):
+        raise ScoresError(f"found the suffix {suffix!r}, expected .parquet or .jsonl", place=str(path))
+    return suffix
 
 
 def read_rows(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:

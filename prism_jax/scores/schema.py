@@ -69,6 +69,7 @@ COLUMNS: dict[str, Column] = {
     "p_accept_fast": Column("unit"),
     "p_need_slow": Column("unit", nullable=True, constant_within="step"),
     "p_accept_slow": Column("unit", nullable=True),
+    "p_accept_written": Column("unit", nullable=True),
     "y_need": Column("unit", nullable=True, constant_within="step"),
     "y_accept": Column("unit", nullable=True),
     "votes": Column("votes", nullable=True),

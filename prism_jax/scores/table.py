@@ -63,6 +63,8 @@ class Scores:
     p_need_slow: Float64[np.ndarray, "rows"] | None = None
     # Pr(accept | history, offered) from the slow pass, raw; null where there was none
     p_accept_slow: Float64[np.ndarray, "rows"] | None = None
+    # Pr(accept | history, the written proposal) from the fast pass, raw; null where none was written
+    p_accept_written: Float64[np.ndarray, "rows"] | None = None
     y_need: Float64[np.ndarray, "rows"] | None = None  # need label in [0, 1]; null where it was not judged
     y_accept: Float64[np.ndarray, "rows"] | None = None  # acceptance label in [0, 1]; null where it was not observed
     votes: Shaped[np.ndarray, "rows"] | None = None  # raw votes of the annotators, as tuples of bool

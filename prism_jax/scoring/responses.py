@@ -5,14 +5,17 @@ The result is valid JSON by construction: a value ends at its quote or at its li
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from prism_jax.prompting.template import RESPONSE_KEYS, Template
+from prism_jax.prompting.template import RESPONSE_KEYS, TASK, Template
 from prism_jax.scoring.fast import packed_parts
 from prism_jax.scoring.grammar import JSON_STRING
 from prism_jax.scoring.writing import Continued, Writer
-from prism_jax.streams import Stream
+from prism_jax.streams import Candidate, Stream
+from prism_jax.streams.edit import map_candidates, without_answers
+from prism_jax.streams.traces import says_null
 from prism_jax.student.constrained import Span
 
 
@@ -54,3 +57,24 @@ def write_responses(
             work.append(Continued(part.row.trunk, branches))
     texts = [values for part in writer.write(work, spans, JSON_STRING) for values in part]
     return {key: response_text(values) for key, values in zip(keys, texts, strict=True)}
+
+
+def with_responses(stream: Stream, responses: Mapping[tuple[str, int, int], str]) -> Stream:
+    """What an unlabelled stream shows, with the texts of `write_responses`: every candidate has its response.
+
+    Where the slot shows the constant offer, the written task is the candidate's `proposal`, None where it says null.
+    """
+    numbered = (
+        responses[stream.id, number, index]
+        for number, step in enumerate(stream.steps)
+        for index in range(len(step.candidates))
+    )
+    written = map_candidates(without_answers(stream), lambda offer: _written(offer, next(numbered)))
+    return dataclasses.replace(written, curated=stream.curated)
+
+
+def _written(offer: Candidate, response: str) -> Candidate:
+    task = json.loads(response)[TASK]
+    return Candidate(
+        text=offer.text, proposal=None if offer.text is not None or says_null(task) else task, response=response
+    )

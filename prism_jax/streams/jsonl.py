@@ -81,6 +81,11 @@ def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
         partial.unlink(missing_ok=True)
 
 
+def encode_streams(streams: Iterable[Stream]) -> bytes:
+    """The lines of some streams, as `write_streams` writes them."""
+    return "".join(f"{encode_stream(stream)}\n" for stream in streams).encode()
+
+
 def encode_stream(stream: Stream) -> str:
     """A stream as the JSON text of its line; equal streams have equal texts."""
     return json.dumps(_encode(stream), ensure_ascii=False, allow_nan=False)

@@ -18,7 +18,7 @@ import numpy as np
 from etils import epath
 
 from prism_jax.runtime.files import on_disk, read_lines
-from prism_jax.streams.jsonl import StreamError, decode_stream
+from prism_jax.streams.jsonl import StreamError, decode_stream, read_streams
 from prism_jax.streams.types import Stream
 
 _EXPECTED = "JSON lines"
@@ -88,6 +88,23 @@ def find_files(pattern: str) -> list[str]:
     if not files:
         raise FileNotFoundError(f"{pattern}: found no file, expected files of streams, one stream per line (*.jsonl)")
     return sorted(map(str, files))
+
+
+def read_files(pattern: str) -> list[Stream]:
+    """The streams of all files that a path, a folder or a glob names (`find_files`), in order, with distinct ids.
+
+    Errors are those of `read_streams`; a StreamError names both files that hold the same stream.
+    """
+    streams: list[Stream] = []
+    files: dict[str, str] = {}
+    for path in find_files(pattern):
+        of_file = read_streams(path)
+        for stream in of_file:
+            if stream.id in files:
+                raise StreamError(f"{path}: id: found {stream.id!r} of {files[stream.id]} again, expected a new id")
+        files |= dict.fromkeys((stream.id for stream in of_file), path)
+        streams += of_file
+    return streams
 
 
 def cut(

@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import os
+import shutil
 import sys
 
 import forked
@@ -14,9 +15,16 @@ from etils import epath
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_student
 from prism_jax.commands import score
+from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runs import many_streams, workers
+from prism_jax.runtime.digests import write_digests
 from prism_jax.scores import Scores, read_scores
-from prism_jax.scoring.passes import Passes, score_passes
+from prism_jax.scores.joining import read_all
+from prism_jax.scoring.fast import score_streams
+from prism_jax.scoring.passes import Passes, Scored, score_passes
+from prism_jax.scoring.responses import with_responses
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.shards import cut, find_files
 from prism_jax.training.lock import only_one
@@ -25,6 +33,17 @@ from prism_jax.training.lock import only_one
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory, template, model, draw_params):
     return tiny_export.export(tmp_path_factory.mktemp("tiny"), template, model, draw_params(model))
+
+
+@pytest.fixture(scope="module")
+def writing(exported, tmp_path_factory):
+    """The same student, as one that was trained to write responses, of few tokens."""
+    folder = epath.Path(shutil.copytree(exported, tmp_path_factory.mktemp("writing") / "model"))
+    prism = json.loads((folder / "prism.json").read_text())
+    prism |= {"responses": True, "writing": {"response_tokens": 3}}
+    (folder / "prism.json").write_text(json.dumps(prism))
+    write_digests(folder)
+    return folder
 
 
 @pytest.fixture
@@ -38,7 +57,15 @@ def files(tmp_path, with_two_offers):
 
 
 DEFAULTS = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | {
-    **{"workers": 1, "runner": "local", "skip_bad": False, "fast_only": False, "split": "test", "dtype": "float32"},
+    **{
+        "workers": 1,
+        "runner": "local",
+        "skip_bad": False,
+        "fast_only": False,
+        "reread": False,
+        "split": "test",
+        "dtype": "float32",
+    },
 }
 
 
@@ -57,10 +84,10 @@ def test_shards_hold_what_an_evaluation_would(exported, files, tmp_path, with_tw
     assert "scored: 9 streams, " in capsys.readouterr().out
     tables = [read_scores(tmp_path / "out" / f"scores-{number:05d}.parquet") for number in range(3)]
     student = load_student(exported, read_exported(exported), "float32")
-    rows = score_passes(
+    scored = score_passes(
         student, with_two_offers[:9], Passes(), split="calibration", fold=0, context=2048, batch=2
     )  # in one call, with other padding
-    expected = Scores.from_rows(rows)
+    expected = Scores.from_rows(scored.rows)
     for name, column in expected.columns().items():
         found = np.concatenate([table.columns()[name] for table in tables])
         if name.startswith("p_") and name.endswith("_fast"):
@@ -242,10 +269,90 @@ def test_shards_without_rationales_have_the_columns_of_those_with(exported, file
     """A student with a slow pass, whose streams have no fields to compare with."""
     fast = {"stream": "a", "step": 0, "candidate": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}
     slow = {"p_need_slow": 0.5, "p_accept_slow": 0.5, "tokens_slow": 3}
-    monkeypatch.setattr(many_streams, "score_passes", lambda *_, **__: [fast | slow])
+    monkeypatch.setattr(many_streams, "score_passes", lambda *_, **__: Scored(iter([fast | slow]), []))
     settings = many_streams.ShardSettings(context=2048)
     student = load_student(exported, read_exported(exported), "float32")
     scorer = many_streams.ShardScorer(student, Passes(slow=True), settings, "given_accept", tmp_path)
     scorer(cut(find_files(str(files)), 9, lambda _: None).shards[0])
     table = read_scores(tmp_path / "scores-00000.parquet")
     assert np.isnan(table.fields_correct).all() and set(table.need_target) == {"given_accept"}
+
+
+def test_what_is_written_is_kept_beside_the_scores_and_read_again(writing, files, tmp_path, with_two_offers):
+    out = tmp_path / "out"
+    run(writing, files, out, reread=True)
+    assert sorted(content(out)) == ["score.json", *SIBLINGS]
+    written = [stream for path in sorted(out.glob("written-*.jsonl")) for stream in read_streams(path)]
+    table = read_all(str(out))  # the folder, whose other files are no scores
+    asked = with_two_offers[:9]
+    places = list(zip(table.stream, table.step.tolist(), table.candidate.tolist(), strict=True))
+    offers = {
+        (stream.id, number, index): offer
+        for stream in written
+        for number, step in enumerate(stream.steps)
+        for index, offer in enumerate(step.candidates)
+    }
+    assert list(offers) == places
+    bare = [map_candidates(one, lambda offer: Candidate(text=offer.text)) for one in written]
+    assert bare == list(map(without_answers, asked))
+    for offer in offers.values():
+        task = json.loads(offer.response)["Proactive Task"]
+        assert offer.proposal == (task if offer.text is None else None)
+    # The second reading is the fast pass on streams whose offer is the written text.
+    said = [map_candidates(one, lambda offer: Candidate(text=offer.said)) for one in written]
+    student = load_student(writing, read_exported(writing), "float32")
+    rows = list(score_streams(student, said, split="test", fold=0, context=2048, batch=3))
+    expected = [
+        row["p_accept_fast"] if offers[place].proposal else np.nan for row, place in zip(rows, places, strict=True)
+    ]
+    np.testing.assert_allclose(table.p_accept_written, expected, atol=1e-6)
+    assert 0 < np.isnan(table.p_accept_written).sum() < len(table)
+    assert (np.abs(table.p_accept_written - table.p_accept_fast) > 1e-3).any()
+
+
+SIBLINGS = [
+    f"{name}-0000{number}.{suffix}"
+    for name, suffix in (("scores", "parquet"), ("written", "jsonl"))
+    for number in range(3)
+]
+
+
+def test_a_shard_is_finished_with_both_files_and_equal_to_the_byte(writing, files, tmp_path, monkeypatch, caplog):
+    run(writing, files, tmp_path / "whole")
+    whole = content(tmp_path / "whole")
+    out, calls = tmp_path / "out", []
+
+    def cut_off(path, scores, write=many_streams.write_scores):
+        calls.append(path.name)
+        if len(calls) == 2:
+            raise OSError("the disk is full")  # between the two files of a shard
+        write(path, scores)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="the disk is full"):
+        patch.setattr(many_streams, "write_scores", cut_off)
+        run(writing, files, out)
+    assert (out / "written-00001.jsonl").exists() and not (out / "scores-00001.parquet").exists()
+    run(writing, files, out)
+    assert content(out) == whole
+    (out / "written-00000.jsonl").unlink()
+    (out / "written-00001.jsonl").write_bytes(whole["written-00001.jsonl"][:-9])
+    (out / "written-00002.jsonl").write_bytes(whole["written-00001.jsonl"])
+    run(writing, files, out)
+    assert content(out) == whole
+    assert ["found broken JSON" in caplog.messages[0], "found 4 streams, expected 1" in caplog.messages[1]] == [
+        True
+    ] * 2
+
+
+def test_null_in_words_is_no_proposal():
+    tasks = ("null", " None ", "Run the tests")
+    stream = Stream(id="s", events=(Event(time=0.0, text="e"),), steps=(Step(event=0, candidates=(Candidate(),) * 3),))
+    responses = {("s", 0, index): json.dumps(dict.fromkeys(RESPONSE_KEYS, task)) for index, task in enumerate(tasks)}
+    (step,) = with_responses(stream, responses).steps
+    assert [offer.proposal for offer in step.candidates] == [None, None, "Run the tests"]
+    assert all(offer.response is not None for offer in step.candidates)
+
+
+def test_reading_again_needs_a_student_that_writes(exported, files, tmp_path):
+    with pytest.raises(ValueError, match="--reread: found no responses to read again"):
+        run(exported, files, tmp_path / "out", reread=True)

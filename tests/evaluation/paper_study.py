@@ -4,11 +4,16 @@ import numpy as np
 from synthetic_scores import make_columns
 
 from prism_jax.evaluation import protocol
+from prism_jax.experiments.paper import registry
 from prism_jax.experiments.paper.runner import Inputs
 from prism_jax.experiments.paper.study import IntervalSettings, Study
 from prism_jax.scores import Scores, write_scores
 
 SETTINGS = IntervalSettings(resamples=20)
+ON_SCORES = tuple(
+    name for name, experiment in registry.EXPERIMENTS.items() if experiment.of == "scores" and name != "written"
+)
+"""The tables of scores, but for that of written texts, which most scores know nothing of."""
 
 
 def columns(**knobs):

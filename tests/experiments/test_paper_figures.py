@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from paper_study import columns, study_of
+from paper_study import ON_SCORES, columns, study_of
 
 from prism_jax.experiments.paper import drawing, registry
 from prism_jax.experiments.paper.sheet import Line, Measure, Number
@@ -24,9 +24,6 @@ def drawn(name, study):
 
 def line(name, value, section="", paper=np.nan):
     return Line(name, {"f1": Number(value, paper=paper), "zero": Number(0.0, paper=3.0), "none": Number()}, section)
-
-
-ON_SCORES = [name for name, experiment in registry.EXPERIMENTS.items() if experiment.of == "scores"]
 
 
 @pytest.mark.parametrize("name", ON_SCORES)

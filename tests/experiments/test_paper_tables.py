@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from etils import epath
-from paper_study import cells, columns, given_of, study_of
+from paper_study import ON_SCORES, cells, columns, given_of, study_of
 
 from prism_jax.decision import drift, metrics
 from prism_jax.decision.operating_point import OperatingPoint
@@ -29,8 +29,7 @@ def study():
 @pytest.fixture(scope="module")
 def sheets(study):
     """The sheets of every experiment that runs on scores, by name."""
-    names = [name for name, experiment in registry.EXPERIMENTS.items() if experiment.of == "scores"]
-    return {sheet.name: sheet for name in names for sheet in registry.function(name)(study).sheets}
+    return {sheet.name: sheet for name in ON_SCORES for sheet in registry.function(name)(study).sheets}
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from etils import epath
-from paper_study import SETTINGS, cells, columns
+from paper_study import ON_SCORES, SETTINGS, cells, columns
 from synthetic_scores import make_columns
 from test_merged import of_acceptance_alone, parts_of, people_in_folds, with_candidates
 
@@ -21,7 +21,6 @@ from prism_jax.runs import sharded
 from prism_jax.runs.scores_files import Running
 from prism_jax.scores import Scores, parts, write_scores
 
-NAMES = tuple(name for name, experiment in registry.EXPERIMENTS.items() if experiment.of == "scores")
 COUNTED = ("recall", "precision", "accuracy", "f1", "slow_rate", "flip_rate", "tokens", "only_first", "only_second")
 """Numbers that follow from counts alone."""
 LOG_RATIO = histograms.LOG_RATIO
@@ -55,14 +54,14 @@ def number_of_steps(scores):
     return len(protocol.evaluated_rows(scores).steps())
 
 
-def sums_of(scores, number, names=NAMES):
+def sums_of(scores, number, names=ON_SCORES):
     return in_parts.sum_tables(running.over(parts_of(scores, number, seed=number)), names, PAPER, SETTINGS)
 
 
 def sheets_of(tables):
     """The sheets of every table by name, or why it is skipped: of a study in memory, or of sums."""
     found = {}
-    for name in NAMES:
+    for name in ON_SCORES:
         study = tables if isinstance(tables, Study) else tables.study("x")
         try:
             found |= {sheet.name: sheet for sheet in registry.function(name)(study).sheets}
@@ -184,7 +183,7 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-def made(pattern, folder, names=NAMES, **knobs):
+def made(pattern, folder, names=ON_SCORES, **knobs):
     """The CSV files of some tables, by name."""
     given = runner.Inputs(
         scores=str(pattern), point=PAPER, settings=SETTINGS, running=Running(**{"exact": False, "workers": 1} | knobs)

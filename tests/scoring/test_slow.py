@@ -142,8 +142,8 @@ def test_responses_are_json_of_the_schema(writer, streams):
 
 
 def score(student, streams, able):
-    rows = score_passes(student, streams, able, split="test", fold=0, context=2048, batch=2)
-    return Scores.from_rows(rows)
+    scored = score_passes(student, streams, able, split="test", fold=0, context=2048, batch=2)
+    return Scores.from_rows(scored.rows)
 
 
 @pytest.mark.slow

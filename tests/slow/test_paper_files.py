@@ -9,13 +9,12 @@ import re
 import numpy as np
 import pytest
 from etils import epath
-from paper_study import cells, columns, given_of, study_of
+from paper_study import ON_SCORES, cells, columns, given_of, study_of
 
 from prism_jax.experiments.paper import drawing, registry, runner
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE
 
 pytestmark = pytest.mark.slow
-ON_SCORES = [name for name, experiment in registry.EXPERIMENTS.items() if experiment.of == "scores"]
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "cost_sensitivity": Experiment("Results by cost ratio."),
     "domain_transfer": Experiment("A domain that training leaves out, before and after temperatures.", "trainings"),
     "calibration_quality": Experiment("Temperatures, calibration errors and Brier scores, before and after."),
+    "written": Experiment("p_accept read before and after the text that is judged."),
     "drift": Experiment("Decisions under wrong temperatures and shifted thresholds."),
     "significance": Experiment("Paired differences with p-values, McNemar's test and equivalence."),
     "judge_agreement": Experiment("Agreement of pools of simulated judges with each other and the truth.", "student"),
