@@ -59,7 +59,7 @@ def agreement_tables(agreements: Agreements) -> tuple[Table, ...]:
         note = f"{over} The constant judge gives every item the more frequent label of the second rater."
         tables.append(Table("Agreement of two raters", "judge and reference", _PAIR_COLUMNS, sections, note))
     if agreements.panels:
-        note = _over([row.measures for row in agreements.panels])
+        note = f"{_over([row.measures for row in agreements.panels])} A tie of people is no label."
         tables.append(Table("Agreement among judges", "panel", _PANEL_COLUMNS, _panel_sections(agreements), note))
     with_human = [row for row in agreements.pairs if row.reference == HUMAN and not math.isnan(row.sensitivity.value)]
     if with_human:
