@@ -17,6 +17,7 @@ from prism_jax.decision.curation import largest_remainders
 from prism_jax.judges.labelling import Place
 from prism_jax.judges.prompts import questions
 from prism_jax.streams import Stream
+from prism_jax.streams.traces import NULL_WORDS
 
 
 class Proposal(NamedTuple):
@@ -38,8 +39,8 @@ class AskedEvent(NamedTuple):
 def common_events(systems: Mapping[str, Sequence[Stream]], most_events: int) -> list[AskedEvent]:
     """The events at which all systems have a step, sorted by stream and event, with the texts sorted.
 
-    Offers without a text are left out, as nobody would say them. Places have the digests of questions that show at most
-    `most_events` events.
+    Offers without a text, or whose text says null, are left out, as nobody would say them. Places have the digests of
+    questions that show at most `most_events` events.
 
     Raises:
       ValueError: if systems differ in the events that a question shows, or have no step in common.
@@ -59,7 +60,7 @@ def common_events(systems: Mapping[str, Sequence[Stream]], most_events: int) -> 
                         f"stream {stream.id!r}, event {step.event}: found other events in {name} than in "
                         f"{next(iter(owners[key]))}, expected the same history in all systems"
                     )
-            elif (said := step.candidates[question.candidate].said) is not None:
+            elif (said := step.candidates[question.candidate].said or "").strip().lower() not in NULL_WORDS:
                 texts[key][said].add(place)
     common = sorted(key for key, names in owners.items() if len(names) == len(systems))
     if not common:

@@ -21,11 +21,14 @@ function make(tag, properties, ...children) {
 const text = (words) => make("bdi", { dir: "auto" }, words);
 const asked = (item) => ["need", ...data.items[item].proposals.keys()].map(String);
 const isDone = (item) => asked(item).every((question) => answers[item]?.[question]);
-const doneCount = () => data.items.filter((_, item) => isDone(item)).length;
+const openItems = () => [...data.items.keys()].filter((item) => !isDone(item));
+const doneCount = () => data.items.length - openItems().length;
 
-function before(seconds) {
+function row([time, words, written], now) {
+  const seconds = now - time;
   const [unit, size] = [["d", 86400], ["h", 3600], ["min", 60]].find(([, size]) => seconds >= size) ?? ["s", 1];
-  return `${Math.round(seconds / size)} ${unit} before`;
+  const when = written ?? (time === null ? "earlier" : `${Math.round(seconds / size)} ${unit} before`);
+  return make("li", {}, make("span", { className: "when" }, when), text(words));
 }
 
 function view(id) { // one of the three parts of the page
@@ -42,7 +45,6 @@ function question(name, legend, quote) {
       type: "radio", name, checked: answers[place]?.[name]?.[0] === yes, onchange: () => answer(name, yes),
     }), words));
   const node = make("fieldset", { className: "question" }, make("legend", {}, legend));
-  node.dataset.name = name;
   if (quote) node.append(make("blockquote", { role: "group", ariaLabel: "Proposal" }, text(quote)));
   node.append(make("div", { className: "choices" }, ...choices));
   return node;
@@ -52,22 +54,19 @@ function show(item, moved = true) {
   place = Math.max(0, Math.min(item, data.items.length));
   keep();
   if (place === data.items.length) {
-    const open = data.items.length - doneCount();
-    at("sum").textContent = open
-      ? `You have answered ${doneCount()} of ${data.items.length} moments; ${open} are open or were skipped.`
-      : `You have answered all ${data.items.length} moments. Thank you.`;
-    at("open").hidden = !open;
+    at("sum").textContent = `You have answered ${doneCount()} of ${data.items.length} moments.`;
+    at("open").hidden = !openItems().length;
     view("end");
     return at("thanks").focus({ preventScroll: true });
   }
   const { stream, event } = data.items[place];
   const events = data.streams[stream], now = events[event], first = Math.max(0, event + 1 - data.most);
-  const rows = events.slice(first, event).map(([time, words]) =>
-    make("li", {}, make("span", { className: "when" }, before(now[0] - time)), text(words)));
-  if (first) rows.unshift(make("li", {}, make("span", { className: "when" }, "earlier"), `${first} older events are not shown`));
+  const rows = events.slice(first, event).map((one) => row(one, now[0]));
+  if (first) rows.unshift(row([null, `${first} older events are not shown`]));
   at("list").replaceChildren(...rows);
   at("older").hidden = !rows.length;
   at("now").textContent = now[1];
+  at("when").textContent = now[2] ? `Now, ${now[2]}` : "Now";
   view("moment");
   ask();
   at("older").scrollTop = at("older").scrollHeight;
@@ -95,8 +94,9 @@ function answer(name, yes) {
   const first = name === "need" && !answers[place]?.need;
   (answers[place] ??= {})[name] = [yes, new Date().toISOString().replace("Z", "+00:00")];
   keep();
-  if (first) ask(); else count();
-  if (first) document.querySelector(`[name=need]:checked`).focus({ preventScroll: true });
+  if (!first) return count();
+  ask();
+  document.querySelector("[name=need]:checked").focus({ preventScroll: true });
 }
 
 function lines() { // an answer counts at every place of its text; that help is wanted rejects silence
@@ -124,17 +124,13 @@ at("moment").onsubmit = (event) => { event.preventDefault(); show(place + 1); };
 at("moment").onkeydown = (event) => {
   const yes = { y: true, n: false }[event.key.toLowerCase()];
   if (yes === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-  const nodes = [...document.querySelectorAll(".question")];
-  const chosen = event.target.closest(".question") ?? nodes.find((one) => !one.querySelector(":checked"));
-  if (!chosen) return;
-  const input = chosen.querySelectorAll("input")[yes ? 0 : 1];
-  if (!input.checked) input.click();
-  const open = [...document.querySelectorAll(".question")].find((one) => !one.querySelector(":checked"));
-  (open?.querySelector("input") ?? at("next")).focus();
+  const open = () => document.querySelector(".question:not(:has(:checked))");
+  (event.target.closest(".question") ?? open())?.querySelectorAll("input")[yes ? 0 : 1].click();
+  (open()?.querySelector("input") ?? at("next")).focus();
 };
 at("back").onclick = at("return").onclick = () => show(place - 1);
 at("clear").onclick = () => { delete answers[place]; show(place); };
-at("open").onclick = () => show(data.items.findIndex((_, item) => !isDone(item)));
+at("open").onclick = () => show(openItems()[0]);
 at("download").onclick = at("finish").onclick = download;
 at("change").onclick = () => { view("begin"); at("name").focus(); at("name").select(); };
 enter(kept(KEY) ?? "", false);

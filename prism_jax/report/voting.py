@@ -13,7 +13,7 @@ from prism_jax.judges.sampling import AskedEvent
 from prism_jax.report.controls import as_script_text
 from prism_jax.report.templates import load_template
 from prism_jax.runtime.shown_text import visible
-from prism_jax.streams import Stream
+from prism_jax.streams import Event, Stream
 
 
 def voting_page(events: Sequence[AskedEvent], most_events: int) -> str:
@@ -24,7 +24,7 @@ def voting_page(events: Sequence[AskedEvent], most_events: int) -> str:
     data = {
         "most": most_events,
         "streams": [
-            [(event.time, visible(event.text)) for event in stream.events[: last[name] + 1]]
+            [(event.time, visible(event.text), _written_time(event)) for event in stream.events[: last[name] + 1]]
             for name, stream in streams.items()
         ],
         "items": [
@@ -38,7 +38,12 @@ def voting_page(events: Sequence[AskedEvent], most_events: int) -> str:
         ],
     }
     digest = hashlib.sha256(as_script_text(data).encode("ascii")).hexdigest()
-    texts = sum(len(event.proposals) for event in events)
     return load_template("voting.html.jinja").render(
-        data=as_script_text({**data, "digest": digest}), events=len(events), texts=texts
+        data=as_script_text({**data, "digest": digest}), events=len(events)
     )
+
+
+def _written_time(event: Event) -> str | None:
+    """The time as its source wrote it, unless that is a number, which says nothing to people."""
+    text = (event.time_text or "").strip()
+    return visible(text) if text and not text.replace(".", "", 1).isdigit() else None

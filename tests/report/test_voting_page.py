@@ -33,7 +33,7 @@ def test_hostile_texts_are_data_and_nothing_else(page):
     assert page.count("<script") == page.count("</script>") == 2 and page.count("<!--") == 0
     assert not any(mark in page for mark in ("<img", "\u202e", "\u2028", "<style>*"))
     data = data_of(page)
-    shown = [words for stream in data["streams"] for _, words in stream]
+    shown = [words for stream in data["streams"] for _, words, _ in stream]
     assert shown[0] == "0 " + ATTACK.replace("\u202e", r"\u202e").replace("\u2028", r"\u2028")
     assert len(shown) <= 4, "what comes after the last event asked about is not in the page"
     assert all(len(item["proposals"]) == 2 for item in data["items"])

@@ -147,7 +147,7 @@ def test_keys_suffice_and_answers_outlive_a_reload(show, drawn, tmp_path):
     browser.find_element(By.ID, "back").send_keys(Keys.ENTER)
     said.append(answer(browser, drawn[5], person))
     said += [answer(browser, event, person) for event in drawn[6:]]
-    assert is_shown(browser, "end") and "all 12 moments" in browser.find_element(By.ID, "sum").text
+    assert is_shown(browser, "end") and "12 of 12 moments" in browser.find_element(By.ID, "sum").text
     browser.find_element(By.ID, "return").send_keys(Keys.ENTER)
     chosen = browser.find_element(By.CSS_SELECTOR, "[name=need]:checked")
     chosen.send_keys("n" if said[-1][None] else "y")
