@@ -10,6 +10,7 @@ agree; with --streams and --human alone, how far people do. `--page=FILE.html --
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -52,23 +53,22 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
         check_outputs(outputs, {"human": path})
     for path in options["against"]:
         check_outputs({"out": options["out"]}, {"against": path})
-    streams = read_streams(options["streams"])
+    streams, *others = _systems(options).values()
     baseline = read_streams(options["baseline"]) if options["baseline"] else []
-    human = human_of(options["human"], [*streams, *baseline], config.most_events) if options["human"] else None
+    judged = [*streams, *baseline, *itertools.chain(*others)]
+    human = human_of(options["human"], judged, config.most_events) if options["human"] else None
     if options["ask"]:
-        outcome = judge_streams([*streams, *baseline], config, options["votes"], dry_run=options["dry_run"])
+        outcome = judge_streams(judged, config, options["votes"], dry_run=options["dry_run"])
         print("\n".join(outcome.tally.lines()))
         if options["dry_run"]:
             return
         print(f"{outcome.verdicts - outcome.missing} verdicts and {outcome.missing} missing: {options['votes']}")
-    panels = {
-        config.name: _ballots(options["votes"], list(config.endpoints), [*streams, *baseline], config.most_events)
-    }
+    panels = {config.name: _ballots(options["votes"], list(config.endpoints), judged, config.most_events)}
     for path in options["against"]:
         judges = list(dict.fromkeys(vote.judge for vote in read_votes(path)))
-        panels[_new_name(path, panels)] = _ballots(path, judges, [*streams, *baseline], config.most_events)
-    judges = {*panels, *(name for ballots in panels.values() for name in ballots.judges)}
-    if human is not None and (same := judges.intersection(human.judges)):
+        panels[_new_name(path, panels)] = _ballots(path, judges, judged, config.most_events)
+    names = {*panels, *(name for ballots in panels.values() for name in ballots.judges)}
+    if human is not None and (same := names.intersection(human.judges)):
         raise ValueError(f"--human: found people named {', '.join(sorted(same))}, as judges are, expected other names")
     if options["out"]:
         _label(streams, config, options)
@@ -140,10 +140,9 @@ def _is_system(streams: Sequence[Stream]) -> bool:
 
 def write_page(options: Mapping[str, Any], most_events: int) -> None:
     """Writes the page on which people judge a sample of the events that all systems have."""
-    systems = _systems(options)
-    for _, path in systems.items():
-        check_outputs({"page": options["page"]}, {"streams or --system": path})
-    events = common_events({name: read_streams(path) for name, path in systems.items()}, most_events)
+    for system in (f"={options['streams'] or ''}", *options["system"]):
+        check_outputs({"page": options["page"]}, {"streams or --system": system.partition("=")[2]})
+    events = common_events(_systems(options), most_events)
     drawn = draw_events(events, options["sample"] or len(events), options["seed"])
     write_text(options["page"], voting_page(drawn, most_events))
     domains = Counter(event.stream.domain for event in drawn)
@@ -154,14 +153,15 @@ def write_page(options: Mapping[str, Any], most_events: int) -> None:
     )
 
 
-def _systems(options: Mapping[str, Any]) -> dict[str, str]:
-    """The files of --streams and --system by name."""
-    systems = {} if options["streams"] is None else {pathlib.PurePath(options["streams"]).stem: options["streams"]}
+def _systems(options: Mapping[str, Any]) -> dict[str, list[Stream]]:
+    """The streams of --streams and of each --system, by name."""
+    path = options["streams"]
+    systems = {} if path is None else {pathlib.PurePath(path).stem: read_streams(path)}
     for system in options["system"]:
         name, _, path = system.partition("=")
         if not name or not path or name in systems:
             raise ValueError(f"--system: found {system!r}, expected NAME=PATH with a new name")
-        systems[name] = path
+        systems[name] = read_streams(path)
     if not systems:
         raise ValueError("--streams, --system: found neither, expected the streams of a system")
     return systems
@@ -169,8 +169,7 @@ def _systems(options: Mapping[str, Any]) -> dict[str, str]:
 
 def show_people(options: Mapping[str, Any], most_events: int) -> None:
     """Prints how far people agree who voted on systems' streams."""
-    streams = [stream for path in _systems(options).values() for stream in read_streams(path)]
-    human = human_of(options["human"], streams, most_events)
+    human = human_of(options["human"], [*itertools.chain(*_systems(options).values())], most_events)
     print_all(agreement_tables(compare_judges({}, human, resamples=options["resamples"])))
 
 
@@ -187,7 +186,7 @@ def define_flags() -> None:
     flags.DEFINE_bool("dry_run", False, "Estimate requests, tokens and cost; send and write nothing.")
     flags.DEFINE_list("human", None, "People's votes, as files of votes or streams with votes, to compare judges with.")
     flags.DEFINE_string("page", None, "File of HTML to write, on which people judge; nothing else is done.")
-    flags.DEFINE_multi_string("system", [], "NAME=PATH: streams of a further system, for the page and people's votes.")
+    flags.DEFINE_multi_string("system", [], "NAME=PATH: streams of a further system, to be judged as well.")
     flags.DEFINE_integer("sample", None, "Number of events on the page; all by default.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "Seed of the sample and of the order on the page.", lower_bound=0)
     flags.DEFINE_multi_string("against", [], "Verdicts of another panel, to compare with; may be repeated.")

@@ -14,7 +14,7 @@ from prism_jax.streams.jsonl import read_streams, write_streams
 
 NAMES = ("a", "b", "c")
 CONFIG = JudgesConfig(name="panel", endpoints={name: EndpointConfig(name, "http://127.0.0.1:9/v1") for name in NAMES})
-UNUSED = {"out": None, "human": None, "against": [], "baseline": None, "dry_run": False}
+UNUSED = {"system": [], "out": None, "human": None, "against": [], "baseline": None, "dry_run": False}
 SETTINGS = {"ask": False, "resamples": 100, "c_fa": 1.0, "c_fn": 2.0}
 
 
