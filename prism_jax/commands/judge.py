@@ -4,13 +4,17 @@ Every judge of the config says of each proposal, and of silence, whether the use
 verdict with its provenance, OUT the streams with the majority's labels (docs/judges.md). --scores_out=FILE is a scores
 table with these labels, and the signals of --scores=FILES, such as what `score` wrote beside the texts that are judged.
 Started again, it asks only what was not answered. With --human, --against or --baseline it also prints how far judges,
-panels and people agree.
+panels and people agree; with --streams and --human alone, how far people do.
+`--page=FILE.html --streams=A.jsonl --system=NAME=B.jsonl --sample=229` asks nobody, and writes a page on which people
+judge what several systems would say.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,19 +23,21 @@ from absl import flags
 from ml_collections import config_flags
 
 from prism_jax.judges.agreements import HUMAN_CONFIG, compare_judges
-from prism_jax.judges.ballots import Ballots, human_ballots
+from prism_jax.judges.ballots import Ballots
 from prism_jax.judges.judged_scores import judged_scores, teacher_scores
 from prism_jax.judges.judging import JudgesConfig, judge_streams
-from prism_jax.judges.labelling import gather, judge_ballots, label_streams
+from prism_jax.judges.labelling import gather, human_of, judge_ballots, label_streams
 from prism_jax.judges.panels import majority
 from prism_jax.judges.robustness import compare_systems, correct
+from prism_jax.judges.sampling import common_events, draw_events
 from prism_jax.judges.votes import read_votes
 from prism_jax.report.judges import agreement_tables, corrected_table, robustness_table
 from prism_jax.report.table import Table, print_all
+from prism_jax.report.voting import voting_page
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.runtime.files import check_outputs
+from prism_jax.runtime.files import check_outputs, write_text
 from prism_jax.scores import Scores, write_scores
 from prism_jax.scores.files import check_suffix
 from prism_jax.scores.joining import find_files as find_scores
@@ -50,26 +56,26 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     for files, endpoints or budgets that cannot be used.
     """
     _check_files(options)
-    streams = read_files(options["streams"])
+    streams, *others = _systems(options).values()
     scores = read_all(options["scores"]) if options["scores"] else None
     if options["scores_out"]:
         _judged(streams, scores)  # what does not fit is an error before judges are asked
     baseline = read_streams(options["baseline"]) if options["baseline"] else []
-    human = human_ballots(read_streams(options["human"])) if options["human"] else None
-    if human is not None and not human.items:
-        raise ValueError(f"{options['human']}: found streams without votes, expected votes of people")
+    judged = [*streams, *baseline, *itertools.chain(*others)]
+    human = human_of(options["human"], judged, config.most_events) if options["human"] else None
     if options["ask"]:
-        outcome = judge_streams([*streams, *baseline], config, options["votes"], dry_run=options["dry_run"])
+        outcome = judge_streams(judged, config, options["votes"], dry_run=options["dry_run"])
         print("\n".join(outcome.tally.lines()))
         if options["dry_run"]:
             return
         print(f"{outcome.verdicts - outcome.missing} verdicts and {outcome.missing} missing: {options['votes']}")
-    panels = {
-        config.name: _ballots(options["votes"], list(config.endpoints), [*streams, *baseline], config.most_events)
-    }
+    panels = {config.name: _ballots(options["votes"], list(config.endpoints), judged, config.most_events)}
     for path in options["against"]:
         judges = list(dict.fromkeys(vote.judge for vote in read_votes(path)))
-        panels[_new_name(path, panels)] = _ballots(path, judges, [*streams, *baseline], config.most_events)
+        panels[_new_name(path, panels)] = _ballots(path, judges, judged, config.most_events)
+    names = {*panels, *(name for ballots in panels.values() for name in ballots.judges)}
+    if human is not None and (same := names.intersection(human.judges)):
+        raise ValueError(f"--human: found people named {', '.join(sorted(same))}, as judges are, expected other names")
     if options["out"] or options["scores_out"]:
         _label(streams, scores, config, options)
     tables = _tables(streams, baseline, panels, human, config, options)
@@ -80,7 +86,9 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
 def _check_files(options: Mapping[str, Any]) -> None:
     """ValueError, naming the flag, for a file that is written and read, or flags of scores that do not fit."""
     outputs = {name: options[name] for name in ("votes", "out", "scores_out")}
-    check_outputs(outputs, {name: options[name] for name in ("human", "baseline")})
+    check_outputs(outputs, {"baseline": options["baseline"]})
+    for path in options["human"] or ():
+        check_outputs(outputs, {"human": path})
     for path in find_files(options["streams"]):
         check_outputs(outputs, {"streams": path})
     for path in find_scores(options["scores"]) if options["scores"] else ():
@@ -166,6 +174,41 @@ def _is_system(streams: Sequence[Stream]) -> bool:
     return max(made, default=0) == 1
 
 
+def write_page(options: Mapping[str, Any], most_events: int) -> None:
+    """Writes the page on which people judge a sample of the events that all systems have."""
+    for system in (f"={options['streams'] or ''}", *options["system"]):
+        check_outputs({"page": options["page"]}, {"streams or --system": system.partition("=")[2]})
+    events = common_events(_systems(options), most_events)
+    drawn = draw_events(events, options["sample"] or len(events), options["seed"])
+    write_text(options["page"], voting_page(drawn, most_events))
+    domains = Counter(event.stream.domain for event in drawn)
+    print(
+        f"{len(drawn)} of the {len(events)} events that all systems have "
+        f"({', '.join(f'{name}: {count}' for name, count in sorted(domains.items()))}), with "
+        f"{sum(len(event.proposals) for event in drawn)} texts: {options['page']}"
+    )
+
+
+def _systems(options: Mapping[str, Any]) -> dict[str, list[Stream]]:
+    """The streams of --streams and of each --system, by name."""
+    path = options["streams"]
+    systems = {} if path is None else {pathlib.PurePath(path).stem: read_files(path)}
+    for system in options["system"]:
+        name, _, path = system.partition("=")
+        if not name or not path or name in systems:
+            raise ValueError(f"--system: found {system!r}, expected NAME=PATH with a new name")
+        systems[name] = read_files(path)
+    if not systems:
+        raise ValueError("--streams, --system: found neither, expected the streams of a system")
+    return systems
+
+
+def show_people(options: Mapping[str, Any], most_events: int) -> None:
+    """Prints how far people agree who voted on systems' streams."""
+    human = human_of(options["human"], [*itertools.chain(*_systems(options).values())], most_events)
+    print_all(agreement_tables(compare_judges({}, human, resamples=options["resamples"])))
+
+
 def define_flags() -> None:
     """Defines the flags."""
     config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
@@ -181,19 +224,29 @@ def define_flags() -> None:
         "workers", None, "Most requests under way at once at each judge, instead of the config's numbers.", 1
     )
     flags.DEFINE_bool("dry_run", False, "Estimate requests, tokens and cost; send and write nothing.")
-    flags.DEFINE_string("human", None, "Streams with people's votes, to compare the judges with.")
+    flags.DEFINE_list("human", None, "People's votes, as files of votes or streams with votes, to compare judges with.")
+    flags.DEFINE_string("page", None, "File of HTML to write, on which people judge; nothing else is done.")
+    flags.DEFINE_multi_string("system", [], "NAME=PATH: streams of a further system, to be judged as well.")
+    flags.DEFINE_integer("sample", None, "Number of events on the page; all by default.", lower_bound=1)
+    flags.DEFINE_integer("seed", 0, "Seed of the sample and of the order on the page.", lower_bound=0)
     flags.DEFINE_multi_string("against", [], "Verdicts of another panel, to compare with; may be repeated.")
     flags.DEFINE_string("baseline", None, "Streams of another system on the same steps, to compare --streams with.")
     flags.DEFINE_float("c_fa", 1.0, "Cost of a rejected proposal, in the table of corrected numbers.")
     flags.DEFINE_float("c_fn", 2.0, "Cost of a rejected silence, in the table of corrected numbers.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of streams.", lower_bound=1)
-    refuse_empty("streams", "votes", "out", "scores_out", "scores", "human", "baseline")
-    flags.mark_flags_as_required(["config", "streams", "votes"])
+    refuse_empty("streams", "votes", "out", "scores_out", "scores", "human", "baseline", "page")
 
 
 def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
+    most_events = JudgesConfig.most_events if options.config is None else options.config.most_events
+    if options.page is not None:
+        return write_page(options.flag_values_dict(), most_events)
+    if options.human and options.votes is None:
+        return show_people(options.flag_values_dict(), most_events)
+    if missing := [f"--{name}" for name in ("config", "streams", "votes") if options[name].value is None]:
+        raise ValueError(f"{', '.join(missing)}: found no value, expected one (see --help)")
     config = from_config_dict(JudgesConfig, options.config)
     if options.workers is not None:
         if not options.ask:
@@ -201,7 +254,7 @@ def main() -> None:
         judges = config.endpoints.items()
         endpoints = {name: dataclasses.replace(endpoint, concurrency=options.workers) for name, endpoint in judges}
         config = dataclasses.replace(config, endpoints=endpoints)
-    judge(config, options.flag_values_dict())
+    return judge(config, options.flag_values_dict())
 
 
 if __name__ == "__main__":

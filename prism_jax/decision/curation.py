@@ -134,7 +134,7 @@ def select(
     order = np.argsort(-values, kind="stable")
     if stratify:
         _, index = np.unique(names, return_inverse=True)
-        for number, share in enumerate(_largest_remainders(np.bincount(index), total)):
+        for number, share in enumerate(largest_remainders(np.bincount(index), total)):
             kept[order[index[order] == number][:share]] = True
     else:
         kept[order[:total]] = True
@@ -188,7 +188,7 @@ def _total(rows: int, fraction: int | float | None, count: int | None) -> int:
     return count
 
 
-def _largest_remainders(sizes: np.ndarray, total: int) -> np.ndarray:
+def largest_remainders(sizes: np.ndarray, total: int) -> np.ndarray:
     """Splits `total` in proportion to `sizes`, in whole numbers that add up and exceed no size (Hamilton's method)."""
     whole, remainder = np.divmod(sizes * total, sizes.sum())
     first = np.argsort(-remainder, kind="stable")[: total - whole.sum()]

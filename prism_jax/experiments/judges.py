@@ -13,16 +13,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 from absl import flags
 from etils import epath
 
 from prism_jax.experiments.text_calibrator import Judged, match
-from prism_jax.judges.agreements import HUMAN, Agreements, compare_judges
+from prism_jax.judges.agreements import ALL_BUT, HUMAN, Agreements, compare_judges
 from prism_jax.judges.ballots import Ballots, Item, human_ballots, make_ballots
 from prism_jax.judges.panels import PanelConfig, majority
 from prism_jax.report.judges import agreement_tables
-from prism_jax.report.table import Section, Table
+from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench import load
@@ -61,24 +60,11 @@ def models_table(rows: Sequence[Judged], people: Ballots, resamples: int) -> tup
 
 def annotators_table(people: Ballots, resamples: int) -> tuple[Table, ...]:
     """Each annotator against the majority of the others, who do not include them; no table without a pair."""
-    sections: list[Section] = []
-    shown: list[Table] = []
-    for column, name in enumerate(people.judges):
-        own = Ballots(people.items, (name,), people.verdicts[:, [column]])
-        others = tuple(judge for judge in people.judges if judge != name)
-        rest = Ballots(people.items, others, np.delete(people.verdicts, column, axis=1))
-        agreement = compare_judges({name: own}, rest, resamples=resamples)
-        pairs = tuple(row for row in agreement.pairs if row.reference == HUMAN)
-        if not pairs:  # the others are tied wherever this one voted
-            continue
-        shown = [*agreement_tables(Agreements(pairs, ()))[:1]]
-        sections += [
-            dataclasses.replace(section, title=f"{section.title}: {name} and the others")
-            for section in shown[0].sections
-            if section.rows
-        ]
-    title = "One annotator against the majority of the others"
-    return tuple(dataclasses.replace(table, title=title, sections=tuple(sections)) for table in shown)
+    pairs = compare_judges({}, people, resamples=resamples).pairs
+    tables = agreement_tables(Agreements(tuple(row for row in pairs if row.reference.startswith(ALL_BUT)), ()))
+    return tuple(
+        dataclasses.replace(table, title="One annotator against the majority of the others") for table in tables
+    )
 
 
 def define_flags() -> None:

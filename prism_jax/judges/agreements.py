@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -21,7 +21,7 @@ from prism_jax.judges.panels import PanelConfig, majority
 
 Kind = Literal["offers", "silences"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-HUMAN = "human majority"
+HUMAN, ALL_BUT = "human majority", "all but "
 HUMAN_CONFIG = PanelConfig(missing="majority_of_present", ties="missing")
 """How people's votes become a label: their majority, and none at a tie."""
 
@@ -50,6 +50,7 @@ class PanelRow:
     judges: int
     items: int  # number of items with at least two verdicts
     complete: int  # number of items with a verdict of every judge
+    ties: int  # number of items with equally many verdicts for and against
     measures: Mapping[str, Estimate]  # the measures of `PANEL_MEASURES`; NaN where undefined
 
 
@@ -71,8 +72,9 @@ def compare_judges(
     """Compares panels with people, with each other, and the judges of each panel.
 
     For each kind of item, pairs have this order: each panel and each judge against the human majority, each panel
-    against the panels after it, the judges of each panel against each other, and people against each other. Then each
-    panel, and people among themselves. What has fewer than two common items is left out. The resamples are of streams.
+    against the panels after it, the judges of each panel against each other, people against each other, and each of
+    three or more people against the majority of the others. Then each panel, and people among themselves. What has
+    fewer than two common items is left out. The resamples are of streams.
     """
     raters, pairs = _raters(panels, human, config or PanelConfig())
     settings = {"resamples": resamples, "seed": seed}
@@ -111,6 +113,10 @@ def _raters(
         raters[HUMAN] = majority(human, HUMAN_CONFIG)
         against = [(name, HUMAN) for name in (*panels, *judges)]
         within += itertools.combinations(human.judges, 2)
+        for column, name in enumerate(human.judges if len(human.judges) > 2 else ()):
+            rest = Ballots(human.items, human.judges[:-1], np.delete(human.verdicts, column, axis=1))
+            raters[ALL_BUT + name] = majority(rest, HUMAN_CONFIG)
+            within.append((name, ALL_BUT + name))
     return raters, list(dict.fromkeys([*against, *itertools.combinations(panels, 2), *within]))
 
 
@@ -173,4 +179,5 @@ def _panel(kind: Kind, name: str, ballots: Ballots, settings: Mapping[str, int])
         return None
     measures = panel_intervals(votes[paired], streams=streams[paired], **settings)
     complete = int((~np.isnan(verdicts)).all(1).sum())
-    return PanelRow(kind, name, len(ballots.judges), int(paired.sum()), complete, measures)
+    ties = int((votes[paired, 0] == votes[paired, 1]).sum())
+    return PanelRow(kind, name, len(ballots.judges), int(paired.sum()), complete, ties, measures)

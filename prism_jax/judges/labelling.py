@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from prism_jax.judges.ballots import Ballots, Item, make_ballots, step_items
+from prism_jax.judges.ballots import Ballots, Item, human_ballots, make_ballots, step_items
 from prism_jax.judges.panels import PanelConfig, panel_labels
 from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import Vote
+from prism_jax.judges.votes import Vote, VoteKey, VotesError, read_votes
+from prism_jax.runtime.files import parse_json, read_lines
 from prism_jax.streams import Candidate, Step, Stream
+from prism_jax.streams.jsonl import read_streams
 
 
 class Place(NamedTuple):
@@ -53,6 +56,40 @@ def judge_ballots(streams: Iterable[Stream], verdicts: Verdicts, judges: Sequenc
                 silence, *offers = names[question.step]
                 rows[silence if question.candidate is None else offers[question.candidate]] = ballot
     return make_ballots(rows, judges)
+
+
+def human_of(paths: Sequence[str], streams: Sequence[Stream], most_events: int) -> Ballots:
+    """People's verdicts on these streams, one judge per person; a person may have several files of votes.
+
+    `paths` are files of votes, or else files of streams that hold votes, whose judges are places (`human_ballots`).
+
+    Raises:
+      VotesError: naming both files, if a person has two different verdicts on one question.
+      ValueError: if no vote is about these streams.
+    """
+    firsts = [parse_json(line, f"{path}:1") for path in paths for _, line in itertools.islice(read_lines(path), 1)]
+    if not any(isinstance(first, Mapping) and "verdict" in first for first in firsts):
+        ballots = human_ballots(stream for path in paths for stream in read_streams(path))
+    else:
+        known: dict[VoteKey, tuple[Vote, str]] = {}
+        for path in paths:
+            for vote in read_votes(path):
+                # people were asked our question, on a page
+                first, place = known.setdefault(vote.key, (dataclasses.replace(vote, prompt="ours"), path))
+                if first.verdict != vote.verdict:
+                    raise VotesError(
+                        f"{place} and {path}: judge: found two verdicts of {vote.judge!r} on one question (stream "
+                        f"{vote.stream!r}, step {vote.step}, candidate {vote.candidate}), expected one"
+                    )
+        people = list(dict.fromkeys(key.judge for key in known))
+        verdicts = gather((vote for vote, _ in known.values()), people)
+        ballots = judge_ballots(streams, verdicts, people, most_events)
+    if not ballots.items:
+        raise ValueError(
+            f"{', '.join(paths)}: found no vote on these streams, expected votes of people on their questions with "
+            f"most_events = {most_events}"
+        )
+    return ballots
 
 
 def label_streams(

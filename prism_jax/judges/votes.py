@@ -51,9 +51,10 @@ class Vote:
     request: str | None = None  # hash of the last request, the key of its answer in the cache; None where none was sent
     time: str | None = None  # when the last answer was given, in UTC, as ISO 8601; None where none was
     cost: float = 0.0  # cost of all requests for this verdict in US dollars, whether they were sent now or earlier
+    prompt: str = "ours"  # name of the prompt that was asked: ours, official DIGEST, or page
 
     def __post_init__(self) -> None:
-        for name in ("stream", "judge", "problem", "model", "request", "time"):
+        for name in ("stream", "judge", "problem", "model", "request", "time", "prompt"):
             if (text := getattr(self, name)) is not None and not text.strip():
                 raise ValueError(f"{name}: found {reprlib.repr(text)}, expected words")
         for name in ("step", "candidate"):
@@ -80,7 +81,7 @@ class Vote:
 _REQUIRED = tuple(field.name for field in dataclasses.fields(Vote) if field.default is dataclasses.MISSING)
 _TEXT, _OPTIONAL_TEXT, _INDEX = ((str,), "text"), ((str, type(None)), "text or null"), ((int,), "a whole number")
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    **dict.fromkeys(("stream", "judge", "question"), _TEXT),
+    **dict.fromkeys(("stream", "judge", "question", "prompt"), _TEXT),
     **dict.fromkeys(("problem", "model", "request", "time"), _OPTIONAL_TEXT),
     "step": _INDEX,
     "candidate": ((int, type(None)), "a whole number or null"),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.judges.agreements import HUMAN, KINDS, Agreements, Kind, PairRow
 from prism_jax.judges.robustness import CorrectedRow, RobustnessRow
-from prism_jax.report.numbers import DASH, number, percent, show_estimate
+from prism_jax.report.numbers import DASH, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
 
@@ -24,6 +24,7 @@ _PAIR_COLUMNS = (
     Column("agreement", "Share of items with the same label.", "%"),
     Column("Cohen's κ", "Agreement beyond chance; 0 for a constant or random judge."),
     Column("MCC", "Matthews' correlation coefficient."),
+    Column("constant judge", "Agreement of the better constant judge with the second rater; its κ is 0.", "%"),
 )
 _ERROR_COLUMNS = (
     Column("items", "Things that both labelled."),
@@ -34,6 +35,7 @@ _PANEL_COLUMNS = (
     Column("judges", "Number of judges."),
     Column("items", "Things with at least two verdicts."),
     Column("complete", "Things with a verdict of every judge."),
+    Column("ties", "Things with equally many verdicts for and against; people's majority is no label there."),
     Column("agreement", "Share of the pairs of verdicts on one thing that agree.", "%"),
     Column("Fleiss' κ", "Agreement beyond chance, on the things with the most verdicts."),
     Column("Krippendorff's α", "Agreement beyond chance, on all things with two verdicts or more."),
@@ -57,7 +59,7 @@ def agreement_tables(agreements: Agreements) -> tuple[Table, ...]:
         note = f"{over} The constant judge gives every item the more frequent label of the second rater."
         tables.append(Table("Agreement of two raters", "judge and reference", _PAIR_COLUMNS, sections, note))
     if agreements.panels:
-        note = _over([row.measures for row in agreements.panels])
+        note = f"{_over([row.measures for row in agreements.panels])} A tie of people is no label."
         tables.append(Table("Agreement among judges", "panel", _PANEL_COLUMNS, _panel_sections(agreements), note))
     with_human = [row for row in agreements.pairs if row.reference == HUMAN and not math.isnan(row.sensitivity.value)]
     if with_human:
@@ -131,25 +133,21 @@ def _over(rows: Iterable[Mapping[str, Estimate]]) -> str:
 
 
 def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:
-    """The rows of one kind; the constant judge follows the last row that has the human majority as its reference."""
-    rows, of_kind = [], [row for row in pairs if row.kind == kind]
-    last = {row.reference: index for index, row in enumerate(of_kind)}
-    for index, row in enumerate(of_kind):
-        measures = row.measures
-        cells = (
-            str(row.items),
-            percent(measures["base_rate"].value),
-            percent(measures["judge_rate"].value),
-            _show(measures["agreement"]),
-            _show(measures["kappa"], share=False),
-            _show(measures["matthews"], share=False),
-        )
-        rows.append(Row(f"{row.judge} / {row.reference}", cells))
-        if row.reference == HUMAN and last[HUMAN] == index:
-            first = next(pair for pair in of_kind if pair.reference == HUMAN)
-            base = first.measures["base_rate"].value
-            constant = (str(first.items), percent(base), percent(float(base >= 0.5)), percent(first.constant))
-            rows.append(Row(f"constant judge / {HUMAN}", (*constant, number(0.0, 2), DASH)))
+    """The rows of one kind."""
+    rows = []
+    for row in pairs:
+        if row.kind == kind:
+            measures = row.measures
+            cells = (
+                str(row.items),
+                percent(measures["base_rate"].value),
+                percent(measures["judge_rate"].value),
+                _show(measures["agreement"]),
+                _show(measures["kappa"], share=False),
+                _show(measures["matthews"], share=False),
+                percent(row.constant),
+            )
+            rows.append(Row(f"{row.judge} / {row.reference}", cells))
     return Section(_TITLES[kind], tuple(rows))
 
 
@@ -163,6 +161,7 @@ def _panel_sections(agreements: Agreements) -> tuple[Section, ...]:
                     str(row.judges),
                     str(row.items),
                     str(row.complete),
+                    str(row.ties),
                     _show(row.measures["agreement"]),
                     _show(row.measures["fleiss"], share=False),
                     _show(row.measures["alpha"], share=False),

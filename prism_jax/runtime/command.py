@@ -23,7 +23,9 @@ def refuse_empty(*names: str) -> None:
     for name in names:
         flags.register_validator(
             name,
-            lambda value: value is None or bool(value.strip()),
+            lambda value: (
+                value is None or all(part.strip() for part in ([value] if isinstance(value, str) else value or [""]))
+            ),
             f"--{name}: found an empty value, expected a path (. is the current folder)",
         )
 

@@ -125,7 +125,10 @@ def test_label_prompts_an_endpoint_as_the_benchmarks_agent(tmp_path):
     [
         ((), "flags: found no source, expected one of --streams, --recorded, --sharegpt, --records, or --agent"),
         (("--agent", "--source=x"), "--agent: expected it with --config, the endpoint to prompt, and --source or"),
-        (("--source=x", "--streams=y"), "--source: found it without --agent, expected it with that only"),
+        (
+            ("--source=x", "--streams=y"),
+            "--source: expected it with --agent, or with --agent_data, the training data of the checkout",
+        ),
         (
             ("--agent", f"--config={forked.ROOT}/configs/teacher.py", "--source=x", "--recorded=y"),
             "--recorded: found it",

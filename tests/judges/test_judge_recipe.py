@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from judged_streams import bare, labelled, votes_of
 
-from prism_jax.commands.judge import judge
+from prism_jax.commands.judge import judge, show_people, write_page
 from prism_jax.judges.judging import JudgesConfig
 from prism_jax.judges.votes import write_votes
 from prism_jax.remote.endpoints import EndpointConfig
@@ -15,6 +15,7 @@ from prism_jax.streams.jsonl import read_streams, write_streams
 NAMES = ("a", "b", "c")
 CONFIG = JudgesConfig(name="panel", endpoints={name: EndpointConfig(name, "http://127.0.0.1:9/v1") for name in NAMES})
 UNUSED = {
+    "system": [],
     "out": None,
     "human": None,
     "against": [],
@@ -58,7 +59,7 @@ def run(folder, **flags):
 
 
 def test_all_tables_are_printed_and_labels_written(folder, tmp_path, capsys):
-    files = {name: str(folder / f"{file}.jsonl") for name, file in (("human", "people"), ("baseline", "seldom"))}
+    files = {"human": [str(folder / "people.jsonl")], "baseline": str(folder / "seldom.jsonl")}
     run(folder, out=str(tmp_path / "out.jsonl"), against=[str(folder / "others.jsonl")], **files)
     shown = capsys.readouterr().out
     for words in (
@@ -66,7 +67,7 @@ def test_all_tables_are_printed_and_labels_written(folder, tmp_path, capsys):
         "Agreement of two raters",
         "panel / others",
         "others: d / human majority",
-        "constant judge / human majority",
+        "constant judge",
         "Judges' errors against people",
         "often, corrected for judges' errors",
         "Two systems by panel",
@@ -99,7 +100,47 @@ def test_verdicts_on_other_questions_are_an_error(folder, tmp_path):
     write_streams(tmp_path / "new.jsonl", bare(labelled(2, seed=5)))
     with pytest.raises(ValueError, match=r"votes.jsonl: found no verdict of a, b, c on these streams, expected"):
         run(folder, streams=str(tmp_path / "new.jsonl"))
-    with pytest.raises(ValueError, match=r"often.jsonl: found streams without votes, expected votes of people"):
-        run(folder, human=str(folder / "often.jsonl"))
+    with pytest.raises(ValueError, match=r"often.jsonl: found no vote on these streams, expected votes of people"):
+        run(folder, human=[str(folder / "often.jsonl")])
     with pytest.raises(FileNotFoundError, match=r"none.jsonl: no such file"):
         run(folder, votes=str(folder / "none.jsonl"))
+
+
+def test_people_are_read_with_a_panel_or_alone_and_have_names_of_their_own(folder, tmp_path, capsys):
+    paths = []
+    for seed, (name, rate) in enumerate({"Ada": 0.95, "Bo": 0.9, "Cy": 0.8}.items()):
+        votes = votes_of(labelled(12), {name: (rate, rate)}, seed=20 + seed)
+        paths.append(str(tmp_path / f"{name}.jsonl"))
+        write_votes(paths[-1], (dataclasses.replace(vote, prompt="page") for vote in votes))
+    run(folder, human=paths)
+    shown = capsys.readouterr().out
+    for words in ("panel / human majority", "Ada / Bo", "Cy / all but Cy", "human votes", "Fleiss", "corrected"):
+        assert words in shown, words
+    show_people({"streams": str(folder / "often.jsonl"), "system": [], "human": paths, "resamples": 50}, 40)
+    alone = capsys.readouterr().out
+    assert "Ada / all but Ada" in alone and "human votes" in alone and "panel" not in alone.replace("panel  ", "")
+    write_votes(tmp_path / "a.jsonl", votes_of(labelled(12), {"a": (0.9, 0.9)}))
+    with pytest.raises(ValueError, match=r"--human: found people named a, as judges are"):
+        run(folder, human=[str(tmp_path / "a.jsonl")])
+
+
+def test_a_page_of_several_systems_is_written(folder, tmp_path, capsys):
+    page = {"page": str(tmp_path / "p.html"), "sample": 9, "seed": 1}
+    options = {**page, "streams": str(folder / "often.jsonl"), "system": [f"seldom={folder / 'seldom.jsonl'}"]}
+    write_page(options, 40)
+    assert capsys.readouterr().out.startswith("9 of the ")
+    first = (tmp_path / "p.html").read_bytes()
+    assert not any(word in first for word in (b"often", b"seldom")), "systems are hidden"
+    write_page(options, 40)
+    assert (tmp_path / "p.html").read_bytes() == first
+    for change, message in (
+        (
+            {"page": options["streams"]},
+            "--page: found .*often.jsonl, the file of --streams or --system, expected another",
+        ),
+        ({"system": ["often=x"]}, "--system: found 'often=x', expected NAME=PATH with a new name"),
+        ({"system": [], "streams": None}, "--streams, --system: found neither, expected the streams of a system"),
+        ({"sample": 10_000}, r"sample: found 10000, expected from 1 to the \d+ events"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write_page({**options, **change}, 40)

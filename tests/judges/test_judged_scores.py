@@ -24,7 +24,7 @@ NAMES = ("a", "b", "c")
 PANEL = JudgesConfig(name="panel", endpoints={name: EndpointConfig(name, "http://127.0.0.1:9/v1") for name in NAMES})
 FLAGS = {
     **{"human": None, "against": [], "baseline": None, "dry_run": False, "ask": False, "resamples": 10},
-    **{"c_fa": 1.0, "c_fn": 2.0, "out": None, "scores": None, "scores_out": None},
+    **{"c_fa": 1.0, "c_fn": 2.0, "out": None, "system": [], "scores": None, "scores_out": None},
 }
 
 

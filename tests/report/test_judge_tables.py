@@ -16,6 +16,7 @@ from prism_jax.judges.labelling import gather, judge_ballots
 from prism_jax.judges.panels import PanelConfig, majority
 from prism_jax.judges.robustness import METHODS, compare_systems, correct
 from prism_jax.report.judges import METHOD_WORDS, agreement_tables, corrected_table, robustness_table
+from prism_jax.report.numbers import percent
 from prism_jax.report.table import print_all
 from prism_jax.streams.edit import map_candidates
 from prism_jax.streams.proactivebench import load
@@ -81,8 +82,11 @@ def test_sharper_judges_agree_more_and_constant_judges_stand_beside_them(panels,
         assert abs(rows["sharp: a", "human majority"].sensitivity.value - 0.9) < 0.12
     assert [section.title for section in pairs.sections] == ["Offers", "Silences"]
     for section in pairs.sections:
-        [constant] = [row for row in section.rows if row.name.startswith("constant judge")]
-        assert constant.cells[-2:] == ("0.00", "–")
+        assert {row.name: row.cells[-1] for row in section.rows} == {
+            f"{row.judge} / {row.reference}": percent(row.constant)
+            for row in found.pairs
+            if row.kind == section.title.lower()
+        }
     assert set(rows_of(among)) == {"sharp", "blunt"}, "one annotator has no pair"
     assert rows_of(errors).keys() == {"sharp", "blunt", *(f"{p}: {j}" for p, names in PANELS.items() for j in names)}
     interval = re.compile(r"−?\d+\.\d+ \[−?\d+\.\d+, −?\d+\.\d+\]")
