@@ -107,6 +107,10 @@ class Request(NamedTuple):
     messages: tuple[Message, ...]  # the conversation so far, the question last
     schema: Mapping[str, Any] | None = None  # JSON schema of the answer, or None for free text
     name: str = "answer"  # name of the schema: letters, digits, dashes and underscores
+    attempt: int = (
+        0  # which asking of the same it is, from 0; a later one is a new request and gets an answer of its own
+    )
+    temperature: float | None = None  # in place of the endpoint's, unless that is None as its model refuses any
 
     def prepared(self, endpoint: EndpointConfig, clean: Callable[[str], str]) -> Prepared:
         """See `prepare`."""
@@ -141,7 +145,7 @@ class Prepared(NamedTuple):
     """A request as it is sent."""
 
     content: bytes  # the JSON body, encoded; its length bounds the tokens of the prompt
-    key: str  # SHA-256 of the endpoint's address and the body
+    key: str  # SHA-256 of the endpoint's address, the body and the attempt, as `encoded` gives it
     path: str = "/chat/completions"  # the route, after the base URL
     # the answer in the body of a response, with key, price, limits and seconds as `read_completion` takes them
     read: Callable[[bytes, str, Price, TokenLimits, float], Answer] = read_completion
@@ -157,20 +161,21 @@ def prepare(request: Request, endpoint: EndpointConfig, clean: Callable[[str], s
     body: dict[str, Any] = {"model": endpoint.model, "messages": messages}
     body[endpoint.max_tokens_name] = endpoint.max_tokens
     if endpoint.temperature is not None:
-        body["temperature"] = endpoint.temperature
+        body["temperature"] = endpoint.temperature if request.temperature is None else request.temperature
     if endpoint.seed is not None:
         body["seed"] = endpoint.seed
     if request.schema is not None:
         _ask_for_schema(body, request, endpoint)
     # Key order is kept, because servers that enforce a schema write its properties in its order.
-    return Prepared(*encoded(body, endpoint))
+    return Prepared(*encoded(body, endpoint, request.attempt))
 
 
-def encoded(body: Mapping[str, Any], endpoint: EndpointConfig) -> tuple[bytes, str]:
-    """A body's JSON, and the SHA-256 of the endpoint's address and that."""
+def encoded(body: Mapping[str, Any], endpoint: EndpointConfig, attempt: int = 0) -> tuple[bytes, str]:
+    """A body's JSON, and the SHA-256 of the endpoint's address, that, and the attempt where it is not the first."""
     content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     address = endpoint.base_url.rstrip("/").encode()
-    return content, hashlib.sha256(address + b"\0" + content).hexdigest()
+    again = b"\0%d" % attempt if attempt else b""
+    return content, hashlib.sha256(address + b"\0" + content + again).hexdigest()
 
 
 def _ask_for_schema(body: dict[str, Any], request: Request, endpoint: EndpointConfig) -> None:

@@ -1,6 +1,8 @@
 """What becomes of a request: answered, cached, retried, rejected, refused, estimated, or sent again after a kill."""
 
 import asyncio
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -56,6 +58,32 @@ def test_whatever_is_sent_is_part_of_the_key(remote, change):
             answers = [ask(clients.by_name[name], "hello")[0] for name in ("one", "other")]
         assert answers[0].key != answers[1].key
         assert fake.received.total() == 2
+
+
+def test_an_attempt_is_a_new_request_and_the_first_one_keeps_its_key(connected):
+    sent = []
+
+    def brain(body):
+        sent.append(body)
+        return f"answer {len(sent)}"
+
+    request = Request((Message("user", "hello"),))
+    tried = [request, request._replace(attempt=1), request._replace(attempt=2, temperature=0.5)]
+    with connected(brain=brain) as (fake, client):
+        answers = [asyncio.run(client.ask(one)) for one in (*tried, *tried)]
+        address = fake.url.encode()
+    assert [answer.text for answer in answers] == ["answer 1", "answer 2", "answer 3"] * 2
+    assert [answer.cached for answer in answers] == [False] * 3 + [True] * 3
+    assert sent[0] == sent[1] == {**sent[2], "temperature": 0.0}
+    assert sent[2]["temperature"] == 0.5
+    content = json.dumps(sent[0], separators=(",", ":")).encode()
+    assert answers[0].key == hashlib.sha256(address + b"\0" + content).hexdigest()
+
+
+def test_a_model_that_refuses_temperatures_gets_none(connected):
+    with connected(brain=lambda body: json.dumps(body), temperature=None) as (_, client):
+        answer = asyncio.run(client.ask(Request((Message("user", "hello"),), temperature=0.5)))
+    assert "temperature" not in json.loads(answer.text)
 
 
 def test_the_answer_of_one_server_is_not_taken_for_that_of_another(remote):

@@ -6,8 +6,8 @@ REMOTE = (
     Fault(
         "cache-key-forgets-the-endpoint",
         "remote/requests.py",
-        'hashlib.sha256(address + b"\\0" + content)',
-        "hashlib.sha256(content)",
+        'hashlib.sha256(address + b"\\0" + content + again)',
+        "hashlib.sha256(content + again)",
         "The answer of one server is taken for that of another.",
         ("remote/test_client.py", "remote/test_cache.py"),
     ),
