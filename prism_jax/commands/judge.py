@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from prism_jax.judges.ballots import Ballots, human_ballots
 from prism_jax.judges.judging import JudgesConfig, judge_streams
 from prism_jax.judges.labelling import gather, judge_ballots, label_streams
 from prism_jax.judges.panels import majority
+from prism_jax.judges.prompts import OURS
 from prism_jax.judges.robustness import compare_systems, correct
-from prism_jax.judges.votes import read_votes
+from prism_jax.judges.votes import prompts_in, read_votes
 from prism_jax.report.judges import agreement_tables, corrected_table, robustness_table
 from prism_jax.report.table import Table, print_all
 from prism_jax.runtime import command
@@ -51,29 +52,44 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     human = human_ballots(read_streams(options["human"])) if options["human"] else None
     if human is not None and not human.items:
         raise ValueError(f"{options['human']}: found streams without votes, expected votes of people")
+    everything, prompt = [*streams, *baseline], config.prompt_name()
     if options["ask"]:
-        outcome = judge_streams([*streams, *baseline], config, options["votes"], dry_run=options["dry_run"])
+        outcome = judge_streams(everything, config, options["votes"], dry_run=options["dry_run"])
         print("\n".join(outcome.tally.lines()))
+        if prompt != OURS:
+            print(f"prompt: {prompt}; it shows all events, so most_events does not apply")
+        if outcome.unasked:
+            print(f"not asked about: {outcome.unasked:,} offers without a text, in which this prompt judges nothing")
         if options["dry_run"]:
             return
         print(f"{outcome.verdicts - outcome.missing} verdicts and {outcome.missing} missing: {options['votes']}")
-    panels = {
-        config.name: _ballots(options["votes"], list(config.endpoints), [*streams, *baseline], config.most_events)
-    }
+    files = {config.name: _ballots(options["votes"], list(config.endpoints), everything, config.most_events, prompt)}
+    if prompt not in files[config.name]:
+        raise ValueError(
+            f"{options['votes']}: found verdicts on the prompt {', '.join(files[config.name])}, expected some on the "
+            f"config's: {prompt}"
+        )
     for path in options["against"]:
         judges = list(dict.fromkeys(vote.judge for vote in read_votes(path)))
-        panels[_new_name(path, panels)] = _ballots(path, judges, [*streams, *baseline], config.most_events)
+        files[_new_name(path, files)] = _ballots(path, judges, everything, config.most_events, prompt)
     if options["out"]:
-        _label(streams, config, options)
-    tables = _tables(streams, baseline, panels, human, config, options)
+        _label(streams, config, prompt, options)
+    tables = _tables(streams, baseline, files, human, config, options)
     if tables:
         print_all(tables)
 
 
-def _ballots(votes: str, judges: Sequence[str], streams: Sequence[Stream], most_events: int) -> Ballots:
-    """The ballots of a file of verdicts; an error where none is about these streams."""
-    ballots = judge_ballots(streams, gather(read_votes(votes), judges), judges, most_events)
-    if not ballots.items:
+def _ballots(
+    votes: str, judges: Sequence[str], streams: Sequence[Stream], most_events: int, prompt: str
+) -> dict[str, Ballots]:
+    """The ballots of a file of verdicts by prompt, the stated one first; an error where none is about these streams."""
+    prompts = sorted(prompts_in(votes, judges), key=lambda name: name != prompt)
+    ballots = {
+        name: judge_ballots(streams, gather(read_votes(votes), judges, name), judges, most_events, name)
+        for name in prompts
+    }
+    ballots = {name: found for name, found in ballots.items() if found.items}
+    if not ballots:
         raise ValueError(
             f"{votes}: found no verdict of {', '.join(judges)} on these streams, expected the verdicts on their "
             f"questions with most_events = {most_events}"
@@ -81,15 +97,26 @@ def _ballots(votes: str, judges: Sequence[str], streams: Sequence[Stream], most_
     return ballots
 
 
-def _new_name(path: str, panels: Mapping[str, Ballots]) -> str:
+def _panels(files: Mapping[str, Mapping[str, Ballots]]) -> dict[str, Ballots]:
+    """The ballots of all files by the panel's name, with the prompt's where one file has several."""
+    panels = {}
+    for name, ballots in files.items():
+        kinds = [prompt.partition(" ")[0] for prompt in ballots]  # without the digest, where that tells them apart
+        for prompt, kind in zip(ballots, kinds, strict=True):
+            words = kind if kinds.count(kind) == 1 else prompt
+            panels[name if len(kinds) == 1 else f"{name}, {words}"] = ballots[prompt]
+    return panels
+
+
+def _new_name(path: str, names: Collection[str]) -> str:
     """The file's name without its ending, or the whole path where that is taken."""
     name = pathlib.PurePath(path).stem
-    return path if name in panels or name == HUMAN_PANEL else name
+    return path if name in names or name == HUMAN_PANEL else name
 
 
-def _label(streams: Sequence[Stream], config: JudgesConfig, options: Mapping[str, Any]) -> None:
-    verdicts = gather(read_votes(options["votes"]), list(config.endpoints))
-    labelled = list(label_streams(streams, verdicts, config.most_events, config.panel))
+def _label(streams: Sequence[Stream], config: JudgesConfig, prompt: str, options: Mapping[str, Any]) -> None:
+    verdicts = gather(read_votes(options["votes"]), list(config.endpoints), prompt)
+    labelled = list(label_streams(streams, verdicts, config.most_events, config.panel, prompt))
     write_streams(options["out"], labelled)
     steps = [step for stream in labelled for step in stream.steps]
     needs = [step.y_need for step in steps]
@@ -104,15 +131,18 @@ def _label(streams: Sequence[Stream], config: JudgesConfig, options: Mapping[str
 def _tables(
     streams: Sequence[Stream],
     baseline: Sequence[Stream],
-    panels: Mapping[str, Ballots],
+    files: Mapping[str, Mapping[str, Ballots]],
     human: Ballots | None,
     config: JudgesConfig,
     options: Mapping[str, Any],
 ) -> list[Table]:
-    """Agreement, and where the streams hold what a system did, its scores corrected and beside the baseline's."""
+    """Agreement, and where the streams hold what a system did, its scores corrected and beside the baseline's.
+
+    Systems are scored under the first prompt of each file.
+    """
     settings = {"resamples": options["resamples"]}
-    tables = list(agreement_tables(compare_judges(panels, human, config=config.panel, **settings)))
-    judged = {name: majority(ballots, config.panel) for name, ballots in panels.items()}
+    tables = list(agreement_tables(compare_judges(_panels(files), human, config=config.panel, **settings)))
+    judged = {name: majority(next(iter(ballots.values())), config.panel) for name, ballots in files.items()}
     names = [pathlib.PurePath(path).stem for path in (options["baseline"] or "", options["streams"])]
     if human is not None and _is_system(streams):
         costs = {"c_fa": options["c_fa"], "c_fn": options["c_fn"]}

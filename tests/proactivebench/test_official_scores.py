@@ -24,7 +24,9 @@ from prism_jax.streams.traces import read_traces, trace_stream
 NAMES = ("code_1", "writing_1")
 EVENTS = 12
 GIVEN = {
-    **dict.fromkeys(("votes", "judged_by", "labels", "splits", "published", "streams_out", "out", "data_dir")),
+    **dict.fromkeys(
+        ("votes", "prompt", "judged_by", "labels", "splits", "published", "streams_out", "out", "data_dir")
+    ),
     "judges": [],
     "most_events": 40,
     "need": "strict",

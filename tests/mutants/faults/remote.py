@@ -207,8 +207,8 @@ TEACHER_AND_JUDGES = (
     Fault(
         "judge-sees-the-future",
         "judges/prompts.py",
-        "fenced_events(stream.events[: step.event + 1], most_events)",
-        "fenced_events(stream.events, most_events)",
+        "seen = stream.events[: step.event + 1]",
+        "seen = stream.events",
         "Judges know what the user does later.",
         ("judges/test_judging.py", "judges/test_simulated_judges.py"),
     ),
