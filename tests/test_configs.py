@@ -52,7 +52,7 @@ def test_it_round_trips_and_states_how_to_run_it(path):
 
 
 def test_the_independent_panel_shares_no_maker_with_teacher_labels_and_student():
-    panels = {name: load(ROOT / f"configs/judges_{name}.py").get_config() for name in ("paper", "independent")}
+    panels = {path.stem.removeprefix("judges_"): load(path).get_config() for path in FILES if "judges_" in path.stem}
     makers = {name: {one.model.split("/")[0] for one in panel.endpoints.values()} for name, panel in panels.items()}
     teacher = load(ROOT / "configs/teacher.py").get_config()
     shared = {*makers["paper"], teacher.endpoint.model.split("-")[0], "qwen"}

@@ -59,7 +59,7 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
         if prompt != OURS:
             print(f"prompt: {prompt}; it shows all events, so most_events does not apply")
         if outcome.unasked:
-            print(f"not asked about: {outcome.unasked:,} offers without a text, in which this prompt judges nothing")
+            print(f"offers without a text, which this prompt has no question about: {outcome.unasked:,}")
         if options["dry_run"]:
             return
         print(f"{outcome.verdicts - outcome.missing} verdicts and {outcome.missing} missing: {options['votes']}")

@@ -222,7 +222,7 @@ def test_a_proposal_is_judged_and_an_offer_without_a_text_is_not_asked_about(tmp
         files = {"streams": str(tmp_path / "wordless.jsonl"), "votes": str(tmp_path / "w.jsonl")}
         judge(config, {**options, **files, "ask": True, "dry_run": False, "resamples": 10})
     shown = capsys.readouterr().out
-    assert f"not asked about: {steps} offers without a text" in shown and "most_events does not apply" in shown
+    assert f"which this prompt has no question about: {steps}" in shown and "most_events does not apply" in shown
     assert sum(1 for _ in read_votes(tmp_path / "w.jsonl")) == steps
 
 
