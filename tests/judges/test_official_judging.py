@@ -116,7 +116,7 @@ def made_up(folder):
 
 
 def judges(endpoint, folder, **changes):
-    free = {"input_price": 0.0, "output_price": 0.0, "max_tokens": 64}
+    free = {"input_price": 0.0, "output_price": 0.0, "max_tokens": 64, "patience": 1.0, "backoff": 0.01}
     config = JudgesConfig(
         name="panel",
         endpoints={"only": EndpointConfig("m", endpoint.url, **free)},
