@@ -18,7 +18,7 @@ NOTEBOOKS = [*FIGURES, *TEXT, "ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.
 # For building the documentation as a site.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"]
 # For asking other models, over HTTP.
-REMOTE = ["openai>=3.57", "pydantic>=2.12", "tenacity>=9.1"]
+REMOTE = ["json5>=0.12", "openai>=3.57", "pydantic>=2.12", "tenacity>=9.1"]
 # For serving a model over HTTP.
 SERVE = [
     *("fastapi>=0.160", "httptools>=0.6", "prometheus-client>=0.22", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"),

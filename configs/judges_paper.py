@@ -10,6 +10,9 @@ the config's argument (`--config=configs/judges_paper.py:https://HOST/v1`) and s
 examples of mid-2025. Set `input_price` and `output_price` to yours, because the budget counts with them. `--dry_run`
 prints the requests, tokens and cost beforehand.
 
+`--config.prompt=official` asks in ProactiveBench's own form, which is read from the checkout `--config.source`. Answers
+then begin with a thought: every judge gets room for `official_tokens` at least, and the cache keeps the whole answers.
+
 Time: that of the slowest judge, with 8 requests under way at once per judge; at each step, every judge is asked about
 silence and about each candidate.
 Result: labelled streams; the paper reports 89.1 % agreement with people, kappa 0.71, on 229 events.
@@ -18,10 +21,11 @@ Result: labelled streams; the paper reports 89.1 % agreement with people, kappa 
 from prism_jax.judges.judging import JudgesConfig
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.runtime.dataclass_config import to_config_dict
+from prism_jax.streams.sources import local_proactivebench
 
 
 def get_config(gateway: str = "https://openrouter.ai/api/v1"):
-    """Small limits on answers, which hold one boolean; DeepSeek-R1's hidden reasoning needs a large one."""
+    """Small limits on answers, which hold one boolean in our form; DeepSeek-R1's hidden reasoning needs a large one."""
     gateway = gateway or "https://openrouter.ai/api/v1"
 
     def endpoint(model: str, input_price: float, output_price: float, **settings) -> EndpointConfig:
@@ -39,5 +43,6 @@ def get_config(gateway: str = "https://openrouter.ai/api/v1"):
                 "claude_3_5_sonnet": endpoint("anthropic/claude-3.5-sonnet", 3.0, 15.0, schema="none", max_tokens=64),
             },
             remote=RemoteConfig(cache="judges.sqlite"),
+            source=local_proactivebench(),
         )
     )

@@ -20,7 +20,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted((ROOT / "configs").glob("*.py"))
 KINDS = {
     **dict.fromkeys(("teacher", "simulated_teacher"), TeacherConfig),
-    **dict.fromkeys(("judges_paper", "judges_pool_a", "judges_pool_b", "simulated_judges"), JudgesConfig),
+    **dict.fromkeys(
+        ("judges_paper", "judges_pool_a", "judges_pool_b", "judges_independent", "simulated_judges"), JudgesConfig
+    ),
     **dict.fromkeys(("probe_simulator", "probe_proactivebench"), ProbeConfig),
 }
 """The configs of other mains than `prism_jax.train`."""
@@ -47,6 +49,15 @@ def test_it_round_trips_and_states_how_to_run_it(path):
     assert f"--config=configs/{path.name}" in module.__doc__
     for word in ("Time:", "Result:"):
         assert word in module.__doc__
+
+
+def test_the_independent_panel_shares_no_maker_with_teacher_labels_and_student():
+    panels = {path.stem.removeprefix("judges_"): load(path).get_config() for path in FILES if "judges_" in path.stem}
+    makers = {name: {one.model.split("/")[0] for one in panel.endpoints.values()} for name, panel in panels.items()}
+    teacher = load(ROOT / "configs/teacher.py").get_config()
+    shared = {*makers["paper"], teacher.endpoint.model.split("-")[0], "qwen"}
+    assert len(makers["independent"]) == 3 and "deepseek" in shared
+    assert not makers["independent"] & shared
 
 
 def trained(path):

@@ -15,7 +15,7 @@ import dataclasses
 import itertools
 import pathlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,10 @@ from prism_jax.judges.judged_scores import judged_scores, teacher_scores
 from prism_jax.judges.judging import JudgesConfig, judge_streams
 from prism_jax.judges.labelling import gather, human_of, judge_ballots, label_streams
 from prism_jax.judges.panels import majority
+from prism_jax.judges.prompts import OURS
 from prism_jax.judges.robustness import compare_systems, correct
 from prism_jax.judges.sampling import common_events, draw_events
-from prism_jax.judges.votes import read_votes
+from prism_jax.judges.votes import prompts_in, read_votes
 from prism_jax.report.judges import agreement_tables, corrected_table, robustness_table
 from prism_jax.report.table import Table, print_all
 from prism_jax.report.voting import voting_page
@@ -61,24 +62,35 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     if options["scores_out"]:
         _judged(streams, scores)  # what does not fit is an error before judges are asked
     baseline = read_streams(options["baseline"]) if options["baseline"] else []
+    prompt = config.prompt_name()
     judged = [*streams, *baseline, *itertools.chain(*others)]
     human = human_of(options["human"], judged, config.most_events) if options["human"] else None
     if options["ask"]:
         outcome = judge_streams(judged, config, options["votes"], dry_run=options["dry_run"])
         print("\n".join(outcome.tally.lines()))
+        if prompt != OURS:
+            print(f"prompt: {prompt}; it shows all events, so most_events does not apply")
+        if outcome.unasked:
+            print(f"offers without a text, which this prompt has no question about: {outcome.unasked:,}")
         if options["dry_run"]:
             return
         print(f"{outcome.verdicts - outcome.missing} verdicts and {outcome.missing} missing: {options['votes']}")
-    panels = {config.name: _ballots(options["votes"], list(config.endpoints), judged, config.most_events)}
+    files = {config.name: _ballots(options["votes"], list(config.endpoints), judged, config.most_events, prompt)}
+    if prompt not in files[config.name]:
+        raise ValueError(
+            f"{options['votes']}: found verdicts on the prompt {', '.join(files[config.name])}, expected some on the "
+            f"config's: {prompt}"
+        )
     for path in options["against"]:
         judges = list(dict.fromkeys(vote.judge for vote in read_votes(path)))
-        panels[_new_name(path, panels)] = _ballots(path, judges, judged, config.most_events)
-    names = {*panels, *(name for ballots in panels.values() for name in ballots.judges)}
+        files[_new_name(path, files)] = _ballots(path, judges, judged, config.most_events, prompt)
+    every = [ballots for of_file in files.values() for ballots in of_file.values()]
+    names = {*files, *(name for ballots in every for name in ballots.judges)}
     if human is not None and (same := names.intersection(human.judges)):
         raise ValueError(f"--human: found people named {', '.join(sorted(same))}, as judges are, expected other names")
     if options["out"] or options["scores_out"]:
-        _label(streams, scores, config, options)
-    tables = _tables(streams, baseline, panels, human, config, options)
+        _label(streams, scores, config, prompt, options)
+    tables = _tables(streams, baseline, files, human, config, options)
     if tables:
         print_all(tables)
 
@@ -101,10 +113,17 @@ def _check_files(options: Mapping[str, Any]) -> None:
         raise ValueError("--scores: found it without --scores_out, expected both: the table to write")
 
 
-def _ballots(votes: str, judges: Sequence[str], streams: Sequence[Stream], most_events: int) -> Ballots:
-    """The ballots of a file of verdicts; an error where none is about these streams."""
-    ballots = judge_ballots(streams, gather(read_votes(votes), judges), judges, most_events)
-    if not ballots.items:
+def _ballots(
+    votes: str, judges: Sequence[str], streams: Sequence[Stream], most_events: int, prompt: str
+) -> dict[str, Ballots]:
+    """The ballots of a file of verdicts by prompt, the stated one first; an error where none is about these streams."""
+    prompts = sorted(prompts_in(votes, judges), key=lambda name: name != prompt)
+    ballots = {
+        name: judge_ballots(streams, gather(read_votes(votes), judges, name), judges, most_events, name)
+        for name in prompts
+    }
+    ballots = {name: found for name, found in ballots.items() if found.items}
+    if not ballots:
         raise ValueError(
             f"{votes}: found no verdict of {', '.join(judges)} on these streams, expected the verdicts on their "
             f"questions with most_events = {most_events}"
@@ -112,10 +131,21 @@ def _ballots(votes: str, judges: Sequence[str], streams: Sequence[Stream], most_
     return ballots
 
 
-def _new_name(path: str, panels: Mapping[str, Ballots]) -> str:
+def _panels(files: Mapping[str, Mapping[str, Ballots]]) -> dict[str, Ballots]:
+    """The ballots of all files by the panel's name, with the prompt's where one file has several."""
+    panels = {}
+    for name, ballots in files.items():
+        kinds = [prompt.partition(" ")[0] for prompt in ballots]  # without the digest, where that tells them apart
+        for prompt, kind in zip(ballots, kinds, strict=True):
+            words = kind if kinds.count(kind) == 1 else prompt
+            panels[name if len(kinds) == 1 else f"{name}, {words}"] = ballots[prompt]
+    return panels
+
+
+def _new_name(path: str, names: Collection[str]) -> str:
     """The file's name without its ending, or the whole path where that is taken."""
     name = pathlib.PurePath(path).stem
-    return path if name in panels or name == HUMAN_PANEL else name
+    return path if name in names or name == HUMAN_PANEL else name
 
 
 def _judged(labelled: Sequence[Stream], scores: Scores | None) -> tuple[Scores, int]:
@@ -123,9 +153,11 @@ def _judged(labelled: Sequence[Stream], scores: Scores | None) -> tuple[Scores, 
     return teacher_scores(labelled) if scores is None else (judged_scores(labelled, scores), 0)
 
 
-def _label(streams: Sequence[Stream], scores: Scores | None, config: JudgesConfig, options: Mapping[str, Any]) -> None:
-    verdicts = gather(read_votes(options["votes"]), list(config.endpoints))
-    labelled = list(label_streams(streams, verdicts, config.most_events, config.panel))
+def _label(
+    streams: Sequence[Stream], scores: Scores | None, config: JudgesConfig, prompt: str, options: Mapping[str, Any]
+) -> None:
+    verdicts = gather(read_votes(options["votes"]), list(config.endpoints), prompt)
+    labelled = list(label_streams(streams, verdicts, config.most_events, config.panel, prompt))
     if options["out"]:
         write_streams(options["out"], labelled)
     if options["scores_out"]:
@@ -147,15 +179,18 @@ def _label(streams: Sequence[Stream], scores: Scores | None, config: JudgesConfi
 def _tables(
     streams: Sequence[Stream],
     baseline: Sequence[Stream],
-    panels: Mapping[str, Ballots],
+    files: Mapping[str, Mapping[str, Ballots]],
     human: Ballots | None,
     config: JudgesConfig,
     options: Mapping[str, Any],
 ) -> list[Table]:
-    """Agreement, and where the streams hold what a system did, its scores corrected and beside the baseline's."""
+    """Agreement, and where the streams hold what a system did, its scores corrected and beside the baseline's.
+
+    Systems are scored under the first prompt of each file.
+    """
     settings = {"resamples": options["resamples"]}
-    tables = list(agreement_tables(compare_judges(panels, human, config=config.panel, **settings)))
-    judged = {name: majority(ballots, config.panel) for name, ballots in panels.items()}
+    tables = list(agreement_tables(compare_judges(_panels(files), human, config=config.panel, **settings)))
+    judged = {name: majority(next(iter(ballots.values())), config.panel) for name, ballots in files.items()}
     names = [pathlib.PurePath(path).stem for path in (options["baseline"] or "", options["streams"])]
     if human is not None and _is_system(streams):
         costs = {"c_fa": options["c_fa"], "c_fn": options["c_fn"]}

@@ -38,7 +38,7 @@ from prism_jax.streams.traces import fixed_turn
 
 SOURCES: dict[str, tuple[str, ...]] = {
     "traces": (
-        *("splits", "published", "votes", "judges", "most_events", "judged_by", "labels", "need", "data_dir"),
+        *("splits", "published", "votes", "judges", "prompt", "most_events", "judged_by", "labels", "need", "data_dir"),
         "streams_out",
     ),
     "records": ("streams",),
@@ -55,6 +55,7 @@ def define_flags() -> None:
     flags.DEFINE_string("published", None, "Folder of published scores, MODEL.csv, to check.")
     flags.DEFINE_string("votes", None, "File of verdicts that prism_jax judge wrote.")
     flags.DEFINE_list("judges", [], "Whose verdicts of --votes count; the majority of several.")
+    flags.DEFINE_string("prompt", None, "Which prompt's verdicts count, where --votes has several: ours, or official.")
     flags.DEFINE_integer("most_events", JudgesConfig.most_events, "The judges' setting of that name.", lower_bound=1)
     flags.DEFINE_string("judged_by", None, "Name of the judge whose verdicts the trace files hold.")
     flags.DEFINE_string("labels", None, "Folder with ProactiveBench's repository; people's votes are the verdicts.")
@@ -69,7 +70,7 @@ def define_flags() -> None:
     flags.DEFINE_string("calibration", None, "With --written: calibration.json of the evaluation whose policy decides.")
     flags.DEFINE_string("out", None, "Folder for the scores as CSV, in the published format; else for the traces.")
     flags.mark_flags_as_mutual_exclusive(list(SOURCES), required=True)
-    refuse_empty(*SOURCES, "streams", "splits", "published", "votes", "judged_by", "labels", "data_dir")
+    refuse_empty(*SOURCES, "streams", "splits", "published", "votes", "prompt", "judged_by", "labels", "data_dir")
     refuse_empty("streams_out", "out", "scores", "calibration")
 
 

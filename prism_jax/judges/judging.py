@@ -7,24 +7,35 @@ answers and appears when all are there, so a run that was killed loses nothing, 
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import json5
 import pydantic
 from etils import epath
 
 from prism_jax.judges.panels import PanelConfig
-from prism_jax.judges.prompts import SYSTEM, Asked, Question, questions
+from prism_jax.judges.prompts import OFFICIAL, OURS, SYSTEM, Asked, Question, questions, unasked
 from prism_jax.judges.votes import Vote, VoteKey, new_votes, read_votes
+from prism_jax.prompting.published import JudgePrompt, read_judge_prompt
 from prism_jax.remote import jobs
 from prism_jax.remote.client import Client
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.jobs import open_clients
-from prism_jax.remote.requests import Message
-from prism_jax.remote.structured import Reply, ask_for
+from prism_jax.remote.requests import Answer, Message, Request
+from prism_jax.remote.structured import LONGEST_TOKEN, Reply, ask_for
 from prism_jax.remote.tally import Tally
 from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import Stream
+
+ATTEMPTS = 10
+"""How often a question in the benchmark's form is asked at most, until an answer can be read."""
+GREEDY = 2
+"""How many of the first of these attempts have temperature 0; the others have `WARM`."""
+WARM = 0.5
+_CODE = re.compile(r"\A\s*```\w*\n(.*)\n\s*```\s*\Z", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +51,13 @@ class JudgesConfig:
     # candidate with `logged` true, or silence), which is all that ProactiveBench's own scores need
     asked: Asked = "all"
     most_events: int = 40  # maximum number of events that a question shows, the newest ones
-    retries: int = 2  # how often an invalid answer is returned to the judge with what is wrong with it
+    # how often an invalid answer is returned to the judge with what is wrong with it (prompt = ours)
+    retries: int = 2
+    # `ours` (prism_jax/judges/prompts.py), or `official`: ProactiveBench's own, read from the checkout `source`. That
+    # shows all events, whatever `most_events` says, and answers begin with a thought.
+    prompt: Literal["ours", "official"] = "ours"
+    source: str = ""  # folder of a checkout of ProactiveBench's repository; needed with prompt = official
+    official_tokens: int = 1024  # least `max_tokens` of every judge with prompt = official: room for the thought
 
     def __post_init__(self) -> None:
         if not self.name.strip():
@@ -49,10 +66,25 @@ class JudgesConfig:
             raise ValueError(f"endpoints: found {len(self.endpoints)} judges, expected an odd number, such as 3")
         check_at_least(self, 1, "most_events")
         check_at_least(self, 0, "retries")
+        check_at_least(self, 1, "official_tokens")
+        if self.prompt == OFFICIAL and not self.source:
+            raise ValueError(
+                "source: found none with prompt = 'official', expected the folder of a checkout of ProactiveBench's "
+                "repository, which has the prompt"
+            )
+
+    def published(self) -> JudgePrompt | None:
+        """The benchmark's prompt from the checkout; None where the prompt is ours. Errors as of `read_judge_prompt`."""
+        return read_judge_prompt(self.source) if self.prompt == OFFICIAL else None
+
+    def prompt_name(self) -> str:
+        """The prompt's name, as verdicts state it."""
+        published = self.published()
+        return published.name if published else OURS
 
 
 class Verdict(pydantic.BaseModel):
-    """A judge's answer: one boolean. Nothing else is accepted, so no reasoning is kept."""
+    """A judge's answer: one boolean. Our form accepts nothing else, so that no reasoning is kept."""
 
     model_config = pydantic.ConfigDict(strict=True, extra="forbid")
 
@@ -65,6 +97,7 @@ class Judged(NamedTuple):
     tally: Tally
     verdicts: int
     missing: int
+    unasked: int  # offers without a text, about which the benchmark's form has no question
 
 
 class _Task(NamedTuple):
@@ -88,24 +121,32 @@ def judge_streams(
 
     Raises:
       FileNotFoundError: if the folder of `votes` does not exist.
+      PromptError: if the checkout's script does not hold the prompt.
       VotesError: if `votes` exists and holds anything but verdicts.
       ValueError: naming the section, for an endpoint that cannot be used.
       RuntimeError: if the budget would be passed, an endpoint refuses every request, or none was answered.
     """
     path, streams = epath.Path(votes), list(streams)
     kept = list(read_votes(path)) if path.exists() else []
-    total = len(config.endpoints) * sum(1 for _ in _distinct(streams, config))
-    with open_clients(config.remote, config.endpoints, dry_run=dry_run) as (clients, tally):
+    published, endpoints = config.published(), config.endpoints
+    if published:
+        endpoints = {
+            name: dataclasses.replace(one, max_tokens=max(one.max_tokens, config.official_tokens))
+            for name, one in endpoints.items()
+        }
+    name, left_out = (published.name, unasked(streams, config.asked)) if published else (OURS, 0)
+    total = len(endpoints) * sum(1 for _ in _distinct(streams, config, name))
+    with open_clients(config.remote, endpoints, dry_run=dry_run) as (clients, tally):
         verdicts = jobs.work_through(
-            (_Task(question, judge) for question in _distinct(streams, config) for judge in clients),
-            lambda task: _ask(task, clients[task.judge], config.retries),
+            (_Task(question, judge) for question in _distinct(streams, config, name) for judge in clients),
+            lambda task: _ask(task, clients[task.judge], config.retries, published),
             at_once=2 * sum(endpoint.concurrency for endpoint in config.endpoints.values()),
             total=total,
             label=label,
             tally=tally,
         )
         if dry_run:
-            return Judged(tally, total, sum(1 for _ in verdicts))
+            return Judged(tally, total, sum(1 for _ in verdicts), left_out)
         missing = 0
         with new_votes(path) as writer:
             for vote in verdicts:
@@ -115,24 +156,65 @@ def judge_streams(
             for vote in kept:
                 if not writer.has(vote.key):
                     writer.add(vote)
-    return Judged(tally, total, missing)
+    return Judged(tally, total, missing, left_out)
 
 
-def _distinct(streams: Iterable[Stream], config: JudgesConfig) -> Iterator[Question]:
+def _distinct(streams: Iterable[Stream], config: JudgesConfig, prompt: str) -> Iterator[Question]:
     """Every question once; two systems share their questions about silence."""
     seen: set[VoteKey] = set()
     for stream in streams:
-        for question in questions(stream, config.most_events, config.asked):
-            key = VoteKey(question.digest, question.stream, question.step, question.candidate, "")
+        for question in questions(stream, config.most_events, config.asked, prompt):
+            key = VoteKey(question.digest, question.stream, question.step, question.candidate, "", prompt)
             if key not in seen:
                 seen.add(key)
                 yield question
 
 
-async def _ask(task: _Task, client: Client, retries: int) -> Vote:
+async def _ask(task: _Task, client: Client, retries: int, published: JudgePrompt | None) -> Vote:
     """One judge's verdict on one question."""
+    if published:
+        _, observations, proposed = json.loads(task.question.text)
+        messages = (Message("system", published.system), Message("user", published.user(observations, proposed)))
+        return _vote(task, await _ask_as_published(client, messages))
     messages = (Message("system", SYSTEM), Message("user", task.question.text))
     return _vote(task, await ask_for(client, messages, Verdict, retries))
+
+
+async def _ask_as_published(client: Client, messages: tuple[Message, ...]) -> Reply[Verdict]:
+    """Asks as the benchmark's script does: again, as a new request without feedback, until an answer can be read.
+
+    Where no attempt succeeds, the script stops; here the first answer counts that is readable but for a fence of code
+    around it, and without one there is no verdict.
+    """
+    answers: list[Answer] = []
+    for attempt in range(ATTEMPTS):
+        temperature = 0.0 if attempt < GREEDY else WARM
+        answer = await client.ask(Request(messages, attempt=attempt, temperature=temperature))
+        answers.append(answer)
+        if not answer.time:  # none arrived, for as long as the endpoint's patience lasted
+            return Reply(None, answer.error, tuple(answers))
+        if (accepted := read_judgement(answer.text, client.endpoint.max_tokens)) is not None:
+            return Reply(Verdict(accepted=accepted), None, tuple(answers))
+    for answer in answers:
+        code = _CODE.match(answer.text or "")
+        if code and (accepted := read_judgement(code[1], client.endpoint.max_tokens)) is not None:
+            return Reply(Verdict(accepted=accepted), None, tuple(answers))
+    cut = ", the last one cut short at the longest length allowed" if answers[-1].finish == "length" else ""
+    problem = f"found no JSON with a judgement in any of {ATTEMPTS} answers{cut}, expected one"
+    return Reply(None, problem, tuple(answers))
+
+
+def read_judgement(text: str | None, most_tokens: int) -> bool | None:
+    """Whether an answer accepts, read as the benchmark's script reads it; None where it cannot be read.
+
+    The answer is JSON5, and its `judgement` is exactly the word accepted or else, whatever it is, a rejection.
+    """
+    if text is None or len(text) > LONGEST_TOKEN * most_tokens:  # only a server that ignores limits sends more
+        return None
+    try:
+        return bool(json5.loads(text)["judgement"] == "accepted")
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def _vote(task: _Task, reply: Reply[Verdict]) -> Vote:
@@ -150,4 +232,5 @@ def _vote(task: _Task, reply: Reply[Verdict]) -> Vote:
         request=last.key or None,
         time=last.time or None,
         cost=sum(answer.cost for answer in reply.answers),
+        prompt=task.question.prompt,
     )

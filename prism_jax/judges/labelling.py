@@ -11,7 +11,7 @@ import numpy as np
 
 from prism_jax.judges.ballots import Ballots, Item, human_ballots, make_ballots, step_items
 from prism_jax.judges.panels import PanelConfig, panel_labels
-from prism_jax.judges.prompts import questions
+from prism_jax.judges.prompts import OURS, questions
 from prism_jax.judges.votes import Vote, VoteKey, VotesError, read_votes
 from prism_jax.runtime.files import parse_json, read_lines
 from prism_jax.streams import Candidate, Step, Stream
@@ -31,26 +31,28 @@ Verdicts = Mapping[Place, tuple[bool | None, ...]]
 """The verdict of each judge on each question, in a fixed order of judges."""
 
 
-def gather(votes: Iterable[Vote], judges: Sequence[str]) -> Verdicts:
-    """Collects the verdicts of the named judges, in their order, by question; other judges' are left out."""
+def gather(votes: Iterable[Vote], judges: Sequence[str], prompt: str = OURS) -> Verdicts:
+    """Collects the named judges' verdicts on a prompt, in their order, by question; all others are left out."""
     column = {name: index for index, name in enumerate(judges)}
     by_place: dict[Place, list[bool | None]] = {}
     for vote in votes:
-        if vote.judge in column:
+        if vote.judge in column and vote.prompt == prompt:
             place = Place(vote.question, vote.stream, vote.step, vote.candidate)
             by_place.setdefault(place, [None] * len(judges))[column[vote.judge]] = vote.verdict
     return {place: tuple(verdicts) for place, verdicts in by_place.items()}
 
 
-def judge_ballots(streams: Iterable[Stream], verdicts: Verdicts, judges: Sequence[str], most_events: int) -> Ballots:
+def judge_ballots(
+    streams: Iterable[Stream], verdicts: Verdicts, judges: Sequence[str], most_events: int, prompt: str = OURS
+) -> Ballots:
     """The judges' ballots on the questions about these streams; questions that nobody was asked are left out.
 
-    Verdicts are those of `gather`, in the order of the judges; `most_events` is that of the questions.
+    Verdicts are those of `gather`, in the order of the judges; `most_events` and `prompt` are those of the questions.
     """
     rows: dict[Item, tuple[bool | None, ...]] = {}
     for stream in streams:
         names = [list(step_items(stream, step)) for step in stream.steps]
-        for question in questions(stream, most_events):
+        for question in questions(stream, most_events, prompt=prompt):
             ballot = verdicts.get(Place(question.digest, question.stream, question.step, question.candidate))
             if ballot is not None:
                 silence, *offers = names[question.step]
@@ -93,18 +95,18 @@ def human_of(paths: Sequence[str], streams: Sequence[Stream], most_events: int) 
 
 
 def label_streams(
-    streams: Iterable[Stream], verdicts: Verdicts, most_events: int, config: PanelConfig
+    streams: Iterable[Stream], verdicts: Verdicts, most_events: int, config: PanelConfig, prompt: str = OURS
 ) -> Iterator[Stream]:
     """Yields the streams with the panel's labels in place of any older ones.
 
     y_need is 1 where silence is rejected, y_accept where a candidate is accepted. `votes` holds the verdicts that are
     present, in the order of the judges. A judged candidate counts as offered (`logged`, with propensity 1), because its
     label is observed whatever a log says; a candidate without a label keeps neither log nor propensity. Verdicts are
-    those of `gather`, and `most_events` is that of the questions.
+    those of `gather`, and `most_events` and `prompt` are those of the questions.
     """
     for stream in streams:
         by_candidate: dict[tuple[int, int | None], tuple[bool | None, ...]] = {}
-        for question in questions(stream, most_events):
+        for question in questions(stream, most_events, prompt=prompt):
             place = Place(question.digest, question.stream, question.step, question.candidate)
             by_candidate[question.step, question.candidate] = verdicts.get(place, ())
         steps = []

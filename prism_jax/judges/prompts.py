@@ -3,20 +3,30 @@
 Everything that a user or a model wrote is fenced as JSON on lines of its own (`prism_jax.prompting.fenced`), so no text
 can end its quotes and continue as the question. The answer is one JSON object with one boolean; no reasoning is asked
 for, and none is kept.
+
+The benchmark's own form asks the same in its words, which are read from a checkout (`prism_jax.prompting.published`).
+Its questions are known by the prompt's name and what is put into it, so readers of verdicts need no checkout.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from prism_jax.judges.ballots import offered
 from prism_jax.prompting.fenced import fenced, fenced_events
+from prism_jax.prompting.published import observations
 from prism_jax.streams import Step, Stream
 
 Asked = Literal["all", "made"]
 """Which questions of a step are asked: silence and every candidate, or only what the recorded assistant did."""
+
+OURS = "ours"
+"""Name of the prompt of this module."""
+OFFICIAL = "official"
+"""How the names of the benchmark's prompts begin; their digest follows."""
 
 SYSTEM = """\
 You judge a proactive assistant. It watches what a user does and decides after each event: it proposes help, or it \
@@ -45,7 +55,9 @@ class Question(NamedTuple):
     stream: str
     step: int  # number of the step in its stream
     candidate: int | None  # number of the proposal in its step; None for silence
-    text: str  # the user message
+    # the user message; in the benchmark's form, JSON of what it is made of: the prompt's name, observations and task
+    text: str
+    prompt: str = OURS  # name of the prompt
 
     @property
     def digest(self) -> str:
@@ -58,17 +70,45 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def questions(stream: Stream, most_events: int, asked: Asked = "all") -> Iterator[Question]:
+def questions(stream: Stream, most_events: int, asked: Asked = "all", prompt: str = OURS) -> Iterator[Question]:
     """Yields the questions about a stream in the order of its steps: of each, first silence, then the candidates.
 
     A question shows at most `most_events` events; older ones are left out, and a line says how many. `made` asks only
     about the candidate that was offered (`logged`), or else about silence, and raises ValueError for several.
+
+    `prompt` is the name of a prompt: one of the benchmark's begins with `official`, and every other means our form. The
+    benchmark's form shows all events, and has no question about an offer without a text.
     """
+    official = prompt.startswith(OFFICIAL)
     for number, step in enumerate(stream.steps):
-        history = f"{HISTORY}\n{fenced_events(stream.events[: step.event + 1], most_events)}"
-        made = (offered(stream.id, number, step),) if asked == "made" else (None, *range(len(step.candidates)))
-        for candidate in made:
-            yield Question(stream.id, number, candidate, f"{history}\n\n{_asked(step, candidate)}")
+        seen = stream.events[: step.event + 1]
+        history = observations(seen) if official else f"{HISTORY}\n{fenced_events(seen, most_events)}"
+        for candidate in _places(stream, number, asked):
+            if not official:
+                yield Question(stream.id, number, candidate, f"{history}\n\n{_asked(step, candidate)}", prompt)
+            elif not _wordless(step, candidate):
+                task = None if candidate is None else step.candidates[candidate].said
+                yield Question(stream.id, number, candidate, json.dumps([prompt, history, task]), prompt)
+
+
+def unasked(streams: Iterable[Stream], asked: Asked = "all") -> int:
+    """The number of offers without a text, about which the benchmark's form has no question."""
+    return sum(
+        _wordless(step, candidate)
+        for stream in streams
+        for number, step in enumerate(stream.steps)
+        for candidate in _places(stream, number, asked)
+    )
+
+
+def _places(stream: Stream, number: int, asked: Asked) -> tuple[int | None, ...]:
+    """What is asked about at a step: None for silence, and numbers of candidates."""
+    step = stream.steps[number]
+    return (offered(stream.id, number, step),) if asked == "made" else (None, *range(len(step.candidates)))
+
+
+def _wordless(step: Step, candidate: int | None) -> bool:
+    return candidate is not None and step.candidates[candidate].said is None
 
 
 def _asked(step: Step, candidate: int | None) -> str:

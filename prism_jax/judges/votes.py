@@ -12,11 +12,12 @@ import json
 import re
 import reprlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from etils import epath
 
+from prism_jax.judges.prompts import OURS
 from prism_jax.runtime.files import check_folder_of, check_text, parse_json, read_lines, temporary_beside, writing
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -34,6 +35,7 @@ class VoteKey(NamedTuple):
     step: int
     candidate: int | None
     judge: str
+    prompt: str = OURS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,8 @@ class Vote:
     request: str | None = None  # hash of the last request, the key of its answer in the cache; None where none was sent
     time: str | None = None  # when the last answer was given, in UTC, as ISO 8601; None where none was
     cost: float = 0.0  # cost of all requests for this verdict in US dollars, whether they were sent now or earlier
-    prompt: str = "ours"  # name of the prompt that was asked: ours, official DIGEST, or page
+    # name of the prompt that it answers: ours, official DIGEST, or page; missing in files from before there were others
+    prompt: str = OURS
 
     def __post_init__(self) -> None:
         for name in ("stream", "judge", "problem", "model", "request", "time", "prompt"):
@@ -75,7 +78,7 @@ class Vote:
     @property
     def key(self) -> VoteKey:
         """What the verdict is about, and who gave it."""
-        return VoteKey(self.question, self.stream, self.step, self.candidate, self.judge)
+        return VoteKey(self.question, self.stream, self.step, self.candidate, self.judge, self.prompt)
 
 
 _REQUIRED = tuple(field.name for field in dataclasses.fields(Vote) if field.default is dataclasses.MISSING)
@@ -108,6 +111,11 @@ def read_votes(path: epath.PathLike) -> Iterator[Vote]:
                 f"question (first on line {first}), expected one"
             )
         yield vote
+
+
+def prompts_in(path: epath.PathLike, judges: Collection[str]) -> tuple[str, ...]:
+    """The prompts that the named judges' verdicts in a file answer, in its order; errors are those of `read_votes`."""
+    return tuple(dict.fromkeys(vote.prompt for vote in read_votes(path) if vote.judge in judges))
 
 
 class VotesWriter:

@@ -12,7 +12,8 @@ from etils import epath
 from prism_jax.judges.ballots import Ballots, Item
 from prism_jax.judges.labelling import gather, judge_ballots
 from prism_jax.judges.panels import majority
-from prism_jax.judges.votes import read_votes
+from prism_jax.judges.prompts import OURS
+from prism_jax.judges.votes import prompts_in, read_votes
 from prism_jax.proactivebench.official import (
     Judged,
     Verdicts,
@@ -65,11 +66,12 @@ def official_tables(options: Mapping[str, Any]) -> tuple[list[Table], dict[str, 
     if options["published"]:
         tables.append(_published(options["published"], models, categories or {}))
     contents: dict[str, bytes] = {}
-    judged = _judged(options, models) if _has_judge(options) else {}
+    prompt = _prompt(options) if options["votes"] else OURS
+    judged = _judged(options, models, prompt) if _has_judge(options) else {}
     modes: tuple[Mode, ...] = ("official", "fixed")
     for mode in modes if judged else ():
         scores = {name: score_traces(traces, judged[name], mode, categories) for name, traces in models.items()}
-        tables.append(score_table(scores, mode, _judge_name(options)))
+        tables.append(score_table(scores, mode, _judge_name(options, prompt)))
         contents |= {f"{mode}/{name}.csv": scores_csv(scored).encode() for name, scored in scores.items()}
     return tables, contents
 
@@ -79,6 +81,8 @@ def _check_flags(options: Mapping[str, Any]) -> None:
         raise ValueError(f"flags: found several of --{', --'.join(JUDGES)}, expected one: tables never mix judges")
     if bool(options["votes"]) != bool(options["judges"]):
         raise ValueError("flags: found one of --votes and --judges, expected both: the file and whose verdicts count")
+    if options["prompt"] and not options["votes"]:
+        raise ValueError("flags: found --prompt without --votes, expected the file whose verdicts it chooses from")
     if options["published"] and not options["splits"]:
         raise ValueError("flags: found --published without --splits, expected the categories of its rows")
     if not (_has_judge(options) or options["published"] or options["streams_out"]):
@@ -120,16 +124,27 @@ def _published(
     return published_table(by_model)
 
 
-def _judge_name(options: Mapping[str, Any]) -> str:
+def _judge_name(options: Mapping[str, Any], prompt: str) -> str:
     if options["labels"]:
         return f"human votes (need: {options['need']})"
     if options["judged_by"]:
         return options["judged_by"]
     names = options["judges"]
-    return names[0] if len(names) == 1 else f"majority of {', '.join(names)}"
+    words = names[0] if len(names) == 1 else f"majority of {', '.join(names)}"
+    return words if prompt == OURS else f"{words}; prompt: {prompt}"
 
 
-def _judged(options: Mapping[str, Any], models: Mapping[str, Mapping[str, Trace]]) -> dict[str, Judged]:
+def _prompt(options: Mapping[str, Any]) -> str:
+    """The only prompt of the judges' verdicts, or the one that --prompt names, with or without its digest."""
+    prompts = prompts_in(options["votes"], options["judges"])
+    named = [prompt for prompt in prompts if options["prompt"] in (None, prompt, prompt.partition(" ")[0])]
+    if prompts and len(named) != 1:
+        found = f"{', '.join(prompts)}{' with --prompt=' + options['prompt'] if options['prompt'] else ''}"
+        raise ValueError(f"{options['votes']}: found verdicts on {found}, expected --prompt to name one of them")
+    return named[0] if named else OURS
+
+
+def _judged(options: Mapping[str, Any], models: Mapping[str, Mapping[str, Trace]], prompt: str) -> dict[str, Judged]:
     """The verdicts of this run's only judge on each model's traces."""
     if options["labels"]:
         streams = proactivebench.load(options["labels"], options["data_dir"] or None, need=options["need"])
@@ -138,11 +153,11 @@ def _judged(options: Mapping[str, Any], models: Mapping[str, Mapping[str, Trace]
     if options["judged_by"]:
         return {name: verdicts_in_files(traces) for name, traces in models.items()}
     judges = options["judges"]
-    verdicts = gather(read_votes(options["votes"]), judges)
+    verdicts = gather(read_votes(options["votes"]), judges, prompt)
     judged: dict[str, Judged] = {}
     for name, traces in models.items():
         streams = [trace_stream(stream, trace) for stream, trace in traces.items()]
-        ballots = judge_ballots(streams, verdicts, judges, options["most_events"])
+        ballots = judge_ballots(streams, verdicts, judges, options["most_events"], prompt)
         judged[name] = verdicts_of_ballots(traces, majority(ballots))
     return judged
 

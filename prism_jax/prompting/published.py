@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 from etils import epath
 
 from prism_jax.runtime.files import read_bounded
+from prism_jax.streams import Event
 
 AGENT_SCRIPT, JUDGE_SCRIPT = "eval/script.py", "eval/reward_model_template.py"
 PLACE = "[placeholder]"
@@ -45,6 +47,14 @@ class JudgePrompt(NamedTuple):
         """The user message: JSON with `time` and `event` of each observation, and the proposed task or null."""
         filled = {**self.form, self.arguments[0]: observations, self.arguments[1]: task}
         return json.dumps(filled, ensure_ascii=False, indent=4)
+
+
+def observations(events: Iterable[Event]) -> list[dict[str, str]]:
+    """Events as the scripts show them: each time as its source wrote it, or else its seconds as a decimal number."""
+    return [
+        {"time": event.time_text or np.format_float_positional(event.time, trim="0"), "event": event.text}
+        for event in events
+    ]
 
 
 def read_agent_prompt(source: epath.PathLike) -> AgentPrompt:

@@ -7,7 +7,8 @@ from etils import epath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_jax.judges.votes import Vote, VotesError, new_votes, read_votes, write_votes
+from prism_jax.judges.labelling import gather
+from prism_jax.judges.votes import Vote, VotesError, new_votes, prompts_in, read_votes, write_votes
 from prism_jax.runtime.files import writing
 
 GOOD = {
@@ -22,6 +23,7 @@ GOOD = {
     "request": "f" * 64,
     "time": "2025-01-02T03:04:05+00:00",
     "cost": 0.5,
+    "prompt": "official 0123",
 }
 texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(str.strip)
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
@@ -35,6 +37,7 @@ votes = st.builds(
     verdict=st.booleans(),
     model=st.none() | texts,
     request=st.none() | digests,
+    prompt=texts,
     cost=st.floats(0, allow_nan=False, allow_infinity=False),
 ) | st.builds(
     Vote,
@@ -55,6 +58,16 @@ def test_what_is_written_is_read(tmp_path_factory, given_votes):
     assert list(read_votes(path)) == given_votes
 
 
+def test_one_question_may_be_asked_in_two_prompts_and_old_files_are_of_ours(tmp_path):
+    path, old = tmp_path / "v.jsonl", {key: value for key, value in GOOD.items() if key != "prompt"}
+    path.write_text(f"{json.dumps(old)}\n{json.dumps({**old, 'prompt': 'page', 'verdict': False})}\n")
+    votes = list(read_votes(path))
+    assert [vote.prompt for vote in votes] == ["ours", "page"]
+    assert prompts_in(path, ["a"]) == ("ours", "page") and not prompts_in(path, ["b"])
+    for prompt, verdict in (("ours", True), ("page", False), ("official 1", None)):
+        assert list(gather(votes, ["a"], prompt).values()) == ([(verdict,)] if verdict is not None else [])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -66,6 +79,7 @@ def test_what_is_written_is_read(tmp_path_factory, given_votes):
         ({"step": True}, "v.jsonl:2: step: found True, expected a whole number"),
         ({"candidate": 0.0}, "v.jsonl:2: candidate: found 0.0, expected a whole number"),
         ({"question": "abc"}, "v.jsonl:2: question: found 'abc', expected a SHA-256"),
+        ({"prompt": None}, "v.jsonl:2: prompt: found None, expected text"),
         ({"judge": " "}, "v.jsonl:2: judge: found ' ', expected words"),
         ({"time": "yesterday"}, "v.jsonl:2: time: found 'yesterday', expected ISO 8601"),
         ({"cost": -0.1}, "v.jsonl:2: cost: found -0.1, expected US dollars"),

@@ -1,5 +1,6 @@
 """From the agent's records to traces to scores, by a judge's verdicts and by people's labels."""
 
+import dataclasses
 import json
 import shutil
 
@@ -28,7 +29,9 @@ from prism_jax.streams.traces import ABSENT, read_traces, trace_stream
 NAMES = ("code_1", "writing_1")
 EVENTS = 12
 GIVEN = {
-    **dict.fromkeys(("votes", "judged_by", "labels", "splits", "published", "streams_out", "out", "data_dir")),
+    **dict.fromkeys(
+        ("votes", "prompt", "judged_by", "labels", "splits", "published", "streams_out", "out", "data_dir")
+    ),
     "judges": [],
     "most_events": 40,
     "need": "strict",
@@ -139,6 +142,20 @@ def test_scores_by_a_judge_are_those_of_the_published_script(folder):
     assert (row.category, row.rates, row.events) == ("all", rates, sum(counts))
     assert len(read_published(folder / "out/fixed/ours.csv")) == 2
 
+    # Verdicts on another prompt neither count nor mix, and it has to be said which ones are meant.
+    scored = (folder / "out/official/ours.csv").read_bytes()
+    other = [dataclasses.replace(vote, prompt="official 0123", verdict=not vote.verdict) for vote in votes]
+    write_votes(folder / "votes.jsonl", [*votes, *other])
+    with pytest.raises(
+        ValueError, match="found verdicts on ours, official 0123, expected --prompt to name one of them"
+    ):
+        score_official(given)
+    with pytest.raises(ValueError, match="with --prompt=mine, expected --prompt to name one of them"):
+        score_official({**given, "prompt": "mine"})
+    score_official({**given, "prompt": "ours"})
+    assert (folder / "out/official/ours.csv").read_bytes() == scored
+    write_votes(folder / "votes.jsonl", votes)
+
 
 def test_a_run_has_one_judge(folder):
     given = {**GIVEN, "traces": str(folder / "traces")}
@@ -147,6 +164,7 @@ def test_a_run_has_one_judge(folder):
         ({"judged_by": "a", "labels": "b"}, "tables never mix judges"),
         ({"votes": "a"}, "expected both"),
         ({"published": "a"}, "without --splits"),
+        ({"judged_by": "a", "prompt": "ours"}, "--prompt without --votes"),
     ):
         with pytest.raises(ValueError, match=message):
             score_official({**given, **wrong})

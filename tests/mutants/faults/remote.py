@@ -28,6 +28,14 @@ REMOTE = (
         ("proactivebench/test_prompted.py",),
     ),
     Fault(
+        "asking-again-repeats-the-answer",
+        "remote/requests.py",
+        'again = b"\\0%d" % attempt if attempt else b""',
+        'again = b""',
+        "A second attempt gets the answer of the first from the cache.",
+        ("remote/test_client.py", "judges/test_official_judging.py"),
+    ),
+    Fault(
         "temperature-of-0-is-not-sent",
         "remote/requests.py",
         "if endpoint.temperature is not None:",
@@ -223,10 +231,18 @@ TEACHER_AND_JUDGES = (
     Fault(
         "judge-sees-the-future",
         "judges/prompts.py",
-        "fenced_events(stream.events[: step.event + 1], most_events)",
-        "fenced_events(stream.events, most_events)",
+        "seen = stream.events[: step.event + 1]",
+        "seen = stream.events",
         "Judges know what the user does later.",
         ("judges/test_judging.py", "judges/test_simulated_judges.py"),
+    ),
+    Fault(
+        "prompts-are-mixed",
+        "judges/labelling.py",
+        "if vote.judge in column and vote.prompt == prompt:",
+        "if vote.judge in column:",
+        "Verdicts that people or another prompt gave count as those of the prompt at hand.",
+        ("judges/test_votes.py",),
     ),
     Fault(
         "silence-judged-as-an-offer",
