@@ -26,7 +26,7 @@ from prism_jax.judges.judging import JudgesConfig, judge_streams
 from prism_jax.judges.labelling import gather, human_of, judge_ballots, label_streams
 from prism_jax.judges.panels import majority
 from prism_jax.judges.robustness import compare_systems, correct
-from prism_jax.judges.sampling import common_events, draw_events
+from prism_jax.judges.sampling import common_events, draw_events, page_data
 from prism_jax.judges.votes import read_votes
 from prism_jax.report.judges import agreement_tables, corrected_table, robustness_table
 from prism_jax.report.table import Table, print_all
@@ -144,7 +144,7 @@ def write_page(options: Mapping[str, Any], most_events: int) -> None:
         check_outputs({"page": options["page"]}, {"streams or --system": system.partition("=")[2]})
     events = common_events(_systems(options), most_events)
     drawn = draw_events(events, options["sample"] or len(events), options["seed"])
-    write_text(options["page"], voting_page(drawn, most_events))
+    write_text(options["page"], voting_page(page_data(drawn, most_events)))
     domains = Counter(event.stream.domain for event in drawn)
     print(
         f"{len(drawn)} of the {len(events)} events that all systems have "
