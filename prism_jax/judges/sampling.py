@@ -6,6 +6,8 @@ its verdict counts at every place where it stands; neither the order of the syst
 
 from __future__ import annotations
 
+import hashlib
+import json
 import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -105,14 +107,14 @@ def draw_events(events: Sequence[AskedEvent], count: int, seed: int) -> list[Ask
 
 
 def page_data(events: Sequence[AskedEvent], most_events: int) -> dict[str, Any]:
-    """What the page for people holds (`prism_jax.report.voting`), which shows the newest `most_events` events.
+    """What the page for people holds, which shows the newest `most_events` events; its digest names the page.
 
     It says nothing of systems, only where verdicts belong. Characters that act unseen are shown by their escapes.
     """
     streams: dict[str, Stream] = {event.stream.id: event.stream for event in events}
     last = {event.stream.id: event.event for event in events}  # events of a stream are in order
     number = {name: index for index, name in enumerate(streams)}
-    return {
+    data = {
         "most": most_events,
         "streams": [
             [(event.time, visible(event.text), _written_time(event)) for event in stream.events[: last[name] + 1]]
@@ -128,6 +130,7 @@ def page_data(events: Sequence[AskedEvent], most_events: int) -> dict[str, Any]:
             for event in events
         ],
     }
+    return {**data, "digest": hashlib.sha256(json.dumps(data).encode("ascii")).hexdigest()}
 
 
 def _written_time(event: Event) -> str | None:

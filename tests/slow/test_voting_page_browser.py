@@ -17,11 +17,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from test_person_page_browser import HOSTILE, axe, sideways, violations  # noqa: F401
 
-from prism_jax.commands.judge import show_people
+from prism_jax.commands.judge import show_people, voting_page
 from prism_jax.judges.labelling import human_of
-from prism_jax.judges.sampling import common_events, draw_events, page_data
+from prism_jax.judges.sampling import common_events, draw_events
 from prism_jax.judges.votes import read_votes
-from prism_jax.report.voting import voting_page
 from prism_jax.runtime.shown_text import visible
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates
@@ -59,7 +58,7 @@ def show(browser, drawn, tmp_path):
     path = tmp_path / "page.html"
 
     def open_page(events=drawn, width=1280, scheme="light"):
-        path.write_text(voting_page(page_data(events, MOST)), encoding="utf-8")
+        path.write_text(voting_page(events, MOST), encoding="utf-8")
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         features = [("prefers-color-scheme", scheme), ("prefers-reduced-motion", "reduce")]

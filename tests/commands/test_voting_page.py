@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from prism_jax.judges.sampling import common_events, draw_events, page_data
-from prism_jax.report.voting import voting_page
+from prism_jax.commands.judge import voting_page
+from prism_jax.judges.sampling import common_events, draw_events
 from prism_jax.streams import Candidate, Event, Step, Stream
 
 ATTACK = (
@@ -26,7 +26,7 @@ def data_of(page):
 
 @pytest.fixture(scope="module")
 def page():
-    return voting_page(page_data(draw_events(common_events({"x": streams("tea"), "y": streams("milk")}, 40), 3, 0), 40))
+    return voting_page(draw_events(common_events({"x": streams("tea"), "y": streams("milk")}, 40), 3, 0), 40)
 
 
 def test_hostile_texts_are_data_and_nothing_else(page):
@@ -48,6 +48,6 @@ def test_the_policy_allows_its_own_script_and_style_only(page):
 
 def test_the_same_events_make_the_same_page_whatever_the_order_of_systems(page):
     again = common_events({"y": streams("milk"), "x": streams("tea")}, 40)
-    assert voting_page(page_data(draw_events(again, 3, 0), 40)) == page
-    other = voting_page(page_data(draw_events(again, 3, 1), 40))
+    assert voting_page(draw_events(again, 3, 0), 40) == page
+    other = voting_page(draw_events(again, 3, 1), 40)
     assert data_of(other)["digest"] != data_of(page)["digest"], "progress is that of one page"
