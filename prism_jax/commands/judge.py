@@ -30,11 +30,12 @@ from prism_jax.judges.labelling import gather, human_of, judge_ballots, label_st
 from prism_jax.judges.panels import majority
 from prism_jax.judges.prompts import OURS
 from prism_jax.judges.robustness import compare_systems, correct
-from prism_jax.judges.sampling import common_events, draw_events
+from prism_jax.judges.sampling import AskedEvent, common_events, draw_events, page_data
 from prism_jax.judges.votes import prompts_in, read_votes
+from prism_jax.report.controls import as_script_text
 from prism_jax.report.judges import agreement_tables, corrected_table, robustness_table
 from prism_jax.report.table import Table, print_all
-from prism_jax.report.voting import voting_page
+from prism_jax.report.templates import load_template
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
@@ -216,12 +217,18 @@ def write_page(options: Mapping[str, Any], most_events: int) -> None:
     events = common_events(_systems(options), most_events)
     drawn = draw_events(events, options["sample"] or len(events), options["seed"])
     write_text(options["page"], voting_page(drawn, most_events))
-    domains = Counter(event.stream.domain for event in drawn)
+    domains = sorted(Counter(event.stream.domain for event in drawn).items())
+    counts = ", ".join(f"{name}: {count}" for name, count in domains)
+    texts = sum(len(event.proposals) for event in drawn)
     print(
-        f"{len(drawn)} of the {len(events)} events that all systems have "
-        f"({', '.join(f'{name}: {count}' for name, count in sorted(domains.items()))}), with "
-        f"{sum(len(event.proposals) for event in drawn)} texts: {options['page']}"
+        f"{len(drawn)} of the {len(events)} events that all systems have ({counts}), {texts} texts: {options['page']}"
     )
+
+
+def voting_page(events: Sequence[AskedEvent], most_events: int) -> str:
+    """The page's HTML, in which texts stand as data, so that none of them is ever read as markup."""
+    data = as_script_text(page_data(events, most_events))
+    return load_template("voting.html.jinja").render(data=data, events=len(events))
 
 
 def _systems(options: Mapping[str, Any]) -> dict[str, list[Stream]]:

@@ -10,7 +10,6 @@ reference for judges and no measurement of them.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 
 from absl import flags
@@ -61,10 +60,7 @@ def models_table(rows: Sequence[Judged], people: Ballots, resamples: int) -> tup
 def annotators_table(people: Ballots, resamples: int) -> tuple[Table, ...]:
     """Each annotator against the majority of the others, who do not include them; no table without a pair."""
     pairs = compare_judges({}, people, resamples=resamples).pairs
-    tables = agreement_tables(Agreements(tuple(row for row in pairs if row.reference.startswith(ALL_BUT)), ()))
-    return tuple(
-        dataclasses.replace(table, title="One annotator against the majority of the others") for table in tables
-    )
+    return agreement_tables(Agreements(tuple(row for row in pairs if row.reference.startswith(ALL_BUT)), ()))
 
 
 def define_flags() -> None:

@@ -84,13 +84,10 @@ def human_of(paths: Sequence[str], streams: Sequence[Stream], most_events: int) 
                         f"{vote.stream!r}, step {vote.step}, candidate {vote.candidate}), expected one"
                     )
         people = list(dict.fromkeys(key.judge for key in known))
-        verdicts = gather((vote for vote, _ in known.values()), people)
-        ballots = judge_ballots(streams, verdicts, people, most_events)
+        ballots = judge_ballots(streams, gather((vote for vote, _ in known.values()), people), people, most_events)
     if not ballots.items:
-        raise ValueError(
-            f"{', '.join(paths)}: found no vote on these streams, expected votes of people on their questions with "
-            f"most_events = {most_events}"
-        )
+        expected = f"expected people's votes on their questions with most_events = {most_events}"
+        raise ValueError(f"{', '.join(paths)}: found no vote on these streams, {expected}")
     return ballots
 
 

@@ -6,17 +6,20 @@ its verdict counts at every place where it stands; neither the order of the syst
 
 from __future__ import annotations
 
+import hashlib
+import json
 import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from prism_jax.decision.curation import largest_remainders
 from prism_jax.judges.labelling import Place
 from prism_jax.judges.prompts import questions
-from prism_jax.streams import Stream
+from prism_jax.runtime.shown_text import visible
+from prism_jax.streams import Event, Stream
 from prism_jax.streams.traces import NULL_WORDS
 
 
@@ -101,3 +104,36 @@ def draw_events(events: Sequence[AskedEvent], count: int, seed: int) -> list[Ask
         event._replace(proposals=tuple(event.proposals[index] for index in rng.permutation(len(event.proposals))))
         for event in drawn
     ]
+
+
+def page_data(events: Sequence[AskedEvent], most_events: int) -> dict[str, Any]:
+    """What the page for people holds, which shows the newest `most_events` events; its digest names the page.
+
+    It says nothing of systems, only where verdicts belong. Characters that act unseen are shown by their escapes.
+    """
+    streams: dict[str, Stream] = {event.stream.id: event.stream for event in events}
+    last = {event.stream.id: event.event for event in events}  # events of a stream are in order
+    number = {name: index for index, name in enumerate(streams)}
+    data = {
+        "most": most_events,
+        "streams": [
+            [(event.time, visible(event.text), _written_time(event)) for event in stream.events[: last[name] + 1]]
+            for name, stream in streams.items()
+        ],
+        "items": [
+            {
+                "stream": number[event.stream.id],
+                "event": event.event,
+                "silence": event.silence,
+                "proposals": [(visible(proposal.text), proposal.places) for proposal in event.proposals],
+            }
+            for event in events
+        ],
+    }
+    return {**data, "digest": hashlib.sha256(json.dumps(data).encode("ascii")).hexdigest()}
+
+
+def _written_time(event: Event) -> str | None:
+    """The time as its source wrote it, unless that is a number, which says nothing to people."""
+    text = (event.time_text or "").strip()
+    return visible(text) if text and not text.replace(".", "", 1).isdigit() else None

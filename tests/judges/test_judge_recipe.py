@@ -100,7 +100,7 @@ def test_verdicts_on_other_questions_are_an_error(folder, tmp_path):
     write_streams(tmp_path / "new.jsonl", bare(labelled(2, seed=5)))
     with pytest.raises(ValueError, match=r"votes.jsonl: found no verdict of a, b, c on these streams, expected"):
         run(folder, streams=str(tmp_path / "new.jsonl"))
-    with pytest.raises(ValueError, match=r"often.jsonl: found no vote on these streams, expected votes of people"):
+    with pytest.raises(ValueError, match=r"often.jsonl: found no vote on these streams, expected people"):
         run(folder, human=[str(folder / "often.jsonl")])
     with pytest.raises(FileNotFoundError, match=r"none.jsonl: no such file"):
         run(folder, votes=str(folder / "none.jsonl"))

@@ -12,7 +12,7 @@ from judged_streams import bare, labelled
 
 from prism_jax.judges.labelling import Place
 from prism_jax.judges.prompts import questions
-from prism_jax.judges.sampling import common_events, draw_events
+from prism_jax.judges.sampling import common_events, draw_events, page_data
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_steps
 
@@ -116,3 +116,13 @@ def test_neither_the_order_of_systems_nor_of_their_texts_shows():
     first = sum(event.proposals[0].text.startswith("Always") for event in drawn)
     assert len(drawn) > 150 and abs(first / len(drawn) - 0.5) < 0.12
     assert draw_events(events, len(events), 4) != drawn
+
+
+def test_texts_that_say_null_are_not_asked_and_written_times_are_shown():
+    [one] = [stream("s", {0: ["null", " None "], 1: ["tea", "null"]})]
+    times = ["1717335890.127", "Day 1, 8:00 PM\u202e"]
+    events = [dataclasses.replace(event, time_text=text) for event, text in zip(one.events, times, strict=True)]
+    drawn = draw_events(common_events({"x": [dataclasses.replace(one, events=tuple(events))]}, 40), 2, 0)
+    data = page_data(drawn, 40)
+    assert [[text for text, _ in item["proposals"]] for item in data["items"]] == [[], ["tea"]]
+    assert [written for _, _, written in data["streams"][0]] == [None, r"Day 1, 8:00 PM\u202e"]

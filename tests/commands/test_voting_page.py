@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from prism_jax.commands.judge import voting_page
 from prism_jax.judges.sampling import common_events, draw_events
-from prism_jax.report.voting import voting_page
 from prism_jax.streams import Candidate, Event, Step, Stream
 
 ATTACK = (
