@@ -116,7 +116,8 @@ def test_every_step_is_taught_and_judged_by_the_configs_models(folder, users, en
     assert [stream.id for stream in streams] == [stream.id for stream in users]
     for step in (step for stream in streams for step in stream.steps):
         assert step.teacher_need is not None and step.y_need in (0, 1) and len(step.votes) == 3
-        assert step.candidates[0].teacher_accept is not None and step.candidates[0].y_accept in (0, 1)
+        (offer,) = step.candidates
+        assert offer.text is None and offer.proposal and offer.teacher_accept is not None and offer.y_accept in (0, 1)
     assert {row["model"] for row in lines_of(folder / "taught.rows.jsonl")} == {"deepseek-reasoner"}
     assert {vote["model"] for vote in lines_of(folder / "votes.jsonl")} == set(POOL_A)
 
@@ -129,6 +130,7 @@ def test_the_student_trains_three_epochs_on_the_curated_decisions(folder):
     assert all(np.isfinite(step["loss"]) for step in steps)
     config = json.loads((folder / "run" / "config.json").read_text())
     assert config["training"]["master"] == "split" and config["student"]["param_dtype"] == "bfloat16"
+    assert np.isfinite(read_scores(folder / "run" / "scores.parquet").p_accept_slow).any(), "it has a slow pass"
 
 
 @pytest.mark.study

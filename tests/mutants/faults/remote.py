@@ -203,6 +203,22 @@ TEACHER_AND_JUDGES = (
         ("teacher/test_labelling.py", "teacher/test_simulated.py"),
     ),
     Fault(
+        "silence-trains-a-response",
+        "teacher/labelling.py",
+        "text = response.text() if response is not None and spoke else None",
+        "text = None if response is None else response.text()",
+        "A student learns to write what its teacher would have kept to itself.",
+        ("teacher/test_labelling.py",),
+    ),
+    Fault(
+        "proposals-read-before-they-are-written",
+        "prompting/template.py",
+        'offer = self._constant if candidate.text is None else self.tokenizer.encode(f" {candidate.text}")',
+        'offer = self._constant if candidate.said is None else self.tokenizer.encode(f" {candidate.said}")',
+        "A student is trained on its teacher's sentences, which it does not see when it decides.",
+        ("prompting/test_packing.py",),
+    ),
+    Fault(
         "text-calibrator-sees-its-stream",
         "teacher/text_fit.py",
         "train, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)",
