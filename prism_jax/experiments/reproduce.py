@@ -117,7 +117,8 @@ def rehearse(folder: epath.Path, tokenizer: str) -> None:
         )
         listed = stages(folder, inputs)
         costs = real_costs.Costs.of(folder)
-        environment = {**os.environ, **KEYS, "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+        own = {"TFDS_DATA_DIR": str(folder / "tfds"), "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+        environment = {**os.environ, **KEYS, **own}
         run_stages(listed, environment=environment, beside=lambda stage: _beside(stage, costs))
     print("\n".join(("", "The real thing, all stages together:", *total(listed, costs), "")))
     print("\n".join(outcome(folder, inputs)))
