@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
@@ -95,9 +95,9 @@ def compare_systems(
       ValueError: if the systems share no step, a step has several offers, or a panel labelled no step.
     """
     first, second = deeds(baseline), deeds(system)
-    settings = {"resamples": resamples, "seed": seed}
     return tuple(
-        compare_judged(name, judged(first, rater), judged(second, rater), **settings) for name, rater in panels.items()
+        compare_judged(name, judged(first, rater), judged(second, rater), resamples=resamples, seed=seed)
+        for name, rater in panels.items()
     )
 
 
@@ -136,7 +136,13 @@ def compare_judged(
     first, second = first[known], second[known]
     streams = np.array([baseline.steps[index][0] for index in first], str) if by_stream else None
     of_both = [values[rows] for of, rows in ((baseline, first), (system, second)) for values in of[1:]]
-    settings = {"streams": streams, "names": RATES, "method": method, "resamples": resamples, "seed": seed}
+    settings: dict[str, Any] = {
+        "streams": streams,
+        "names": RATES,
+        "method": method,
+        "resamples": resamples,
+        "seed": seed,
+    }
     rates = paired_official_rates(*of_both, **settings)
     right = [proposed == (accepted == 1) for proposed, accepted in (of_both[:2], of_both[2:])]
     p_values = paired_p_values(of_both[0], of_both[2], right[0], y_second=right[1], **settings)

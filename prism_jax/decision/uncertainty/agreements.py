@@ -182,8 +182,7 @@ def paired_official_rates(
     low, high = rates_between(names)
     free = np.full(len(names), np.inf)
     bounds = Bounds(np.concatenate([low, low, -free]), np.concatenate([high, high, free]))
-    resampling = {"method": method, "resamples": resamples, "seed": seed}
-    intervals = interval(cells, statistic, bounds=bounds, level=level, **resampling)
+    intervals = interval(cells, statistic, bounds=bounds, level=level, method=method, resamples=resamples, seed=seed)
     parts = [Estimate(*(field[index] for field in intervals)) for index in range(3 * len(names))]
     return {name: PairedRate(*parts[index :: len(names)]) for index, name in enumerate(names)}
 
