@@ -15,13 +15,7 @@ from jaxtyping import Bool, Float64
 
 from prism_jax.decision import judge_noise
 from prism_jax.decision.judge_noise import CorrectionMethod
-from prism_jax.decision.uncertainty import (
-    HEADLINE,
-    Estimate,
-    PairedRate,
-    paired_official_rates,
-    paired_p_values,
-)
+from prism_jax.decision.uncertainty import HEADLINE, Estimate, PairedRate, paired_official_rates, paired_p_values
 from prism_jax.decision.uncertainty.bootstrap import Method
 from prism_jax.judges.ballots import Ballots, Item, offered, step_items
 from prism_jax.streams import Stream
@@ -111,19 +105,10 @@ def compare_judged(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> RobustnessRow:
-    """Compares two systems under one panel on the steps that they share.
+    """Compares two systems under one panel on the steps that they share, as `compare_systems`.
 
-    Args:
-      panel: Its name.
-      baseline: The system that is subtracted.
-      system: The system from which it is subtracted.
-      by_stream: Whether streams are the units of intervals and p-values; otherwise events are, as if independent.
-      method: That of intervals and p-values, as in `uncertainty.interval`.
-      resamples: Number of resamples of the units.
-      seed: Seed of the resamples.
-
-    Raises:
-      ValueError: if the systems share no step, or the panel labelled none of both.
+    The units of intervals and p-values are streams, or events as if they were independent; `method` is that of
+    `uncertainty.interval`.
     """
     place = {step: index for index, step in enumerate(system.steps)}
     pairs = [(index, place[step]) for index, step in enumerate(baseline.steps) if step in place]
@@ -136,13 +121,7 @@ def compare_judged(
     first, second = first[known], second[known]
     streams = np.array([baseline.steps[index][0] for index in first], str) if by_stream else None
     of_both = [values[rows] for of, rows in ((baseline, first), (system, second)) for values in of[1:]]
-    settings: dict[str, Any] = {
-        "streams": streams,
-        "names": RATES,
-        "method": method,
-        "resamples": resamples,
-        "seed": seed,
-    }
+    settings: dict[str, Any] = dict(streams=streams, names=RATES, method=method, resamples=resamples, seed=seed)
     rates = paired_official_rates(*of_both, **settings)
     right = [proposed == (accepted == 1) for proposed, accepted in (of_both[:2], of_both[2:])]
     p_values = paired_p_values(of_both[0], of_both[2], right[0], y_second=right[1], **settings)

@@ -63,6 +63,7 @@ class Model:
         streams = read_streams(self.streams)
         return timing_of(measure(student, streams, writing, context, slow=exported.has_slow_pass))
 
+    @functools.cached_property
     def _scores(self) -> Scores:
         """Both passes' signals at every step of the streams."""
         exported, student, writing, context = self._loaded
@@ -79,7 +80,7 @@ class Model:
           ValueError, OSError: naming the file that cannot be used, or a step that was timed and that the table lacks.
         """
         exported = self._loaded[0]
-        rows = self._scores() if scores is None else evaluated_rows(read_all(scores, extra=False))
+        rows = self._scores if scores is None else evaluated_rows(read_all(scores, extra=False))
         # Of a fit, only the map is read.
         fits: dict[str, Any] = {name: SignalFit(of, 0.5, 1, 1.0, 0.5) for name, of in exported.maps.items()}
         calibration = Calibration(**fits, need_target=exported.need_target)

@@ -61,12 +61,12 @@ def of_systems(of: Systems) -> ExperimentResult:
     judges = {name: judged for name, judged in of.judges.items() if name != systems.PEOPLE} or of.judges
     sheets = list[Sheet]()
     for judge, judged in judges.items():
-        of_judge, of_people = {f"judged by {judge}": judged}, of.judges.get(systems.PEOPLE, {})
-        if not sheets and of_people and judge != systems.PEOPLE:
-            of_judge[systems.PEOPLE] = of_people
+        sections = {judge if judge == systems.PEOPLE else f"judged by {judge}": judged}
+        if not sheets and systems.PEOPLE in of.judges:
+            sections[systems.PEOPLE] = of.judges[systems.PEOPLE]
         lines = [
             _system(of, name if section != systems.PEOPLE else f"{name}, human labels", section, members, own)
-            for section, members in of_judge.items()
+            for section, members in sections.items()
             for name, own in members.items()
         ]
         note = of.note("Steps count as in ProactiveBench: a rejected silence is a miss.", of=judged)
