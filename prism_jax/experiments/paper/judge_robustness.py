@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
@@ -20,6 +19,8 @@ from prism_jax.streams.edit import map_candidates, without_answers
 
 BASELINE: tuple[str, Form] = ("fixed", "raw")
 """The rule of ablation A on raw signals of the fast pass; the paper's baseline is the student's teacher."""
+PRINTED = ("DeepSeek-R1", "Qwen3-8B-PRISM")
+"""The paper's baseline and system, beside which its numbers stand."""
 _LAST = ("precision", "recall", "accuracy", "false_alarm")
 MEASURES = {
     "f1": cells.RATES["f1"],
@@ -46,7 +47,7 @@ def make(study: Study) -> ExperimentResult:
         resamples=study.settings.resamples,
         seed=study.settings.seed,
     ):
-        lines += _lines(row, "baseline", "deployed policy")
+        lines += _lines(row, "baseline", "deployed policy", references.ROBUSTNESS[row.panel])
     note = study.note(
         f"Baseline: fixed τ = {study.point.fixed_threshold:g} on raw p_accept; the paper's is its teacher.",
         "Steps count as in ProactiveBench: a rejected silence is a miss.",
@@ -62,7 +63,10 @@ def of_systems(of: Systems) -> ExperimentResult:
             others = {name: own for name, own in members.items() if name != against}
             for name, own in others.items():
                 row = compare_judged(judge, members[against], own, **of.settings.resampling)
-                lines += _lines(row, against if len(others) == 1 else f"{against}, on the steps of {name}", name)
+                baseline = against if len(others) == 1 else f"{against}, on the steps of {name}"
+                panel = pools.TRUTH if judge == systems.PEOPLE else judge
+                printed = references.ROBUSTNESS.get(panel) if (against, name) == PRINTED else None
+                lines += _lines(row, baseline, name, printed or {})
     if not lines:
         raise SkippedError(f"--against={against}: found no judge of it and of another system, expected one")
     streams = {stream for members in judges.values() for stream, _ in systems.union(members)}
@@ -70,18 +74,18 @@ def of_systems(of: Systems) -> ExperimentResult:
     return _result(lines, note, "Systems under each panel of judges", MEASURES | systems.BOTH)
 
 
-def _lines(row: RobustnessRow, baseline: str, system: str) -> list[Line]:
+def _lines(row: RobustnessRow, baseline: str, system: str, printed: Mapping[str, float]) -> list[Line]:
     """The baseline and the system under one panel."""
     rates = {name: row.rates[name] for name in ("f1", *_LAST)}
     first = {name: Number.of(rate.first) for name, rate in rates.items()}
     second = {name: Number.of(rate.second) for name, rate in rates.items()}
     second["gain"] = Number.of(rates["f1"].difference)
     first["steps"] = second["steps"] = Number(float(row.steps))
-    panel = pools.TRUTH if row.panel == systems.PEOPLE else row.panel
-    printed = references.ROBUSTNESS.get(panel, dict.fromkeys(("baseline", "f1", "gain"), math.nan))
+    of_baseline = {"f1": printed["baseline"]} if printed else {}
+    of_system = {key: value for key, value in printed.items() if key != "baseline"}
     return [
-        Line(baseline, cells.beside(first, {"f1": printed["baseline"]}), row.panel),
-        Line(system, cells.beside(second, {"f1": printed["f1"], "gain": printed["gain"]}), row.panel),
+        Line(baseline, cells.beside(first, of_baseline), row.panel),
+        Line(system, cells.beside(second, of_system), row.panel),
     ]
 
 

@@ -140,7 +140,8 @@ def _compared(
     row = compare_judged(judge, first[1], second[1], by_stream=by_stream, method="percentile", **settings)
     section = f"{second[0]} minus {first[0]}, over {'streams' if by_stream else 'events'}"
     lines = []
-    for name, (before, after, difference) in row.rates.items():
+    for name in cells.RATES:
+        before, after, difference = row.rates[name]
         values = {"first": Number(float(before.value)), "second": Number(float(after.value))}
         values |= {"difference": Number.of(difference), "p_value": Number(row.p_values[name])}
         undefined = math.isnan(row.p_values[name])  # the published rates are 0 there
