@@ -105,7 +105,8 @@ def of_scores(study: Study, held_out: str, path: str) -> ExperimentResult:
         _Row("calibrated elsewhere", held_out, scores, (held_out,), fits, "calibrated", "out of domain, calibrated"),
     )
     note = study.note(
-        f"Trained without {held_out}, which scores alone cannot show. Temperatures are fitted on {', '.join(seen)}."
+        f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}; the gate on the fast pass.",
+        f"Trained without {held_out}, which scores alone cannot show. Temperatures are fitted on {', '.join(seen)}.",
     )
     return _result(rows, study, lambda _: note)
 

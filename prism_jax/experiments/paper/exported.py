@@ -40,8 +40,11 @@ class Model:
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """What was timed."""
-        return {"model": self.folder, "streams": self.streams, "sha256": digests.sha256(self.streams)}
+        """What was timed, and the export's operating point."""
+        exported = self._loaded[0]
+        point = dataclasses.asdict(dataclasses.replace(exported.point, **self.costs))
+        said = {"model": self.folder, "digest": exported.fingerprints["model"], "point": point}
+        return {**said, "streams": self.streams, "sha256": digests.sha256(self.streams)}
 
     @functools.cached_property
     def _loaded(self) -> tuple[Exported, Student, WritingConfig, int]:

@@ -54,7 +54,7 @@ def of_systems(of: Systems) -> ExperimentResult:
     tables, lines = [system for system in of.systems if system.data is not None], list[Line]()
     if not tables:
         raise SkippedError("--system: found no scores table, expected one of each pathway")
-    judged = of.judges[systems.OWN]
+    judged, keys = of.judges[systems.OWN], {name: key for key, name in NAMES.items()}
     for form in reversed(FORMS):
         for system in tables:
             assert system.data is not None, "a scores table"
@@ -62,9 +62,8 @@ def of_systems(of: Systems) -> ExperimentResult:
             row = of.rates(system.by_labels(policy, form))
             if policy in ("dynamic", "static", "slow_only", "slow_on_margin"):
                 row["audbc"] = cells.area(Tally(of.settings.keywords()), data, policy, form)
-            printed = {**references.PATHWAYS, **{NAMES[key]: value for key, value in references.PATHWAYS.items()}}
-            beside = printed.get(system.name) if form == "calibrated" else None
-            lines.append(Line(system.name, cells.beside(row, beside), SECTIONS[form]))
+            printed = references.PATHWAYS.get(keys.get(system.name, system.name)) if form == "calibrated" else None
+            lines.append(Line(system.name, cells.beside(row, printed), SECTIONS[form]))
     note = of.note("The policy of the operating point; AUDBC takes need and acceptance together as right.", of=judged)
     measures = {**systems.RATES, **cells.AREA}
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", measures, tuple(lines), note)
