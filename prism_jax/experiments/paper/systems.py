@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -156,7 +157,7 @@ def union(of: Mapping[str, Judged]) -> frozenset[tuple[str, int]]:
 
 def stem(name: str, judge: str, judges: Iterable[str]) -> str:
     """The stem of a table's files: the name alone for the first judge, with the judge's for others."""
-    return name if judge == next(iter(judges)) else f"{name}_{judge.replace(' ', '_').replace('/', '_')}"
+    return name if judge == next(iter(judges)) else re.sub(r"[^\w.-]+", "_", f"{name}_{judge}")
 
 
 def _check_one_judge(tables: Sequence[System]) -> None:
