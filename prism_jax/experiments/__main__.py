@@ -14,6 +14,16 @@ was interrupted resumes them, and a later one computes tables without training a
 computed on the scores files of any agent (docs/scores.md), and those that need a training are skipped. More than two
 million rows are read part by part [--runner=local|ray --workers=N --exact --skip_bad].
 
+Some tables are made of other files of one's own, without --scores:
+
+    main, significance, judge_agreement, judge_robustness, pathways
+        --system=NAME=PATH [--system=...] [--panel=NAME=VOTES ...] [--human=FILE,FILE] [--against=NAME]
+    latency, latency_pareto     --model=EXPORT --streams=FILE [--scores=FILE]
+    domain_transfer             --scores=FILE --held_out=DOMAIN
+
+PATH is a scores table with labels, a folder of traces, or a file of streams that say what was offered; VOTES is what
+`prism_jax judge` wrote. --held_out is the domain of --config.data.without_domain, which training left out.
+
 `all` makes the paper's tables. Studies are run by name alone: they take longer, or need public data, and have flags of
 their own. One that needs no folder writes its tables where --workdir names one.
 """
@@ -26,13 +36,16 @@ import importlib
 import json
 import signal
 import sys
+from typing import Any
 
 from absl import flags
 from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.paper import outputs, registry, runner
+from prism_jax.experiments.paper.exported import Model
 from prism_jax.experiments.paper.study import PAPER, ExperimentResult, IntervalSettings
+from prism_jax.experiments.paper.systems import SystemOptions
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.runs.scores_files import Running
@@ -54,29 +67,45 @@ def define_flags() -> None:
     flags.DEFINE_integer("resamples", IntervalSettings.resamples, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():
         flags.DEFINE_float(name, getattr(OperatingPoint, name), f"{what} of the tables that do not vary it.")
+    flags.DEFINE_string("model", None, "Exported student, or workdir of a run, whose passes `latency` times.")
+    flags.DEFINE_string("streams", None, "With --model: JSONL file of the streams to time them on.")
+    flags.DEFINE_string("held_out", None, "With --scores: the domain that the student was trained without.")
+    SystemOptions.define_flags()
     Running.define_flags()
-    refuse_empty("workdir", "scores")
+    refuse_empty("workdir", "scores", "model", "streams", "held_out")
 
 
 def main(arguments: list[str]) -> None:
     """Makes the paper's tables of a name."""
     names, options, folder = registry.chosen(_only(arguments)), flags.FLAGS, epath.Path(flags.FLAGS.workdir)
-    if options.scores is not None and options.seeds > 1:
-        raise ValueError(
-            f"--seeds: found {options.seeds} beside --scores, expected 1: nothing is trained on a scores file"
-        )
     for field in dataclasses.fields(Running):
         if options.scores is None and options[field.name].present:
             raise ValueError(f"--{field.name}: found it without --scores, expected it with a scores file")
+    systems, model = SystemOptions.of_flags(), options.model
+    if (model is None) != (options.streams is None):
+        raise ValueError("--model, --streams: found one without the other, expected both")
+    if options.held_out is not None and options.scores is None:
+        raise ValueError("--held_out: found it without --scores, expected the scores of the student")
+    own_files = bool(options.scores or systems.system or model)
+    if own_files and options.seeds > 1:
+        raise ValueError(
+            f"--seeds: found {options.seeds} beside --scores, --system or --model, expected 1: nothing is trained"
+        )
+    costs: dict[str, Any] = {name: options[name].value for name in ("c_fa", "c_fn", "margin")}
+    set_costs = {name: value for name, value in costs.items() if options[name].present}
+    few = systems.system and not options["resamples"].present
     store = Store(folder / "trainings")
     call = runner.Inputs(
         scores=options.scores,
-        trainings=() if options.scores else tuple(Trainings(store, seed) for seed in range(options.seeds)),
-        point=dataclasses.replace(PAPER, c_fa=options.c_fa, c_fn=options.c_fn, margin=options.margin),
-        settings=IntervalSettings(resamples=options.resamples, seeds=options.seeds),
+        systems=systems,
+        model=None if model is None else Model(model, options.streams, set_costs),
+        held_out=options.held_out,
+        trainings=() if own_files else tuple(Trainings(store, seed) for seed in range(options.seeds)),
+        point=dataclasses.replace(PAPER, **costs),
+        settings=IntervalSettings(resamples=10_000 if few else options.resamples, seeds=options.seeds),
         running=Running.of_flags(),
     )
-    with contextlib.nullcontext() if options.scores else store.claimed():
+    with contextlib.nullcontext() if own_files else store.claimed():
         runner.run_experiments(names, call, folder)
 
 

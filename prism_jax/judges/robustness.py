@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float64
 
 from prism_jax.decision import judge_noise
 from prism_jax.decision.judge_noise import CorrectionMethod
-from prism_jax.decision.uncertainty import HEADLINE, Estimate, PairedRate, paired_official_rates
+from prism_jax.decision.uncertainty import HEADLINE, Estimate, PairedRate, paired_official_rates, paired_p_values
+from prism_jax.decision.uncertainty.bootstrap import Method
 from prism_jax.judges.ballots import Ballots, Item, offered, step_items
 from prism_jax.streams import Stream
 
@@ -39,6 +41,26 @@ def deeds(streams: Iterable[Stream]) -> dict[tuple[str, int], Deed]:
     return done
 
 
+class Judged(NamedTuple):
+    """What a system did, and one judge's verdicts on it."""
+
+    steps: tuple[tuple[str, int], ...]  # stream and event
+    proposed: Bool[np.ndarray, " steps"]
+    accepted: Float64[np.ndarray, " steps"]  # whether the judge accepts the proposal or the silence; NaN where unknown
+
+    @property
+    def known(self) -> frozenset[tuple[str, int]]:
+        """The steps that have a verdict."""
+        return frozenset(step for step, label in zip(self.steps, self.accepted, strict=True) if not np.isnan(label))
+
+
+def judged(done: Mapping[tuple[str, int], Deed], rater: Ballots) -> Judged:
+    """The verdicts of a single rater (`panels.majority`) on what a system did."""
+    labels = dict(zip(rater.items, rater.verdicts[:, 0], strict=True))
+    accepted = np.array([labels.get(deed.item, np.nan) for deed in done.values()], np.float64)
+    return Judged(tuple(done), np.array([deed.proposed for deed in done.values()], bool), accepted)
+
+
 @dataclasses.dataclass(frozen=True)
 class RobustnessRow:
     """Two systems under one panel."""
@@ -47,6 +69,7 @@ class RobustnessRow:
     steps: int  # number of steps at which both systems have a label
     left_out: int  # number of steps of both systems without a label for one of them
     rates: Mapping[str, PairedRate]  # the rates of `RATES` by name, of the baseline, the system, and their difference
+    p_values: Mapping[str, float]  # two-sided, of no difference, by name; NaN where a rate is undefined
 
 
 def compare_systems(
@@ -66,29 +89,43 @@ def compare_systems(
       ValueError: if the systems share no step, a step has several offers, or a panel labelled no step.
     """
     first, second = deeds(baseline), deeds(system)
-    shared = [key for key in first if key in second]
-    if not shared:
+    return tuple(
+        compare_judged(name, judged(first, rater), judged(second, rater), resamples=resamples, seed=seed)
+        for name, rater in panels.items()
+    )
+
+
+def compare_judged(
+    panel: str,
+    baseline: Judged,
+    system: Judged,
+    *,
+    by_stream: bool = True,
+    method: Method | None = None,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> RobustnessRow:
+    """Compares two systems under one panel on the steps that they share, as `compare_systems`.
+
+    The units of intervals and p-values are streams, or events as if they were independent; `method` is that of
+    `uncertainty.interval`.
+    """
+    place = {step: index for index, step in enumerate(system.steps)}
+    pairs = [(index, place[step]) for index, step in enumerate(baseline.steps) if step in place]
+    if not pairs:
         raise ValueError("baseline: found no step in common with the other system, expected the same streams")
-    rows = []
-    for name, ballots in panels.items():
-        labels = dict(zip(ballots.items, ballots.verdicts[:, 0], strict=True))
-        accepted = np.array([[labels.get(did[key].item, np.nan) for did in (first, second)] for key in shared])
-        known = ~np.isnan(accepted).any(1)
-        streams = np.array([stream for stream, _ in shared], str)[known]
-        if not len(streams):
-            raise ValueError(f"{name}: found no step with labels for both systems, expected some")
-        rates = paired_official_rates(
-            np.array([first[key].proposed for key in shared])[known],
-            accepted[known, 0],
-            np.array([second[key].proposed for key in shared])[known],
-            accepted[known, 1],
-            streams=streams,
-            names=RATES,
-            resamples=resamples,
-            seed=seed,
-        )
-        rows.append(RobustnessRow(name, int(known.sum()), int((~known).sum()), rates))
-    return tuple(rows)
+    first, second = np.array(pairs).T
+    known = ~np.isnan(baseline.accepted[first] + system.accepted[second])
+    if not known.any():
+        raise ValueError(f"{panel}: found no step with labels for both systems, expected some")
+    first, second = first[known], second[known]
+    streams = np.array([baseline.steps[index][0] for index in first], str) if by_stream else None
+    of_both = [values[rows] for of, rows in ((baseline, first), (system, second)) for values in of[1:]]
+    settings: dict[str, Any] = dict(streams=streams, names=RATES, method=method, resamples=resamples, seed=seed)
+    rates = paired_official_rates(*of_both, **settings)
+    right = [proposed == (accepted == 1) for proposed, accepted in (of_both[:2], of_both[2:])]
+    p_values = paired_p_values(of_both[0], of_both[2], right[0], y_second=right[1], **settings)
+    return RobustnessRow(panel, len(first), len(pairs) - len(first), rates, p_values)
 
 
 METHODS: tuple[CorrectionMethod, ...] = ("judge_only", "rectified", "inversion_by_decision", "inversion", "human_only")

@@ -111,6 +111,8 @@ def _digest(config: RunConfig) -> str:
         del tree[section][name]
     if not config.lora.rank:
         del tree["lora"]  # so that folders keep the names that they had before there were adapters
+    if not config.data.without_domain:
+        del tree["data"]["without_domain"]  # so that they keep those that they had before it could be named
     tree["training"]["start"] = epath.Path(config.training.start).name
     for name, path in tree["data"].items():
         if path in config.data.paths and epath.Path(path).is_file():

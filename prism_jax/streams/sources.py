@@ -55,6 +55,8 @@ class DataConfig:
     # Share of the training streams set aside for validation; 0 is none. Training never sees them, and their loss
     # chooses the best checkpoint, which the calibration split never does.
     validation: float = 0.0
+    # domain whose streams training leaves out, and validation with it; calibration and test keep theirs
+    without_domain: str = ""
     train_streams: int = 4096  # number of training streams (simulator only)
     calibration_streams: int = 256  # number of calibration streams (simulator only)
     test_streams: int = 512  # number of test streams, on which every offer is made (simulator only)
@@ -113,9 +115,18 @@ def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     is made, so that costs are observed. Raises ValueError or OSError in one line, for a missing or malformed source, an
     empty split, a stream in two splits, or a curated stream outside the training split.
     """
-    splits = _load(data, simulator)
+    splits = _without_domain(_load(data, simulator), data.without_domain)
     _check_whole(splits, data)
     return with_validation(splits, data.validation, seed=data.split_seed)
+
+
+def _without_domain(splits: Splits, domain: str) -> Splits:
+    """The splits without the training streams of a domain; ValueError if there is none, or nothing else."""
+    train = tuple(stream for stream in splits.train if stream.domain != domain)
+    if domain and not 0 < len(train) < len(splits.train):
+        found = ", ".join(sorted({str(stream.domain) for stream in splits.train}))
+        raise ValueError(f"without_domain: found {domain!r}, expected one of several training domains: {found}")
+    return dataclasses.replace(splits, train=train) if domain else splits
 
 
 def _check_whole(splits: Splits, data: DataConfig) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Num
 
 from prism_jax.decision import agreement, arrays, metrics
 from prism_jax.decision.arrays import Vector
-from prism_jax.decision.uncertainty.bootstrap import UNDEFINED, Cells, Estimate, count_cells, interval
+from prism_jax.decision.uncertainty.bootstrap import UNDEFINED, Cells, Estimate, Method, count_cells, interval
 from prism_jax.decision.uncertainty.jackknife import Bounds
 from prism_jax.decision.uncertainty.rates import HEADLINE, rates_between
 
@@ -143,6 +143,7 @@ def paired_official_rates(
     streams: Any | None,
     names: Sequence[str] = HEADLINE,
     level: float = 0.95,
+    method: Method | None = None,
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, PairedRate]:
@@ -159,6 +160,7 @@ def paired_official_rates(
       streams: Stream of each step; streams are the units. None treats steps as independent.
       names: Names of the rates, fields of `metrics.Rates`.
       level: Nominal coverage, in (0, 1).
+      method: As in `uncertainty.interval`; None is its rule.
       resamples: Number of resamples.
       seed: Seed of the resamples.
 
@@ -180,7 +182,7 @@ def paired_official_rates(
     low, high = rates_between(names)
     free = np.full(len(names), np.inf)
     bounds = Bounds(np.concatenate([low, low, -free]), np.concatenate([high, high, free]))
-    intervals = interval(cells, statistic, bounds=bounds, level=level, resamples=resamples, seed=seed)
+    intervals = interval(cells, statistic, bounds=bounds, level=level, method=method, resamples=resamples, seed=seed)
     parts = [Estimate(*(field[index] for field in intervals)) for index in range(3 * len(names))]
     return {name: PairedRate(*parts[index :: len(names)]) for index, name in enumerate(names)}
 

@@ -134,6 +134,7 @@ def paired_p_values(
     y_second: Vector | None = None,
     weight: Vector | None = None,
     names: Sequence[str] = HEADLINE,
+    method: Method | None = None,
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, float]:
@@ -155,6 +156,7 @@ def paired_p_values(
       y_second: Gold labels for the second policy, where steps have several candidates; None is `y`.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Names of the rates, fields of `metrics.Rates`.
+      method: `percentile` resamples any number of units; None and `jackknife` are as for `uncertainty.interval`.
       resamples: Number of resamples.
       seed: Seed of the resamples.
 
@@ -165,16 +167,21 @@ def paired_p_values(
     arrays.check_decision(first=first, second=second)
     _check_names(names)
     cells = _pairs(y, y_second, first, second, streams, weight)
-    return paired_p_values_of(cells, names, resamples=resamples, seed=seed)
+    return paired_p_values_of(cells, names, method=method, resamples=resamples, seed=seed)
 
 
 def paired_p_values_of(
-    cells: Cells | Resampled, names: Sequence[str], *, resamples: int = 10_000, seed: int = 0
+    cells: Cells | Resampled,
+    names: Sequence[str],
+    *,
+    method: Method | None = None,
+    resamples: int = 10_000,
+    seed: int = 0,
 ) -> dict[str, float]:
     """`paired_p_values` of units that are counted already, as for `paired_rates_of`."""
     if isinstance(cells, Resampled):
         replicates = _differences(cells.replicates, names)
-    elif cells.number <= MOST_UNITS:
+    elif method == "jackknife" or (method is None and cells.number <= MOST_UNITS):
         return _jackknife_p_values(cells, names)
     else:
         replicates = _differences(resample(cells, resamples, seed), names)

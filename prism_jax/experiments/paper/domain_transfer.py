@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.pathways import numbers
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import ExperimentResult, Subject
+from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Study, Subject
 from prism_jax.experiments.students import sources
 from prism_jax.runs.store import of_seed
 from prism_jax.scores import Scores
@@ -31,6 +31,7 @@ from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.simulator_text import PHRASES
 from prism_jax.streams.sources import simulated_index
 from prism_jax.training.run_config import RunConfig
+from prism_jax.training.workdir import Workdir
 
 HELD_OUT = "writing"
 """The domain that the paper holds out too."""
@@ -61,17 +62,53 @@ def make(subject: Subject) -> ExperimentResult:
         _Row("raw", f"{WITH}, tested on {HELD_OUT}", everywhere, (HELD_OUT,), every, "raw"),
         _Row("calibrated", f"{WITH}, tested on {HELD_OUT}", everywhere, (HELD_OUT,), every, "calibrated"),
     )
-    tested = [protocol.prepare(only(row.scores, row.domains), row.fits, subject.point)[0] for row in rows]
-    lines = tuple(_line(row, data, subject) for row, data in zip(rows, tested, strict=True))
-    note = subject.note(
+    words = (
         f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
         "Both students take the same number of streams and steps.",
         "The paper trains mostly on coding, and prints equal rows before and after temperatures in domain.",
-        data=tested,
     )
+    return _result(rows, subject, lambda tested: subject.note(*words, data=tested))
+
+
+def _result(
+    rows: Sequence[_Row], of: Study | Subject, note_of: Callable[[Sequence[EvaluationData]], str]
+) -> ExperimentResult:
+    tested = [protocol.prepare(only(row.scores, row.domains), row.fits, of.point)[0] for row in rows]
+    lines = tuple(_line(row, data, of.settings) for row, data in zip(rows, tested, strict=True))
+    note = note_of(tested)
     sheet = Sheet("domain_transfer", "Domain transfer", "signals", MEASURES, lines, note)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
+
+
+def of_scores(study: Study, held_out: str, path: str) -> ExperimentResult:
+    """Compares the held-out domain with the others, on the scores of one student that was trained without it.
+
+    Raises:
+      SkippedError: for scores without domains.
+      ValueError: if the domain is not in the scores, or the config of the run that they lie in trained on it.
+    """
+    scores, workdir = study.scores, Workdir(epath.Path(path).parent)
+    if scores.domain is None:
+        raise SkippedError("domain: there is no such column")
+    if workdir.config.exists() and (left_out := workdir.load_config().data.without_domain) != held_out:
+        raise ValueError(f"{workdir.config}: data.without_domain: found {left_out!r}, expected --held_out={held_out}")
+    domains = sorted(set(scores.domain.astype(str)))
+    seen = tuple(domain for domain in domains if domain != held_out)
+    if held_out not in domains or not seen:
+        raise ValueError(f"--held_out: found {held_out!r}, expected one of several domains: {', '.join(domains)}")
+    fits = protocol.calibrate(only(scores, seen))
+    rows = (
+        _Row("raw", "other domains", scores, seen, fits, "raw", "in domain, raw"),
+        _Row("calibrated", "other domains", scores, seen, fits, "calibrated", "in domain, calibrated"),
+        _Row("raw", held_out, scores, (held_out,), fits, "raw", "out of domain, raw"),
+        _Row("calibrated elsewhere", held_out, scores, (held_out,), fits, "calibrated", "out of domain, calibrated"),
+    )
+    note = study.note(
+        f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}; the gate on the fast pass.",
+        f"Trained without {held_out}, which scores alone cannot show. Temperatures are fitted on {', '.join(seen)}.",
+    )
+    return _result(rows, study, lambda _: note)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +124,9 @@ class _Row:
     paper: str = ""
 
 
-def _line(row: _Row, data: EvaluationData, subject: Subject) -> Line:
+def _line(row: _Row, data: EvaluationData, settings: IntervalSettings) -> Line:
     tested = only(row.scores, row.domains)
-    values = numbers(data, row.form, subject.settings)
+    values = numbers(data, row.form, settings)
     for signal in ("need", "accept"):
         before, after = signals.measure(protocol.evaluated_rows(tested), signal, "fast", row.fits)
         values[f"ece_{signal}"] = Number((before if row.form == "raw" else after).ece)
@@ -98,7 +135,7 @@ def _line(row: _Row, data: EvaluationData, subject: Subject) -> Line:
 
 def only(scores: Scores, domains: Sequence[str]) -> Scores:
     """The rows of some domains."""
-    assert scores.domain is not None, "every simulated stream has a domain"
+    assert scores.domain is not None, "every simulated stream has a domain, and `of_scores` looked at it"
     return scores.take(np.isin(scores.domain.astype(str), list(domains)))
 
 

@@ -1,14 +1,16 @@
-"""How far pools of simulated judges agree with each other and with the truth."""
+"""How far judges agree with each other and with people, or pools of simulated judges with the truth."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.experiments.paper import cells, pools, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import ExperimentResult, Study
-from prism_jax.judges.agreements import HUMAN, PairRow, compare_judges
+from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
+from prism_jax.experiments.paper.systems import Systems
+from prism_jax.judges.agreements import HUMAN, Agreements, PairRow, compare_judges
+from prism_jax.report.tables import over_units
 
 PAIRS = {
     (pools.ENSEMBLE, HUMAN): f"{pools.ENSEMBLE} and {pools.TRUTH}",
@@ -60,20 +62,32 @@ def make(study: Study) -> ExperimentResult:
         "Errors of language models are not independent, so their majorities gain less.",
         "The paper does not say whether its events are offers or silences, nor what people would agree on by chance.",
     )
+    return _result(lines, agreement, note, study.note(), people=False)
+
+
+def of_systems(of: Systems) -> ExperimentResult:
+    """Compares panels and people on what systems did and on silence, every judge with people, and within panels."""
+    if not of.panels and of.human is None:
+        raise SkippedError("--panel: found none, expected NAME=VOTES of each panel of judges, or --human")
+    agreement = compare_judges(of.panels, of.human, **of.settings.resampling)
+    streams = len({stream.id for system in of.systems for stream in system.streams})
+    lines = [_line(row, f"{row.judge} and {row.reference}", row.kind) for row in agreement.pairs]
+    note = f"On what the systems did, and on silence at the same steps. {over_units(streams, level=of.settings.level)}."
+    return _result(lines, agreement, note, note, people=True)
+
+
+def _result(
+    lines: Sequence[Line], agreement: Agreements, note: str, note_within: str, *, people: bool
+) -> ExperimentResult:
+    """Both tables."""
+    within = tuple(
+        Line(row.panel, {"support": Number(float(row.items)), **_numbers(row.measures)}, row.kind)
+        for row in agreement.panels
+        if people or row.panel != "human votes"
+    )
     sheets = (
         Sheet("judge_agreement", "Agreement of two raters", "raters", MEASURES, tuple(lines), note),
-        Sheet(
-            "judge_agreement_within",
-            "Agreement within a pool",
-            "judges",
-            WITHIN,
-            tuple(
-                Line(row.panel, {"support": Number(float(row.items)), **_numbers(row.measures)}, row.kind)
-                for row in agreement.panels
-                if row.panel != "human votes"
-            ),
-            study.note(),
-        ),
+        Sheet("judge_agreement_within", "Agreement within a pool", "judges", WITHIN, within, note_within),
     )
     return ExperimentResult(sheets)
 
@@ -97,7 +111,8 @@ def _line(row: PairRow, name: str, section: str) -> Line:
         "sensitivity": Number.of(row.sensitivity),
         "specificity": Number.of(row.specificity),
     }
-    return Line(name, cells.beside(values, references.AGREEMENT.get(name) if section == "offers" else None), section)
+    printed = references.AGREEMENT.get(name.replace(HUMAN, pools.TRUTH)) if section == "offers" else None
+    return Line(name, cells.beside(values, printed), section)
 
 
 def _numbers(measures: Mapping[str, Estimate]) -> dict[str, Number]:

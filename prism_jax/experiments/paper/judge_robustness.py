@@ -7,16 +7,20 @@ from collections.abc import Mapping, Sequence
 
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
-from prism_jax.experiments.paper import cells, pools, references
+from prism_jax.experiments.paper import cells, pools, references, systems
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import ExperimentResult, Study
+from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
+from prism_jax.experiments.paper.systems import Systems
 from prism_jax.judges.panels import majority
-from prism_jax.judges.robustness import compare_systems
+from prism_jax.judges.robustness import RobustnessRow, compare_judged, compare_systems
+from prism_jax.report.tables import over_units
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates, without_answers
 
 BASELINE: tuple[str, Form] = ("fixed", "raw")
 """The rule of ablation A on raw signals of the fast pass; the paper's baseline is the student's teacher."""
+PRINTED = ("DeepSeek-R1", "Qwen3-8B-PRISM")
+"""The paper's baseline and system, beside which its numbers stand."""
 _LAST = ("precision", "recall", "accuracy", "false_alarm")
 MEASURES = {
     "f1": cells.RATES["f1"],
@@ -43,21 +47,50 @@ def make(study: Study) -> ExperimentResult:
         resamples=study.settings.resamples,
         seed=study.settings.seed,
     ):
-        rates = {name: row.rates[name] for name in ("f1", *_LAST)}
-        first = {name: Number.of(rate.first) for name, rate in rates.items()}
-        second = {name: Number.of(rate.second) for name, rate in rates.items()}
-        second["gain"] = Number.of(rates["f1"].difference)
-        printed = references.ROBUSTNESS[row.panel]
-        lines += [
-            Line("baseline", cells.beside(first, {"f1": printed["baseline"]}), row.panel),
-            Line("deployed policy", cells.beside(second, {"f1": printed["f1"], "gain": printed["gain"]}), row.panel),
-        ]
+        lines += _lines(row, "baseline", "deployed policy", references.ROBUSTNESS[row.panel])
     note = study.note(
         f"Baseline: fixed τ = {study.point.fixed_threshold:g} on raw p_accept; the paper's is its teacher.",
         "Steps count as in ProactiveBench: a rejected silence is a miss.",
     )
-    title = "Two systems under each pool of judges"
-    sheet = Sheet("judge_robustness", title, "system", MEASURES, tuple(lines), note, signed=("gain",))
+    return _result(lines, note, "Two systems under each pool of judges", MEASURES)
+
+
+def of_systems(of: Systems) -> ExperimentResult:
+    """Scores the system of --against and each other one by every panel's majority and by people's."""
+    against, lines, judges = of.baseline(), list[Line](), of.judges
+    for judge, members in judges.items():
+        if against in members:
+            others = {name: own for name, own in members.items() if name != against}
+            for name, own in others.items():
+                row = compare_judged(judge, members[against], own, **of.settings.resampling)
+                baseline = against if len(others) == 1 else f"{against}, on the steps of {name}"
+                panel = pools.TRUTH if judge == systems.PEOPLE else judge
+                printed = references.ROBUSTNESS.get(panel) if (against, name) == PRINTED else None
+                lines += _lines(row, baseline, name, printed or {})
+    if not lines:
+        raise SkippedError(f"--against={against}: found no judge of it and of another system, expected one")
+    streams = {stream for members in judges.values() for stream, _ in systems.union(members)}
+    note = f"Steps count as in ProactiveBench: a rejected silence is a miss. {over_units(len(streams))}."
+    return _result(lines, note, "Systems under each panel of judges", MEASURES | systems.BOTH)
+
+
+def _lines(row: RobustnessRow, baseline: str, system: str, printed: Mapping[str, float]) -> list[Line]:
+    """The baseline and the system under one panel."""
+    rates = {name: row.rates[name] for name in ("f1", *_LAST)}
+    first = {name: Number.of(rate.first) for name, rate in rates.items()}
+    second = {name: Number.of(rate.second) for name, rate in rates.items()}
+    second["gain"] = Number.of(rates["f1"].difference)
+    first["steps"] = second["steps"] = Number(float(row.steps))
+    of_baseline = {"f1": printed["baseline"]} if printed else {}
+    of_system = {key: value for key, value in printed.items() if key != "baseline"}
+    return [
+        Line(baseline, cells.beside(first, of_baseline), row.panel),
+        Line(system, cells.beside(second, of_system), row.panel),
+    ]
+
+
+def _result(lines: Sequence[Line], note: str, title: str, measures: Mapping[str, Measure]) -> ExperimentResult:
+    sheet = Sheet("judge_robustness", title, "system", measures, tuple(lines), note, signed=("gain",))
     return ExperimentResult((sheet,))
 
 

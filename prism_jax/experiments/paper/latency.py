@@ -16,7 +16,7 @@ from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.inference import STRATEGIES
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
-from prism_jax.experiments.paper.timing import Timing, timing
+from prism_jax.experiments.paper.timing import Phase, Timing
 
 SECONDS = {
     "mean": Measure("mean", "Mean seconds.", "s", 4),
@@ -37,14 +37,17 @@ WORDS = {
 }
 
 
+_NOTHING = Phase(np.zeros(1), np.zeros(1, np.int64))
+"""The slow pass of a student without one."""
+
+
 def make(study: Study) -> ExperimentResult:
     """The phases, and what each policy of the other tables spends per step."""
-    assert study.trainings is not None, "the runner calls this with a student that was trained here"
-    timed = timing(study.trainings)
+    timed = study.timing()
     phases = tuple(Line(WORDS[name][0], _phase(timed, name), meaning=WORDS[name][1]) for name in timed.phases)
     lines = tuple(_policies(study, timed))
     streams = len({stream for stream, _ in timed.steps})
-    measured = f"Timed on the steps of {streams} test streams, one at a time, on the machine of this training."
+    measured = f"Timed on the steps of {streams} streams, one at a time, on the machine of this measurement."
     note = f"{measured} Seconds differ between calls and machines; the paper's are those of an 8B model."
     sheets = (
         Sheet("latency", "Latency by phase", "phase", PHASE, phases, measured),
@@ -58,7 +61,7 @@ def spent(timing: Timing, data: EvaluationData, decided: Decided) -> tuple[Float
     """Seconds and tokens of a policy at each timed step: the fast pass, and the slow pass where it ran."""
     place = {key: row for row, key in enumerate(zip(data.steps.stream.tolist(), data.steps.step.tolist(), strict=True))}
     slow = decided.slow[[place[key] for key in timing.steps]]
-    fast, thinking = timing.phases["fast"], timing.phases["slow"]
+    fast, thinking = timing.phases["fast"], timing.phases.get("slow", _NOTHING)
     return fast.seconds + slow * thinking.seconds, fast.tokens + slow * thinking.tokens
 
 
@@ -80,6 +83,9 @@ def _phase(timing: Timing, name: str) -> dict[str, Number]:
 
 def _policies(study: Study, timing: Timing) -> Iterator[Line]:
     """The strategies of ablation B, the margins of its sweep, and the cost ratios, beside the paper's percentiles."""
+    if not study.at().slow:
+        yield _line("fast only", study.at(), "dynamic", timing, "ablation B", references.INFERENCE["fast only"])
+        return
     for name, policy in STRATEGIES.items():
         yield _line(name, study.with_slow(), policy, timing, "ablation B", references.INFERENCE[name])
     for margin in PAPER_MARGINS:

@@ -8,8 +8,7 @@ from prism_jax.experiments.paper.latency import SECONDS, spent, summary
 from prism_jax.experiments.paper.pareto import MEASURES as BY_TOKENS
 from prism_jax.experiments.paper.pareto import draw, frontier
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
-from prism_jax.experiments.paper.study import ExperimentResult, Study
-from prism_jax.experiments.paper.timing import timing
+from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
 
 MEASURES = {
     "mean": SECONDS["mean"],
@@ -24,8 +23,9 @@ MEASURES = {
 
 def make(study: Study) -> ExperimentResult:
     """Every cell of the grid; the frontier is that of mean seconds, as percentiles only show which pass is slower."""
-    assert study.trainings is not None, "the runner calls this with a student that was trained here"
-    measured, rows = timing(study.trainings), []
+    if not study.with_slow().judged.any():
+        raise SkippedError("labels: found no step with both, expected them in the streams, or in --scores")
+    measured, rows = study.timing(), []
     for cell in grid(study):
         data = study.with_slow(cell.point)
         seconds, _ = spent(measured, data, data.decide("slow_on_margin", "calibrated"))

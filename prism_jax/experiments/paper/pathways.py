@@ -6,10 +6,11 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments import training_pathways
-from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper import cells, references, systems
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
-from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, Subject
+from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Subject
+from prism_jax.experiments.paper.systems import Systems
 from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.runs.store import of_seed
 
@@ -46,6 +47,27 @@ def make(subject: Subject) -> ExperimentResult:
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
+
+
+def of_systems(of: Systems) -> ExperimentResult:
+    """Compares the deployed policy of each scores table; the paper's numbers stand beside calibrated signals."""
+    tables, lines = [system for system in of.systems if system.data is not None], list[Line]()
+    if not tables:
+        raise SkippedError("--system: found no scores table, expected one of each pathway")
+    judged, keys = of.judges[systems.OWN], {name: key for key, name in NAMES.items()}
+    for form in reversed(FORMS):
+        for system in tables:
+            assert system.data is not None, "a scores table"
+            data, policy = system.data, system.data.deployed()
+            row = of.rates(system.by_labels(policy, form))
+            if policy in ("dynamic", "static", "slow_only", "slow_on_margin"):
+                row["audbc"] = cells.area(Tally(of.settings.keywords()), data, policy, form)
+            printed = references.PATHWAYS.get(keys.get(system.name, system.name)) if form == "calibrated" else None
+            lines.append(Line(system.name, cells.beside(row, printed), SECTIONS[form]))
+    note = of.note("The policy of the operating point; AUDBC takes need and acceptance together as right.", of=judged)
+    measures = {**systems.RATES, **cells.AREA}
+    sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", measures, tuple(lines), note)
+    return ExperimentResult((sheet,))
 
 
 def numbers(data: EvaluationData, form: Form, settings: IntervalSettings) -> dict[str, Number]:

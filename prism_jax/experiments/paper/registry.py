@@ -27,6 +27,7 @@ class Experiment:
     shows: str  # what it shows, in a sentence
     of: Of = "scores"  # what it is made of
     one_seed: bool = False  # whether it shows the first seed alone, where others take the mean over seeds
+    own: Literal["", "system", "model", "held_out"] = ""  # the flag that makes it of files of one's own
 
     @property
     def takes(self) -> str:
@@ -35,24 +36,30 @@ class Experiment:
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "main": Experiment("The deployed policy beside constants and the paper's systems."),
+    "main": Experiment("The deployed policy beside constants and the paper's systems.", own="system"),
     "thresholds": Experiment("Ablation A: fixed, static and dynamic thresholds."),
     "inference": Experiment("Ablation B: fast pass, slow pass, slow pass within the margin."),
-    "pathways": Experiment("Ablation C: training pathways.", "trainings"),
+    "pathways": Experiment("Ablation C: training pathways.", "trainings", own="system"),
     "mechanism": Experiment("Ablation D: the gate without each signal, and without calibration."),
     "margin_sweep": Experiment("Results by slow margin."),
     "cost_margin_grid": Experiment("Results by cost ratio and slow margin."),
     "cost_sensitivity": Experiment("Results by cost ratio."),
-    "domain_transfer": Experiment("A domain that training leaves out, before and after temperatures.", "trainings"),
+    "domain_transfer": Experiment(
+        "A domain that training leaves out, before and after temperatures.", "trainings", own="held_out"
+    ),
     "calibration_quality": Experiment("Temperatures, calibration errors and Brier scores, before and after."),
     "written": Experiment("p_accept read before and after the text that is judged."),
     "drift": Experiment("Decisions under wrong temperatures and shifted thresholds."),
-    "significance": Experiment("Paired differences with p-values, McNemar's test and equivalence."),
-    "judge_agreement": Experiment("Agreement of pools of simulated judges with each other and the truth.", "student"),
-    "judge_robustness": Experiment("The gain over a baseline under each pool of simulated judges.", "student"),
-    "latency": Experiment("Seconds and tokens by phase and by policy.", "student"),
+    "significance": Experiment("Paired differences with p-values, McNemar's test and equivalence.", own="system"),
+    "judge_agreement": Experiment(
+        "Agreement of pools of simulated judges with each other and the truth.", "student", own="system"
+    ),
+    "judge_robustness": Experiment(
+        "The gain over a baseline under each pool of simulated judges.", "student", own="system"
+    ),
+    "latency": Experiment("Seconds and tokens by phase and by policy.", "student", own="model"),
     "pareto": Experiment("AUDBC against tokens, with the efficient frontier."),
-    "latency_pareto": Experiment("AUDBC against seconds.", "student"),
+    "latency_pareto": Experiment("AUDBC against seconds.", "student", own="model"),
     "case_study": Experiment("One step, chosen by a stated rule.", one_seed=True),
 }
 """In the order in which `all` makes them."""
@@ -110,9 +117,9 @@ STUDIES: dict[str, Study] = {
 }
 
 
-def function(name: str) -> Callable[[Any], ExperimentResult]:
-    """The function that makes an experiment."""
-    return importlib.import_module(f"prism_jax.experiments.paper.{name}").make
+def function(name: str, kind: str = "make") -> Callable[..., ExperimentResult]:
+    """The function that makes an experiment, also of other inputs (`Experiment`)."""
+    return getattr(importlib.import_module(f"prism_jax.experiments.paper.{name}"), kind)
 
 
 def chosen(name: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,10 +16,12 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.experiments.paper import drawing, outputs
+from prism_jax.experiments.paper.exported import Model
 from prism_jax.experiments.paper.in_parts import TableSums, sum_tables
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Study, Subject
+from prism_jax.experiments.paper.systems import SystemOptions, Systems
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.report.tables import ALONE
@@ -79,9 +82,12 @@ def _cell(cells: Iterable[Number | str]) -> Number | str:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a call gives to its experiments: the scores of a file, or trainings."""
+    """What a call gives to its experiments: the scores of a file, systems and an exported model, or trainings."""
 
     scores: str | None = None  # scores file, folder or glob (docs/scores.md); None to train
+    systems: SystemOptions = dataclasses.field(default_factory=SystemOptions)  # the systems of --system
+    model: Model | None = None  # the student of --model
+    held_out: str | None = None  # the domain that the student of the scores was trained without
     trainings: tuple[Trainings, ...] = ()  # the trainings of each seed
     # costs and margin of tables that do not vary them
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
@@ -119,6 +125,16 @@ class Inputs:
             return (self._of_file(self.scores),)
         return tuple(self._of_student(trainings) for trainings in self.trainings)
 
+    def by_parts(self, name: str) -> bool:
+        """Whether an experiment is made of scores part by part, where scores are read so."""
+        experiment = EXPERIMENTS[name]
+        return experiment.of == "scores" and not (experiment.own == "system" and self.systems.system)
+
+    @functools.cached_property
+    def read_systems(self) -> Systems:
+        """The systems with their verdicts."""
+        return self.systems.read(self.point, self.settings)
+
     @property
     def subjects(self) -> tuple[Subject, ...]:
         """The trainings of each seed."""
@@ -128,6 +144,12 @@ class Inputs:
     def facts(self) -> dict[str, Any]:
         """What the numbers come from, for the file beside each table."""
         settings = {**dataclasses.asdict(self.settings), "point": dataclasses.asdict(self.point)}
+        if self.systems.system:
+            files = list(itertools.chain.from_iterable(system.files for system in self.read_systems.systems))
+            said = {key: value for key, value in dataclasses.asdict(self.systems).items() if value}
+            settings |= {"systems": {**said, "sha256": sha256(*files, *self.systems.votes)}}
+        if self.model is not None:
+            settings |= {"model": self.model.facts}
         if self.scores is not None:
             parts = {} if self.sums is None else {"read": "part by part"}
             facts = {"scores": self.scores, "sha256": sha256(*self.files), "settings": settings}
@@ -167,7 +189,7 @@ def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) ->
       SkippedError: if the only experiment was skipped.
       ValueError, OSError, RuntimeError: as `Inputs.studies`.
     """
-    of_scores = tuple(name for name in names if EXPERIMENTS[name].of == "scores")
+    of_scores = tuple(name for name in names if inputs.by_parts(name))
     if not (of_scores and inputs.in_parts):
         return _run(names, inputs, folder)
     sharded = _sharded(of_scores, inputs, folder)
@@ -224,8 +246,17 @@ def _run(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> list[str]:
 def _make(name: str, inputs: Inputs) -> ExperimentResult:
     """One experiment over all seeds."""
     experiment = EXPERIMENTS[name]
+    if experiment.own == "system" and inputs.systems.system:
+        return function(name, "of_systems")(inputs.read_systems)
+    if experiment.own == "model" and inputs.model is not None:
+        return function(name)(inputs.model.study(inputs.scores, inputs.settings))
+    if experiment.own == "held_out" and inputs.scores is not None and inputs.held_out is not None:
+        return function(name, "of_scores")(inputs.studies_in_memory[0], inputs.held_out, inputs.scores)
+    own = f"; --{experiment.own} makes it" if experiment.own else ""
     if experiment.of != "scores" and inputs.scores is not None:
-        raise SkippedError("it needs trainings, which a call with --scores does not make")
+        raise SkippedError(f"it needs trainings, which a call with --scores does not make{own}")
+    if inputs.scores is None and not inputs.trainings:
+        raise SkippedError(f"it is not made of this call's --system or --model{own or '; --scores makes it'}")
     subjects = inputs.subjects if experiment.of == "trainings" else inputs.studies
     chosen = subjects[:1] if experiment.one_seed else subjects
     result = merged([function(name)(subject) for subject in chosen])

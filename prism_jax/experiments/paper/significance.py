@@ -19,11 +19,13 @@ from prism_jax.decision.uncertainty import (
     tost,
 )
 from prism_jax.evaluation.rows import Form
-from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper import cells, references, systems
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
+from prism_jax.experiments.paper.systems import Systems
 from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, as_counts, counts_by_unit
+from prism_jax.judges.robustness import Judged, compare_judged
 
 BOUND = 0.02
 """The largest difference of a rate, either way, that the test of equivalence takes for none."""
@@ -64,6 +66,12 @@ PAIRS = (
 )
 
 
+PAPER = tuple(
+    Line(cells.RATES[name].label, cells.beside({}, numbers), "the paper: PRISM minus DeepSeek-R1")
+    for name, numbers in references.SIGNIFICANCE.items()
+)
+
+
 def make(study: Study) -> ExperimentResult:
     """Tests every pair whose policies the scores allow."""
     data = study.at()
@@ -81,10 +89,7 @@ def make(study: Study) -> ExperimentResult:
             of_pair, test = _tests(study.tally, first, second, pair.words)
             lines += of_pair
             counts.append(test)
-    lines += [
-        Line(cells.RATES[name].label, cells.beside({}, numbers), "the paper: PRISM minus DeepSeek-R1")
-        for name, numbers in references.SIGNIFICANCE.items()
-    ]
+    lines += PAPER
     left_out = [] if data.has_need else ["There is no need, so the gate is p_accept alone and is not compared with it."]
     note = study.note(*left_out)
     title = "Steps that one of two policies got right"
@@ -94,6 +99,55 @@ def make(study: Study) -> ExperimentResult:
     )
     ours = [line for line in lines if line.section and not line.section.startswith("the paper")]
     return ExperimentResult(sheets, lambda figure: bars(figure, ours, {"difference": MEASURES["difference"]}))
+
+
+def of_systems(of: Systems) -> ExperimentResult:
+    """The paper's five metrics of each system minus those of --against, in one table per judge.
+
+    Intervals and p-values are those of resampled streams, and, as in the paper, of resampled events.
+    """
+    against, sheets = of.baseline(), list[Sheet]()
+    judges = {name: members for name, members in of.judges.items() if against in members and len(members) > 1}
+    for judge, members in judges.items():
+        lines = [
+            line
+            for name, own in members.items()
+            if name != against
+            for by_stream in (True, False)
+            for line in _compared(of, judge, (against, members[against]), (name, own), by_stream=by_stream)
+        ]
+        note = of.note(
+            f"Judged by {judge}, on the steps that both have. {of.settings.resamples:,} resamples; events of a stream "
+            "depend on each other, so their intervals and p-values are too small.",
+            of=members,
+        )
+        measures = {key: measure for key, measure in MEASURES.items() if key != "p_equivalence"}
+        name = systems.stem("significance", judge, judges)
+        everything = (*lines, *PAPER)
+        sheets.append(
+            Sheet(name, "Paired differences", "rate", measures | systems.BOTH, everything, note, signed=("difference",))
+        )
+    if not sheets:
+        raise SkippedError(f"--against={against}: found no judge of it and of another system, expected one")
+    return ExperimentResult(tuple(sheets))
+
+
+def _compared(
+    of: Systems, judge: str, first: tuple[str, Judged], second: tuple[str, Judged], *, by_stream: bool
+) -> list[Line]:
+    """One row per metric."""
+    settings = of.settings.resampling
+    row = compare_judged(judge, first[1], second[1], by_stream=by_stream, method="percentile", **settings)
+    section = f"{second[0]} minus {first[0]}, over {'streams' if by_stream else 'events'}"
+    lines = []
+    for name in cells.RATES:
+        before, after, difference = row.rates[name]
+        values = {"first": Number(float(before.value)), "second": Number(float(after.value))}
+        values |= {"difference": Number.of(difference), "p_value": Number(row.p_values[name])}
+        undefined = math.isnan(row.p_values[name])  # the published rates are 0 there
+        steps = {"steps": Number(float(row.steps))}
+        lines.append(Line(cells.RATES[name].label, steps if undefined else values | steps, section))
+    return lines
 
 
 def _tests(tally: Tally, first: cells.Decisions, second: cells.Decisions, words: str) -> tuple[list[Line], Line]:

@@ -13,6 +13,7 @@ from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.experiments.paper.sheet import Sheet
 from prism_jax.experiments.paper.tallies import Tally
+from prism_jax.experiments.paper.timing import Timing, timing
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
 from prism_jax.report.tables import over_units
@@ -49,9 +50,14 @@ class IntervalSettings:
             return f"{over_units(max(units), unit, self.level)}."
         return f"{100 * self.level:g} % intervals over {min(units)} to {max(units)} {unit}, by row."
 
+    @property
+    def resampling(self) -> dict[str, Any]:
+        """Number and seed of the resamples, as arguments."""
+        return {"resamples": self.resamples, "seed": self.seed}
+
     def keywords(self) -> dict[str, Any]:
         """The settings as arguments of the intervals."""
-        return {"resamples": self.resamples, "seed": self.seed, "level": self.level}
+        return {**self.resampling, "level": self.level}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,7 @@ class Study:
     trainings: Trainings | None = None  # those that the scores are of; None for scores of a file
     # the test steps, and what is switched off with its reason, where they are known already
     prepared: tuple[EvaluationData, Mapping[str, str]] | None = None
+    timed: Callable[[], Timing] | None = None  # the seconds of an exported student; None without one
     of_parts: Tally | None = None  # what computes the numbers where these scores are a part; None where they are all
 
     def at(self, point: OperatingPoint | None = None) -> EvaluationData:
@@ -104,6 +111,13 @@ class Study:
         data, off = self.prepared or protocol.prepare(self.scores, self.fits, self.point)
         own = data.at(self.point)  # not `self` below, which would keep the steps of a part in memory for long
         return functools.cache(lambda point: (own if point == own.point else own.at(point), off))
+
+    def timing(self) -> Timing:
+        """The seconds of the passes of the student, which was trained here or exported."""
+        if self.timed is not None:
+            return self.timed()
+        assert self.trainings is not None, "the runner calls this with a student"
+        return timing(self.trainings)
 
     @functools.cached_property
     def tally(self) -> Tally:

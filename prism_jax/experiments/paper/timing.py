@@ -8,22 +8,21 @@ each stream is read from nothing in one go (prefill), as after a restart. Progra
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from etils import epath
 from jaxtyping import Float64, Int
 
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.reader import ThinkRequest
 from prism_jax.experiments.paper.trainings import Trainings
+from prism_jax.prompting.template import WritingConfig
 from prism_jax.runtime.files import read_object, write_json
+from prism_jax.scoring.student import Student
 from prism_jax.streams import Stream
 from prism_jax.student.branches import Branch
 from prism_jax.student.engine import Engine, ReadRequest
-from prism_jax.student.qwen3 import Params
-from prism_jax.training.run import Run
 
 FILE = "seconds.json"
 PHASES = ("prefill", "fast", "slow")
@@ -41,7 +40,7 @@ class Timing(NamedTuple):
     """What was measured."""
 
     steps: list[tuple[str, int]]  # stream and number of each step
-    phases: dict[str, Phase]  # the numbers of `PHASES`
+    phases: dict[str, Phase]  # the numbers of `PHASES`; without slow ones for a student that cannot think
 
 
 def timing(trainings: Trainings) -> Timing:
@@ -50,15 +49,31 @@ def timing(trainings: Trainings) -> Timing:
     if not path.exists():
         run, params = trainings.student()
         streams = run.splits.test[: trainings.recipes.timed_streams]
-        write_json(path, _steps(run, params, streams) | {"prefill": _prefill(run, params, streams)})
-    return _read(path)
+        context = run.config.packing.context
+        write_json(path, measure(run.student(params), streams, run.config.writing, context, slow=True))
+    return timing_of(read_object(path, "prism_jax.experiments"))
 
 
-def _read(path: epath.Path) -> Timing:
-    content = read_object(path, "prism_jax.experiments")
+def measure(
+    student: Student, streams: Sequence[Stream], writing: WritingConfig, context: int, *, slow: bool
+) -> dict[str, Any]:
+    """The content of `FILE`: the live passes at every step of some streams, the slow one where the student has one."""
+    live = Live(
+        student,
+        has_slow_pass=slow,
+        writes_responses=False,
+        writing=writing,
+        config=LiveConfig(context=context, batches=(1,)),
+    )
+    return _steps(live, streams, slow) | {"prefill": _prefill(student, streams, context)}
+
+
+def timing_of(content: Mapping[str, Any]) -> Timing:
+    """What `measure` measured."""
     phases = {
         name: Phase(np.array(content[name]["seconds"], np.float64), np.array(content[name]["tokens"], np.int64))
         for name in PHASES
+        if name in content
     }
     return Timing([(stream, step) for stream, step in content["steps"]], phases)
 
@@ -74,15 +89,8 @@ def _phase(rows: list[tuple[float, int]]) -> dict[str, Any]:
     return {"seconds": list(seconds), "tokens": list(tokens)}
 
 
-def _steps(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str, Any]:
+def _steps(live: Live, streams: Sequence[Stream], has_slow_pass: bool) -> dict[str, Any]:
     """The fast and the slow pass of every step."""
-    live = Live(
-        run.student(params),
-        has_slow_pass=True,
-        writes_responses=False,
-        writing=run.config.writing,
-        config=LiveConfig(context=run.config.packing.context, batches=(1,)),
-    )
     live.warm_up()
     steps, fast, slow = list[tuple[str, int]](), list[tuple[float, int]](), list[tuple[float, int]]()
     for stream in streams:
@@ -95,17 +103,18 @@ def _steps(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str, A
                 continue
             steps.append((stream.id, number))
             fast.append((seconds, reading[0].tokens))
-            seconds, thought = _timed(live.think, [ThinkRequest(stream.id, offers)])
-            slow.append((seconds, thought[0].tokens))
+            if has_slow_pass:
+                seconds, thought = _timed(live.think, [ThinkRequest(stream.id, offers)])
+                slow.append((seconds, thought[0].tokens))
         live.forget(stream.id)
-    return {"steps": steps, "fast": _phase(fast), "slow": _phase(slow)}
+    return {"steps": steps, "fast": _phase(fast)} | ({"slow": _phase(slow)} if has_slow_pass else {})
 
 
-def _prefill(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str, Any]:
+def _prefill(student: Student, streams: Sequence[Stream], context: int) -> dict[str, Any]:
     """Reads each whole stream with the slots of its last step."""
-    template = run.template
+    template = student.template
     answers = template.yes, template.no
-    engine = Engine(run.model, params, answers, budget=run.config.packing.context, memory=1 << 28, batches=(1,))
+    engine = Engine(student.model, student.params, answers, budget=context, memory=1 << 28, batches=(1,))
     engine.warm_up()
     rows = []
     for stream in streams:
