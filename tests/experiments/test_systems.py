@@ -51,11 +51,11 @@ def traces(answers, streams=STREAMS):
     }
 
 
-def votes(systems, judges, prefix=""):
+def votes(systems, judges, prompt="ours"):
     """What judges say who know the world: an offer is accepted where help is wanted, but by the odd judge nowhere."""
     for of in systems:
         for stream in (trace_stream(*trace) for trace in of.items()):
-            for question in questions(stream, 40):
+            for question in questions(stream, 40, prompt=prompt):
                 event = stream.steps[question.step].event
                 for judge in judges:
                     right = wanted(stream.id, event) == (question.candidate is not None)
@@ -63,7 +63,8 @@ def votes(systems, judges, prefix=""):
                     place = question.stream, question.step, question.candidate
                     yield Vote(
                         **dict(zip(("stream", "step", "candidate"), place, strict=True)),
-                        judge=prefix + judge,
+                        judge=judge,
+                        prompt=prompt,
                         question=question.digest,
                         verdict=verdict,
                     )
@@ -245,6 +246,18 @@ def test_streams_that_were_logged_are_a_system(options, tmp_path):
     logged = dataclasses.replace(options, system=[f"bold={tmp_path / 'bold.jsonl'}"], human=())
     row, expected = (cells(sheets("main", of)["main"], "bold")["f1"] for of in (logged, options))
     assert row.value == expected.value
+
+
+def test_votes_on_two_prompts_are_two_judges(options, tmp_path):
+    prompt = "official 123456789abc"
+    write_votes(tmp_path / "official.jsonl", votes([traces(bold)], "abc", prompt))
+    both = dataclasses.replace(
+        options, system=options.system[:1], human=(), panel=[f"main={tmp_path / 'official.jsonl'}"]
+    )
+    both = dataclasses.replace(both, panel=[*both.panel, options.panel[0]])
+    made = sheets("main", both)
+    assert list(made) == ["main", "main_main_ours"]
+    assert {line.section for line in made["main"].lines} == {f"judged by main, {prompt}", "the paper's systems"}
 
 
 def test_what_is_missing_is_said(options, tmp_path):

@@ -73,7 +73,7 @@ class Model:
         passes = Passes(slow=exported.has_slow_pass, writing=writing)
         target = {} if exported.need_target == "marginal" else {"need_target": exported.need_target}
         settings: dict[str, Any] = {"split": "test", "fold": 0, "context": context, "batch": _BATCH}
-        rows = score_passes(student, read_streams(self.streams), passes, **settings)
+        rows = score_passes(student, read_streams(self.streams), passes, **settings).rows
         return Scores.from_rows(row | target for row in rows)
 
     def study(self, scores: str | None, settings: IntervalSettings) -> Study:

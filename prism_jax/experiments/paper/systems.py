@@ -32,8 +32,9 @@ from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
 from prism_jax.judges.agreements import HUMAN_CONFIG
 from prism_jax.judges.ballots import Ballots
 from prism_jax.judges.judging import JudgesConfig
-from prism_jax.judges.labelling import gather, judge_ballots
+from prism_jax.judges.labelling import gather, human_of, judge_ballots
 from prism_jax.judges.panels import majority
+from prism_jax.judges.prompts import OURS
 from prism_jax.judges.robustness import Judged, deeds, judged
 from prism_jax.judges.votes import Vote, VoteKey, read_votes
 from prism_jax.report.tables import over_units
@@ -219,9 +220,9 @@ class SystemOptions:
                 raise ValueError(f"--system: found {name!r} {len(of_name)} times, expected a name for each system")
         systems = tuple(_read(name, path, point) for name, (path,) in paths.items())
         streams = list(itertools.chain.from_iterable(system.streams for system in systems))
-        panels = {
-            name: panel_of(files, streams, self.most_events) for name, files in _named("panel", self.panel).items()
-        }
+        panels = dict[str, Ballots]()
+        for name, files in _named("panel", self.panel).items():
+            panels |= panels_of(name, files, streams, self.most_events)
         human = human_of(self.human, streams, self.most_events) if self.human else None
         return Systems(systems, panels, human, self.against, settings)
 
@@ -231,15 +232,17 @@ class SystemOptions:
         return [*itertools.chain.from_iterable(_named("panel", self.panel).values()), *self.human]
 
 
-def panel_of(paths: Sequence[str], streams: Iterable[Stream], most_events: int) -> Ballots:
-    """The ballots of all judges in some files of votes on the steps of some streams."""
+def panels_of(name: str, paths: Sequence[str], streams: Sequence[Stream], most_events: int) -> dict[str, Ballots]:
+    """The ballots of all judges in some files of votes; those on several prompts are panels, the benchmark's first."""
     votes = _votes(paths)
     judges = list(dict.fromkeys(vote.judge for vote in votes))
-    return judge_ballots(streams, gather(votes, judges), judges, most_events)
-
-
-human_of = panel_of
-"""The ballots of people, whose votes name each of them as a judge."""
+    prompts = sorted({vote.prompt for vote in votes}, key=lambda prompt: (prompt == OURS, prompt))
+    return {
+        name if len(prompts) == 1 else f"{name}, {prompt}": judge_ballots(
+            streams, gather(votes, judges, prompt), judges, most_events, prompt
+        )
+        for prompt in prompts
+    }
 
 
 def _votes(paths: Sequence[str]) -> list[Vote]:
