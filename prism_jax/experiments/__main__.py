@@ -12,7 +12,8 @@ matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper.md list
 Without --scores, tiny students are trained on the built-in simulator. Trainings are kept in DIR/trainings: a call that
 was interrupted resumes them, and a later one computes tables without training again. With --scores, the tables are
 computed on the scores files of any agent (docs/scores.md), and those that need a training are skipped. More than two
-million rows are read part by part [--runner=local|ray --workers=N --exact --skip_bad].
+million rows are read part by part [--runner=local|ray --workers=N --exact --skip_bad]. --method=paper adds AUDBC in
+the paper's printed forms; the table `methods` has both methods beside each other [--scores_paper=FILE].
 
 `all` makes the paper's tables. Studies are run by name alone: they take longer, or need public data, and have flags of
 their own. One that needs no folder writes its tables where --workdir names one.
@@ -26,6 +27,7 @@ import importlib
 import json
 import signal
 import sys
+from typing import get_args
 
 from absl import flags
 from etils import epath
@@ -40,6 +42,7 @@ from prism_jax.runs.store import Store
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.provenance import provenance
+from prism_jax.training.pathways.table import Method
 
 
 def define_flags() -> None:
@@ -50,12 +53,21 @@ def define_flags() -> None:
         None,
         "Scores of any agent: a file, .parquet or .jsonl, a folder or a glob; by default students are trained.",
     )
+    flags.DEFINE_string(
+        "scores_paper", None, "With --scores: scores of a student that was curated as printed, for the table `methods`."
+    )
+    flags.DEFINE_enum(
+        "method",
+        "corrected",
+        get_args(Method),
+        "With paper, tables also show AUDBC in the paper's two printed forms, and pathways are curated as printed.",
+    )
     flags.DEFINE_integer("seeds", 1, "Number of seeds to train with; tables show means over them.", 1)
     flags.DEFINE_integer("resamples", IntervalSettings.resamples, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():
         flags.DEFINE_float(name, getattr(OperatingPoint, name), f"{what} of the tables that do not vary it.")
     Running.define_flags()
-    refuse_empty("workdir", "scores")
+    refuse_empty("workdir", "scores", "scores_paper")
 
 
 def main(arguments: list[str]) -> None:
@@ -65,9 +77,9 @@ def main(arguments: list[str]) -> None:
         raise ValueError(
             f"--seeds: found {options.seeds} beside --scores, expected 1: nothing is trained on a scores file"
         )
-    for field in dataclasses.fields(Running):
-        if options.scores is None and options[field.name].present:
-            raise ValueError(f"--{field.name}: found it without --scores, expected it with a scores file")
+    for flag in ("scores_paper", *(field.name for field in dataclasses.fields(Running))):
+        if options.scores is None and options[flag].present:
+            raise ValueError(f"--{flag}: found it without --scores, expected it with a scores file")
     store = Store(folder / "trainings")
     call = runner.Inputs(
         scores=options.scores,
@@ -75,6 +87,8 @@ def main(arguments: list[str]) -> None:
         point=dataclasses.replace(PAPER, c_fa=options.c_fa, c_fn=options.c_fn, margin=options.margin),
         settings=IntervalSettings(resamples=options.resamples, seeds=options.seeds),
         running=Running.of_flags(),
+        method=options.method,
+        scores_paper=options.scores_paper,
     )
     with contextlib.nullcontext() if options.scores else store.claimed():
         runner.run_experiments(names, call, folder)

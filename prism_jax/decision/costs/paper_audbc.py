@@ -12,6 +12,7 @@ from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS, check_axis
 from prism_jax.decision.costs.curves import sweep_counts
 from prism_jax.decision.costs.sweep import check_rows, check_signals
+from prism_jax.decision.metrics import Confusion
 from prism_jax.decision.passes import Pass
 
 
@@ -29,6 +30,22 @@ class PaperAudbc(NamedTuple):
     burden: Float[Array, " costs"]
     benefit: Float[Array, " costs"]
     cost_ratio: Float[Array, " costs"]
+
+    @classmethod
+    def of_points(cls, burden: Any, benefit: Any, cost_ratio: Any) -> PaperAudbc:
+        """The area of points in any order."""
+        order = arrays.namespace(burden, benefit).argsort(burden, stable=True)
+        burden, benefit = burden[order], benefit[order]
+        width = burden[1:] - burden[:-1]
+        return cls((width * (benefit[1:] + benefit[:-1])).sum() / 2, burden, benefit, cost_ratio[order])
+
+    @classmethod
+    def of_counts(cls, counts: Confusion, positives: Any, cost_ratio: Any, c_fa: Scalar = 1.0) -> PaperAudbc:
+        """The main text's area of the counts of any policy at each cost ratio (see `audbc_main_paper`)."""
+        c_fn = c_fa * cost_ratio
+        benefit = (counts.tp - c_fa * counts.fp - c_fn * counts.fn) / ((1 + c_fn) * positives)
+        offers = arrays.namespace(counts.tp).maximum(counts.tp + counts.fp, 1e-30)  # 0 burden without offers
+        return cls.of_points(counts.fp / offers, benefit, cost_ratio)
 
 
 def audbc_main_paper(
@@ -57,11 +74,9 @@ def audbc_main_paper(
     """
     arrays.check_costs(c_fa, 0.0)
     counts = sweep_counts(signals, y, cost_ratios, None, 0.0)
-    xp = arrays.namespace(counts.cost_ratio)
-    c_fn = c_fa * counts.cost_ratio
     missed = counts.positives - counts.tp
-    benefit = (counts.tp - c_fa * counts.fp - c_fn * missed) / ((1 + c_fn) * counts.positives)
-    return _sorted_area(xp, counts.fp / xp.maximum(counts.tp + counts.fp, 1), benefit, counts.cost_ratio)
+    confusion = Confusion(counts.tp, counts.fp, missed, counts.steps - counts.fp - counts.positives)
+    return PaperAudbc.of_counts(confusion, counts.positives, counts.cost_ratio, c_fa)
 
 
 def audbc_appendix_paper(
@@ -100,11 +115,4 @@ def audbc_appendix_paper(
         chosen = (accept >= gate.threshold(need, c_fa, c_fa * ratio, form)) & proposed
         burden.append(chosen.mean())
         benefit.append(xp.where(chosen, accept, 0).mean())
-    return _sorted_area(xp, xp.stack(burden), xp.stack(benefit), xp.asarray(ratios))
-
-
-def _sorted_area(xp: Any, burden: Any, benefit: Any, ratios: Any) -> PaperAudbc:
-    order = xp.argsort(burden, stable=True)
-    burden, benefit = burden[order], benefit[order]
-    width = burden[1:] - burden[:-1]
-    return PaperAudbc((width * (benefit[1:] + benefit[:-1])).sum() / 2, burden, benefit, ratios[order])
+    return PaperAudbc.of_points(xp.stack(burden), xp.stack(benefit), xp.asarray(ratios))

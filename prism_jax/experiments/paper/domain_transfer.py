@@ -89,7 +89,7 @@ class _Row:
 
 def _line(row: _Row, data: EvaluationData, subject: Subject) -> Line:
     tested = only(row.scores, row.domains)
-    values = numbers(data, row.form, subject.settings)
+    values = numbers(data, row.form, subject.settings, subject.method)
     for signal in ("need", "accept"):
         before, after = signals.measure(protocol.evaluated_rows(tested), signal, "fast", row.fits)
         values[f"ece_{signal}"] = Number((before if row.form == "raw" else after).ece)

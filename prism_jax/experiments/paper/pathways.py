@@ -6,12 +6,13 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments import training_pathways
-from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper import cells, printed, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, Subject
 from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.runs.store import of_seed
+from prism_jax.training.pathways.table import Method
 
 NAMES = {
     "sft": "SFT",
@@ -29,18 +30,20 @@ def make(subject: Subject) -> ExperimentResult:
     trainings = subject.trainings
     config, prepared = of_seed(trainings.recipes.pathways, trainings.seed), {}
     for pathway in NAMES:
-        scores = training_pathways.scores_of(config, training_pathways.PATHWAYS[pathway], trainings.store)
+        by = training_pathways.PATHWAYS[pathway].curated_by(subject.method)
+        scores = training_pathways.scores_of(config, by, trainings.store)
         prepared[pathway] = protocol.prepare(scores, protocol.calibrate(scores), subject.point)[0]
     lines = []
     for form in reversed(FORMS):
         for pathway, data in prepared.items():
-            row = numbers(data, form, subject.settings)
-            printed = references.PATHWAYS.get(pathway) if form == "calibrated" else None
-            lines.append(Line(NAMES[pathway], cells.beside(row, printed), SECTIONS[form]))
+            row = numbers(data, form, subject.settings, subject.method)
+            theirs = references.PATHWAYS.get(pathway) if form == "calibrated" else None
+            lines.append(Line(NAMES[pathway], cells.beside(row, theirs), SECTIONS[form]))
     note = subject.note(
         f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
         f"Each student takes {config.training.steps} steps; a second stage spends the first half of them on RDC-SFT "
         "and starts from it.",
+        *["Curation is by Eq. 2 as printed, with one cut over all rows."] * (subject.method == "paper"),
         data=prepared.values(),
     )
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
@@ -48,8 +51,10 @@ def make(subject: Subject) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
-def numbers(data: EvaluationData, form: Form, settings: IntervalSettings) -> dict[str, Number]:
+def numbers(
+    data: EvaluationData, form: Form, settings: IntervalSettings, method: Method = "corrected"
+) -> dict[str, Number]:
     """Rates, AUDBC and cost of the gate on the fast pass of one student."""
     tally, decisions = Tally(settings.keywords()), cells.decisions(data, "dynamic", form)
-    values = cells.rates(tally, decisions) | {"audbc": cells.area(tally, data, "dynamic", form)}
+    values = cells.rates(tally, decisions) | printed.areas(tally, data, "dynamic", form, method)
     return values | {"cost": cells.cost(tally, decisions)}

@@ -14,7 +14,7 @@ from etils import epath
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.experiments.intervals import mean_over_seeds
-from prism_jax.experiments.paper import drawing, outputs
+from prism_jax.experiments.paper import drawing, outputs, printed
 from prism_jax.experiments.paper.in_parts import TableSums, sum_tables
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
@@ -28,6 +28,7 @@ from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import ScoresError, located
 from prism_jax.scores.joining import find_files, read_files
+from prism_jax.training.pathways.table import Method
 
 
 def merged(results: Sequence[ExperimentResult]) -> ExperimentResult:
@@ -87,6 +88,8 @@ class Inputs:
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
     running: Running = dataclasses.field(default_factory=Running)  # how scores files are read
+    method: Method = "corrected"  # whether the formulas that the paper prints are used too
+    scores_paper: str | None = None  # scores of a student that was curated as printed, for the table `methods`
     sums: TableSums | None = None  # the sums of scores that are read part by part; None before they are
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # files left out so far, with the reason of each
 
@@ -122,27 +125,38 @@ class Inputs:
     @property
     def subjects(self) -> tuple[Subject, ...]:
         """The trainings of each seed."""
-        return tuple(Subject(trainings, self.point, self.settings) for trainings in self.trainings)
+        return tuple(Subject(trainings, self.point, self.settings, self.method) for trainings in self.trainings)
+
+    @property
+    def beside_paper(self) -> Study:
+        """The study of the file, with that of `scores_paper`; SkippedError for files that are read part by part."""
+        assert self.scores_paper is not None, "the runner asks for it where there is one"
+        if self.in_parts or not self.running.in_memory(find_files(self.scores_paper)):
+            raise SkippedError("--scores_paper: two files are compared in memory only (--exact)")
+        return dataclasses.replace(self.studies[0], of_paper=self._of_file(self.scores_paper))
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
         """What the numbers come from, for the file beside each table."""
         settings = {**dataclasses.asdict(self.settings), "point": dataclasses.asdict(self.point)}
+        settings |= {} if self.method == "corrected" else {"method": self.method}
         if self.scores is not None:
             parts = {} if self.sums is None else {"read": "part by part"}
             facts = {"scores": self.scores, "sha256": sha256(*self.files), "settings": settings}
+            if self.scores_paper is not None:
+                of_paper = sha256(*find_files(self.scores_paper))
+                facts |= {"scores_paper": self.scores_paper, "sha256_paper": of_paper}
             return facts | parts | left_out_fact(self.left_out, len(self.files))
         return {"students": [trainings.workdir for trainings in self.trainings], "settings": settings}
 
     def _of_file(self, path: str) -> Study:
         # No table reads columns without a meaning.
-        scores = read_files(self.files, extra=False, left_out=self.left_out if self.running.skip_bad else None)
+        scores = read_files(find_files(path), extra=False, left_out=self.left_out if self.running.skip_bad else None)
         try:
             fits = protocol.calibrate(scores)
             steps = protocol.evaluated_rows(scores).steps()
-            study = Study(
-                scores, fits, f"{len(steps)} test steps of {epath.Path(path).name}", self.point, self.settings
-            )
+            source = f"{len(steps)} test steps of {epath.Path(path).name}"
+            study = Study(scores, fits, source, self.point, self.settings, method=self.method)
             study.at()
         except ScoresError as error:
             raise located(error, path) from None
@@ -152,7 +166,9 @@ class Inputs:
         scores = trainings.scores()
         steps = f"{len(protocol.evaluated_rows(scores).steps())} test steps of simulated streams"
         source = f"{steps}, seed {trainings.seed}" if len(self.trainings) == 1 else f"{steps} in the first seed"
-        return Study(scores, protocol.calibrate(scores), source, self.point, self.settings, trainings)
+        return Study(
+            scores, protocol.calibrate(scores), source, self.point, self.settings, trainings, method=self.method
+        )
 
 
 def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> list[str]:
@@ -172,7 +188,7 @@ def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) ->
         return _run(names, inputs, folder)
     sharded = _sharded(of_scores, inputs, folder)
     try:
-        tables = sharded.all_of(lambda run: sum_tables(run, of_scores, inputs.point, inputs.settings))
+        tables = sharded.all_of(lambda run: sum_tables(run, of_scores, inputs.point, inputs.settings, inputs.method))
     except ScoresError as error:
         raise located(error, inputs.scores or "") from None
     try:
@@ -194,7 +210,7 @@ def _sharded(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> Sharde
         runner=running.runner,
         workers=running.workers or usable_cpus(),
         skip_bad=running.skip_bad,
-        settings=str([names, inputs.point, inputs.settings]),
+        settings=str([names, inputs.point, inputs.settings, inputs.method]),
     )
 
 
@@ -227,8 +243,10 @@ def _make(name: str, inputs: Inputs) -> ExperimentResult:
     if experiment.of != "scores" and inputs.scores is not None:
         raise SkippedError("it needs trainings, which a call with --scores does not make")
     subjects = inputs.subjects if experiment.of == "trainings" else inputs.studies
+    if name == "methods" and inputs.scores_paper is not None:
+        subjects = (inputs.beside_paper,)
     chosen = subjects[:1] if experiment.one_seed else subjects
-    result = merged([function(name)(subject) for subject in chosen])
+    result = merged([printed.shown(function(name)(subject)) for subject in chosen])
     alone = inputs.scores is not None and not inputs.studies[0].scores.has_need
     return _titled(result) if alone else result
 

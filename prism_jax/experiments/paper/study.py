@@ -17,6 +17,7 @@ from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
 from prism_jax.report.tables import over_units
 from prism_jax.scores import Scores
+from prism_jax.training.pathways.table import Method
 
 PAPER = OperatingPoint(trigger="margin")
 """The paper's operating point."""
@@ -61,6 +62,7 @@ class Subject:
     trainings: Trainings  # of one seed
     point: OperatingPoint = PAPER
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
+    method: Method = "corrected"  # whether pathways are curated, and areas shown, also as the paper prints them
 
     def note(self, *sentences: str, data: Collection[EvaluationData]) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
@@ -80,6 +82,8 @@ class Study:
     # the test steps, and what is switched off with its reason, where they are known already
     prepared: tuple[EvaluationData, Mapping[str, str]] | None = None
     of_parts: Tally | None = None  # what computes the numbers where these scores are a part; None where they are all
+    method: Method = "corrected"  # whether tables also show what the paper prints (`printed`)
+    of_paper: Study | None = None  # scores of a student that was curated as printed, for the table `methods`
 
     def at(self, point: OperatingPoint | None = None) -> EvaluationData:
         """The test steps at an operating point, by default that of the study."""
