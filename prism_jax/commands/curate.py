@@ -1,9 +1,8 @@
 """Keeps the rows of highest R_DC: `python -m prism_jax curate --streams=TEACHER.jsonl --out=CURATED.jsonl`.
 
-`--keep` and `--count` mean what `--config.pathway.keep` and `count` mean in a training run that filters its own
-streams; `--method=paper` is `--config.pathway.score=paper --config.pathway.stratify=False` there. A curated file is for
-training only: give it as `--config.data.train_source` with `--config.pathway.filter=off`, and whole streams for
-calibration and test (docs/distillation.md).
+`--keep` and `--count` are `--config.pathway.keep` and `count` of a training run that filters its own streams, and
+`--method=paper` its `score=paper` and `stratify=False`. A curated file is for training only: give it as
+`--config.data.train_source` with `--config.pathway.filter=off`, and whole streams otherwise (docs/distillation.md).
 """
 
 from __future__ import annotations
@@ -26,12 +25,7 @@ def define_flags() -> None:
     flags.DEFINE_string("out", None, "File to write; its summary goes beside it.")
     flags.DEFINE_float("keep", default.keep, "Share of the rows to keep; read where --count is 0.")
     flags.DEFINE_integer("count", default.count, "Number of rows to keep; 0 leaves it to --keep.")
-    flags.DEFINE_enum(
-        "method",
-        "corrected",
-        get_args(Method),
-        "R_DC as corrected, with a cut in each pair of labels; or the paper's Eq. 2 as printed, with one cut.",
-    )
+    flags.DEFINE_enum("method", "corrected", get_args(Method), "R_DC as corrected, or the paper's Eq. 2 with one cut.")
     flags.mark_flags_as_required(["streams", "out"])
     refuse_empty("streams", "out")
 

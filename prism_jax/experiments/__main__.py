@@ -12,8 +12,7 @@ matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper.md list
 Without --scores, tiny students are trained on the built-in simulator. Trainings are kept in DIR/trainings: a call that
 was interrupted resumes them, and a later one computes tables without training again. With --scores, the tables are
 computed on the scores files of any agent (docs/scores.md), and those that need a training are skipped. More than two
-million rows are read part by part [--runner=local|ray --workers=N --exact --skip_bad]. --method=paper adds AUDBC in
-the paper's printed forms; the table `methods` has both methods beside each other [--scores_paper=FILE].
+million rows are read part by part [--runner=local|ray --workers=N --exact --skip_bad].
 
 `all` makes the paper's tables. Studies are run by name alone: they take longer, or need public data, and have flags of
 their own. One that needs no folder writes its tables where --workdir names one.
@@ -53,15 +52,8 @@ def define_flags() -> None:
         None,
         "Scores of any agent: a file, .parquet or .jsonl, a folder or a glob; by default students are trained.",
     )
-    flags.DEFINE_string(
-        "scores_paper", None, "With --scores: scores of a student that was curated as printed, for the table `methods`."
-    )
-    flags.DEFINE_enum(
-        "method",
-        "corrected",
-        get_args(Method),
-        "With paper, tables also show AUDBC in the paper's two printed forms, and pathways are curated as printed.",
-    )
+    flags.DEFINE_string("scores_paper", None, "Scores of a student curated as printed, beside --scores in `methods`.")
+    flags.DEFINE_enum("method", "corrected", get_args(Method), "With paper: also AUDBC and pathways as it prints them.")
     flags.DEFINE_integer("seeds", 1, "Number of seeds to train with; tables show means over them.", 1)
     flags.DEFINE_integer("resamples", IntervalSettings.resamples, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():

@@ -17,7 +17,8 @@ from prism_jax.decision.passes import Pass
 from prism_jax.decision.uncertainty import mcnemar, paired_rates, rate_intervals
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import Decided
-from prism_jax.experiments.paper import case_study, drawing, methods, pareto, printed, references, registry, runner
+from prism_jax.experiments.paper import case_study, drawing, methods, pareto, references, registry, runner
+from prism_jax.experiments.paper.cells import PRINTED
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
 from prism_jax.runs.scores_files import Running
@@ -105,7 +106,7 @@ def test_the_printed_areas_are_those_of_the_formulas(study):
         "accept only": Pass(ones, fast.accept),
         "need only": Pass(fast.need, rate * ones),
     }
-    made = {name: printed.shown(registry.function(name)(of_paper)) for name in ("mechanism", "drift", "inference")}
+    made = {name: registry.function(name)(of_paper) for name in ("mechanism", "drift", "inference")}
     lines = {line.name: line.cells for result in made.values() for line in result.sheets[0].lines}
     lines["drift"] = lines["T = 1, ε = 0"]
     for name, pair in (pairs | {"drift": fast}).items():
@@ -127,22 +128,22 @@ def test_the_printed_areas_are_those_of_the_formulas(study):
         curve.sort(key=lambda point: point[0])
         area = np.trapezoid([u for _, u in curve], [b for b, _ in curve])
         assert lines["slow on margin"][f"audbc_printed_{form}"].value == pytest.approx(area)
-    assert {lines["need only, as printed"][key].value for key in printed.MEASURES} == {0.0}
+    assert {lines["need only, as printed"][key].value for key in PRINTED} == {0.0}
 
 
 def test_by_the_method_as_printed_tables_only_gain_columns(study):
     for name in ("main", "thresholds", "inference", "drift", "margin_sweep", "cost_margin_grid", "cost_sensitivity"):
-        made = printed.shown(registry.function(name)(dataclasses.replace(study, method="paper"))).sheets[0]
+        made = registry.function(name)(dataclasses.replace(study, method="paper")).sheets[0]
         ours = registry.function(name)(study).sheets[0]
-        more = () if name in ("main", "thresholds") else tuple(printed.MEASURES)
+        more = () if name in ("main", "thresholds") else tuple(PRINTED)
         assert [key for key in made.measures if key not in ours.measures] == list(more)
-        assert dataclasses.replace(made, measures=ours.measures, note=ours.note).to_csv() == ours.to_csv()
+        assert dataclasses.replace(made, measures=ours.measures).to_csv() == ours.to_csv()
 
 
 def test_both_methods_stand_beside_each_other_on_two_files(study, tmp_path):
     other = study_of(columns(seed=9))
     both = registry.function("methods")(dataclasses.replace(study, of_paper=other)).sheets[0]
-    for section, of in {"curated by the corrected R_DC": study, "curated by Eq. 2 as printed": other}.items():
+    for section, of in {"curated by the corrected R_DC": study, "curated by Eq. 2 as printed, one cut": other}.items():
         data = of.at()
         need, accept = data.signals("fast", "calibrated")
         costs = data.costs(Decided(accept >= 2 * need * (1 - accept), np.zeros(len(need), bool)))[data.judged]

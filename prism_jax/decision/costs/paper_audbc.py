@@ -12,7 +12,6 @@ from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS, check_axis
 from prism_jax.decision.costs.curves import sweep_counts
 from prism_jax.decision.costs.sweep import check_rows, check_signals
-from prism_jax.decision.metrics import Confusion
 from prism_jax.decision.passes import Pass
 
 
@@ -40,12 +39,11 @@ class PaperAudbc(NamedTuple):
         return cls((width * (benefit[1:] + benefit[:-1])).sum() / 2, burden, benefit, cost_ratio[order])
 
     @classmethod
-    def of_counts(cls, counts: Confusion, positives: Any, cost_ratio: Any, c_fa: Scalar = 1.0) -> PaperAudbc:
+    def of_counts(cls, tp: Any, fp: Any, fn: Any, positives: Any, cost_ratio: Any, c_fa: Scalar) -> PaperAudbc:
         """The main text's area of the counts of any policy at each cost ratio (see `audbc_main_paper`)."""
         c_fn = c_fa * cost_ratio
-        benefit = (counts.tp - c_fa * counts.fp - c_fn * counts.fn) / ((1 + c_fn) * positives)
-        offers = arrays.namespace(counts.tp).maximum(counts.tp + counts.fp, 1e-30)  # 0 burden without offers
-        return cls.of_points(counts.fp / offers, benefit, cost_ratio)
+        burden = fp / arrays.namespace(tp).maximum(tp + fp, 1e-30)  # 0 without offers
+        return cls.of_points(burden, (tp - c_fa * fp - c_fn * fn) / ((1 + c_fn) * positives), cost_ratio)
 
 
 def audbc_main_paper(
@@ -75,8 +73,7 @@ def audbc_main_paper(
     arrays.check_costs(c_fa, 0.0)
     counts = sweep_counts(signals, y, cost_ratios, None, 0.0)
     missed = counts.positives - counts.tp
-    confusion = Confusion(counts.tp, counts.fp, missed, counts.steps - counts.fp - counts.positives)
-    return PaperAudbc.of_counts(confusion, counts.positives, counts.cost_ratio, c_fa)
+    return PaperAudbc.of_counts(counts.tp, counts.fp, missed, counts.positives, counts.cost_ratio, c_fa)
 
 
 def audbc_appendix_paper(

@@ -13,7 +13,7 @@ from prism_jax.decision import calibration, drift
 from prism_jax.decision.passes import Pass
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.ratios import Sweep
-from prism_jax.experiments.paper import cells, printed, references
+from prism_jax.experiments.paper import cells, methods, references
 from prism_jax.experiments.paper.drawing import heatmaps
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
@@ -56,18 +56,15 @@ def make(study: Study) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: heatmaps(figure, grids, rows, columns, ("T", "ε")))
 
 
-def _decide(data: EvaluationData, temperature: float, epsilon: float) -> np.ndarray:
+def _decide(data: EvaluationData, temperature: float, epsilon: float) -> Decided:
     signals = data.signals("fast", "calibrated")
-    return np.asarray(drift.decide(*signals, data.point.c_fa, data.point.c_fn, temperature, epsilon))
+    offer = np.asarray(drift.decide(*signals, data.point.c_fa, data.point.c_fn, temperature, epsilon))
+    return Decided(offer, np.zeros(len(data.steps), bool))  # the slow pass never runs
 
 
 def _decisions(data: EvaluationData, temperature: float, epsilon: float) -> cells.Decisions:
     name = cells.name_of(data, "drift", temperature, epsilon)
-    return cells.Decisions(name, data, lambda: _decided(data, temperature, epsilon))
-
-
-def _decided(data: EvaluationData, temperature: float, epsilon: float) -> Decided:
-    return Decided(_decide(data, temperature, epsilon), np.zeros(len(data.steps), bool))  # the slow pass never runs
+    return cells.Decisions(name, data, lambda: _decide(data, temperature, epsilon))
 
 
 def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], float]:
@@ -75,8 +72,8 @@ def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], floa
     pairs = list(itertools.product(TEMPERATURES, SHIFTS))
 
     def gather() -> Gathered:
-        own = _decide(data, 1.0, 0.0)
-        flips = [np.count_nonzero(_decide(data, *pair) != own) for pair in pairs]
+        own = _decide(data, 1.0, 0.0).offer
+        flips = [np.count_nonzero(_decide(data, *pair).offer != own) for pair in pairs]
         return Gathered({}, {"flips": np.array(flips), "steps": len(own)})
 
     def shares(_: Units, totals: Mapping[str, Any]) -> dict[tuple[float, float], float]:
@@ -103,10 +100,7 @@ def _areas(tally: Tally, data: EvaluationData, temperature: float, epsilon: floa
         return Sweep("dynamic", Pass(need, shifted), y_need, y_accept, {}, None, best)
 
     name = f"drift.{temperature:g}.{epsilon:g}"
-    areas = {"audbc": tally.area(name, data, sweep)}
+    ours = {"audbc": tally.area(name, data, sweep)}
     if method == "corrected":
-        return areas
-    return areas | {
-        "audbc_printed_text": printed.text_area(tally, data, name, lambda at: _decided(at, temperature, epsilon)),
-        "audbc_printed_appendix": printed.appendix_area(tally, data, name, drifted, shift=epsilon),
-    }
+        return ours
+    return ours | methods.printed(tally, data, name, lambda at: _decide(at, temperature, epsilon), drifted, epsilon)

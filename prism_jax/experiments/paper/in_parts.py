@@ -141,10 +141,8 @@ class _Tables:
 
     def _study(self, data: EvaluationData, rows: Scores, tally: Tally, source: str = "") -> Study:
         prepared = data, self.plan.off
-        fits = self.plan.calibration
-        return Study(
-            rows, fits, source, self.point, self.settings, prepared=prepared, of_parts=tally, method=self.method
-        )
+        of = self.plan.calibration, source, self.point, self.settings, self.method
+        return Study(rows, *of, prepared=prepared, of_parts=tally)
 
 
 class Curves(_Tables):
@@ -204,11 +202,7 @@ class TableSums:
 
 
 def sum_tables(
-    run: Runner,
-    names: tuple[str, ...],
-    point: OperatingPoint,
-    settings: IntervalSettings,
-    method: Method = "corrected",
+    run: Runner, names: tuple[str, ...], point: OperatingPoint, settings: IntervalSettings, method: Method = "corrected"
 ) -> TableSums:
     """The sums of some tables of scores, over all rows.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Form
-from prism_jax.experiments.paper import cells, printed, references
+from prism_jax.experiments.paper import cells, methods, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
@@ -19,8 +19,6 @@ ROWS: dict[str, tuple[str, Form, str]] = {
     "both, uncalibrated": ("dynamic", "raw", "The gate on raw signals."),
     "both, calibrated": ("dynamic", "calibrated", "The gate on calibrated signals."),
 }
-AS_PRINTED = {"need only": "", "need only, as printed": "need only"}
-"""The paper's row beside which a row stands by the method as printed, where that is another."""
 MEASURES = {**cells.RATES, **cells.AREA, **cells.COST}
 
 
@@ -30,11 +28,10 @@ def make(study: Study) -> ExperimentResult:
     lines = [_line(study.tally, data, study.method, name, *row) for name, row in ROWS.items()]
     if study.trainings is not None:
         scores = study.trainings.given_accept()
-        given_accept = protocol.prepare(scores, protocol.calibrate(scores), study.point)[0]
+        other = protocol.prepare(scores, protocol.calibrate(scores), study.point)[0]
         words = "The same gate on another student, whose p_need is given acceptance (loss.need_target=given_accept)."
         tally = Tally(study.settings.keywords())
-        name = "both, need given acceptance"
-        lines.append(_line(tally, given_accept, study.method, name, "dynamic", "calibrated", words))
+        lines.append(_line(tally, other, study.method, "both, need given acceptance", "dynamic", "calibrated", words))
     note = study.note(f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, no slow pass.")
     sheet = Sheet("mechanism", "Ablation D: signals and calibration", "gate", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
@@ -44,6 +41,6 @@ def make(study: Study) -> ExperimentResult:
 def _line(tally: Tally, data: EvaluationData, method: Method, name: str, policy: str, form: Form, meaning: str) -> Line:
     decisions = cells.decisions(data, policy, form)
     values = cells.rates(tally, decisions) | {"cost": cells.cost(tally, decisions)}
-    values |= printed.areas(tally, data, policy, form, method)
-    theirs = references.MECHANISM.get(AS_PRINTED.get(name, name) if method == "paper" else name)
-    return Line(name, cells.beside(values, theirs), meaning=meaning)
+    values |= methods.areas(tally, data, policy, form, method)
+    paper = name.removesuffix(", as printed") if method == "paper" else name
+    return Line(name, cells.beside(values, references.MECHANISM.get(paper)), meaning=meaning)

@@ -1,23 +1,33 @@
-"""The method with corrected formulas beside the paper's as printed, on one set of scores or on two.
+"""The method as corrected beside the paper's as printed: AUDBC in its forms for all tables, and a table of everything.
 
-With `--scores_paper`, the first scores are of a student that was curated by the corrected R_DC, the second of one that
-was curated by Eq. 2 as printed with one cut over all rows (`prism_jax curate --method=paper`).
+The printed forms of AUDBC sweep C_FN through the paper's cost ratios with C_FA fixed (docs/maths.md, section 9).
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from prism_jax.decision import gate
+from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS
+from prism_jax.decision.costs.paper_audbc import PaperAudbc
+from prism_jax.decision.costs.sweep import policy_signals
+from prism_jax.decision.passes import Pass
+from prism_jax.decision.policies import POLICIES, answering_to_ratio
+from prism_jax.evaluation import ratios
+from prism_jax.evaluation.merged.sums import column
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
-from prism_jax.experiments.paper import cells, printed
+from prism_jax.experiments.paper import cells
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
+from prism_jax.experiments.paper.tallies import Gathered, Tally, Units
+from prism_jax.training.pathways.table import Method
 
+BAYES = {"audbc_printed_bayes": Measure("AUDBC, appendix by Eq. 1", "The same by the τ of Eq. 1.", "%")}
 ODDS = "gate in odds, as printed"
 ROWS: dict[str, tuple[str, Form, str]] = {
     "always offers": ("always", "raw", "Offers at every step."),
@@ -27,32 +37,22 @@ ROWS: dict[str, tuple[str, Form, str]] = {
     "need only": ("need_only", "calibrated", "p_accept is the acceptance rate of the calibration split's offers."),
     "need only, as printed": ("need_only_paper", "raw", "p_accept = τ(p_need), as ablation D prints it."),
 }
-BAYES = "audbc_printed_bayes"
-MEASURES = {
-    **cells.RATES,
-    **cells.COST,
-    **cells.AREA,
-    **printed.MEASURES,
-    BAYES: Measure("AUDBC, appendix by Eq. 1", "The appendix's form by the τ of Eq. 1 in place of its odds τ.", "%"),
-}
 
 
 def make(study: Study) -> ExperimentResult:
-    """The gate, its printed odds form and need only, with AUDBC in each form."""
-    both, more = {"": study}, []
-    if study.of_paper is not None:
-        both = {"curated by the corrected R_DC": study, "curated by Eq. 2 as printed": study.of_paper}
-        more = [f"The second section is {study.of_paper.source}."]
+    """The gate, its printed odds form and need only, with AUDBC in each form, on one student or on two."""
+    both, other = {"": study}, study.of_paper
+    if other is not None:
+        both = {"curated by the corrected R_DC": study, "curated by Eq. 2 as printed, one cut": other}
     lines = tuple(line for section, of in both.items() for line in _lines(of, section))
+    measures = {**cells.RATES, **cells.COST, **cells.AREA, **BAYES}
     note = study.note(
-        f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}.",
-        "AUDBC is ours. Main text: Eq. audbc-def, with ΔU of Eq. deltaU over FP / (TP + FP). Appendix: mean of "
-        "offers × p_accept over mean offers, by its τ = C_FN p_need / (C_FA + C_FN p_need), or by that of Eq. 1. Both "
-        "sweep C_FN, and are 0 where the burden does not change.",
-        f"{ODDS!r} decides by Eq. app-odds, p_accept / (1 − p_accept) ≥ p_need C_FN / C_FA.",
-        *more,
+        f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}. AUDBC is ours; of",
+        "the main text, Eq. audbc-def with Eq. deltaU over FP / (TP + FP); of the appendix, by its τ = C_FN p_need /",
+        f"(C_FA + C_FN p_need), or by Eq. 1. {ODDS!r} is p_accept / (1 − p_accept) ≥ p_need C_FN / C_FA, Eq. app-odds.",
+        "" if other is None else f"The second section is {other.source}.",
     )
-    return ExperimentResult((Sheet("method", "Corrected and printed method", "policy", MEASURES, lines, note),))
+    return ExperimentResult((Sheet("method", "Corrected and printed method", "policy", measures, lines, note),))
 
 
 def _lines(study: Study, section: str) -> Iterator[Line]:
@@ -60,21 +60,78 @@ def _lines(study: Study, section: str) -> Iterator[Line]:
     if data.deployed() != "dynamic":
         rows["deployed policy"] = (data.deployed(), "calibrated", "The policy of the operating point.")
     for name, (policy, form, meaning) in rows.items():
-        decisions = cells.decisions(data, policy, form)
-        areas = printed.areas(tally, data, policy, form, "paper")
-        areas[BAYES] = printed.appendix_area(
-            tally, data, decisions.name, functools.partial(printed.signals, data, policy, form), "bayes"
-        )
-        if name == ODDS:
+        decisions, of = cells.decisions(data, policy, form), areas(tally, data, policy, form, "paper")
+        if name == ODDS:  # a larger ratio ends offers, so our AUDBC has no curve
             decisions = cells.Decisions(cells.name_of(data, "odds_paper"), data, lambda: _by_odds(data))
-            text = printed.text_area(tally, data, decisions.name, _by_odds)
-            areas |= {"audbc": Number(), "audbc_printed_text": text}  # a larger ratio ends offers, so ours has no curve
-        values = cells.rates(tally, decisions) | {"cost": cells.cost(tally, decisions), **areas}
+            of = printed(tally, data, decisions.name, _by_odds, lambda: data.signals("fast", "calibrated"))
+        values = cells.rates(tally, decisions) | {"cost": cells.cost(tally, decisions), **of}
         yield Line(name, values, section, meaning, strong=name == "gate")
 
 
 def _by_odds(data: EvaluationData) -> Decided:
-    """The decisions by Eq. app-odds as printed, at the costs of the operating point."""
     need, accept = data.signals("fast", "calibrated")
     offer = accept >= gate.threshold(need, data.point.c_fa, data.point.c_fn, "odds_paper")
     return Decided(np.asarray(offer), np.zeros(len(data.steps), bool))
+
+
+def areas(tally: Tally, data: EvaluationData, policy: str, form: Form, method: Method) -> dict[str, Number]:
+    """AUDBC of a policy where a cost ratio changes its decisions, and by `paper` in the printed forms.
+
+    In the appendix's, an event has the signals of the pass that decides at the operating point.
+    """
+
+    def sweep() -> ratios.Sweep:
+        return next(of for of in ratios.deciding(data, form) if isinstance(of, ratios.Sweep) and of.policy == policy)
+
+    own = column(policy, form, *[data.point.margin] * (policy == "slow_on_margin"))
+    has_curve = policy in (*answering_to_ratio(), "slow_only", "slow_on_margin")
+    ours = {"audbc": tally.area(own, data, sweep)} if has_curve else {}
+    if method == "corrected":
+        return ours
+
+    def signals() -> Pass:
+        fast, constant = data.signals("fast", form), POLICIES[policy].constant if policy in POLICIES else None
+        if constant is not None:
+            return Pass(fast.need, np.full(len(data.steps), float(constant)))
+        if policy in answering_to_ratio():
+            return policy_signals(*fast, policy, base_rate=data.fits.offer_rates(data.steps))
+        slow, thinks = data.signals("slow", form), data.decide(policy, form).slow
+        return Pass(np.where(thinks, slow.need, fast.need), np.where(thinks, slow.accept, fast.accept))
+
+    return ours | printed(tally, data, cells.name_of(data, policy, form), lambda at: at.decide(policy, form), signals)
+
+
+def printed(
+    tally: Tally,
+    data: EvaluationData,
+    name: str,
+    decide: Callable[[EvaluationData], Decided],
+    signals: Callable[[], Pass],
+    shift: float = 0.0,
+) -> dict[str, Number]:
+    """The printed forms on judged steps: of what `decide` does at each cost, and of p_accept + `shift` ≥ τ(p_need)."""
+    none = dict.fromkeys((*cells.PRINTED, *BAYES), Number())
+    ratios, c_fa, judged, weight = np.array(PAPER_COST_RATIOS), data.point.c_fa, data.judged, data.weight
+    if data.soft or not data.has_gold:
+        return none
+
+    def gather() -> Gathered:
+        (need, accept), sums = (p[judged] for p in signals()), []
+        for c_fn in c_fa * ratios:
+            decided = decide(data.at(dataclasses.replace(data.point, c_fn=float(c_fn))))
+            offer, gold = decided.offer[judged], data.counted(decided).gold[judged]
+            terms = [offer * gold, offer * (1 - gold), ~offer * gold]
+            for form in ("odds_paper", "bayes"):
+                made = accept + shift >= gate.threshold(need, c_fa, c_fn, form)
+                terms += [made, made * accept]
+            sums.append([float((weight * term).sum()) for term in terms])
+        mass, positives = float(weight.sum()), float((weight * data.missed[judged]).sum())
+        return Gathered({}, {"sums": np.array(sums), "mass": mass, "positives": positives})
+
+    def compute(_: Units, totals: Mapping[str, Any]) -> dict[str, Number]:
+        tp, fp, fn, *made = totals["sums"].T / totals["mass"]
+        text = PaperAudbc.of_counts(tp, fp, fn, totals["positives"] / totals["mass"], ratios, c_fa)
+        odds, bayes = (PaperAudbc.of_points(b, u, ratios) for b, u in (made[:2], made[2:]))
+        return {key: Number(float(of.area)) for key, of in zip(none, (text, odds, bayes), strict=True)}
+
+    return tally.number(f"printed.{name}", gather, compute) or none

@@ -6,7 +6,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments import training_pathways
-from prism_jax.experiments.paper import cells, printed, references
+from prism_jax.experiments.paper import cells, methods, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, Subject
@@ -37,13 +37,13 @@ def make(subject: Subject) -> ExperimentResult:
     for form in reversed(FORMS):
         for pathway, data in prepared.items():
             row = numbers(data, form, subject.settings, subject.method)
-            theirs = references.PATHWAYS.get(pathway) if form == "calibrated" else None
-            lines.append(Line(NAMES[pathway], cells.beside(row, theirs), SECTIONS[form]))
+            printed = references.PATHWAYS.get(pathway) if form == "calibrated" else None
+            lines.append(Line(NAMES[pathway], cells.beside(row, printed), SECTIONS[form]))
     note = subject.note(
         f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
         f"Each student takes {config.training.steps} steps; a second stage spends the first half of them on RDC-SFT "
         "and starts from it.",
-        *["Curation is by Eq. 2 as printed, with one cut over all rows."] * (subject.method == "paper"),
+        *["Curation is by Eq. 2 as printed, with one cut."] * (subject.method == "paper"),
         data=prepared.values(),
     )
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
@@ -51,10 +51,8 @@ def make(subject: Subject) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
-def numbers(
-    data: EvaluationData, form: Form, settings: IntervalSettings, method: Method = "corrected"
-) -> dict[str, Number]:
+def numbers(data: EvaluationData, form: Form, settings: IntervalSettings, method: Method) -> dict[str, Number]:
     """Rates, AUDBC and cost of the gate on the fast pass of one student."""
     tally, decisions = Tally(settings.keywords()), cells.decisions(data, "dynamic", form)
-    values = cells.rates(tally, decisions) | printed.areas(tally, data, "dynamic", form, method)
+    values = cells.rates(tally, decisions) | methods.areas(tally, data, "dynamic", form, method)
     return values | {"cost": cells.cost(tally, decisions)}

@@ -14,7 +14,7 @@ from etils import epath
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.experiments.intervals import mean_over_seeds
-from prism_jax.experiments.paper import drawing, outputs, printed
+from prism_jax.experiments.paper import drawing, outputs
 from prism_jax.experiments.paper.in_parts import TableSums, sum_tables
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
@@ -130,10 +130,10 @@ class Inputs:
     @property
     def beside_paper(self) -> Study:
         """The study of the file, with that of `scores_paper`; SkippedError for files that are read part by part."""
-        assert self.scores_paper is not None, "the runner asks for it where there is one"
-        if self.in_parts or not self.running.in_memory(find_files(self.scores_paper)):
+        paper = self.scores_paper or ""
+        if self.in_parts or not self.running.in_memory(find_files(paper)):
             raise SkippedError("--scores_paper: two files are compared in memory only (--exact)")
-        return dataclasses.replace(self.studies[0], of_paper=self._of_file(self.scores_paper))
+        return dataclasses.replace(self.studies[0], of_paper=self._of_file(paper))
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
@@ -143,9 +143,8 @@ class Inputs:
         if self.scores is not None:
             parts = {} if self.sums is None else {"read": "part by part"}
             facts = {"scores": self.scores, "sha256": sha256(*self.files), "settings": settings}
-            if self.scores_paper is not None:
-                of_paper = sha256(*find_files(self.scores_paper))
-                facts |= {"scores_paper": self.scores_paper, "sha256_paper": of_paper}
+            if (paper := self.scores_paper) is not None:
+                facts |= {"scores_paper": paper, "sha256_paper": sha256(*find_files(paper))}
             return facts | parts | left_out_fact(self.left_out, len(self.files))
         return {"students": [trainings.workdir for trainings in self.trainings], "settings": settings}
 
@@ -156,7 +155,7 @@ class Inputs:
             fits = protocol.calibrate(scores)
             steps = protocol.evaluated_rows(scores).steps()
             source = f"{len(steps)} test steps of {epath.Path(path).name}"
-            study = Study(scores, fits, source, self.point, self.settings, method=self.method)
+            study = Study(scores, fits, source, self.point, self.settings, self.method)
             study.at()
         except ScoresError as error:
             raise located(error, path) from None
@@ -166,9 +165,7 @@ class Inputs:
         scores = trainings.scores()
         steps = f"{len(protocol.evaluated_rows(scores).steps())} test steps of simulated streams"
         source = f"{steps}, seed {trainings.seed}" if len(self.trainings) == 1 else f"{steps} in the first seed"
-        return Study(
-            scores, protocol.calibrate(scores), source, self.point, self.settings, trainings, method=self.method
-        )
+        return Study(scores, protocol.calibrate(scores), source, self.point, self.settings, self.method, trainings)
 
 
 def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> list[str]:
@@ -246,7 +243,7 @@ def _make(name: str, inputs: Inputs) -> ExperimentResult:
     if name == "methods" and inputs.scores_paper is not None:
         subjects = (inputs.beside_paper,)
     chosen = subjects[:1] if experiment.one_seed else subjects
-    result = merged([printed.shown(function(name)(subject)) for subject in chosen])
+    result = merged([function(name)(subject) for subject in chosen])
     alone = inputs.scores is not None and not inputs.studies[0].scores.has_need
     return _titled(result) if alone else result
 

@@ -62,7 +62,7 @@ class Subject:
     trainings: Trainings  # of one seed
     point: OperatingPoint = PAPER
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
-    method: Method = "corrected"  # whether pathways are curated, and areas shown, also as the paper prints them
+    method: Method = "corrected"  # the same, and whether pathways are curated as printed
 
     def note(self, *sentences: str, data: Collection[EvaluationData]) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
@@ -78,11 +78,11 @@ class Study:
     source: str  # words for where the scores come from
     point: OperatingPoint = PAPER  # costs and margin of tables that do not vary them
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
+    method: Method = "corrected"  # whether tables also show AUDBC as the paper prints it
     trainings: Trainings | None = None  # those that the scores are of; None for scores of a file
     # the test steps, and what is switched off with its reason, where they are known already
     prepared: tuple[EvaluationData, Mapping[str, str]] | None = None
     of_parts: Tally | None = None  # what computes the numbers where these scores are a part; None where they are all
-    method: Method = "corrected"  # whether tables also show what the paper prints (`printed`)
     of_paper: Study | None = None  # scores of a student that was curated as printed, for the table `methods`
 
     def at(self, point: OperatingPoint | None = None) -> EvaluationData:
