@@ -91,21 +91,6 @@ def test_constant_probabilities_err_by_their_distance_from_the_base_rate(p, labe
         assert measure(constant, y, bins=bins, scheme=scheme) == pytest.approx(abs(p - y.mean()), abs=1e-12)
 
 
-@given(rows, st.integers(1, 10), st.integers(2, 5))
-def test_merging_bins_never_raises_the_error(data, bins, factor):
-    p, y = columns(data)
-    merged = calibration.expected_calibration_error(p, y, bins=bins)
-    assert merged <= calibration.expected_calibration_error(p, y, bins=bins * factor) + 1e-12
-
-
-@given(rows, st.integers(1, 20), st.sampled_from(SCHEMES))
-def test_errors_are_ordered_as_norms(data, bins, scheme):
-    p, y = columns(data)
-    options = dict(bins=bins, scheme=scheme)
-    one, two = (calibration.expected_calibration_error(p, y, norm=norm, **options) for norm in (1, 2))
-    assert 0 <= one <= two + 1e-12 <= calibration.maximum_calibration_error(p, y, **options) + 2e-12
-
-
 @given(rows, st.integers(1, 20), st.sampled_from(SCHEMES), st.integers(2, 4))
 def test_order_and_duplication_change_nothing_and_weights_are_repetitions(data, bins, scheme, times):
     p, y = columns(data)

@@ -161,16 +161,6 @@ def test_propensities_of_one_collapse_all_estimators_to_the_mean(log):
         assert diagnostics.mean_a_over_e == diagnostics.low == diagnostics.high == 1
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 3)), min_size=1, max_size=20))
-def test_effective_sample_size_lies_between_one_and_the_logged_rows(rows):
-    propensity, weight = np.array(rows, np.float32).T
-    ones = np.ones_like(propensity)
-    _, diagnostics = losses.accept_loss(ones, ones, ones, propensity, weight=weight)
-    assert 1 - 1e-5 <= diagnostics.effective_sample_size <= len(rows) * (1 + 1e-5)
-
-
 def test_dr_label_is_unbiased_if_either_part_is_right():
     propensity, y = np.array([0.3, 0.5, 0.8]), np.array([1.0, 0.0, 0.7])
     wrong_e, wrong_mu = np.array([0.6, 0.6, 0.6]), np.array([0.1, 0.9, 0.5])

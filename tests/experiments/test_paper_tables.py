@@ -8,7 +8,8 @@ import re
 import numpy as np
 import pytest
 from etils import epath
-from paper_study import cells, columns, given_of, study_of
+from paper_study import SETTINGS, cells, columns, given_of, study_of
+from tiny_trainings import RECIPES
 
 from prism_jax.decision import drift, gate, metrics
 from prism_jax.decision.audbc import audbc_appendix_paper, audbc_main_paper
@@ -17,11 +18,14 @@ from prism_jax.decision.passes import Pass
 from prism_jax.decision.uncertainty import mcnemar, paired_rates, rate_intervals
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import Decided
+from prism_jax.experiments import training_pathways
 from prism_jax.experiments.paper import case_study, drawing, methods, pareto, references, registry, runner
 from prism_jax.experiments.paper.cells import PRINTED
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
+from prism_jax.experiments.paper.study import IntervalSettings, SkippedError, Subject
+from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.runs.scores_files import Running
+from prism_jax.runs.store import Store
 from prism_jax.scores import Scores, ScoresError, write_scores
 from prism_jax.scores.labels import acceptance_weight
 
@@ -98,26 +102,19 @@ def test_the_printed_areas_are_those_of_the_formulas(study):
     """Of the decision layer on judged steps, and of the printed sums where a slow pass takes part."""
     of_paper = dataclasses.replace(study, method="paper")
     data, fast = study.at(), study.at().signals("fast", "calibrated")
-    judged, rate = data.judged, data.fits.offer_rates(data.steps)
-    gold = (data.label("need") * data.label("accept"))[judged]
-    ones = np.ones(len(data.steps))
-    pairs = {
-        "both, calibrated": fast,
-        "accept only": Pass(ones, fast.accept),
-        "need only": Pass(fast.need, rate * ones),
-    }
-    made = {name: registry.function(name)(of_paper) for name in ("mechanism", "drift", "inference")}
-    lines = {line.name: line.cells for result in made.values() for line in result.sheets[0].lines}
-    lines["drift"] = lines["T = 1, ε = 0"]
-    for name, pair in (pairs | {"drift": fast}).items():
+    judged, gold = data.judged, (data.label("need") * data.label("accept"))[data.judged]
+    ones, alone = np.ones(len(data.steps)), data.fits.offer_rates(data.steps)
+    pairs = {"accept only": (ones, fast.accept), "need only": (fast.need, alone * ones), "both, calibrated": fast}
+    sheets = [registry.function(name)(of_paper).sheets[0] for name in ("mechanism", "drift", "inference")]
+    lines = {line.name: line.cells for sheet in sheets for line in sheet.lines}
+    for name, pair in (pairs | {"T = 1, ε = 0": fast}).items():
         pair = Pass(*(p[judged] for p in pair))
         text, appendix = audbc_main_paper(pair, gold).area, audbc_appendix_paper(pair).area
         assert lines[name]["audbc_printed_text"].value == pytest.approx(text)
         assert lines[name]["audbc_printed_appendix"].value == pytest.approx(appendix)
     slow, points = data.signals("slow", "calibrated"), {"text": [], "appendix": []}
-    need, accept = (
-        np.where(data.decide("slow_on_margin", "calibrated").slow, *p)[judged] for p in zip(slow, fast, strict=True)
-    )
+    thinks = data.decide("slow_on_margin", "calibrated").slow
+    need, accept = (np.where(thinks, *p)[judged] for p in zip(slow, fast, strict=True))
     for c_fn in (4.0, 2.0, 1.0, 1 / 1.2):
         offer = gate.decide_with_slow(fast, slow, 1.0, c_fn, study.point.margin)[0][judged]
         tp, fp, fn = (offer * gold).sum(), (offer * (1 - gold)).sum(), ((1 - offer) * gold).sum()
@@ -140,6 +137,14 @@ def test_by_the_method_as_printed_tables_only_gain_columns(study):
         assert dataclasses.replace(made, measures=ours.measures).to_csv() == ours.to_csv()
 
 
+def test_pathways_are_curated_by_the_method(study, monkeypatch):
+    asked = []
+    monkeypatch.setattr(training_pathways, "scores_of", lambda _, pathway, store: asked.append(pathway) or study.scores)
+    subject = Subject(Trainings(Store("none"), recipes=RECIPES), settings=SETTINGS, method="paper")
+    assert PRINTED.keys() <= registry.function("pathways")(subject).sheets[0].measures.keys()
+    assert {(of.score, of.stratify) for of in asked} == {("paper", False)}
+
+
 def test_both_methods_stand_beside_each_other_on_two_files(study, tmp_path):
     other = study_of(columns(seed=9))
     both = registry.function("methods")(dataclasses.replace(study, of_paper=other)).sheets[0]
@@ -148,17 +153,14 @@ def test_both_methods_stand_beside_each_other_on_two_files(study, tmp_path):
         need, accept = data.signals("fast", "calibrated")
         costs = data.costs(Decided(accept >= 2 * need * (1 - accept), np.zeros(len(need), bool)))[data.judged]
         assert cells(both, methods.ODDS, section)["cost"].value == pytest.approx(costs.mean())
-        main = registry.function("main")(of).sheets[0]
-        for line in ("gate", "deployed policy", "always offers"):
-            assert cells(both, line, section)["cost"] == cells(main, line)["cost"]
+        assert cells(both, "gate", section)["cost"] == cells(registry.function("main")(of).sheets[0], "gate")["cost"]
     files = [given_of(columns(seed=seed), tmp_path / str(seed)).scores for seed in (0, 9)]
     call = runner.Inputs(scores=files[0], scores_paper=files[1], settings=IntervalSettings(resamples=20))
     assert runner.run_experiments(("methods",), call, epath.Path(tmp_path / "out")) == ["methods"]
     assert files[1] in json.loads((tmp_path / "out" / "methods.json").read_text())["scores_paper"]
+    in_parts = dataclasses.replace(call, running=Running(exact=False))
     with pytest.raises(SkippedError, match="methods: --scores_paper: two files are compared in memory only"):
-        runner.run_experiments(
-            ("methods",), dataclasses.replace(call, running=Running(exact=False)), epath.Path(tmp_path / "parts")
-        )
+        runner.run_experiments(("methods",), in_parts, epath.Path(tmp_path / "parts"))
 
 
 def test_with_several_candidates_the_tables_charge_silence_as_the_evaluation_does():
