@@ -12,7 +12,6 @@ Where to change what:
 - how a student is stacked on a probe: `stacking.py`
 - the injections, their controls, or the measurement: `injection_strings.py`, `injections.py`; docs/agent.md
 - the distillation demo: commands in `distill_demo.py`, report in `distill_report.py`, the student in `students.py`
-- the paper's printed formulas beside ours: `paper/methods.py`
 - the paper in one script: its stages in `reproduce.py`, what they cost in earnest in `real_costs.py`; how stages follow
   one another: `stages.py`
 - the study of distillation: its teachers, arms and sizes: `distillation.py`; its tables in `distillation_tables.py`

@@ -12,22 +12,23 @@ from typing import Any
 import numpy as np
 
 from prism_jax.decision import gate
-from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS
-from prism_jax.decision.costs.paper_audbc import PaperAudbc
-from prism_jax.decision.costs.sweep import policy_signals
+from prism_jax.decision.audbc import PaperAudbc, policy_signals
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import POLICIES, answering_to_ratio
+from prism_jax.decision.surface import PAPER_COST_RATIOS
 from prism_jax.evaluation import ratios
 from prism_jax.evaluation.merged.sums import column
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells
+from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.tallies import Gathered, Tally, Units
 from prism_jax.training.pathways.table import Method
 
 BAYES = {"audbc_printed_bayes": Measure("AUDBC, appendix by Eq. 1", "The same by the τ of Eq. 1.", "%")}
+MEASURES = {**cells.RATES, **cells.COST, **cells.AREA, **BAYES}
 ODDS = "gate in odds, as printed"
 ROWS: dict[str, tuple[str, Form, str]] = {
     "always offers": ("always", "raw", "Offers at every step."),
@@ -45,14 +46,14 @@ def make(study: Study) -> ExperimentResult:
     if other is not None:
         both = {"curated by the corrected R_DC": study, "curated by Eq. 2 as printed, one cut": other}
     lines = tuple(line for section, of in both.items() for line in _lines(of, section))
-    measures = {**cells.RATES, **cells.COST, **cells.AREA, **BAYES}
     note = study.note(
         f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}. AUDBC is ours; of",
         "the main text, Eq. audbc-def with Eq. deltaU over FP / (TP + FP); of the appendix, by its τ = C_FN p_need /",
         f"(C_FA + C_FN p_need), or by Eq. 1. {ODDS!r} is p_accept / (1 − p_accept) ≥ p_need C_FN / C_FA, Eq. app-odds.",
         "" if other is None else f"The second section is {other.source}.",
     )
-    return ExperimentResult((Sheet("method", "Corrected and printed method", "policy", measures, lines, note),))
+    sheet = Sheet("method", "Corrected and printed method", "policy", MEASURES, lines, note)
+    return ExperimentResult((sheet,), lambda figure: bars(figure, lines, cells.COST | cells.AREA))
 
 
 def _lines(study: Study, section: str) -> Iterator[Line]:
@@ -111,13 +112,13 @@ def printed(
 ) -> dict[str, Number]:
     """The printed forms on judged steps: of what `decide` does at each cost, and of p_accept + `shift` ≥ τ(p_need)."""
     none = dict.fromkeys((*cells.PRINTED, *BAYES), Number())
-    ratios, c_fa, judged, weight = np.array(PAPER_COST_RATIOS), data.point.c_fa, data.judged, data.weight
+    grid, c_fa, judged, weight = np.array(PAPER_COST_RATIOS), data.point.c_fa, data.judged, data.weight
     if data.soft or not data.has_gold:
         return none
 
     def gather() -> Gathered:
         (need, accept), sums = (p[judged] for p in signals()), []
-        for c_fn in c_fa * ratios:
+        for c_fn in c_fa * grid:
             decided = decide(data.at(dataclasses.replace(data.point, c_fn=float(c_fn))))
             offer, gold = decided.offer[judged], data.counted(decided).gold[judged]
             terms = [offer * gold, offer * (1 - gold), ~offer * gold]
@@ -130,8 +131,8 @@ def printed(
 
     def compute(_: Units, totals: Mapping[str, Any]) -> dict[str, Number]:
         tp, fp, fn, *made = totals["sums"].T / totals["mass"]
-        text = PaperAudbc.of_counts(tp, fp, fn, totals["positives"] / totals["mass"], ratios, c_fa)
-        odds, bayes = (PaperAudbc.of_points(b, u, ratios) for b, u in (made[:2], made[2:]))
+        text = PaperAudbc.of_counts(tp, fp, fn, totals["positives"] / totals["mass"], grid, c_fa)
+        odds, bayes = (PaperAudbc.of_points(b, u, grid) for b, u in (made[:2], made[2:]))
         return {key: Number(float(of.area)) for key, of in zip(none, (text, odds, bayes), strict=True)}
 
     return tally.number(f"printed.{name}", gather, compute) or none
