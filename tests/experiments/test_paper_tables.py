@@ -148,7 +148,7 @@ def test_pathways_are_curated_by_the_method(study, monkeypatch):
 def test_both_methods_stand_beside_each_other_on_two_files(study, tmp_path):
     other = study_of(columns(seed=9))
     both = registry.function("methods")(dataclasses.replace(study, of_paper=other)).sheets[0]
-    for section, of in {"curated by the corrected R_DC": study, "curated by Eq. 2 as printed, one cut": other}.items():
+    for section, of in {"curated by the corrected R_DC": study, "curated by Eq. 2 with one cut": other}.items():
         data = of.at()
         need, accept = data.signals("fast", "calibrated")
         costs = data.costs(Decided(accept >= 2 * need * (1 - accept), np.zeros(len(need), bool)))[data.judged]

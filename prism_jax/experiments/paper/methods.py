@@ -44,7 +44,7 @@ def make(study: Study) -> ExperimentResult:
     """The gate, its printed odds form and need only, with AUDBC in each form, on one student or on two."""
     both, other = {"": study}, study.of_paper
     if other is not None:
-        both = {"curated by the corrected R_DC": study, "curated by Eq. 2 as printed, one cut": other}
+        both = {"curated by the corrected R_DC": study, "curated by Eq. 2 with one cut": other}
     lines = tuple(line for section, of in both.items() for line in _lines(of, section))
     note = study.note(
         f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}. AUDBC is ours; of",
@@ -53,7 +53,8 @@ def make(study: Study) -> ExperimentResult:
         "" if other is None else f"The second section is {other.source}.",
     )
     sheet = Sheet("method", "Corrected and printed method", "policy", MEASURES, lines, note)
-    return ExperimentResult((sheet,), lambda figure: bars(figure, lines, cells.COST | cells.AREA))
+    shown = {key: MEASURES[key] for key in ("cost", "audbc", "audbc_printed_appendix")}
+    return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
 def _lines(study: Study, section: str) -> Iterator[Line]:
