@@ -1,8 +1,8 @@
 """Keeps the rows of highest R_DC: `python -m prism_jax curate --streams=TEACHER.jsonl --out=CURATED.jsonl`.
 
-The flags mean what `--config.pathway.keep`, `count`, `score` and `stratify` mean in a training run that filters its own
-streams. A curated file is for training only: give it as `--config.data.train_source` with
-`--config.pathway.filter=off`, and whole streams for calibration and test (docs/distillation.md).
+`--keep` and `--count` are `--config.pathway.keep` and `count` of a training run that filters its own streams, and
+`--method=paper` its `score=paper` and `stratify=False`. A curated file is for training only: give it as
+`--config.data.train_source` with `--config.pathway.filter=off`, and whole streams otherwise (docs/distillation.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prism_jax.report.table import print_all
 from prism_jax.runs.curation import curate_file, summary_path, table_of
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.training.pathways.table import PathwayConfig, Score
+from prism_jax.training.pathways.table import Method, PathwayConfig
 
 
 def define_flags() -> None:
@@ -25,8 +25,7 @@ def define_flags() -> None:
     flags.DEFINE_string("out", None, "File to write; its summary goes beside it.")
     flags.DEFINE_float("keep", default.keep, "Share of the rows to keep; read where --count is 0.")
     flags.DEFINE_integer("count", default.count, "Number of rows to keep; 0 leaves it to --keep.")
-    flags.DEFINE_enum("score", default.score, get_args(Score), "Form of R_DC: the default, or the paper's Eq. 2.")
-    flags.DEFINE_bool("stratify", default.stratify, "Whether to select within each pair of labels, or globally.")
+    flags.DEFINE_enum("method", "corrected", get_args(Method), "R_DC as corrected, or the paper's Eq. 2 with one cut.")
     flags.mark_flags_as_required(["streams", "out"])
     refuse_empty("streams", "out")
 
@@ -35,9 +34,7 @@ def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
     try:
-        pathway = PathwayConfig(
-            name="rdc_sft", keep=options.keep, count=options.count, score=options.score, stratify=options.stratify
-        )
+        pathway = PathwayConfig(name="rdc_sft", keep=options.keep, count=options.count).curated_by(options.method)
     except ValueError as error:
         raise ValueError(f"--{error}") from error
     curated = curate_file(options.streams, options.out, pathway)

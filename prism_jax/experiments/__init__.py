@@ -7,19 +7,15 @@ Where to change what:
 - the study of single votes: `single_votes.py`
 - a table of the paper, or a new one: its module in `paper/`, `EXPERIMENTS` in `paper/registry.py`, the row in
   docs/paper.md
-- the students that the paper's tables are computed on, or how trainings are kept: `Recipes` in `paper/trainings.py`;
-  `prism_jax/runs/store.py`; means over seeds in `paper/over_seeds.py`
+- the students of the paper's tables, or how trainings are kept: `paper/trainings.py`; `prism_jax/runs/store.py`
 - the simulated judges of the paper's tables, or the seconds: `paper/pools.py`; `paper/timing.py`
 - how a student is stacked on a probe: `stacking.py`
-- the injections, their controls, or the measurement: `injection_strings.py`, `injections.py`, `injection_tables.py`;
-  the numbers in docs/agent.md
-- the distillation demo: its commands in `distill_demo.py`, its report in `distill_report.py`; the student in
-  `prism_jax/experiments/students.py`
+- the injections, their controls, or the measurement: `injection_strings.py`, `injections.py`; docs/agent.md
+- the distillation demo: commands in `distill_demo.py`, report in `distill_report.py`, the student in `students.py`
 - the paper in one script: its stages in `reproduce.py`, what they cost in earnest in `real_costs.py`; how stages follow
   one another: `stages.py`
 - the study of distillation: its teachers, arms and sizes: `distillation.py`; its tables in `distillation_tables.py`
-- the study of promises: `promises.py`
-- the study of alarms: `alarms.py`
+- the studies of promises and of alarms: `promises.py`, `alarms.py`
 - a study, or a new one: a module in this folder with `define_flags` and `main`, and its line in `STUDIES` of
   `paper/registry.py`
 """

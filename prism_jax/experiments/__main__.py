@@ -36,7 +36,7 @@ import importlib
 import json
 import signal
 import sys
-from typing import Any
+from typing import Any, get_args
 
 from absl import flags
 from etils import epath
@@ -53,6 +53,7 @@ from prism_jax.runs.store import Store
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.provenance import provenance
+from prism_jax.training.pathways.table import Method
 
 
 def define_flags() -> None:
@@ -63,6 +64,8 @@ def define_flags() -> None:
         None,
         "Scores of any agent: a file, .parquet or .jsonl, a folder or a glob; by default students are trained.",
     )
+    flags.DEFINE_string("scores_paper", None, "Scores of a student curated as printed, beside --scores in `methods`.")
+    flags.DEFINE_enum("method", "corrected", get_args(Method), "With paper: also AUDBC and pathways as it prints them.")
     flags.DEFINE_integer("seeds", 1, "Number of seeds to train with; tables show means over them.", 1)
     flags.DEFINE_integer("resamples", IntervalSettings.resamples, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():
@@ -72,15 +75,15 @@ def define_flags() -> None:
     flags.DEFINE_string("held_out", None, "With --scores: the domain that the student was trained without.")
     SystemOptions.define_flags()
     Running.define_flags()
-    refuse_empty("workdir", "scores", "model", "streams", "held_out")
+    refuse_empty("workdir", "scores", "scores_paper", "model", "streams", "held_out")
 
 
 def main(arguments: list[str]) -> None:
     """Makes the paper's tables of a name."""
     names, options, folder = registry.chosen(_only(arguments)), flags.FLAGS, epath.Path(flags.FLAGS.workdir)
-    for field in dataclasses.fields(Running):
-        if options.scores is None and options[field.name].present:
-            raise ValueError(f"--{field.name}: found it without --scores, expected it with a scores file")
+    for flag in ("scores_paper", *(field.name for field in dataclasses.fields(Running))):
+        if options.scores is None and options[flag].present:
+            raise ValueError(f"--{flag}: found it without --scores, expected it with a scores file")
     systems, model = SystemOptions.of_flags(), options.model
     if (model is None) != (options.streams is None):
         raise ValueError("--model, --streams: found one without the other, expected both")
@@ -104,6 +107,8 @@ def main(arguments: list[str]) -> None:
         point=dataclasses.replace(PAPER, **costs),
         settings=IntervalSettings(resamples=10_000 if few else options.resamples, seeds=options.seeds),
         running=Running.of_flags(),
+        method=options.method,
+        scores_paper=options.scores_paper,
     )
     with contextlib.nullcontext() if own_files else store.claimed():
         runner.run_experiments(names, call, folder)

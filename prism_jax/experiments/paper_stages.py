@@ -50,7 +50,7 @@ OUTPUTS = {
     "Figure 4, structured trace": "student/case_study.csv",
     "Figure 5, slow margin": "student/margin_sweep.csv",
     "Figure 6, reliability": "student/calibration_quality.csv",
-    "both methods beside each other": "methods/methods.csv",
+    "both methods beside each other": "methods/method.csv",
     "reading before and after writing": "student/written.csv",
 }
 """The file below `tables/` of each numbered table and figure of the paper, and of two tables of ours."""
@@ -192,8 +192,9 @@ class _Paper:
         files = (f"--streams={run}/written_*.jsonl", f"--scores={run}/scores.parquet", f"--scores_out={labelled}")
         requests = 2 * (CALIBRATION_EVENTS + TEST_EVENTS)
         yield self.judge(f"what {name} wrote", files, labelled, requests, before)
-        words = main_of("evaluate", f"--scores={labelled}", f"--workdir={run}")
-        yield Stage(f"{name}: calibrated and evaluated", words, (run / "report.html").exists)
+        out = self.folder / "evaluated" / name
+        words = main_of("evaluate", f"--scores={labelled}", f"--workdir={out}")
+        yield Stage(f"{name}: calibrated and evaluated", words, (out / "report.html").exists)
 
     def _trained(self, name: str) -> Stage:
         folder, inputs = self.folder, self.inputs
@@ -208,6 +209,7 @@ class _Paper:
             f"--config.data.train_source={folder / (curated if PATHWAYS[pathway].filtered else 'judged_train.jsonl')}",
             *(f"--config.data.{split}_source={self.streams(split)}" for split in ("calibration", "test")),
             *([f"--config.data.without_domain={DOMAIN}"] if name == HELD_OUT else ()),
+            *(["--config.writing.reread=True"] if name == MAIN else ()),
             f"--config.training.start={start}",
             *inputs.training,
             f"--workdir={folder / name}",
@@ -221,13 +223,14 @@ class _Paper:
     def answers(self) -> Iterator[Stage]:
         """The export, what student and teacher did as traces, and the traces of prompted baselines."""
         run, model, traces = self.folder / MAIN, self.folder / "model", self.folder / "traces"
-        words = main_of("export", f"--workdir={run}", f"--output={model}")
+        calibration = f"--calibration={self.folder / 'evaluated' / MAIN / 'calibration.json'}"
+        words = main_of("export", f"--workdir={run}", calibration, f"--output={model}")
         yield Stage("the student is exported", words, model.exists)
         read = {
             "prism": (
                 f"--written={run}/written_test.jsonl",
                 f"--scores={run}/judged.parquet",
-                f"--calibration={run}/calibration.json",
+                calibration,
             ),
             "teacher": (f"--taught={self.folder}/taught_test.jsonl",),
         }
@@ -303,9 +306,6 @@ class _Paper:
         )
         if self.inputs.holds_out:
             yield self.table("domains", "domain_transfer", scores[HELD_OUT], f"--held_out={DOMAIN}")
-        page = self.folder / "pathways.html"
-        runs = ",".join(str(self.folder / name) for name in self.students() if name != BASE)
-        yield Stage("all students on one page", main_of("report", f"--runs={runs}", f"--out={page}"), page.exists)
 
     def table(self, folder: str, name: str, *flags: str, made: str = "") -> Stage:
         """The stage of an experiment."""

@@ -60,7 +60,7 @@ SMALL = StudentConfig(
 """The student of a rehearsal: random."""
 USERS = (
     *("--population=items", "--responses=1", "--min_events=4", "--max_events=6"),
-    *("--train=36", "--calibration=1", "--held_out=20"),
+    *("--train=36", "--calibration=1", "--held_out=20", "--accuracy=0.8"),
 )
 JUDGES = (
     *("deepseek/deepseek-r1", "openai/gpt-4o", "anthropic/claude-3.5-sonnet", "google/gemini-2.5-flash"),

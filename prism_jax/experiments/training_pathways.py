@@ -110,7 +110,7 @@ def scores_of(config: RunConfig, pathway: PathwayConfig, store: Store) -> Scores
     name, steps = f"pathway-{pathway.name}", config.training.steps
     if pathway.name not in SECOND_STAGES:
         return store.scores(name, _with(config, pathway), "fast")
-    first = _with(config, PathwayConfig(name="rdc_sft"), steps=steps // 2)
+    first = _with(config, dataclasses.replace(pathway, name="rdc_sft"), steps=steps // 2)
     start = store.finished("pathway-first-stage", first).resolve()
     return store.scores(name, _with(config, pathway, steps=steps - steps // 2, start=str(start)), "fast")
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -271,7 +271,7 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
     made = as_facts(provenance())
     written: dict[str, list[Stream]] = {}
     scores = score_run(run, params, written=written)
-    kept = {f"written_{split}.jsonl": encode_streams(streams) for split, streams in written.items()}
+    kept = _encoded(written)
     if not has_labels(run):
         _keep_unlabelled(workdir.path, scores, kept, keep_existing=bool(damaged))
         return NOT_TRAINED if damaged else None
@@ -290,6 +290,11 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
         keep_existing=bool(damaged),
     )
     return NOT_TRAINED if damaged else None
+
+
+def _encoded(written: Mapping[str, Sequence[Stream]]) -> dict[str, bytes]:
+    """The files of what a student wrote on the streams of each split, by name."""
+    return {f"written_{split}.jsonl": encode_streams(streams) for split, streams in written.items()}
 
 
 def _keep_unlabelled(
@@ -343,13 +348,15 @@ def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = Tru
         )
     run = open_run(resolve(config), workdir)
     check_evaluable(run)
-    scores = score_run(run, untrained_params(run), passes=Passes())
+    labelled, written = has_labels(run), dict[str, list[Stream]]()
+    passes = Passes(responses=not labelled, writing=run.config.writing)  # without labels, its texts will be judged
+    scores = score_run(run, untrained_params(run), passes=passes, written=written)
     start = run.config.training.start or f"random, seed {run.config.training.seed}"
     made = as_facts(provenance())
     with only_training(workdir.path):
         _claim(run)
-        if not has_labels(run):
-            return _keep_unlabelled(workdir.path, scores, {})
+        if not labelled:
+            return _keep_unlabelled(workdir.path, scores, _encoded(written))
         evaluate_into(
             workdir.path,
             scores,

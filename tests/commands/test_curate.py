@@ -69,7 +69,7 @@ def test_the_flags_choose_the_rows(file, capsys):
     out = file.with_name("out.jsonl")
     if "streams" not in flags.FLAGS:
         curate.define_flags()
-    argv = ["curate", f"--streams={file}", f"--out={out}", "--count=9", "--score=paper", "--nostratify"]
+    argv = ["curate", f"--streams={file}", f"--out={out}", "--count=9", "--method=paper"]
     with flagsaver.flagsaver():
         flags.FLAGS(argv)
         curate.main()

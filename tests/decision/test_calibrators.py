@@ -1,9 +1,11 @@
 import warnings
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
@@ -62,24 +64,6 @@ def test_temperature_identities(p, first, second):
     np.testing.assert_allclose(
         calibration.apply_temperature(scaled, second), calibration.apply_temperature(p, first * second), rtol=1e-6
     )
-
-
-@given(st.lists(probabilities, min_size=2), temperatures)
-def test_temperature_keeps_ranks(p, temperature):
-    ordered = np.sort(np.array(p))
-    assert np.all(np.diff(calibration.apply_temperature(ordered, temperature)) >= 0)
-
-
-def test_temperature_against_the_logistic_function_and_jax():
-    p, _ = sample(200)
-    expected = expit(logit(p) / 0.7)
-    np.testing.assert_allclose(calibration.apply_temperature(p, 0.7), expected, rtol=1e-12)
-    found = jax.jit(calibration.apply_temperature)(jnp.asarray(p, jnp.float32), 0.7)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-    exact = jax.jit(calibration.apply_temperature)(jnp.array([0.0, 0.5, 1.0]), 3.0)
-    assert exact.tolist() == [0.0, 0.5, 1.0]
-    gradient = jax.grad(lambda t: calibration.apply_temperature(jnp.array([0.0, 0.3, 1.0]), t).sum())(2.0)
-    assert np.isfinite(gradient)
 
 
 @settings(deadline=None, max_examples=50)
@@ -201,12 +185,35 @@ def test_platt_of_constant_scores_is_the_base_rate():
     np.testing.assert_allclose(calibration.fit_platt(np.full(4, 0.7), y, smooth_targets=False)(0.7), 0.25, rtol=1e-9)
 
 
-def test_platt_maps_jax_arrays_and_certainty():
-    fitted = calibration.Platt(0.6, -0.1)
-    p = np.array([0.0, 0.3, 1.0], np.float32)
-    found = jax.jit(fitted)(jnp.asarray(p))
-    np.testing.assert_allclose(found, fitted(p), rtol=1e-5)
-    assert np.all((found > 0) & (found < 1))
+class Variants(chex.TestCase):
+    """Fitted maps with jit and without: their formulas in NumPy, in the order of the scores."""
+
+    @chex.variants(with_jit=True, without_jit=True)
+    @parameterized.parameters("temperature", "platt", "isotonic")
+    def test_a_fitted_map_is_its_formula_and_keeps_the_order(self, name):
+        p, y = sample(2000)
+        temperature, platt, isotonic = (fit(p, y) for fit in list(FITS.values())[:3])
+        grid = np.sort(np.append(p[:200], [0.0, 0.5, 1.0]).astype(np.float32)).astype(np.float64)
+        fitted, expected, atol = {
+            "temperature": (
+                lambda p: calibration.apply_temperature(p, temperature),
+                expit(logit(grid) / temperature),
+                0,
+            ),
+            "platt": (platt, expit(platt.scale * logit(grid) + platt.bias), 0),
+            "isotonic": (isotonic, np.interp(grid, isotonic.x, isotonic.y), 2e-4),
+        }[name]
+        found = np.asarray(self.variant(lambda p: fitted(p))(jnp.asarray(grid, jnp.float32)))
+        inside = (grid > 0) & (grid < 1)
+        np.testing.assert_allclose(fitted(grid)[inside], expected[inside], rtol=1e-9)
+        np.testing.assert_allclose(found[inside], expected[inside], rtol=1e-4, atol=atol)
+        assert np.all(np.diff(found) >= 0)
+        assert np.all((found[[0, -1]] == [0, 1]) == (name != "platt")), "a bias ends certainty"
+
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_a_temperature_has_gradients_at_certainty(self):
+        slope = self.variant(jax.grad(lambda t: calibration.apply_temperature(jnp.array([0.0, 0.3, 1.0]), t).sum()))
+        assert np.isfinite(slope(2.0))
 
 
 labelled = st.lists(st.tuples(st.sampled_from(np.linspace(0, 1, 9).tolist()), st.floats(0, 1)), min_size=1)
@@ -245,13 +252,6 @@ def test_isotonic_of_hard_labels_is_the_same_in_every_type(dtype, labels):
     fitted = calibration.fit_isotonic(p, y.astype(labels))
     np.testing.assert_allclose(fitted.x, expected.x, rtol=1e-15)
     np.testing.assert_allclose(fitted.y, expected.y, rtol=1e-12)
-
-
-def test_isotonic_maps_jax_arrays():
-    p, y = sample(300)
-    fitted = calibration.fit_isotonic(p, y)
-    np.testing.assert_allclose(jax.jit(fitted)(jnp.asarray(p, jnp.float32)), fitted(p), atol=2e-4)
-    assert np.all(np.diff(fitted.x) > 0)
 
 
 @pytest.fixture

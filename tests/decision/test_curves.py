@@ -177,15 +177,7 @@ def test_main_paper_area_by_brute_force(seed, c_fa):
 
 class InJax(chex.TestCase):
     @chex.variants(with_jit=True, without_jit=True)
-    def test_jax_gives_numpys_area(self):
-        p_need, p_accept, y_need, y_accept = sample(4)
-        arguments = (Pass(p_need, p_accept), y_need & y_accept)
-        found = self.variant(audbc_value)(*jax.tree.map(jnp.asarray, arguments))
-        assert isinstance(found, jax.Array)
-        np.testing.assert_allclose(found, audbc_value(*arguments), rtol=1e-6)
-
-    @chex.variants(with_jit=True)
-    def test_jax_gives_numpys_curves(self):
+    def test_jax_gives_numpys_areas_and_curves(self):
         p_need, p_accept, y_need, y_accept = sample(3, n=200)
         slow = slow_sample(3, 200)
         y = y_need & y_accept

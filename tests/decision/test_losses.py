@@ -5,11 +5,11 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
+from absl.testing import parameterized
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit
+from scipy.special import expit, logit
 from sklearn.metrics import log_loss
 
 from prism_jax.decision import gate, losses, metrics
@@ -17,8 +17,7 @@ from prism_jax.decision import gate, losses, metrics
 ROWS = 64
 
 
-@pytest.fixture
-def log():
+def make_log():
     """A logged batch in float32: logits, labels, interventions and their propensities."""
     rng = np.random.default_rng(7)
     z_need, z_accept = rng.normal(scale=2, size=(2, ROWS)).astype(np.float32)
@@ -29,6 +28,11 @@ def log():
     return dict(
         z_need=z_need, z_accept=z_accept, y_need=y_need, y_accept=y_accept, propensity=propensity, logged=logged, mu=mu
     )
+
+
+@pytest.fixture
+def log():
+    return make_log()
 
 
 def accept(log, **options):
@@ -59,12 +63,79 @@ ALL_LOSSES = {
 }
 
 
-def test_need_loss_against_scikit_learn_and_optax(log):
-    weight = np.random.default_rng(0).random(ROWS).astype(np.float32)
-    z, y = log["z_need"], log["y_need"]
-    expected = log_loss(y, expit(z.astype(np.float64)), sample_weight=weight)
-    np.testing.assert_allclose(losses.need_loss(z, y, weight), expected, rtol=1e-6)
-    np.testing.assert_allclose(losses.need_loss(z, y), optax.sigmoid_binary_cross_entropy(z, y).mean(), rtol=1e-6)
+def all_logs(propensity):
+    """Every possible sequence of the logging policy's actions, with its probability."""
+    for chosen in itertools.product([0.0, 1.0], repeat=len(propensity)):
+        logged = np.array(chosen)
+        yield logged, float(np.prod(np.where(logged > 0, propensity, 1 - propensity)))
+
+
+class Variants(chex.TestCase):
+    """Each loss with jit and without: NumPy's number, and the property for which it is used."""
+
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_the_need_loss_is_scikit_learns_and_least_at_the_labels_mean(self):
+        log, weight = make_log(), np.random.default_rng(0).random(ROWS).astype(np.float32)
+        z, y, loss = log["z_need"], log["y_need"], self.variant(losses.need_loss)
+        expected = log_loss(y, expit(z.astype(np.float64)), sample_weight=weight)
+        np.testing.assert_allclose(loss(z, y, weight), expected, rtol=1e-6)
+        best = logit(np.average(y, weights=weight))
+        below, least, above = (loss(np.full(ROWS, best + step, np.float32), y, weight) for step in (-0.1, 0.0, 0.1))
+        assert least < min(below, above)
+
+    @chex.variants(with_jit=True, without_jit=True)
+    @parameterized.parameters("ips", "snips", "dr")
+    def test_acceptance_losses_are_their_formulas(self, estimator):
+        log = make_log()
+        w = np.minimum(log["logged"] / np.maximum(log["propensity"], 0.1), 5.0)
+        ell = cross_entropy(log["z_accept"], log["y_accept"])
+        label = log["mu"] + w * (log["y_accept"] - log["mu"])
+        z = log["z_accept"].astype(np.float64)
+        expected = {
+            "ips": np.mean(w * ell),
+            "snips": np.sum(w * ell) / np.sum(w),
+            "dr": np.mean(np.logaddexp(0, z) - label * z),
+        }
+        loss, diagnostics = self.variant(lambda log: accept(log, estimator=estimator, e_min=0.1, w_max=5.0))(log)
+        np.testing.assert_allclose(loss, expected[estimator], rtol=1e-5)
+        np.testing.assert_allclose(diagnostics.effective_sample_size, w.sum() ** 2 / (w**2).sum(), rtol=1e-5)
+        unclipped = log["logged"] / log["propensity"]
+        np.testing.assert_allclose(diagnostics.clipped_mass, 1 - w.sum() / unclipped.sum(), rtol=1e-4)
+        np.testing.assert_allclose(diagnostics.mean_a_over_e, unclipped.mean(), rtol=1e-5)
+        error = unclipped.std() / np.sqrt(ROWS)
+        np.testing.assert_allclose(diagnostics.standard_error, error, rtol=1e-4)
+        np.testing.assert_allclose(diagnostics.high - diagnostics.low, 2 * 1.959964 * error, rtol=1e-4)
+        outside = np.mean((label < 0) | (label > 1)) if estimator == "dr" else 0.0
+        np.testing.assert_allclose(diagnostics.outside_share, outside, rtol=1e-6)
+
+    @chex.variants(with_jit=True, without_jit=True)
+    @parameterized.parameters("ips", "dr")
+    def test_known_propensities_leave_no_bias(self, estimator):
+        """By exact enumeration of all logs, with an arbitrary baseline."""
+        propensity, mu = np.array([0.3, 0.5, 0.8, 0.25]), np.array([0.9, 0.2, 0.5, 0.6])
+        z, y = np.array([1.0, -2.0, 0.5, 3.0]), np.array([1.0, 1.0, 0.0, 0.0])
+        with jax.enable_x64(True):
+            loss = self.variant(
+                lambda logged: losses.accept_loss(z, y, logged, propensity, estimator=estimator, mu=mu, e_min=0.01)
+            )
+            of_logs = [(loss(logged), chance) for logged, chance in all_logs(propensity)]
+            means = [(chance * of[0], chance * of[1].mean_a_over_e) for of, chance in of_logs]
+        np.testing.assert_allclose(np.sum(means, axis=0), [np.mean(cross_entropy(z, y)), 1], rtol=1e-12)
+
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_the_burden_is_the_soft_gates_cost_and_moves_with_p_accept(self):
+        """Under jit the width is a tracer, as of a schedule."""
+        log, find = make_log(), self.variant(lambda z, width: burden({**log, "z_accept": z}, width=width))
+        z_need, z = (log[name].astype(np.float64) for name in ("z_need", "z_accept"))
+        for width in (0.25, 0.05):
+            g = expit((z + np.log(expit(z_need)) - np.log(1 / 2)) / width)
+            missed = (1 - g) * log["y_need"] * log["y_accept"]
+            expected = np.mean(g * (1 - log["y_accept"])) + 2 * np.mean(missed)
+            np.testing.assert_allclose(find(log["z_accept"], width), expected, rtol=1e-5)
+        for alone, sign in (("fa_weight", -1), ("missed_weight", 1)):  # without it the other term is left
+            of_term = self.variant(jax.grad(lambda z, alone=alone: burden({**log, "z_accept": z}, **{alone: 0.0})))
+            gradient = sign * of_term(jnp.asarray(log["z_accept"]))
+            assert np.all(gradient >= 0) and np.any(gradient > 0)
 
 
 def test_soft_labels_and_slot_targets(log):
@@ -79,30 +150,6 @@ def test_soft_labels_and_slot_targets(log):
         losses.slot_target(y, alpha=0.5)
 
 
-def test_estimators_against_their_formulas(log):
-    w = np.minimum(log["logged"] / np.maximum(log["propensity"], 0.1), 5.0)
-    ell = cross_entropy(log["z_accept"], log["y_accept"])
-    label = log["mu"] + w * (log["y_accept"] - log["mu"])
-    z = log["z_accept"].astype(np.float64)
-    expected = {
-        "ips": np.mean(w * ell),
-        "snips": np.sum(w * ell) / np.sum(w),
-        "dr": np.mean(np.logaddexp(0, z) - label * z),
-    }
-    for estimator, value in expected.items():
-        loss, diagnostics = accept(log, estimator=estimator, e_min=0.1, w_max=5.0)
-        np.testing.assert_allclose(loss, value, rtol=1e-5)
-        np.testing.assert_allclose(diagnostics.effective_sample_size, w.sum() ** 2 / (w**2).sum(), rtol=1e-5)
-        unclipped = log["logged"] / log["propensity"]
-        np.testing.assert_allclose(diagnostics.clipped_mass, 1 - w.sum() / unclipped.sum(), rtol=1e-4)
-        np.testing.assert_allclose(diagnostics.mean_a_over_e, unclipped.mean(), rtol=1e-5)
-        error = unclipped.std() / np.sqrt(ROWS)
-        np.testing.assert_allclose(diagnostics.standard_error, error, rtol=1e-4)
-        np.testing.assert_allclose(diagnostics.high - diagnostics.low, 2 * 1.959964 * error, rtol=1e-4)
-        outside = np.mean((label < 0) | (label > 1)) if estimator == "dr" else 0.0
-        np.testing.assert_allclose(diagnostics.outside_share, outside, rtol=1e-6)
-
-
 def test_propensities_of_one_collapse_all_estimators_to_the_mean(log):
     ones = np.ones(ROWS, np.float32)
     weight = np.random.default_rng(1).random(ROWS).astype(np.float32)
@@ -114,50 +161,6 @@ def test_propensities_of_one_collapse_all_estimators_to_the_mean(log):
         assert diagnostics.mean_a_over_e == diagnostics.low == diagnostics.high == 1
 
 
-def test_unweighted_effective_sample_size_is_the_number_of_equal_weights():
-    logged = np.array([1, 1, 1, 0, 0], np.float32)
-    half = np.full(5, 0.5, np.float32)
-    _, diagnostics = losses.accept_loss(np.zeros(5, np.float32), logged, logged, half)
-    assert diagnostics.effective_sample_size == 3
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 3)), min_size=1, max_size=20))
-def test_effective_sample_size_lies_between_one_and_the_logged_rows(rows):
-    propensity, weight = np.array(rows, np.float32).T
-    ones = np.ones_like(propensity)
-    _, diagnostics = losses.accept_loss(ones, ones, ones, propensity, weight=weight)
-    assert 1 - 1e-5 <= diagnostics.effective_sample_size <= len(rows) * (1 + 1e-5)
-
-
-def all_logs(propensity):
-    """Every possible sequence of the logging policy's actions, with its probability."""
-    for chosen in itertools.product([0.0, 1.0], repeat=len(propensity)):
-        logged = np.array(chosen)
-        yield logged, float(np.prod(np.where(logged > 0, propensity, 1 - propensity)))
-
-
-def test_ips_and_dr_are_unbiased_by_exact_enumeration():
-    propensity = np.array([0.3, 0.5, 0.8, 0.25])
-    z, y = np.array([1.0, -2.0, 0.5, 3.0]), np.array([1.0, 1.0, 0.0, 0.0])
-    mu = np.array([0.9, 0.2, 0.5, 0.6])  # an arbitrary baseline
-    truth = np.mean(cross_entropy(z, y))
-    with jax.enable_x64(True):
-        for estimator in ("ips", "dr"):
-            mean = sum(
-                probability
-                * float(losses.accept_loss(z, y, logged, propensity, estimator=estimator, mu=mu, e_min=0.01)[0])
-                for logged, probability in all_logs(propensity)
-            )
-            assert mean == pytest.approx(truth, rel=1e-12), estimator
-        mean_ratio = sum(
-            probability * float(losses.accept_loss(z, y, logged, propensity)[1].mean_a_over_e)
-            for logged, probability in all_logs(propensity)
-        )
-    assert mean_ratio == pytest.approx(1, rel=1e-12)
-
-
 def test_dr_label_is_unbiased_if_either_part_is_right():
     propensity, y = np.array([0.3, 0.5, 0.8]), np.array([1.0, 0.0, 0.7])
     wrong_e, wrong_mu = np.array([0.6, 0.6, 0.6]), np.array([0.1, 0.9, 0.5])
@@ -167,21 +170,6 @@ def test_dr_label_is_unbiased_if_either_part_is_right():
             for logged, probability in all_logs(propensity)
         )
         np.testing.assert_allclose(mean, y, rtol=1e-12, atol=1e-15)
-
-
-def test_dr_without_baseline_is_ips(log):
-    """With mu = 0 the doubly robust label is the IPS label w * y, so the label terms of both gradients are equal."""
-    zero = np.zeros(ROWS, np.float32)
-    w = losses.propensity_weight(log["logged"], log["propensity"])
-    np.testing.assert_array_equal(losses.doubly_robust_label(log["y_accept"], w, zero), w * log["y_accept"])
-
-    def label_part(estimator):
-        flipped = [accept(log, estimator=estimator, mu=zero, y_accept=y)[0] for y in (log["y_accept"], zero)]
-        return flipped[0] - flipped[1]
-
-    bounded = np.abs(log["z_accept"]).max() < 10
-    assert bounded
-    np.testing.assert_allclose(label_part("dr"), label_part("ips"), rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -251,15 +239,6 @@ def test_weights_act_like_repeated_rows(name, log):
     repeated = {key: np.repeat(values, times) for key, values in log.items()}
     weighted = ALL_LOSSES[name](log, times.astype(np.float32))
     np.testing.assert_allclose(weighted, ALL_LOSSES[name](repeated, None), rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", ALL_LOSSES)
-def test_jit_changes_nothing(name, log):
-    weight = np.random.default_rng(4).random(ROWS).astype(np.float32)
-    compiled = jax.jit(chex.assert_max_traces(ALL_LOSSES[name], n=1))
-    chex.clear_trace_counter()
-    for _ in range(2):
-        np.testing.assert_allclose(compiled(log, weight), ALL_LOSSES[name](log, weight), rtol=1e-6)
 
 
 def split(log, parts=4):
@@ -336,24 +315,6 @@ def test_burden_becomes_the_hard_gates_realised_cost(c_fn, log):
     found = burden(log, c_fn=c_fn, slow_tokens=tokens, **only_slow)
     np.testing.assert_allclose(found, 0.01 * np.mean(slow * tokens), rtol=1e-5)
     np.testing.assert_allclose(burden(log, c_fn=c_fn, **only_slow), 0.01 * np.mean(slow), rtol=1e-5)
-
-
-def test_burden_terms_pull_the_right_way(log):
-    """Raising p_accept never lowers the false-alarm term and never raises the missed-help term."""
-
-    def gradient(**weights):
-        return jax.grad(lambda z: burden({**log, "z_accept": z}, **weights))(jnp.asarray(log["z_accept"]))
-
-    assert np.all(gradient(missed_weight=0.0) >= 0)
-    assert np.any(gradient(missed_weight=0.0) > 0)
-    assert np.all(gradient(fa_weight=0.0) <= 0)
-    assert np.any(gradient(fa_weight=0.0) < 0)
-
-
-def test_width_may_be_a_schedules_tracer(log):
-    compiled = jax.jit(lambda width: burden(log, width=width))
-    for width in (0.25, 0.05):
-        np.testing.assert_allclose(compiled(width), burden(log, width=width), rtol=1e-6)
 
 
 def test_low_precision_logits_are_summed_in_float32(log):

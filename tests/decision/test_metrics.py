@@ -202,26 +202,25 @@ def test_official_counts(rows):
     assert tuple(map(int, metrics.official_counts(jnp.asarray(proposed), jnp.asarray(accepted)))) == expected
 
 
-def test_jax_results_are_numpys_with_one_trace():
-    decision, y = sample()
-    need, accept = np.random.default_rng(5).random((2, y.size)).astype(np.float32)
+class Variants(chex.TestCase):
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_jax_results_are_numpys_and_rates_keep_their_identities(self):
+        decision, y = sample()
+        need, accept = np.random.default_rng(5).random((2, y.size)).astype(np.float32)
 
-    def everything(decision, y, need, accept):
-        return (
-            metrics.confusion(decision, y),
-            metrics.confusion(decision, need),
-            dataclasses.astuple(metrics.rates(metrics.confusion(decision, y))),
-            metrics.realised_cost(decision, need, accept, 1.0, 2.0),
-            metrics.gold_cost(decision, y, 1.0, 2.0, need),
-            metrics.official_counts(decision, y),
-        )
+        def everything(decision, y, need, accept):
+            return (
+                dataclasses.asdict(metrics.rates(metrics.confusion(decision, y))),
+                metrics.confusion(decision, need),
+                metrics.realised_cost(decision, need, accept, 1.0, 2.0),
+                metrics.gold_cost(decision, y, 1.0, 2.0, need),
+                metrics.official_counts(decision, y),
+            )
 
-    expected = everything(decision, y, need, accept)
-    chex.clear_trace_counter()
-    compiled = jax.jit(chex.assert_max_traces(everything, n=1))
-    for function in (everything, compiled, compiled):
-        found = function(*map(jnp.asarray, (decision, y, need, accept)))
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, expected)
+        found = jax.tree.map(np.asarray, self.variant(everything)(*map(jnp.asarray, (decision, y, need, accept))))
+        chex.assert_trees_all_close(found, everything(decision, y, need, accept), rtol=1e-5)
+        assert found[0]["f1"] == pytest.approx(f1_score(y, decision), rel=1e-5)
+        assert found[0]["false_alarm"] == pytest.approx(1 - found[0]["precision"], rel=1e-5)
 
 
 def test_costs_are_differentiable_in_the_costs():

@@ -8,15 +8,24 @@ import re
 import numpy as np
 import pytest
 from etils import epath
-from paper_study import ON_SCORES, cells, columns, given_of, study_of
+from paper_study import ON_SCORES, SETTINGS, cells, columns, given_of, study_of
+from tiny_trainings import RECIPES
 
-from prism_jax.decision import drift, metrics
+from prism_jax.decision import drift, gate, metrics
+from prism_jax.decision.audbc import audbc_appendix_paper, audbc_main_paper
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.passes import Pass
 from prism_jax.decision.uncertainty import mcnemar, paired_rates, rate_intervals
 from prism_jax.evaluation import protocol
-from prism_jax.experiments.paper import case_study, drawing, pareto, references, registry, runner
+from prism_jax.evaluation.policy_rows import Decided
+from prism_jax.experiments import training_pathways
+from prism_jax.experiments.paper import case_study, drawing, methods, pareto, references, registry, runner
+from prism_jax.experiments.paper.cells import PRINTED
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
+from prism_jax.experiments.paper.study import IntervalSettings, SkippedError, Subject
+from prism_jax.experiments.paper.trainings import Trainings
+from prism_jax.runs.scores_files import Running
+from prism_jax.runs.store import Store
 from prism_jax.scores import Scores, ScoresError, write_scores
 from prism_jax.scores.labels import acceptance_weight
 
@@ -86,6 +95,71 @@ def test_rates_and_costs_are_those_of_the_evaluation(sheets, evaluation, sheet, 
 def test_areas_are_those_of_the_evaluation(sheets, evaluation, sheet, line, policy, form):
     row = next(row for row in evaluation.ratios.rows if (row.policy, row.form) == (policy, form))
     assert cells(sheets[sheet], line)["audbc"].value == pytest.approx(row.audbc)
+
+
+def test_the_printed_areas_are_those_of_the_formulas(study):
+    """Of the decision layer on judged steps, and of the printed sums where a slow pass takes part."""
+    of_paper = dataclasses.replace(study, method="paper")
+    data, fast = study.at(), study.at().signals("fast", "calibrated")
+    judged, gold = data.judged, (data.label("need") * data.label("accept"))[data.judged]
+    ones, alone = np.ones(len(data.steps)), data.fits.offer_rates(data.steps)
+    pairs = {"accept only": (ones, fast.accept), "need only": (fast.need, alone * ones), "both, calibrated": fast}
+    sheets = [registry.function(name)(of_paper).sheets[0] for name in ("mechanism", "drift", "inference")]
+    lines = {line.name: line.cells for sheet in sheets for line in sheet.lines}
+    for name, pair in (pairs | {"T = 1, ε = 0": fast}).items():
+        pair = Pass(*(p[judged] for p in pair))
+        text, appendix = audbc_main_paper(pair, gold).area, audbc_appendix_paper(pair).area
+        assert lines[name]["audbc_printed_text"].value == pytest.approx(text)
+        assert lines[name]["audbc_printed_appendix"].value == pytest.approx(appendix)
+    slow, points = data.signals("slow", "calibrated"), {"text": [], "appendix": []}
+    thinks = data.decide("slow_on_margin", "calibrated").slow
+    need, accept = (np.where(thinks, *p)[judged] for p in zip(slow, fast, strict=True))
+    for c_fn in (4.0, 2.0, 1.0, 1 / 1.2):
+        offer = gate.decide_with_slow(fast, slow, 1.0, c_fn, study.point.margin)[0][judged]
+        tp, fp, fn = (offer * gold).sum(), (offer * (1 - gold)).sum(), ((1 - offer) * gold).sum()
+        points["text"].append((fp / max(tp + fp, 1), (tp - fp - c_fn * fn) / ((1 + c_fn) * gold.sum())))
+        offer = accept * (1 + c_fn * need) >= c_fn * need
+        points["appendix"].append((offer.mean(), (offer * accept).mean()))
+    for form, curve in points.items():
+        curve.sort(key=lambda point: point[0])
+        area = np.trapezoid([u for _, u in curve], [b for b, _ in curve])
+        assert lines["slow on margin"][f"audbc_printed_{form}"].value == pytest.approx(area)
+    assert {lines["need only, as printed"][key].value for key in PRINTED} == {0.0}
+
+
+def test_by_the_method_as_printed_tables_only_gain_columns(study):
+    for name in ("main", "thresholds", "inference", "drift", "margin_sweep", "cost_margin_grid", "cost_sensitivity"):
+        made = registry.function(name)(dataclasses.replace(study, method="paper")).sheets[0]
+        ours = registry.function(name)(study).sheets[0]
+        more = () if name in ("main", "thresholds") else tuple(PRINTED)
+        assert [key for key in made.measures if key not in ours.measures] == list(more)
+        assert dataclasses.replace(made, measures=ours.measures).to_csv() == ours.to_csv()
+
+
+def test_pathways_are_curated_by_the_method(study, monkeypatch):
+    asked = []
+    monkeypatch.setattr(training_pathways, "scores_of", lambda _, pathway, store: asked.append(pathway) or study.scores)
+    subject = Subject(Trainings(Store("none"), recipes=RECIPES), settings=SETTINGS, method="paper")
+    assert PRINTED.keys() <= registry.function("pathways")(subject).sheets[0].measures.keys()
+    assert {(of.score, of.stratify) for of in asked} == {("paper", False)}
+
+
+def test_both_methods_stand_beside_each_other_on_two_files(study, tmp_path):
+    other = study_of(columns(seed=9))
+    both = registry.function("methods")(dataclasses.replace(study, of_paper=other)).sheets[0]
+    for section, of in {"curated by the corrected R_DC": study, "curated by Eq. 2 with one cut": other}.items():
+        data = of.at()
+        need, accept = data.signals("fast", "calibrated")
+        costs = data.costs(Decided(accept >= 2 * need * (1 - accept), np.zeros(len(need), bool)))[data.judged]
+        assert cells(both, methods.ODDS, section)["cost"].value == pytest.approx(costs.mean())
+        assert cells(both, "gate", section)["cost"] == cells(registry.function("main")(of).sheets[0], "gate")["cost"]
+    files = [given_of(columns(seed=seed), tmp_path / str(seed)).scores for seed in (0, 9)]
+    call = runner.Inputs(scores=files[0], scores_paper=files[1], settings=IntervalSettings(resamples=20))
+    assert runner.run_experiments(("methods",), call, epath.Path(tmp_path / "out")) == ["methods"]
+    assert files[1] in json.loads((tmp_path / "out" / "methods.json").read_text())["scores_paper"]
+    in_parts = dataclasses.replace(call, running=Running(exact=False))
+    with pytest.raises(SkippedError, match="methods: --scores_paper: two files are compared in memory only"):
+        runner.run_experiments(("methods",), in_parts, epath.Path(tmp_path / "parts"))
 
 
 def test_with_several_candidates_the_tables_charge_silence_as_the_evaluation_does():

@@ -47,7 +47,14 @@ def coarse(monkeypatch):
 
 
 def in_memory(scores):
-    return Study(scores, protocol.calibrate(scores), f"{number_of_steps(scores)} test steps of x", PAPER, SETTINGS)
+    return Study(
+        scores,
+        protocol.calibrate(scores),
+        f"{number_of_steps(scores)} test steps of x",
+        PAPER,
+        SETTINGS,
+        method="paper",
+    )
 
 
 def number_of_steps(scores):
@@ -55,7 +62,7 @@ def number_of_steps(scores):
 
 
 def sums_of(scores, number, names=ON_SCORES):
-    return in_parts.sum_tables(running.over(parts_of(scores, number, seed=number)), names, PAPER, SETTINGS)
+    return in_parts.sum_tables(running.over(parts_of(scores, number, seed=number)), names, PAPER, SETTINGS, "paper")
 
 
 def sheets_of(tables):

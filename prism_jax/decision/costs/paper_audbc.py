@@ -30,6 +30,21 @@ class PaperAudbc(NamedTuple):
     benefit: Float[Array, " costs"]
     cost_ratio: Float[Array, " costs"]
 
+    @classmethod
+    def of_points(cls, burden: Any, benefit: Any, cost_ratio: Any) -> PaperAudbc:
+        """The area of points in any order."""
+        order = arrays.namespace(burden, benefit).argsort(burden, stable=True)
+        burden, benefit = burden[order], benefit[order]
+        width = burden[1:] - burden[:-1]
+        return cls((width * (benefit[1:] + benefit[:-1])).sum() / 2, burden, benefit, cost_ratio[order])
+
+    @classmethod
+    def of_counts(cls, tp: Any, fp: Any, fn: Any, positives: Any, cost_ratio: Any, c_fa: Scalar) -> PaperAudbc:
+        """The main text's area of the counts of any policy at each cost ratio (see `audbc_main_paper`)."""
+        c_fn = c_fa * cost_ratio
+        burden = fp / arrays.namespace(tp).maximum(tp + fp, 1e-30)  # 0 without offers
+        return cls.of_points(burden, (tp - c_fa * fp - c_fn * fn) / ((1 + c_fn) * positives), cost_ratio)
+
 
 def audbc_main_paper(
     signals: Pass,
@@ -57,11 +72,8 @@ def audbc_main_paper(
     """
     arrays.check_costs(c_fa, 0.0)
     counts = sweep_counts(signals, y, cost_ratios, None, 0.0)
-    xp = arrays.namespace(counts.cost_ratio)
-    c_fn = c_fa * counts.cost_ratio
     missed = counts.positives - counts.tp
-    benefit = (counts.tp - c_fa * counts.fp - c_fn * missed) / ((1 + c_fn) * counts.positives)
-    return _sorted_area(xp, counts.fp / xp.maximum(counts.tp + counts.fp, 1), benefit, counts.cost_ratio)
+    return PaperAudbc.of_counts(counts.tp, counts.fp, missed, counts.positives, counts.cost_ratio, c_fa)
 
 
 def audbc_appendix_paper(
@@ -100,11 +112,4 @@ def audbc_appendix_paper(
         chosen = (accept >= gate.threshold(need, c_fa, c_fa * ratio, form)) & proposed
         burden.append(chosen.mean())
         benefit.append(xp.where(chosen, accept, 0).mean())
-    return _sorted_area(xp, xp.stack(burden), xp.stack(benefit), xp.asarray(ratios))
-
-
-def _sorted_area(xp: Any, burden: Any, benefit: Any, ratios: Any) -> PaperAudbc:
-    order = xp.argsort(burden, stable=True)
-    burden, benefit = burden[order], benefit[order]
-    width = burden[1:] - burden[:-1]
-    return PaperAudbc((width * (benefit[1:] + benefit[:-1])).sum() / 2, burden, benefit, ratios[order])
+    return PaperAudbc.of_points(xp.stack(burden), xp.stack(benefit), xp.asarray(ratios))

@@ -12,7 +12,6 @@ import numpy as np
 
 from prism_jax.decision import metrics
 from prism_jax.decision.uncertainty import Bounds, Estimate, interval, joint_cell, rate_intervals_of
-from prism_jax.evaluation import ratios
 from prism_jax.evaluation.merged.sums import column
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
@@ -26,7 +25,11 @@ RATES = {
     "false_alarm": Measure("false alarm", "FP / (TP + FP) = 1 − precision: the paper's False-Alarm.", "%"),
     "f1": Measure("F1", "Harmonic mean of recall and precision.", "%"),
 }
-AREA = {"audbc": Measure("AUDBC", "Area under benefit over burden, divided by the oracle's.", "%")}
+PRINTED = {
+    "audbc_printed_text": Measure("AUDBC, main text", "As printed: ΔU over FP / (TP + FP).", "%", optional=True),
+    "audbc_printed_appendix": Measure("AUDBC, appendix", "As printed: p_accept over offers.", "%", optional=True),
+}
+AREA = {"audbc": Measure("AUDBC", "Area under benefit over burden, divided by the oracle's.", "%"), **PRINTED}
 COST = {"cost": Measure("cost", "Mean realised cost: C_FA for an offer not accepted, C_FN for help missed.", "", 4)}
 SLOW = {"slow_rate": Measure("slow rate", "Share of all steps on which the slow pass ran.", "%")}
 TOKENS = {"tokens": Measure("tokens", "Mean tokens of both passes per step.")}
@@ -85,18 +88,6 @@ def rates(tally: Tally, of: Decisions) -> dict[str, Number]:
         }
 
     return tally.number(f"rates.{of.name}", gather, compute) or dict.fromkeys(RATES, Number())
-
-
-def area(tally: Tally, data: EvaluationData, policy: str, form: Form) -> Number:
-    """AUDBC of a policy that depends on the cost ratio, NaN where the labels have none.
-
-    The policy is one of `policies.answering_to_ratio`, `slow_only`, or `slow_on_margin` with the point's margin.
-    """
-
-    def sweep() -> ratios.Sweep:
-        return next(of for of in ratios.deciding(data, form) if isinstance(of, ratios.Sweep) and of.policy == policy)
-
-    return tally.area(column(policy, form, *[data.point.margin] * (policy == "slow_on_margin")), data, sweep)
 
 
 def cost(tally: Tally, of: Decisions) -> Number:

@@ -30,6 +30,7 @@ from prism_jax.streams.simulator import simulate
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.simulator_text import PHRASES
 from prism_jax.streams.sources import simulated_index
+from prism_jax.training.pathways.table import Method
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
@@ -74,7 +75,7 @@ def _result(
     rows: Sequence[_Row], of: Study | Subject, note_of: Callable[[Sequence[EvaluationData]], str]
 ) -> ExperimentResult:
     tested = [protocol.prepare(only(row.scores, row.domains), row.fits, of.point)[0] for row in rows]
-    lines = tuple(_line(row, data, of.settings) for row, data in zip(rows, tested, strict=True))
+    lines = tuple(_line(row, data, of.settings, of.method) for row, data in zip(rows, tested, strict=True))
     note = note_of(tested)
     sheet = Sheet("domain_transfer", "Domain transfer", "signals", MEASURES, lines, note)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
@@ -124,9 +125,9 @@ class _Row:
     paper: str = ""
 
 
-def _line(row: _Row, data: EvaluationData, settings: IntervalSettings) -> Line:
+def _line(row: _Row, data: EvaluationData, settings: IntervalSettings, method: Method) -> Line:
     tested = only(row.scores, row.domains)
-    values = numbers(data, row.form, settings)
+    values = numbers(data, row.form, settings, method)
     for signal in ("need", "accept"):
         before, after = signals.measure(protocol.evaluated_rows(tested), signal, "fast", row.fits)
         values[f"ece_{signal}"] = Number((before if row.form == "raw" else after).ece)

@@ -13,11 +13,12 @@ from prism_jax.decision import calibration, drift
 from prism_jax.decision.passes import Pass
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.ratios import Sweep
-from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper import cells, methods, references
 from prism_jax.experiments.paper.drawing import heatmaps
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.tallies import Gathered, Tally, Units
+from prism_jax.training.pathways.table import Method
 
 MEASURES = {
     **cells.RATES,
@@ -38,7 +39,7 @@ def make(study: Study) -> ExperimentResult:
         name = f"T = {temperature:g}, ε = {epsilon:g}".replace("-", "−")
         decisions = _decisions(data, temperature, epsilon)
         values = cells.rates(tally, decisions) | {
-            "audbc": _area(tally, data, temperature, epsilon),
+            **_areas(tally, data, temperature, epsilon, study.method),
             "cost": cells.cost(tally, decisions),
             "flip_rate": Number(flips[temperature, epsilon]),
         }
@@ -55,15 +56,15 @@ def make(study: Study) -> ExperimentResult:
     return ExperimentResult((sheet,), lambda figure: heatmaps(figure, grids, rows, columns, ("T", "ε")))
 
 
-def _decide(data: EvaluationData, temperature: float, epsilon: float) -> np.ndarray:
+def _decide(data: EvaluationData, temperature: float, epsilon: float) -> Decided:
     signals = data.signals("fast", "calibrated")
-    return np.asarray(drift.decide(*signals, data.point.c_fa, data.point.c_fn, temperature, epsilon))
+    offer = np.asarray(drift.decide(*signals, data.point.c_fa, data.point.c_fn, temperature, epsilon))
+    return Decided(offer, np.zeros(len(data.steps), bool))  # the slow pass never runs
 
 
 def _decisions(data: EvaluationData, temperature: float, epsilon: float) -> cells.Decisions:
-    silent = np.zeros(len(data.steps), bool)  # the slow pass never runs
     name = cells.name_of(data, "drift", temperature, epsilon)
-    return cells.Decisions(name, data, lambda: Decided(_decide(data, temperature, epsilon), silent))
+    return cells.Decisions(name, data, lambda: _decide(data, temperature, epsilon))
 
 
 def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], float]:
@@ -71,8 +72,8 @@ def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], floa
     pairs = list(itertools.product(TEMPERATURES, SHIFTS))
 
     def gather() -> Gathered:
-        own = _decide(data, 1.0, 0.0)
-        flips = [np.count_nonzero(_decide(data, *pair) != own) for pair in pairs]
+        own = _decide(data, 1.0, 0.0).offer
+        flips = [np.count_nonzero(_decide(data, *pair).offer != own) for pair in pairs]
         return Gathered({}, {"flips": np.array(flips), "steps": len(own)})
 
     def shares(_: Units, totals: Mapping[str, Any]) -> dict[tuple[float, float], float]:
@@ -81,21 +82,25 @@ def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], floa
     return tally.number("flips", gather, shares) or dict.fromkeys(pairs, math.nan)
 
 
-def _area(tally: Tally, data: EvaluationData, temperature: float, epsilon: float) -> Number:
+def _areas(tally: Tally, data: EvaluationData, temperature: float, epsilon: float, method: Method) -> dict[str, Number]:
     """AUDBC of the drifted gate: it ranks steps by p_accept,T + ε, within [0, 1], in place of p_accept.
 
     A step whose p_accept or p_need is 0 stays silent at every cost ratio under any drift, as in `drift.decide`.
     """
 
+    def drifted() -> Pass:
+        return Pass(*(calibration.apply_temperature(p, temperature) for p in data.signals("fast", "calibrated")))
+
     def sweep() -> Sweep:
         judged = data.judged
-        need, accept = (
-            np.asarray(calibration.apply_temperature(p, temperature))[judged]
-            for p in data.signals("fast", "calibrated")
-        )
+        need, accept = (np.asarray(p)[judged] for p in drifted())
         shifted = np.where(accept * need > 0, np.clip(accept + epsilon, 0.0, 1.0), 0.0)
         best = data.best_accept[judged] if data.several_candidates else None
         y_need, y_accept = data.label("need")[judged], data.label("accept")[judged]
         return Sweep("dynamic", Pass(need, shifted), y_need, y_accept, {}, None, best)
 
-    return tally.area(f"drift.{temperature:g}.{epsilon:g}", data, sweep)
+    name = f"drift.{temperature:g}.{epsilon:g}"
+    ours = {"audbc": tally.area(name, data, sweep)}
+    if method == "corrected":
+        return ours
+    return ours | methods.printed(tally, data, name, lambda at: _decide(at, temperature, epsilon), drifted, epsilon)

@@ -32,6 +32,7 @@ from prism_jax.experiments.paper.sheet import Number
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError, Study
 from prism_jax.experiments.paper.tallies import NO_UNITS, Gathered, Tally, Units, by_unit
 from prism_jax.scores import Scores
+from prism_jax.training.pathways.table import Method
 
 T = TypeVar("T")
 
@@ -120,6 +121,7 @@ class _Tables:
     names: tuple[str, ...]
     point: OperatingPoint
     settings: IntervalSettings
+    method: Method
 
     def init(self) -> State:
         """The state of no rows."""
@@ -139,7 +141,8 @@ class _Tables:
 
     def _study(self, data: EvaluationData, rows: Scores, tally: Tally, source: str = "") -> Study:
         prepared = data, self.plan.off
-        return Study(rows, self.plan.calibration, source, self.point, self.settings, prepared=prepared, of_parts=tally)
+        of = self.plan.calibration, source, self.point, self.settings, self.method
+        return Study(rows, *of, prepared=prepared, of_parts=tally)
 
 
 class Curves(_Tables):
@@ -198,7 +201,9 @@ class TableSums:
         return self.statistic.study(self.sums, self.kept, f"{self.steps} test steps of {source}")
 
 
-def sum_tables(run: Runner, names: tuple[str, ...], point: OperatingPoint, settings: IntervalSettings) -> TableSums:
+def sum_tables(
+    run: Runner, names: tuple[str, ...], point: OperatingPoint, settings: IntervalSettings, method: Method = "corrected"
+) -> TableSums:
     """The sums of some tables of scores, over all rows.
 
     Args:
@@ -206,14 +211,15 @@ def sum_tables(run: Runner, names: tuple[str, ...], point: OperatingPoint, setti
       names: Tables that are made of scores (`registry.EXPERIMENTS`).
       point: Costs and margin of tables that do not vary them.
       settings: Those of all intervals.
+      method: Whether tables also show what the paper prints.
 
     Raises:
       OutOfOrderError: where the rows of a stream are not together; they must be put together first.
       ScoresError: for scores that cannot be calibrated or evaluated.
     """
     scan, _, plan = planned(run, point)
-    curves = run("curves", Curves(plan, names, point, settings))
+    curves = run("curves", Curves(plan, names, point, settings, method))
     plan = dataclasses.replace(plan, whole=plan.whole._replace(units=len(curves["units"])))
     areas = {name: histograms.area(histogram) for name, histogram in curves["curves"].items()}
-    statistic = Sums(plan, names, point, settings, areas, curves["case"].stream)
+    statistic = Sums(plan, names, point, settings, method, areas, curves["case"].stream)
     return TableSums(statistic, run("sums", statistic), facts_of(scan).steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prism_jax.evaluation.policy_rows import EvaluationData
-from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper import cells, methods, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
@@ -33,7 +33,7 @@ def numbers(study: Study, data: EvaluationData, policy: str) -> dict[str, Number
     tally, decisions = study.tally, cells.decisions(data, policy, "calibrated")
     return {
         **cells.rates(tally, decisions),
-        "audbc": cells.area(tally, data, policy, "calibrated"),
+        **methods.areas(tally, data, policy, "calibrated", study.method),
         "cost": cells.cost(tally, decisions),
         "slow_rate": cells.slow_rate(tally, decisions),
         "tokens": cells.tokens(tally, decisions),

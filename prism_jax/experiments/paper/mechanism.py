@@ -5,11 +5,12 @@ from __future__ import annotations
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Form
-from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper import cells, methods, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.tallies import Tally
+from prism_jax.training.pathways.table import Method
 
 ROWS: dict[str, tuple[str, Form, str]] = {
     "accept only": ("static", "calibrated", "p_need = 1: offers where p_accept reaches C_FA / (C_FA + C_FN)."),
@@ -24,22 +25,22 @@ MEASURES = {**cells.RATES, **cells.AREA, **cells.COST}
 def make(study: Study) -> ExperimentResult:
     """Switches each signal and the calibration off in turn, on the fast pass."""
     data = study.with_need()
-    lines = [_line(study.tally, data, name, *row) for name, row in ROWS.items()]
+    lines = [_line(study.tally, data, study.method, name, *row) for name, row in ROWS.items()]
     if study.trainings is not None:
         scores = study.trainings.given_accept()
-        given_accept = protocol.prepare(scores, protocol.calibrate(scores), study.point)[0]
+        other = protocol.prepare(scores, protocol.calibrate(scores), study.point)[0]
         words = "The same gate on another student, whose p_need is given acceptance (loss.need_target=given_accept)."
         tally = Tally(study.settings.keywords())
-        lines.append(_line(tally, given_accept, "both, need given acceptance", "dynamic", "calibrated", words))
+        lines.append(_line(tally, other, study.method, "both, need given acceptance", "dynamic", "calibrated", words))
     note = study.note(f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, no slow pass.")
     sheet = Sheet("mechanism", "Ablation D: signals and calibration", "gate", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
 
-def _line(tally: Tally, data: EvaluationData, name: str, policy: str, form: Form, meaning: str) -> Line:
+def _line(tally: Tally, data: EvaluationData, method: Method, name: str, policy: str, form: Form, meaning: str) -> Line:
     decisions = cells.decisions(data, policy, form)
     values = cells.rates(tally, decisions) | {"cost": cells.cost(tally, decisions)}
-    if policy != "need_only_paper":
-        values["audbc"] = cells.area(tally, data, policy, form)
-    return Line(name, cells.beside(values, references.MECHANISM.get(name)), meaning=meaning)
+    values |= methods.areas(tally, data, policy, form, method)
+    paper = name.removesuffix(", as printed") if method == "paper" else name
+    return Line(name, cells.beside(values, references.MECHANISM.get(paper)), meaning=meaning)

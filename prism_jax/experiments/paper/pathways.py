@@ -6,13 +6,14 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments import training_pathways
-from prism_jax.experiments.paper import cells, references, systems
+from prism_jax.experiments.paper import cells, methods, references, systems
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Subject
 from prism_jax.experiments.paper.systems import Systems
 from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.runs.store import of_seed
+from prism_jax.training.pathways.table import Method
 
 NAMES = {
     "sft": "SFT",
@@ -30,18 +31,20 @@ def make(subject: Subject) -> ExperimentResult:
     trainings = subject.trainings
     config, prepared = of_seed(trainings.recipes.pathways, trainings.seed), {}
     for pathway in NAMES:
-        scores = training_pathways.scores_of(config, training_pathways.PATHWAYS[pathway], trainings.store)
+        by = training_pathways.PATHWAYS[pathway].curated_by(subject.method)
+        scores = training_pathways.scores_of(config, by, trainings.store)
         prepared[pathway] = protocol.prepare(scores, protocol.calibrate(scores), subject.point)[0]
     lines = []
     for form in reversed(FORMS):
         for pathway, data in prepared.items():
-            row = numbers(data, form, subject.settings)
+            row = numbers(data, form, subject.settings, subject.method)
             printed = references.PATHWAYS.get(pathway) if form == "calibrated" else None
             lines.append(Line(NAMES[pathway], cells.beside(row, printed), SECTIONS[form]))
     note = subject.note(
         f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
         f"Each student takes {config.training.steps} steps; a second stage spends the first half of them on RDC-SFT "
         "and starts from it.",
+        *["Curation is by Eq. 2 as printed, with one cut."] * (subject.method == "paper"),
         data=prepared.values(),
     )
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
@@ -60,8 +63,7 @@ def of_systems(of: Systems) -> ExperimentResult:
             assert system.data is not None, "a scores table"
             data, policy = system.data, system.data.deployed()
             row = of.rates(system.by_labels(policy, form))
-            if policy in ("dynamic", "static", "slow_only", "slow_on_margin"):
-                row["audbc"] = cells.area(Tally(of.settings.keywords()), data, policy, form)
+            row |= methods.areas(Tally(of.settings.keywords()), data, policy, form, "corrected")
             printed = references.PATHWAYS.get(keys.get(system.name, system.name)) if form == "calibrated" else None
             lines.append(Line(system.name, cells.beside(row, printed), SECTIONS[form]))
     note = of.note("The policy of the operating point; AUDBC takes need and acceptance together as right.", of=judged)
@@ -70,8 +72,8 @@ def of_systems(of: Systems) -> ExperimentResult:
     return ExperimentResult((sheet,))
 
 
-def numbers(data: EvaluationData, form: Form, settings: IntervalSettings) -> dict[str, Number]:
+def numbers(data: EvaluationData, form: Form, settings: IntervalSettings, method: Method) -> dict[str, Number]:
     """Rates, AUDBC and cost of the gate on the fast pass of one student."""
     tally, decisions = Tally(settings.keywords()), cells.decisions(data, "dynamic", form)
-    values = cells.rates(tally, decisions) | {"audbc": cells.area(tally, data, "dynamic", form)}
+    values = cells.rates(tally, decisions) | methods.areas(tally, data, "dynamic", form, method)
     return values | {"cost": cells.cost(tally, decisions)}

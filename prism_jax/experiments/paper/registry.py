@@ -41,6 +41,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "inference": Experiment("Ablation B: fast pass, slow pass, slow pass within the margin."),
     "pathways": Experiment("Ablation C: training pathways.", "trainings", own="system"),
     "mechanism": Experiment("Ablation D: the gate without each signal, and without calibration."),
+    "methods": Experiment("The method with corrected formulas beside the paper's as printed."),
     "margin_sweep": Experiment("Results by slow margin."),
     "cost_margin_grid": Experiment("Results by cost ratio and slow margin."),
     "cost_sensitivity": Experiment("Results by cost ratio."),

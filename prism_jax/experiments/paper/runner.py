@@ -31,6 +31,7 @@ from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import ScoresError, located
 from prism_jax.scores.joining import find_files, read_files
+from prism_jax.training.pathways.table import Method
 
 
 def merged(results: Sequence[ExperimentResult]) -> ExperimentResult:
@@ -93,6 +94,8 @@ class Inputs:
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
     running: Running = dataclasses.field(default_factory=Running)  # how scores files are read
+    method: Method = "corrected"  # whether the formulas that the paper prints are used too
+    scores_paper: str | None = None  # scores of a student that was curated as printed, for the table `methods`
     sums: TableSums | None = None  # the sums of scores that are read part by part; None before they are
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # files left out so far, with the reason of each
 
@@ -138,7 +141,14 @@ class Inputs:
     @property
     def subjects(self) -> tuple[Subject, ...]:
         """The trainings of each seed."""
-        return tuple(Subject(trainings, self.point, self.settings) for trainings in self.trainings)
+        return tuple(Subject(trainings, self.point, self.settings, self.method) for trainings in self.trainings)
+
+    @property
+    def beside_paper(self) -> Study:
+        """The study of the file, with that of `scores_paper`; SkippedError for files that are read part by part."""
+        if self.in_parts or not self.running.in_memory(find_files(paper := self.scores_paper or "")):
+            raise SkippedError("--scores_paper: two files are compared in memory only (--exact)")
+        return dataclasses.replace(self.studies[0], of_paper=self._of_file(paper))
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
@@ -150,21 +160,23 @@ class Inputs:
             settings |= {"systems": {**said, "sha256": sha256(*files, *self.systems.votes)}}
         if self.model is not None:
             settings |= {"model": self.model.facts}
+        settings |= {} if self.method == "corrected" else {"method": self.method}
         if self.scores is not None:
             parts = {} if self.sums is None else {"read": "part by part"}
             facts = {"scores": self.scores, "sha256": sha256(*self.files), "settings": settings}
+            if (paper := self.scores_paper) is not None:
+                facts |= {"scores_paper": paper, "sha256_paper": sha256(*find_files(paper))}
             return facts | parts | left_out_fact(self.left_out, len(self.files))
         return {"students": [trainings.workdir for trainings in self.trainings], "settings": settings}
 
     def _of_file(self, path: str) -> Study:
         # No table reads columns without a meaning.
-        scores = read_files(self.files, extra=False, left_out=self.left_out if self.running.skip_bad else None)
+        scores = read_files(find_files(path), extra=False, left_out=self.left_out if self.running.skip_bad else None)
         try:
             fits = protocol.calibrate(scores)
             steps = protocol.evaluated_rows(scores).steps()
-            study = Study(
-                scores, fits, f"{len(steps)} test steps of {epath.Path(path).name}", self.point, self.settings
-            )
+            source = f"{len(steps)} test steps of {epath.Path(path).name}"
+            study = Study(scores, fits, source, self.point, self.settings, self.method)
             study.at()
         except ScoresError as error:
             raise located(error, path) from None
@@ -174,7 +186,7 @@ class Inputs:
         scores = trainings.scores()
         steps = f"{len(protocol.evaluated_rows(scores).steps())} test steps of simulated streams"
         source = f"{steps}, seed {trainings.seed}" if len(self.trainings) == 1 else f"{steps} in the first seed"
-        return Study(scores, protocol.calibrate(scores), source, self.point, self.settings, trainings)
+        return Study(scores, protocol.calibrate(scores), source, self.point, self.settings, self.method, trainings)
 
 
 def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> list[str]:
@@ -194,7 +206,7 @@ def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) ->
         return _run(names, inputs, folder)
     sharded = _sharded(of_scores, inputs, folder)
     try:
-        tables = sharded.all_of(lambda run: sum_tables(run, of_scores, inputs.point, inputs.settings))
+        tables = sharded.all_of(lambda run: sum_tables(run, of_scores, inputs.point, inputs.settings, inputs.method))
     except ScoresError as error:
         raise located(error, inputs.scores or "") from None
     try:
@@ -216,7 +228,7 @@ def _sharded(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> Sharde
         runner=running.runner,
         workers=running.workers or usable_cpus(),
         skip_bad=running.skip_bad,
-        settings=str([names, inputs.point, inputs.settings]),
+        settings=str([names, inputs.point, inputs.settings, inputs.method]),
     )
 
 
@@ -258,6 +270,8 @@ def _make(name: str, inputs: Inputs) -> ExperimentResult:
     if inputs.scores is None and not inputs.trainings:
         raise SkippedError(f"it is not made of this call's --system or --model{own or '; --scores makes it'}")
     subjects = inputs.subjects if experiment.of == "trainings" else inputs.studies
+    if name == "methods" and inputs.scores_paper is not None:
+        subjects = (inputs.beside_paper,)
     chosen = subjects[:1] if experiment.one_seed else subjects
     result = merged([function(name)(subject) for subject in chosen])
     alone = inputs.scores is not None and not inputs.studies[0].scores.has_need

@@ -46,6 +46,7 @@ class Measure:
     unit: str = ""  # unit, shown in the heading; "%" multiplies shares by 100 in the table, but not in the CSV
     digits: int = 1  # decimals in the table
     averaged: bool = True  # whether its mean over seeds means anything; that of p-values does not
+    optional: bool = False  # whether the column is left out where no row has it
 
     def show(self, value: float, *, sign: bool = False) -> str:
         """Formats one value for the table, with a sign where differences need it."""
@@ -74,6 +75,11 @@ class Sheet:
     lines: tuple[Line, ...]  # its rows; those of one section stand together
     note: str = ""  # what to know to read it
     signed: tuple[str, ...] = ()  # keys of measures that are differences, shown with their sign
+
+    def __post_init__(self) -> None:
+        cells = {key for line in self.lines for key in line.cells}
+        kept = {key: of for key, of in self.measures.items() if not of.optional or key in cells}
+        object.__setattr__(self, "measures", kept)
 
     def table(self) -> Table:
         """The sheet as a table: estimate and interval in one cell, and the paper's number in the next one."""

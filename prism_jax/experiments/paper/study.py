@@ -18,6 +18,7 @@ from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
 from prism_jax.report.tables import over_units
 from prism_jax.scores import Scores
+from prism_jax.training.pathways.table import Method
 
 PAPER = OperatingPoint(trigger="margin")
 """The paper's operating point."""
@@ -67,6 +68,7 @@ class Subject:
     trainings: Trainings  # of one seed
     point: OperatingPoint = PAPER
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
+    method: Method = "corrected"  # the same, and whether pathways are curated as printed
 
     def note(self, *sentences: str, data: Collection[EvaluationData]) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
@@ -82,11 +84,13 @@ class Study:
     source: str  # words for where the scores come from
     point: OperatingPoint = PAPER  # costs and margin of tables that do not vary them
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
+    method: Method = "corrected"  # whether tables also show AUDBC as the paper prints it
     trainings: Trainings | None = None  # those that the scores are of; None for scores of a file
     # the test steps, and what is switched off with its reason, where they are known already
     prepared: tuple[EvaluationData, Mapping[str, str]] | None = None
     timed: Callable[[], Timing] | None = None  # the seconds of an exported student; None without one
     of_parts: Tally | None = None  # what computes the numbers where these scores are a part; None where they are all
+    of_paper: Study | None = None  # scores of a student that was curated as printed, for the table `methods`
 
     def at(self, point: OperatingPoint | None = None) -> EvaluationData:
         """The test steps at an operating point, by default that of the study."""

@@ -21,6 +21,8 @@ from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.training.loss_config import LossConfig
 
 Score = Literal["default", "paper"]
+Method = Literal["corrected", "paper"]
+"""The paper's method with its formulas corrected, or as printed (docs/maths.md)."""
 Name = Literal["joint", "sft", "rdc_sft", "schema_sft", "dft", "weighted_sft"]
 
 
@@ -94,6 +96,10 @@ class PathwayConfig:
             raise ValueError(
                 f"alpha: found {self.alpha} with {self.resolved.losses} losses, expected 0: only decision losses use it"
             )
+
+    def curated_by(self, method: Method) -> PathwayConfig:
+        """The same pathway; by `paper`, R_DC is Eq. 2 as printed, with one cut over all rows."""
+        return dataclasses.replace(self, score="paper", stratify=False) if method == "paper" else self
 
     @property
     def resolved(self) -> Pathway:
