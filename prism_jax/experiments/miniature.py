@@ -2,6 +2,11 @@
 
 A rehearsal of the paper starts from it as from the real one: training data in chat form, files of test events, people's
 votes on offers, the scripts from which the prompts are read, and traces of the five published models.
+
+    python -m prism_jax.experiments.miniature --page=people.html --users=DIR/answers.jsonl --out=FOLDER
+
+answers a page for people (`prism_jax judge --page`) as three simulated annotators, who know the users and err, and
+writes annotator_1.jsonl and so on, as a browser downloads them.
 """
 
 from __future__ import annotations
@@ -10,16 +15,22 @@ import dataclasses
 import hashlib
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from absl import flags
 from etils import epath
 
+from prism_jax.judges.simulated import SimulatedJudge
+from prism_jax.judges.votes import Vote, write_votes
 from prism_jax.proactivebench.published import PAPER_SYSTEMS
 from prism_jax.prompting.published import AGENT_SCRIPT, JUDGE_SCRIPT, PLACE
 from prism_jax.prompting.template import RESPONSE_KEYS
+from prism_jax.runtime import command
 from prism_jax.runtime.files import encode_json, write_files
 from prism_jax.streams import Step, Stream
+from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import REWARD_FILES, STREAM_FOLDER
 from prism_jax.streams.simulator import subject
 from prism_jax.streams.traces import Trace, TraceEvent, write_traces
@@ -136,3 +147,57 @@ def _trace(stream: Stream, model: str, eagerness: float) -> Trace:
         answer = [f"Help with {topic}."] if rng.random() < eagerness else []
         events.append(TraceEvent(time=time, text=event.text, answer=answer))
     return tuple(events)
+
+
+def annotate(page: epath.PathLike, users: Sequence[Stream], out: epath.PathLike) -> list[epath.Path]:
+    """Answers a page as simulated annotators, who give what the users want with a probability of 0.9.
+
+    Raises ValueError for a file that is no page for people.
+    """
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', epath.Path(page).read_text(), re.S)
+    if found is None:
+        raise ValueError(f"{page}: found no data of a page for people, expected what `prism_jax judge --page` writes")
+    data, paths = json.loads(found[1]), []
+    for number in range(1, ANNOTATORS + 1):
+        person = SimulatedJudge(users, sensitivity=0.9, specificity=0.9, seed=3000 + number)
+        votes = [vote for item in data["items"] for vote in _votes(data, item, person, f"annotator {number}")]
+        paths.append(epath.Path(out) / f"annotator_{number}.jsonl")
+        write_votes(paths[-1], votes)
+    return paths
+
+
+def _votes(data: dict[str, Any], item: dict[str, Any], person: SimulatedJudge, name: str) -> Iterator[Vote]:
+    seen = [{"event": text} for _, text, _ in data["streams"][item["stream"]][: item["event"] + 1]]
+    for task, places in ((None, item["silence"]), *item["proposals"]):
+        content = json.dumps({"Observations": seen, "Task": task})
+        verdict = json.loads(person({"messages": [{"role": "user", "content": content}]}))["judgement"] == "accepted"
+        for question, stream, step, candidate in places:
+            now = "2026-01-01T00:00:00+00:00"  # the same in every rehearsal
+            yield Vote(
+                stream=stream,
+                step=step,
+                candidate=candidate,
+                judge=name,
+                question=question,
+                verdict=verdict,
+                time=now,
+                prompt="page",
+            )
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string("page", None, "Page that `prism_jax judge --page` wrote.", required=True)
+    flags.DEFINE_string("users", None, "JSONL file of streams with what their users want.", required=True)
+    flags.DEFINE_string("out", None, "Existing folder for the files of votes.", required=True)
+
+
+def main() -> None:
+    """Answers a page."""
+    for path in annotate(flags.FLAGS.page, read_streams(flags.FLAGS.users), flags.FLAGS.out):
+        print(path)
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

@@ -177,7 +177,7 @@ class _Paper:
         yield self.judge("the teacher's proposals to train on", files, judged, 2 * EVENTS["train"])
         files = (f"--streams={taught['test']}", f"--scores_out={scores}")
         yield self.judge("the teacher's proposals at the test steps", files, scores, 2 * TEST_EVENTS)
-        for name, how in (("curated", ()), ("curated_paper", ("--score=paper", "--nostratify"))):
+        for name, how in (("curated", ()), ("curated_paper", ("--method=paper",))):
             out = self.folder / f"{name}.jsonl"
             words = main_of("curate", f"--streams={judged}", f"--out={out}", f"--count={self.inputs.curated}", *how)
             title = f"the decisions of highest R_DC are kept{', as printed' if how else ''}"
@@ -249,28 +249,33 @@ class _Paper:
         own = {row: self.folder / "traces" / name for name, row in {**ANSWERING, **DONE}.items()}
         return {row: path for row, path in published.items() if path.is_dir()} | own
 
+    def as_streams(self, traces: epath.Path) -> epath.Path:
+        """The file of streams of a folder of traces."""
+        whose = "published" if traces.parent == _published(self.inputs) else "prompted"
+        return self.folder / "systems" / whose / f"{traces.name}.jsonl"
+
     def verdicts(self) -> Iterator[Stage]:
         """Verdicts of the main panel on what every system did, and of both pools on the two of table 7."""
-        streams, done = self.folder / "systems", self.folder / "verdicts"
-        folders = dict.fromkeys(str(path.parent) for path in self.systems().values())
-        for number, folder in enumerate(folders):
-            out = streams / str(number)
+        systems = self.systems()
+        for folder in dict.fromkeys(path.parent for path in systems.values()):
+            out = self.as_streams(folder / "any").parent
             words = main_of("official_scores", f"--traces={folder}", f"--streams_out={out}")
             yield Stage(f"the traces of {folder} as streams", words, out.exists)
         for panel in PANELS:
-            for row, path in self.systems().items():
-                if panel != "ensemble" and row not in (PRISM, BASELINE):
-                    continue
-                source = streams / str([*folders].index(str(path.parent))) / f"{path.name}.jsonl"
-                made = done / panel.replace(" ", "_") / f"{path.name}.jsonl"
-                files = (f"--streams={source}", f"--out={made}", "--config.asked=made")
-                before = TEST_EVENTS if row in DONE.values() and panel == "ensemble" else 0
-                yield self.judge(f"what {row} did", files, made, TEST_EVENTS, before, panel)
+            rows = {row: path for row, path in systems.items() if panel == "ensemble" or row in (PRISM, BASELINE)}
+            first, *others = (self.as_streams(path) for path in rows.values())
+            made = self.folder / f"judged_{panel.replace(' ', '_')}.jsonl"
+            files = (f"--streams={first}", *(f"--system={path.stem}={path}" for path in others), f"--out={made}")
+            requests = len(rows) * TEST_EVENTS
+            # The main panel judged the texts of teacher and student before.
+            before = len(DONE) * TEST_EVENTS * (panel == "ensemble")
+            what = f"what {len(rows)} systems did"
+            yield self.judge(what, (*files, "--config.asked=made"), made, requests, before, panel)
 
     def people(self) -> Iterator[Stage]:
         """The page for people, and in a rehearsal those who answer it."""
         page = self.folder / "people.html"
-        shown = (f"--system={row}={self.systems()[row]}" for row in (BASELINE, PRISM))
+        shown = (f"--system={row}={self.as_streams(self.systems()[row])}" for row in (BASELINE, PRISM))
         words = main_of("judge", f"--page={page}", *shown, f"--sample={self.inputs.sample}")
         yield Stage("the page for people", words, page.exists)
         if self.inputs.annotators:

@@ -29,9 +29,9 @@ from absl import flags
 from etils import epath
 
 from prism_jax.experiments import real_costs
-from prism_jax.experiments.miniature import Checkout
+from prism_jax.experiments.miniature import ANNOTATORS, Checkout
 from prism_jax.experiments.paper_stages import Inputs, outcome, pathways_of, stages
-from prism_jax.experiments.simulated_users import FILES, served
+from prism_jax.experiments.simulated_users import ANSWERS, FILES, served
 from prism_jax.experiments.stages import Stage, run_stages
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
@@ -111,7 +111,11 @@ def rehearse(folder: epath.Path, tokenizer: str) -> None:
             sample=SMALL_SAMPLE,
             budget=50.0,
             address=url,
-            human=tuple(str(folder / f"annotator_{number}.jsonl") for number in range(1, 4)),
+            human=tuple(str(folder / f"annotator_{number}.jsonl") for number in range(1, ANNOTATORS + 1)),
+            annotators=(
+                *("python", "-m", "prism_jax.experiments.miniature"),
+                *(f"--page={folder / 'people.html'}", f"--users={users / ANSWERS}", f"--out={folder}"),
+            ),
             training=(*SHORT, *student),
             shares=("--calibration_share=0.3",),
         )
