@@ -28,9 +28,9 @@ def find_files(
     """
     place = Path(pattern)
     if place.is_dir():
-        # `prism_jax score` writes what a student wrote beside its scores.
-        start = "scores-" if (place / "score.json").is_file() else ""
-        found = [str(path) for path in place.iterdir() if path.suffix in suffixes and path.name.startswith(start)]
+        # `prism_jax score` keeps what a student wrote beside its scores.
+        names = (path for path in place.iterdir() if not path.name.startswith("written-"))
+        found = [str(path) for path in names if path.suffix in suffixes]
     elif place.exists() or not glob.has_magic(pattern):
         found = [pattern]
     else:
