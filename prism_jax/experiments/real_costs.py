@@ -36,7 +36,7 @@ CURATED, EPOCHS, KEPT = 1800, 3, 2
 """Decisions that curation keeps and epochs (both of the paper), and checkpoints that a run keeps."""
 
 Kind = Literal["teacher", "judge", "agent"]
-PROMPT_TOKENS: dict[Kind, float] = {"teacher": 1046.0, "judge": 706.0, "agent": 1560.0}
+PROMPT_TOKENS: dict[Kind, float] = {"teacher": 972.0, "judge": 764.0, "agent": 1775.0}
 """Mean tokens of a prompt, of four bytes each, over the 193 events of ten of the 12 test files: the teacher's question,
 the official question of a judge, and the conversation of the benchmark's agent with answers of 100 tokens."""
 
@@ -72,11 +72,15 @@ class Bill:
 
 
 def endpoints_of(kind: Kind, config: str) -> tuple[EndpointConfig, ...]:
-    """The endpoints of a config file, whose argument may follow a colon."""
+    """The endpoints of a config file, whose argument may follow a colon; judges are asked in the benchmark's form."""
     path, _, argument = config.partition(":")
     made = runpy.run_path(path)["get_config"](*([argument] if argument else []))
     if kind == "judge":
-        return tuple(from_config_dict(JudgesConfig, made).endpoints.values())
+        panel = from_config_dict(JudgesConfig, made)
+        least = panel.official_tokens
+        return tuple(
+            dataclasses.replace(one, max_tokens=max(one.max_tokens, least)) for one in panel.endpoints.values()
+        )
     return (from_config_dict(TeacherConfig, made).endpoint,)
 
 

@@ -1,5 +1,6 @@
 """The paper in one script: its stages in order, what they cost in earnest, and commands that end with their parent."""
 
+import json
 import os
 import pathlib
 import signal
@@ -8,14 +9,22 @@ import sys
 import time
 
 import forked
+import numpy as np
 import pytest
 from etils import epath
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.experiments import real_costs, reproduce
 from prism_jax.experiments.paper_stages import BASE, DIAGRAMS, HELD_OUT, MAIN, OUTPUTS, PRINTED, Inputs, outcome, stages
 from prism_jax.experiments.real_costs import Asks, Bill, Costs
 from prism_jax.experiments.stages import Stage, main_of, run_stages
+from prism_jax.proactivebench.checkout import events_of
 from prism_jax.proactivebench.published import PAPER_SYSTEMS
+from prism_jax.prompting.published import PLACE, observations, read_agent_prompt, read_judge_prompt
+from prism_jax.remote.requests import Message, Request
+from prism_jax.remote.structured import schema_of
+from prism_jax.teacher.labelling import Slow, answer_to
+from prism_jax.teacher.prompts import PromptSettings, instructions, question
 from prism_jax.training.pathways.table import PATHWAYS, SECOND_STAGES
 
 PLAN = {"peak_gib": 60.0, "temp_gib": 20.0, "limit_gib": 75.0, "model_tflop": 500.0, "updates_per_hour": 1000.0}
@@ -173,3 +182,32 @@ def test_a_real_run_says_what_it_lacks(tmp_path):
 
 def test_commands_are_printed_as_a_user_types_them():
     assert main_of("label", "--x=1") == ("python", "-m", "prism_jax", "label", "--x=1")
+
+
+@needs_checkout
+def test_tokens_of_prompts_are_those_of_the_real_test_events():
+    """Four bytes of a request's body count as a token, as in a dry run."""
+
+    def mean_tokens(requests, config, kind):
+        endpoint = real_costs.endpoints_of(kind, config)[0]
+        return np.mean([len(request.prepared(endpoint, str).content) / 4 for request in requests])
+
+    streams, rubric, agent = events_of(CHECKOUT), read_judge_prompt(CHECKOUT), read_agent_prompt(CHECKOUT)
+    settings, asked = PromptSettings(), {"teacher": [], "judge": [], "agent": []}
+    for stream in streams:
+        conversation = [Message("system", agent.system)]
+        for number, event in enumerate(stream.events):
+            seen = stream.events[: number + 1]
+            words = instructions("slow", settings), question(seen, stream.steps[number].candidates, settings)
+            messages = (Message("system", words[0]), Message("user", words[1]))
+            asked["teacher"].append(Request(messages, schema_of(answer_to(Slow, None))))
+            messages = (Message("system", rubric.system), Message("user", rubric.user(observations(seen), None)))
+            asked["judge"].append(Request(messages))
+            shown = json.dumps({"Time": event.time_text, "Event": event.text})
+            asked["agent"].append(Request((*conversation, Message("user", agent.step.replace(PLACE, shown)))))
+            conversation += [Message("user", shown), Message("assistant", "x" * 400)]
+    configs = {"teacher": "teacher.py", "judge": "judges_paper.py", "agent": "baselines.py:deepseek_r1"}
+    for kind, config in configs.items():
+        assert mean_tokens(asked[kind], f"configs/{config}", kind) == pytest.approx(
+            real_costs.PROMPT_TOKENS[kind], abs=0.5
+        ), kind
