@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from etils import epath
 
-from prism_jax.experiments.real_costs import CALIBRATION_EVENTS, EVENTS, TEST_EVENTS, Asks
+from prism_jax.experiments.real_costs import CALIBRATION_EVENTS, CONFIGS, EVENTS, TEST_EVENTS, Asks
 from prism_jax.experiments.stages import Stage, main_of
 from prism_jax.proactivebench.published import PAPER_SYSTEMS
 from prism_jax.runs.curation import summary_path
@@ -202,7 +202,7 @@ class _Paper:
         curated = "curated_paper.jsonl" if name == PRINTED else "curated.jsonl"
         start = folder / MAIN if pathway in SECOND_STAGES else inputs.weights
         words = (
-            f"--config=configs/qwen3_8b_a100{'x8' * (inputs.gpus == 8)}.py",
+            f"--config={CONFIGS[inputs.gpus or 1]}",
             f"--config.pathway.name={pathway}",
             "--config.pathway.filter=off",
             "--config.data.source=",
