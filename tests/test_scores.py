@@ -26,6 +26,7 @@ FULL_ROW = {
     "fold": 3,
     "p_need_slow": 0.375,
     "p_accept_slow": 0.625,
+    "p_accept_written": 0.5,
     "y_need": 1.0,
     "y_accept": 0.0,
     "votes": [True, False, True],

@@ -15,8 +15,14 @@ from jaxtyping import Bool, Float64
 
 from prism_jax.decision import judge_noise
 from prism_jax.decision.judge_noise import CorrectionMethod
-from prism_jax.decision.uncertainty import HEADLINE, Estimate, PairedRate, paired_official_rates, paired_p_values
-from prism_jax.decision.uncertainty.bootstrap import Method
+from prism_jax.decision.uncertainty import (
+    HEADLINE,
+    Estimate,
+    Method,
+    PairedRate,
+    paired_official_rates,
+    paired_p_values,
+)
 from prism_jax.judges.ballots import Ballots, Item, offered, step_items
 from prism_jax.streams import Stream
 

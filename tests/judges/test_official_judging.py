@@ -11,6 +11,7 @@ import types
 import pytest
 from judged_streams import bare, labelled
 from real_checkout import CHECKOUT, needs_checkout, run_script
+from test_judge_recipe import UNUSED
 from test_published import checkout
 
 from prism_jax.commands.judge import judge
@@ -217,7 +218,7 @@ def test_a_proposal_is_judged_and_an_offer_without_a_text_is_not_asked_about(tmp
         done = judge_streams(streams, config, tmp_path / "v.jsonl", label="")
         assert (done.verdicts, done.unasked) == (2 * steps, 0)
         assert sum("Fix it?" in messages for messages in record.asked) == steps
-        wordless, options = offering(labelled(1), None), {"baseline": None, "human": None, "against": [], "out": None}
+        wordless, options = offering(labelled(1), None), {**UNUSED, "out": None}
         write_streams(tmp_path / "wordless.jsonl", wordless)
         files = {"streams": str(tmp_path / "wordless.jsonl"), "votes": str(tmp_path / "w.jsonl")}
         judge(config, {**options, **files, "ask": True, "dry_run": False, "resamples": 10})
@@ -260,7 +261,7 @@ def test_one_file_holds_both_prompts_and_tells_how_far_they_agree(tmp_path, caps
             assert step.y_need == 1 - labels[Item(stream.id, step.event, silence=True)]
             assert step.candidates[0].y_accept == labels[Item(stream.id, step.event, silence=False, text="Fix it?")]
 
-    options = {"baseline": None, "human": None, "against": [], "out": str(tmp_path / "out.jsonl"), "ask": False}
+    options = {**UNUSED, "out": str(tmp_path / "out.jsonl"), "ask": False}
     files = {"streams": str(tmp_path / "s.jsonl"), "votes": str(path), "resamples": 10}
     judge(official, {**options, **files})
     shown = capsys.readouterr().out
