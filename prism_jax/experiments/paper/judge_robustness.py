@@ -33,7 +33,7 @@ def make(study: Study) -> ExperimentResult:
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     streams, data = study.trainings.test_streams(), study.at()
     baseline, system = (
-        _deeds(streams, data, decided)
+        deeds_of(streams, _offers(data, decided))
         for decided in (data.decide(*BASELINE), data.decide(data.deployed(), "calibrated"))
     )
     panels = pools.panels(streams, study.trainings.seed)
@@ -87,12 +87,16 @@ def _result(lines: Sequence[Line], note: str, title: str, measures: Mapping[str,
     return ExperimentResult((sheet,))
 
 
-def _deeds(streams: Iterable[Stream], data: EvaluationData, decided: Decided) -> dict[tuple[str, int], Deed]:
-    """What a policy does, by stream and number of the step: it offers the only candidate, or stays silent."""
-    items = {
-        (stream.id, number): tuple(step_items(stream, step))
-        for stream in streams
-        for number, step in enumerate(stream.steps)
-    }
+def _offers(data: EvaluationData, decided: Decided) -> dict[tuple[str, int], bool]:
+    """Whether a policy offers, by stream and number of the step."""
     places = zip(data.steps.stream.tolist(), data.steps.step.tolist(), strict=True)
-    return {place: Deed(made, items[place][made]) for place, made in zip(places, decided.offer.tolist(), strict=True)}
+    return dict(zip(places, decided.offer.tolist(), strict=True))
+
+
+def deeds_of(streams: Iterable[Stream], offers: Mapping[tuple[str, int], bool]) -> dict[tuple[str, int], Deed]:
+    """What a policy did at each step: it offered the only candidate, or stayed silent."""
+    steps = ((stream, number, step) for stream in streams for number, step in enumerate(stream.steps))
+    return {
+        (stream.id, number): Deed(made := offers[stream.id, number], tuple(step_items(stream, step))[made])
+        for stream, number, step in steps
+    }
