@@ -39,7 +39,7 @@ NAMES = ("a", "b", "c")
 PANEL = JudgesConfig(name="panel", endpoints={name: EndpointConfig(name, "http://127.0.0.1:9/v1") for name in NAMES})
 FLAGS = {
     **{"human": None, "against": [], "baseline": None, "dry_run": False, "ask": False, "resamples": 10},
-    **{"c_fa": 1.0, "c_fn": 2.0, "out": None},
+    **{"c_fa": 1.0, "c_fn": 2.0, "out": None, "system": []},
 }
 CONFIG = dataclasses.replace(
     tiny.with_training(steps=2, checkpoint_every=2),

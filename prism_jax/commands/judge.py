@@ -104,6 +104,8 @@ def _check_files(options: Mapping[str, Any]) -> None:
         check_outputs(outputs, {"human": path})
     for path in find_files(options["streams"]):
         check_outputs(outputs, {"streams": path})
+    for system in options["system"]:
+        check_outputs(outputs, {"system": system.partition("=")[2]})
     for path in find_scores(options["scores"]) if options["scores"] else ():
         check_outputs(outputs, {"scores": path})
     for path in options["against"]:

@@ -234,15 +234,15 @@ def check(options: flags.FlagValues) -> None:
     if options.agent:
         if options.config is None or (options.streams is None and options.source is None):
             raise ValueError("--agent: expected it with --config, the endpoint to prompt, and --source or --streams")
-        for name in ("recorded", "sharegpt", "records", "text_calibrator"):
+        for name in ("recorded", "sharegpt", "records", "text_calibrator", "agent_data"):
             if options[name].value:
                 raise ValueError(f"--{name}: found it with --agent, expected --source or --streams")
         return
     if (options.source is None) != (not options.agent_data):
         raise ValueError("--source: expected it with --agent, or with --agent_data, the training data of the checkout")
     if options.agent_data:
-        for name in (*SOURCES, "records", "config"):
-            if options[name].value is not None:
+        for name in (*SOURCES, "records", "config", "text_calibrator", "rows", "workers", "dry_run"):
+            if options[name].present:
                 raise ValueError(f"--{name}: found it with --agent_data, expected --source alone")
         return
     if all(options[name].value is None for name in (*SOURCES, "records")):

@@ -6,7 +6,7 @@ votes on offers, the scripts from which the prompts are read, and traces of the 
     python -m prism_jax.experiments.miniature --page=people.html --users=DIR/answers.jsonl --out=FOLDER
 
 answers a page for people (`prism_jax judge --page`) as three simulated annotators, who know the users and err, and
-writes annotator_1.jsonl and so on, as a browser downloads them.
+writes annotator_1.jsonl and so on, as a browser downloads them. With --truth, one who does not err writes truth.jsonl.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -149,8 +149,10 @@ def _trace(stream: Stream, model: str, eagerness: float) -> Trace:
     return tuple(events)
 
 
-def annotate(page: epath.PathLike, users: Sequence[Stream], out: epath.PathLike) -> list[epath.Path]:
-    """Answers a page as simulated annotators, who give what the users want with a probability of 0.9.
+def annotate(
+    page: epath.PathLike, users: Sequence[Stream], out: epath.PathLike, accuracies: Mapping[str, float]
+) -> list[epath.Path]:
+    """Answers a page as simulated annotators, each of whom gives what the users want with a probability, by name.
 
     Raises ValueError for a file that is no page for people.
     """
@@ -158,10 +160,10 @@ def annotate(page: epath.PathLike, users: Sequence[Stream], out: epath.PathLike)
     if found is None:
         raise ValueError(f"{page}: found no data of a page for people, expected what `prism_jax judge --page` writes")
     data, paths = json.loads(found[1]), []
-    for number in range(1, ANNOTATORS + 1):
-        person = SimulatedJudge(users, sensitivity=0.9, specificity=0.9, seed=3000 + number)
-        votes = [vote for item in data["items"] for vote in _votes(data, item, person, f"annotator {number}")]
-        paths.append(epath.Path(out) / f"annotator_{number}.jsonl")
+    for number, (name, accuracy) in enumerate(accuracies.items(), start=1):
+        person = SimulatedJudge(users, sensitivity=accuracy, specificity=accuracy, seed=3000 + number)
+        votes = [vote for item in data["items"] for vote in _votes(data, item, person, name)]
+        paths.append(epath.Path(out) / f"{name.replace(' ', '_')}.jsonl")
         write_votes(paths[-1], votes)
     return paths
 
@@ -190,11 +192,15 @@ def define_flags() -> None:
     flags.DEFINE_string("page", None, "Page that `prism_jax judge --page` wrote.", required=True)
     flags.DEFINE_string("users", None, "JSONL file of streams with what their users want.", required=True)
     flags.DEFINE_string("out", None, "Existing folder for the files of votes.", required=True)
+    flags.DEFINE_bool("truth", False, "Answer as one who does not err, instead.")
 
 
 def main() -> None:
     """Answers a page."""
-    for path in annotate(flags.FLAGS.page, read_streams(flags.FLAGS.users), flags.FLAGS.out):
+    options = flags.FLAGS
+    erring = {f"annotator {number}": 0.9 for number in range(1, ANNOTATORS + 1)}
+    accuracies = {"truth": 1.0} if options.truth else erring
+    for path in annotate(options.page, read_streams(options.users), options.out, accuracies):
         print(path)
 
 

@@ -50,10 +50,11 @@ OUTPUTS = {
     "Figure 4, structured trace": "student/case_study.csv",
     "Figure 5, slow margin": "student/margin_sweep.csv",
     "Figure 6, reliability": "student/calibration_quality.csv",
+    "table 7, raw and corrected": f"judges/judge_corrected_{PRISM}.csv",
     "both methods beside each other": "methods/method.csv",
     "reading before and after writing": "student/written.csv",
 }
-"""The file below `tables/` of each numbered table and figure of the paper, and of two tables of ours."""
+"""The file below `tables/` of each numbered table and figure of the paper, and of tables of ours."""
 DIAGRAMS = ("Figure 1", "Figure 2")
 
 
@@ -104,6 +105,8 @@ def outcome(folder: epath.Path, inputs: Inputs) -> Iterator[str]:
     width = max(map(len, OUTPUTS))
     for name, file in OUTPUTS.items():
         path = folder / "tables" / file
+        drawn = path.with_suffix(".svg")  # where matplotlib is installed
+        path = drawn if name.startswith("Figure") and drawn.exists() else path
         yield f"  {name:{width}}  {path if path.exists() else _why_not(name, inputs)}"
     yield f"  {', '.join(DIAGRAMS):{width}}  not made: diagrams of the method, without numbers"
     lacking = [row for row, name in PAPER_SYSTEMS.items() if not (_published(inputs) / name).is_dir()]
@@ -117,6 +120,8 @@ def outcome(folder: epath.Path, inputs: Inputs) -> Iterator[str]:
 def _why_not(name: str, inputs: Inputs) -> str:
     if name.startswith("Table 12") and not inputs.holds_out:
         return f"not made: --agent_data names no file of {DOMAIN} beside another domain's"
+    if name.startswith("table 7"):
+        return "not made: --human names no files"
     return "not made: the stage above says why"
 
 
@@ -278,9 +283,13 @@ class _Paper:
         shown = (f"--system={row}={self.as_streams(self.systems()[row])}" for row in (BASELINE, PRISM))
         words = main_of("judge", f"--page={page}", *shown, f"--sample={self.inputs.sample}")
         yield Stage("the page for people", words, page.exists)
-        if self.inputs.annotators:
-            made = epath.Path(self.inputs.human[-1])
-            yield Stage("simulated annotators answer it", self.inputs.annotators, made.exists)
+        if annotators := self.inputs.annotators:
+            made, truth = epath.Path(self.inputs.human[-1]), self.folder / "truth.html"
+            yield Stage("simulated annotators answer it", (*annotators, f"--page={page}"), made.exists)
+            words = main_of("judge", f"--page={truth}", f"--system={PRISM}={self.as_streams(self.systems()[PRISM])}")
+            yield Stage("the same page of all that the student did", words, truth.exists)
+            words = (*annotators, f"--page={truth}", "--truth")
+            yield Stage("what the simulated users want", words, (self.folder / "truth.jsonl").exists)
 
     def tables(self) -> Iterator[Stage]:
         """All tables."""
@@ -301,7 +310,8 @@ class _Paper:
         yield self.table("systems", "significance", *systems, panels[0], against)
         yield self.table("systems", "pathways", *students)
         yield self.table("judges", "judge_agreement", *two, *panels, *human)
-        yield self.table("judges", "judge_robustness", *two, *panels, *human, against)
+        truth = (f"--panel=truth={self.folder / 'truth.jsonl'}",) if self.inputs.annotators else ()
+        yield self.table("judges", "judge_robustness", *two, *panels, *truth, *human, against)
         yield self.table("base", "thresholds", scores[BASE])
         yield self.table("student", "all", scores[MAIN], made="tables.md")
         yield self.table("latency", "latency", *timed)

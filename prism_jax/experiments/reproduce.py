@@ -114,7 +114,7 @@ def rehearse(folder: epath.Path, tokenizer: str) -> None:
             human=tuple(str(folder / f"annotator_{number}.jsonl") for number in range(1, ANNOTATORS + 1)),
             annotators=(
                 *("python", "-m", "prism_jax.experiments.miniature"),
-                *(f"--page={folder / 'people.html'}", f"--users={users / ANSWERS}", f"--out={folder}"),
+                *(f"--users={users / ANSWERS}", f"--out={folder}"),
             ),
             training=(*SHORT, *student),
             shares=("--calibration_share=0.3",),

@@ -97,7 +97,7 @@ class Judged(NamedTuple):
     tally: Tally
     verdicts: int
     missing: int
-    unasked: int  # offers without a text, about which the benchmark's form has no question
+    unasked: int  # offers without a text about which the prompt has no question
 
 
 class _Task(NamedTuple):
@@ -134,7 +134,8 @@ def judge_streams(
             name: dataclasses.replace(one, max_tokens=max(one.max_tokens, config.official_tokens))
             for name, one in endpoints.items()
         }
-    name, left_out = (published.name, unasked(streams, config.asked)) if published else (OURS, 0)
+    name = published.name if published else OURS
+    left_out = unasked(streams, config.asked, name)
     total = len(endpoints) * sum(1 for _ in _distinct(streams, config, name))
     with open_clients(config.remote, endpoints, dry_run=dry_run) as (clients, tally):
         verdicts = jobs.work_through(

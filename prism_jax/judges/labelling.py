@@ -60,6 +60,25 @@ def judge_ballots(
     return make_ballots(rows, judges)
 
 
+def votes_of(paths: Iterable[str]) -> list[Vote]:
+    """The verdicts of several files, each once; one that is missing in a file counts where another has it.
+
+    Raises VotesError naming both files, where a judge has two different verdicts on one question.
+    """
+    known: dict[VoteKey, tuple[Vote, str]] = {}
+    for path in paths:
+        for vote in read_votes(path):
+            first, place = known.setdefault(vote.key, (vote, path))
+            if first.verdict is None:
+                known[vote.key] = vote, path
+            elif vote.verdict not in (None, first.verdict):
+                raise VotesError(
+                    f"{place} and {path}: judge: found two verdicts of {vote.judge!r} on one question (stream "
+                    f"{vote.stream!r}, step {vote.step}, candidate {vote.candidate}), expected one"
+                )
+    return [vote for vote, _ in known.values()]
+
+
 def human_of(paths: Sequence[str], streams: Sequence[Stream], most_events: int) -> Ballots:
     """People's verdicts on these streams, one judge per person; a person may have several files of votes.
 
@@ -73,18 +92,9 @@ def human_of(paths: Sequence[str], streams: Sequence[Stream], most_events: int) 
     if not any(isinstance(first, Mapping) and "verdict" in first for first in firsts):
         ballots = human_ballots(stream for path in paths for stream in read_streams(path))
     else:
-        known: dict[VoteKey, tuple[Vote, str]] = {}
-        for path in paths:
-            for vote in read_votes(path):
-                # people were asked our question, on a page
-                first, place = known.setdefault(vote.key, (dataclasses.replace(vote, prompt="ours"), path))
-                if first.verdict != vote.verdict:
-                    raise VotesError(
-                        f"{place} and {path}: judge: found two verdicts of {vote.judge!r} on one question (stream "
-                        f"{vote.stream!r}, step {vote.step}, candidate {vote.candidate}), expected one"
-                    )
-        people = list(dict.fromkeys(key.judge for key in known))
-        ballots = judge_ballots(streams, gather((vote for vote, _ in known.values()), people), people, most_events)
+        votes = [dataclasses.replace(vote, prompt=OURS) for vote in votes_of(paths)]  # a page asks our question
+        people = list(dict.fromkeys(vote.judge for vote in votes))
+        ballots = judge_ballots(streams, gather(votes, people), people, most_events)
     if not ballots.items:
         expected = f"expected people's votes on their questions with most_events = {most_events}"
         raise ValueError(f"{', '.join(paths)}: found no vote on these streams, {expected}")

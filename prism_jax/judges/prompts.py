@@ -18,7 +18,9 @@ from typing import Literal, NamedTuple
 from prism_jax.judges.ballots import offered
 from prism_jax.prompting.fenced import fenced, fenced_events
 from prism_jax.prompting.published import observations
+from prism_jax.prompting.template import TASK
 from prism_jax.streams import Step, Stream
+from prism_jax.streams.traces import says_null
 
 Asked = Literal["all", "made"]
 """Which questions of a step are asked: silence and every candidate, or only what the recorded assistant did."""
@@ -77,24 +79,27 @@ def questions(stream: Stream, most_events: int, asked: Asked = "all", prompt: st
     about the candidate that was offered (`logged`), or else about silence, and raises ValueError for several.
 
     `prompt` is the name of a prompt: one of the benchmark's begins with `official`, and every other means our form. The
-    benchmark's form shows all events, and has no question about an offer without a text.
+    benchmark's form shows all events, and has no question about an offer without a text; neither form has one about an
+    offer to which a system wrote that it proposes nothing.
     """
     official = prompt.startswith(OFFICIAL)
     for number, step in enumerate(stream.steps):
         seen = stream.events[: step.event + 1]
         history = observations(seen) if official else f"{HISTORY}\n{fenced_events(seen, most_events)}"
         for candidate in _places(stream, number, asked):
-            if not official:
-                yield Question(stream.id, number, candidate, f"{history}\n\n{_asked(step, candidate)}", prompt)
-            elif not _wordless(step, candidate):
+            if _wordless(step, candidate, prompt):
+                continue
+            if official:
                 task = None if candidate is None else step.candidates[candidate].said
                 yield Question(stream.id, number, candidate, json.dumps([prompt, history, task]), prompt)
+            else:
+                yield Question(stream.id, number, candidate, f"{history}\n\n{_asked(step, candidate)}", prompt)
 
 
-def unasked(streams: Iterable[Stream], asked: Asked = "all") -> int:
-    """The number of offers without a text, about which the benchmark's form has no question."""
+def unasked(streams: Iterable[Stream], asked: Asked = "all", prompt: str = OURS) -> int:
+    """The number of offers without a text about which a prompt has no question."""
     return sum(
-        _wordless(step, candidate)
+        _wordless(step, candidate, prompt)
         for stream in streams
         for number, step in enumerate(stream.steps)
         for candidate in _places(stream, number, asked)
@@ -107,8 +112,21 @@ def _places(stream: Stream, number: int, asked: Asked) -> tuple[int | None, ...]
     return (offered(stream.id, number, step),) if asked == "made" else (None, *range(len(step.candidates)))
 
 
-def _wordless(step: Step, candidate: int | None) -> bool:
-    return candidate is not None and step.candidates[candidate].said is None
+def _wordless(step: Step, candidate: int | None, prompt: str) -> bool:
+    """Whether a candidate has no text that a prompt can ask about."""
+    offer = None if candidate is None else step.candidates[candidate]
+    if offer is None or offer.said is not None:
+        return False
+    return prompt.startswith(OFFICIAL) or _proposes_nothing(offer.response)
+
+
+def _proposes_nothing(response: str | None) -> bool:
+    """Whether a response says that nothing is proposed; False where there is none, or none that can be read."""
+    try:
+        task = json.loads(response or "{}").get(TASK, "unknown")
+    except (ValueError, AttributeError, RecursionError):
+        return False
+    return task is None or (isinstance(task, str) and says_null(task))
 
 
 def _asked(step: Step, candidate: int | None) -> str:

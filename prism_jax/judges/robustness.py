@@ -167,23 +167,15 @@ def correct(
     rejected proposal, `c_fn` that of a rejected silence, and the resamples are of streams.
     """
     done = deeds(system)
-    truth = dict(zip(human.items, human.verdicts[:, 0], strict=True))
-    rows = []
+    truth, rows = judged(done, human), []
     for name, ballots in panels.items():
-        labels = dict(zip(ballots.items, ballots.verdicts[:, 0], strict=True))
-        known = [
-            (stream, deed)
-            for (stream, _), deed in done.items()
-            if deed.item in labels and not np.isnan(labels[deed.item])
-        ]
-        if not known:
+        of = judged(done, ballots)
+        known = ~np.isnan(of.accepted)
+        if not known.any():
             continue
-        proposed = np.array([deed.proposed for _, deed in known])
-        judge, people = (
-            np.array([_right(deed, labels_of.get(deed.item, np.nan)) for _, deed in known])
-            for labels_of in (labels, truth)
-        )
-        streams = np.array([stream for stream, _ in known], str)
+        proposed = of.proposed[known]
+        judge, people = (np.where(proposed, by[known], 1 - by[known]) for by in (of.accepted, truth.accepted))
+        streams = np.array([stream for stream, _ in of.steps], str)[known]
         for method in METHODS:
             numbers, problem = None, ""
             try:
@@ -201,10 +193,5 @@ def correct(
                 )
             except ValueError as error:
                 problem = str(error)
-            rows.append(CorrectedRow(name, method, len(known), int((~np.isnan(people)).sum()), numbers, problem))
+            rows.append(CorrectedRow(name, method, len(judge), int((~np.isnan(people)).sum()), numbers, problem))
     return tuple(rows)
-
-
-def _right(deed: Deed, accepted: float) -> float:
-    """Whether an offer is right: the verdict on a proposal, the opposite of that on silence; NaN stays NaN."""
-    return accepted if deed.proposed else 1.0 - accepted

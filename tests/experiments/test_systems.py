@@ -276,7 +276,7 @@ def test_what_is_missing_is_said(options, tmp_path):
         tmp_path / "b.jsonl",
         [dataclasses.replace(vote, verdict=not vote.verdict) for vote in votes([traces(bold)], "a")],
     )
-    fails("main", "found another verdict of 'a'", panel=[*options.panel, f"main={tmp_path / 'b.jsonl'}"])
+    fails("main", "found two verdicts of 'a'", panel=[*options.panel, f"main={tmp_path / 'b.jsonl'}"])
 
 
 def test_all_makes_what_systems_give_and_says_why_not_the_rest(options, tmp_path, capsys):

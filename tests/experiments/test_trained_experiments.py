@@ -1,5 +1,7 @@
 """The experiments on a student of one's own: judges, seconds, and what a policy did, without a training."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from paper_study import columns, study_of
@@ -7,13 +9,14 @@ from tiny_trainings import RECIPES
 
 from prism_jax.experiments.paper import latency, pools, references
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN
-from prism_jax.experiments.paper.judge_robustness import deciding
+from prism_jax.experiments.paper.judge_robustness import deeds_of
 from prism_jax.experiments.paper.timing import Phase, Timing
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.judges.agreements import common
 from prism_jax.judges.panels import majority
 from prism_jax.judges.robustness import deeds
 from prism_jax.runs.store import Store
+from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.simulator_text import PHRASES
 
 
@@ -59,11 +62,15 @@ def _right(verdicts, truth):
     return np.mean([(verdicts[label == kind] == kind).mean() for kind in (0, 1)])
 
 
-def test_what_a_policy_did_becomes_a_log(streams):
+def test_what_a_policy_did_is_that_of_its_log(streams):
     places = [(stream.id, number) for stream in streams for number in range(len(stream.steps))]
     offers = {place: index % 3 == 0 for index, place in enumerate(places)}
-    log = deciding(streams, offers)
-    assert [deed.proposed for deed in deeds(log).values()] == list(offers.values())
+    made = iter(offers.values())
+    log = [
+        map_candidates(without_answers(stream), lambda offer: dataclasses.replace(offer, logged=next(made)))
+        for stream in streams
+    ]
+    assert list(deeds_of(streams, offers).values()) == list(deeds(log).values())
 
 
 def test_seconds_of_a_policy_are_those_of_its_passes():

@@ -11,7 +11,6 @@ import types
 import pytest
 from judged_streams import bare, labelled
 from real_checkout import CHECKOUT, needs_checkout, run_script
-from test_judge_recipe import UNUSED
 from test_published import checkout
 
 from prism_jax.commands.judge import judge
@@ -19,10 +18,11 @@ from prism_jax.judges.ballots import Item
 from prism_jax.judges.judging import ATTEMPTS, JudgesConfig, judge_streams
 from prism_jax.judges.labelling import gather, judge_ballots, label_streams
 from prism_jax.judges.panels import PanelConfig
-from prism_jax.judges.prompts import questions
+from prism_jax.judges.prompts import questions, unasked
 from prism_jax.judges.votes import read_votes
 from prism_jax.proactivebench.scoring import score_official
 from prism_jax.prompting.published import JUDGE_SCRIPT
+from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
 from prism_jax.streams import Candidate, Event, Step, Stream
@@ -38,6 +38,10 @@ READ = (
     ('{"judgement": "Accepted"}', False),
     ('{"judgement": true}', False),
 )
+OPTIONS = {
+    **dict.fromkeys(("baseline", "human", "out", "scores", "scores_out")),
+    **{"against": [], "system": [], "resamples": 10},
+}
 TEMPERATURES = [0.0, 0.0] + [0.5] * 8
 
 
@@ -218,13 +222,23 @@ def test_a_proposal_is_judged_and_an_offer_without_a_text_is_not_asked_about(tmp
         done = judge_streams(streams, config, tmp_path / "v.jsonl", label="")
         assert (done.verdicts, done.unasked) == (2 * steps, 0)
         assert sum("Fix it?" in messages for messages in record.asked) == steps
-        wordless, options = offering(labelled(1), None), {**UNUSED, "out": None}
+        wordless = offering(labelled(1), None)
         write_streams(tmp_path / "wordless.jsonl", wordless)
         files = {"streams": str(tmp_path / "wordless.jsonl"), "votes": str(tmp_path / "w.jsonl")}
-        judge(config, {**options, **files, "ask": True, "dry_run": False, "resamples": 10})
+        judge(config, {**OPTIONS, **files, "ask": True, "dry_run": False})
     shown = capsys.readouterr().out
     assert f"which this prompt has no question about: {steps}" in shown and "most_events does not apply" in shown
     assert sum(1 for _ in read_votes(tmp_path / "w.jsonl")) == steps
+
+
+def test_an_offer_that_says_null_is_no_offer_to_be_judged():
+    silent = Candidate(response=json.dumps(dict.fromkeys(RESPONSE_KEYS, "null")))
+    spoken = Candidate(response=json.dumps(dict.fromkeys(RESPONSE_KEYS, "Fix it?")))
+    for candidate, asked in ((silent, 0), (spoken, 1), (Candidate(), 1), (Candidate(response="what?"), 1)):
+        steps = tuple(dataclasses.replace(step, candidates=(candidate,)) for step in bare(labelled(1))[0].steps)
+        stream = dataclasses.replace(bare(labelled(1))[0], steps=steps)
+        offers = [question for question in questions(stream, 40) if question.candidate is not None]
+        assert len(offers) == asked * len(steps) == len(steps) - unasked([stream])
 
 
 def test_one_file_holds_both_prompts_and_tells_how_far_they_agree(tmp_path, capsys):
@@ -261,8 +275,8 @@ def test_one_file_holds_both_prompts_and_tells_how_far_they_agree(tmp_path, caps
             assert step.y_need == 1 - labels[Item(stream.id, step.event, silence=True)]
             assert step.candidates[0].y_accept == labels[Item(stream.id, step.event, silence=False, text="Fix it?")]
 
-    options = {**UNUSED, "out": str(tmp_path / "out.jsonl"), "ask": False}
-    files = {"streams": str(tmp_path / "s.jsonl"), "votes": str(path), "resamples": 10}
+    options = {**OPTIONS, "out": str(tmp_path / "out.jsonl"), "ask": False}
+    files = {"streams": str(tmp_path / "s.jsonl"), "votes": str(path)}
     judge(official, {**options, **files})
     shown = capsys.readouterr().out
     agreement = 100 * ballots[name].verdicts[[item.silence for item in ballots[name].items]].mean()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, pools, references, systems
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.systems import Systems
+from prism_jax.judges.agreements import HUMAN_CONFIG
+from prism_jax.judges.ballots import step_items
 from prism_jax.judges.panels import majority
-from prism_jax.judges.robustness import RobustnessRow, compare_judged, compare_systems
+from prism_jax.judges.robustness import Deed, RobustnessRow, compare_judged, correct, judged
+from prism_jax.report.judges import corrected_table
+from prism_jax.report.table import Table
 from prism_jax.report.tables import over_units
-from prism_jax.streams import Step, Stream
-from prism_jax.streams.edit import map_candidates, without_answers
+from prism_jax.streams import Stream
 
 BASELINE: tuple[str, Form] = ("fixed", "raw")
 """The rule of ablation A on raw signals of the fast pass; the paper's baseline is the student's teacher."""
@@ -25,7 +27,7 @@ _LAST = ("precision", "recall", "accuracy", "false_alarm")
 MEASURES = {
     "f1": cells.RATES["f1"],
     "gain": Measure("gain of F1", "F1 minus the baseline's, with its paired interval.", "%", 2),
-    **{name: dataclasses.replace(cells.RATES[name], meaning="By ProactiveBench's own counts.") for name in _LAST},
+    **{name: systems.RATES[name] for name in _LAST},
 }
 
 
@@ -34,20 +36,17 @@ def make(study: Study) -> ExperimentResult:
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     streams, data = study.trainings.test_streams(), study.at()
     baseline, system = (
-        deciding(streams, _offers(data, decided))
+        deeds_of(streams, _offers(data, decided))
         for decided in (data.decide(*BASELINE), data.decide(data.deployed(), "calibrated"))
     )
-    judged = pools.panels(streams, study.trainings.seed)
-    raters = {pool: majority(judged[pool]) for pool in (pools.POOL_A, pools.POOL_B)}
+    panels = pools.panels(streams, study.trainings.seed)
+    raters = {pool: majority(panels[pool]) for pool in (pools.POOL_A, pools.POOL_B)} | {
+        pools.TRUTH: pools.truth(streams)
+    }
     lines = []
-    for row in compare_systems(
-        baseline,
-        system,
-        raters | {pools.TRUTH: pools.truth(streams)},
-        resamples=study.settings.resamples,
-        seed=study.settings.seed,
-    ):
-        lines += _lines(row, "baseline", "deployed policy", references.ROBUSTNESS[row.panel])
+    for pool, rater in raters.items():
+        row = compare_judged(pool, judged(baseline, rater), judged(system, rater), **study.settings.resampling)
+        lines += _lines(row, "baseline", "deployed policy", references.ROBUSTNESS[pool])
     note = study.note(
         f"Baseline: fixed τ = {study.point.fixed_threshold:g} on raw p_accept; the paper's is its teacher.",
         "Steps count as in ProactiveBench: a rejected silence is a miss.",
@@ -56,22 +55,34 @@ def make(study: Study) -> ExperimentResult:
 
 
 def of_systems(of: Systems) -> ExperimentResult:
-    """Scores the system of --against and each other one by every panel's majority and by people's."""
-    against, lines, judges = of.baseline(), list[Line](), of.judges
+    """Scores the system of --against and each other one by every judge of both."""
+    against, judges, lines = *of.compared(), list[Line]()
     for judge, members in judges.items():
-        if against in members:
-            others = {name: own for name, own in members.items() if name != against}
-            for name, own in others.items():
-                row = compare_judged(judge, members[against], own, **of.settings.resampling)
-                baseline = against if len(others) == 1 else f"{against}, on the steps of {name}"
-                panel = pools.TRUTH if judge == systems.PEOPLE else judge
-                printed = references.ROBUSTNESS.get(panel) if (against, name) == PRINTED else None
-                lines += _lines(row, baseline, name, printed or {})
-    if not lines:
-        raise SkippedError(f"--against={against}: found no judge of it and of another system, expected one")
+        others = {name: own for name, own in members.items() if name != against}
+        for name, own in others.items():
+            row = compare_judged(judge, members[against], own, **of.settings.resampling)
+            baseline = against if len(others) == 1 else f"{against}, on the steps of {name}"
+            panel = pools.TRUTH if judge == systems.PEOPLE else judge
+            printed = references.ROBUSTNESS.get(panel) if (against, name) == PRINTED else None
+            lines += _lines(row, baseline, name, printed or {})
     streams = {stream for members in judges.values() for stream, _ in systems.union(members)}
     note = f"Steps count as in ProactiveBench: a rejected silence is a miss. {over_units(len(streams))}."
-    return _result(lines, note, "Systems under each panel of judges", MEASURES | systems.BOTH)
+    result = _result(lines, note, "Systems under each panel of judges", MEASURES | systems.BOTH)
+    return dataclasses.replace(result, study_tables=_corrected(of))
+
+
+def _corrected(of: Systems) -> dict[str, Table]:
+    """The numbers of each system by every panel, raw and corrected for its errors where people judged too."""
+    if of.human is None:
+        return {}
+    raters = {name: majority(ballots) for name, ballots in of.panels.items()}
+    people, tables = majority(of.human, HUMAN_CONFIG), dict[str, Table]()
+    for system in of.systems:
+        rows = correct(system.streams, raters, people, **of.settings.resampling)
+        if rows:
+            stem = re.sub(r"[^\w.-]+", "_", f"judge_corrected_{system.name}")
+            tables[stem] = corrected_table(rows, system.name)
+    return tables
 
 
 def _lines(row: RobustnessRow, baseline: str, system: str, printed: Mapping[str, float]) -> list[Line]:
@@ -100,14 +111,10 @@ def _offers(data: EvaluationData, decided: Decided) -> dict[tuple[str, int], boo
     return dict(zip(places, decided.offer.tolist(), strict=True))
 
 
-def deciding(streams: Sequence[Stream], offers: Mapping[tuple[str, int], bool]) -> list[Stream]:
-    """The streams as a log of what a policy did: it offered the only candidate of a step, or stayed silent."""
-
-    def did(stream: Stream, number: int, step: Step) -> Step:
-        made = offers[stream.id, number]
-        return map_candidates(step, lambda candidate: dataclasses.replace(candidate, logged=made))
-
-    return [
-        dataclasses.replace(stream, steps=tuple(did(stream, number, step) for number, step in enumerate(stream.steps)))
-        for stream in map(without_answers, streams)  # an answer to an offer that was not made is no part of a log
-    ]
+def deeds_of(streams: Iterable[Stream], offers: Mapping[tuple[str, int], bool]) -> dict[tuple[str, int], Deed]:
+    """What a policy did at each step: it offered the only candidate, or stayed silent."""
+    steps = ((stream, number, step) for stream in streams for number, step in enumerate(stream.steps))
+    return {
+        (stream.id, number): Deed(made := offers[stream.id, number], tuple(step_items(stream, step))[made])
+        for stream, number, step in steps
+    }

@@ -106,8 +106,7 @@ def of_systems(of: Systems) -> ExperimentResult:
 
     Intervals and p-values are those of resampled streams, and, as in the paper, of resampled events.
     """
-    against, sheets = of.baseline(), list[Sheet]()
-    judges = {name: members for name, members in of.judges.items() if against in members and len(members) > 1}
+    against, judges, sheets = *of.compared(), list[Sheet]()
     for judge, members in judges.items():
         lines = [
             line
@@ -127,8 +126,6 @@ def of_systems(of: Systems) -> ExperimentResult:
         sheets.append(
             Sheet(name, "Paired differences", "rate", measures | systems.BOTH, everything, note, signed=("difference",))
         )
-    if not sheets:
-        raise SkippedError(f"--against={against}: found no judge of it and of another system, expected one")
     return ExperimentResult(tuple(sheets))
 
 

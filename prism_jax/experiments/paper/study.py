@@ -30,7 +30,7 @@ class SkippedError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class IntervalSettings:
-    """IntervalSettings of all intervals."""
+    """How all intervals are computed."""
 
     resamples: int = 2000  # number of bootstrap resamples of whole streams, or of whole people (`EvaluationData.unit`)
     seed: int = 0  # seed of the resamples

@@ -32,11 +32,10 @@ from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
 from prism_jax.judges.agreements import HUMAN_CONFIG
 from prism_jax.judges.ballots import Ballots
 from prism_jax.judges.judging import JudgesConfig
-from prism_jax.judges.labelling import gather, human_of, judge_ballots
+from prism_jax.judges.labelling import gather, human_of, judge_ballots, votes_of
 from prism_jax.judges.panels import majority
 from prism_jax.judges.prompts import OURS
 from prism_jax.judges.robustness import Judged, deeds, judged
-from prism_jax.judges.votes import Vote, VoteKey, read_votes
 from prism_jax.report.tables import over_units
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import ScoresError, located
@@ -108,6 +107,12 @@ class Systems:
         _check_one_judge(tables)
         found[OWN] = {of.name: of.by_labels(of.data.deployed(), "calibrated") for of in tables if of.data is not None}
         kept = {name: {key: of for key, of in all_of.items() if of.known} for name, all_of in found.items()}
+        if PEOPLE in kept:  # who was asked about none of a system's proposals says nothing of it
+            kept[PEOPLE] = {
+                key: of
+                for key, of in kept[PEOPLE].items()
+                if (of.proposed & ~np.isnan(of.accepted)).any() or not of.proposed.any()
+            }
         for system in self.systems:
             if not any(system.name in of for of in kept.values()):
                 raise ValueError(
@@ -127,14 +132,22 @@ class Systems:
         found = rate_intervals(proposed, right, streams=streams, names=defined, **self.settings.keywords())
         return {name: Number.of(found[name]) if name in found else Number() for name in RATES}
 
-    def baseline(self) -> str:
-        """The name of --against; SkippedError without it, ValueError if it names no system."""
-        if self.against is None:
+    def compared(self) -> tuple[str, dict[str, dict[str, Judged]]]:
+        """The system of --against, and the `judges` of it and of another one.
+
+        Raises:
+          SkippedError: without --against, or without such a judge.
+          ValueError: if --against names none of several systems.
+        """
+        against, names = self.against, [system.name for system in self.systems]
+        if against is None:
             raise SkippedError("--against: found none, expected the name of the system that others are compared with")
-        names = [system.name for system in self.systems]
-        if self.against not in names or len(names) < 2:
-            raise ValueError(f"--against: found {self.against!r}, expected one of several --system: {', '.join(names)}")
-        return self.against
+        if against not in names or len(names) < 2:
+            raise ValueError(f"--against: found {against!r}, expected one of several --system: {', '.join(names)}")
+        judges = {name: members for name, members in self.judges.items() if against in members and len(members) > 1}
+        if not judges:
+            raise SkippedError(f"--against={against}: found no judge of it and of another system, expected one")
+        return against, judges
 
     def note(self, *sentences: str, of: Mapping[str, Judged]) -> str:
         """The note of a table: its own sentences, what some systems lack, and the intervals."""
@@ -224,6 +237,11 @@ class SystemOptions:
         for name, files in _named("panel", self.panel).items():
             panels |= panels_of(name, files, streams, self.most_events)
         human = human_of(self.human, streams, self.most_events) if self.human else None
+        names = {*panels, *(judge for ballots in panels.values() for judge in ballots.judges)}
+        if human is not None and (same := names.intersection(human.judges)):
+            raise ValueError(
+                f"--human: found people named {', '.join(sorted(same))}, as judges are, expected other names"
+            )
         return Systems(systems, panels, human, self.against, settings)
 
     @property
@@ -234,7 +252,7 @@ class SystemOptions:
 
 def panels_of(name: str, paths: Sequence[str], streams: Sequence[Stream], most_events: int) -> dict[str, Ballots]:
     """The ballots of all judges in some files of votes; those on several prompts are panels, the benchmark's first."""
-    votes = _votes(paths)
+    votes = votes_of(paths)
     judges = list(dict.fromkeys(vote.judge for vote in votes))
     prompts = sorted({vote.prompt for vote in votes}, key=lambda prompt: (prompt == OURS, prompt))
     return {
@@ -243,22 +261,6 @@ def panels_of(name: str, paths: Sequence[str], streams: Sequence[Stream], most_e
         )
         for prompt in prompts
     }
-
-
-def _votes(paths: Sequence[str]) -> list[Vote]:
-    """The votes of some files, each once; ValueError where a judge contradicts itself."""
-    kept: dict[VoteKey, Vote] = {}
-    for path in paths:
-        for vote in read_votes(path):
-            first = kept.setdefault(vote.key, vote)
-            if first.verdict is None:
-                kept[vote.key] = vote
-            elif vote.verdict not in (None, first.verdict):
-                raise ValueError(
-                    f"{path}: stream {vote.stream!r}, step {vote.step}: found another verdict of {vote.judge!r} than "
-                    "in the files before, expected one"
-                )
-    return list(kept.values())
 
 
 def _named(flag: str, values: Sequence[str]) -> dict[str, list[str]]:
