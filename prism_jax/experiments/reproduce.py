@@ -71,7 +71,7 @@ MODELS = ("--teacher=deepseek-reasoner", f"--judges={','.join(JUDGES)}", f"--age
 """The models of configs/teacher.py, of the judges' configs and of configs/baselines.py."""
 REHEARSED = 24
 """Number of decisions that curation keeps in a rehearsal."""
-SAMPLE, SMALL_SAMPLE = 229, 12
+SAMPLE, SMALL_SAMPLE = 229, 60
 """Events on the page for people: the paper's number, and that of a rehearsal."""
 KEYS = {"DEEPSEEK_API_KEY": "none-needed", "OPENROUTER_API_KEY": "none-needed"}
 SHORT = ("--config.packing.context=640", "--config.writing.field_tokens=4", "--config.writing.response_tokens=4")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
