@@ -280,14 +280,14 @@ class _Paper:
     def people(self) -> Iterator[Stage]:
         """The page for people, and in a rehearsal those who answer it."""
         page = self.folder / "people.html"
-        shown = (f"--system={row}={self.as_streams(self.systems()[row])}" for row in (BASELINE, PRISM))
+        shown = [f"--system={row}={self.as_streams(self.systems()[row])}" for row in (BASELINE, PRISM)]
         words = main_of("judge", f"--page={page}", *shown, f"--sample={self.inputs.sample}")
         yield Stage("the page for people", words, page.exists)
         if annotators := self.inputs.annotators:
             made, truth = epath.Path(self.inputs.human[-1]), self.folder / "truth.html"
             yield Stage("simulated annotators answer it", (*annotators, f"--page={page}"), made.exists)
-            words = main_of("judge", f"--page={truth}", f"--system={PRISM}={self.as_streams(self.systems()[PRISM])}")
-            yield Stage("the same page of all that the student did", words, truth.exists)
+            words = main_of("judge", f"--page={truth}", *shown)
+            yield Stage("the same page of all events", words, truth.exists)
             words = (*annotators, f"--page={truth}", "--truth")
             yield Stage("what the simulated users want", words, (self.folder / "truth.jsonl").exists)
 

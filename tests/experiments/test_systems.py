@@ -112,8 +112,8 @@ def rates(tp, fp, tn, fn):
     }
 
 
-def sheets(name, options):
-    inputs = runner.Inputs(systems=options, settings=SETTINGS, point=POINT)
+def sheets(name, options, **more):
+    inputs = runner.Inputs(systems=options, settings=SETTINGS, point=POINT, **more)
     return {sheet.name: sheet for sheet in runner._make(name, inputs).sheets}
 
 
@@ -222,6 +222,8 @@ def test_a_scores_table_is_judged_by_its_labels(tmp_path):
     calibrated = cells(pathways["pathways"], "RDC-SFT", "calibrated signals")
     assert calibrated["f1"].value == row["f1"].value and calibrated["f1"].paper == pytest.approx(0.8661)
     assert 0 < calibrated["audbc"].value <= 1
+    assert "audbc_printed_text" not in pathways["pathways"].measures
+    assert "audbc_printed_text" in sheets("pathways", options, method="paper")["pathways"].measures
 
 
 def test_one_table_has_one_judge(options, tmp_path):
@@ -267,6 +269,8 @@ def test_what_is_missing_is_said(options, tmp_path):
 
     fails("main", "--system=bold: found no verdict on what it did", panel=(), human=())
     fails("main", "--system: found 'x', expected NAME=PATH", system=["x"])
+    votes_of_a_panel = [panel.partition("=")[2] for panel in options.panel if panel.startswith("other=")]
+    fails("main", "--human: found people named a, b, odd, as judges are", human=votes_of_a_panel)
     fails("main", "--system: found 'bold' 2 times", system=[options.system[0]] * 2)
     fails("significance", "--against: found none, expected the name", against=None)
     fails("significance", "--against: found 'who', expected one of several --system: bold, shy", against="who")

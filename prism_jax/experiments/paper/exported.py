@@ -25,6 +25,7 @@ from prism_jax.scores.joining import read_all
 from prism_jax.scoring.passes import Passes, score_passes
 from prism_jax.scoring.student import Student
 from prism_jax.streams.jsonl import read_streams
+from prism_jax.training.pathways.table import Method
 
 _BATCH = 16
 """Streams per forward pass, where they are scored."""
@@ -76,7 +77,7 @@ class Model:
         rows = score_passes(student, read_streams(self.streams), passes, **settings).rows
         return Scores.from_rows(row | target for row in rows)
 
-    def study(self, scores: str | None, settings: IntervalSettings) -> Study:
+    def study(self, scores: str | None, settings: IntervalSettings, method: Method = "corrected") -> Study:
         """The streams' steps with the signals of a scores table, or else of the student, calibrated by the export.
 
         Raises:
@@ -95,4 +96,5 @@ class Model:
         data = EvaluationData(steps, calibration, point, thought, False, candidates=rows)
         source = f"{len(steps)} steps of {epath.Path(scores or self.streams).name}"
         off = {"slow pass": f"{self.folder} has no slow pass"}
-        return Study(rows, calibration, source, point, settings, prepared=(data, off), timed=lambda: self.timing)
+        known: dict[str, Any] = {"prepared": (data, off), "timed": lambda: self.timing}
+        return Study(rows, calibration, source, point, settings, method, **known)

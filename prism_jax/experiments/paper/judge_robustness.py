@@ -68,7 +68,8 @@ def of_systems(of: Systems) -> ExperimentResult:
             printed = references.ROBUSTNESS.get(panel) if (against, name) == PRINTED else None
             lines += _lines(row, baseline, name, printed or {})
     streams = {stream for members in judges.values() for stream, _ in systems.union(members)}
-    note = f"Steps count as in ProactiveBench: a rejected silence is a miss. {over_units(len(streams))}."
+    over = over_units(len(streams), level=of.settings.level)
+    note = f"Steps count as in ProactiveBench: a rejected silence is a miss. {over}."
     result = _result(lines, note, "Systems under each panel of judges", MEASURES | systems.BOTH)
     return dataclasses.replace(result, study_tables=_corrected(of))
 

@@ -63,7 +63,7 @@ def of_systems(of: Systems) -> ExperimentResult:
             assert system.data is not None, "a scores table"
             data, policy = system.data, system.data.deployed()
             row = of.rates(system.by_labels(policy, form))
-            row |= methods.areas(Tally(of.settings.keywords()), data, policy, form, "corrected")
+            row |= methods.areas(Tally(of.settings.keywords()), data, policy, form, of.method)
             printed = references.PATHWAYS.get(keys.get(system.name, system.name)) if form == "calibrated" else None
             lines.append(Line(system.name, cells.beside(row, printed), SECTIONS[form]))
     note = of.note("The policy of the operating point; AUDBC takes need and acceptance together as right.", of=judged)

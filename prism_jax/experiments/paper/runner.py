@@ -136,7 +136,7 @@ class Inputs:
     @functools.cached_property
     def read_systems(self) -> Systems:
         """The systems with their verdicts."""
-        return self.systems.read(self.point, self.settings)
+        return self.systems.read(self.point, self.settings, self.method)
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
@@ -261,7 +261,7 @@ def _make(name: str, inputs: Inputs) -> ExperimentResult:
     if experiment.own == "system" and inputs.systems.system:
         return function(name, "of_systems")(inputs.read_systems)
     if experiment.own == "model" and inputs.model is not None:
-        return function(name)(inputs.model.study(inputs.scores, inputs.settings))
+        return function(name)(inputs.model.study(inputs.scores, inputs.settings, inputs.method))
     if experiment.own == "held_out" and inputs.scores is not None and inputs.held_out is not None:
         return function(name, "of_scores")(inputs.studies_in_memory[0], inputs.held_out, inputs.scores)
     own = f"; --{experiment.own} makes it" if experiment.own else ""

@@ -43,6 +43,7 @@ from prism_jax.scores.joining import find_files, read_files
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.traces import fixed_turn, read_traces, trace_stream
+from prism_jax.training.pathways.table import Method
 
 OWN, PEOPLE = "labels of the scores", "human labels"
 """The judge of scores tables, and people's majority."""
@@ -90,6 +91,7 @@ class Systems:
     human: Ballots | None  # those of people, one judge for each
     against: str | None  # name of the system that the others are compared with
     settings: IntervalSettings
+    method: Method = "corrected"  # whether tables also show AUDBC as the paper prints it
 
     @functools.cached_property
     def judges(self) -> dict[str, dict[str, Judged]]:
@@ -221,7 +223,7 @@ class SystemOptions:
                 raise ValueError(f"--{name}: found it without --system, expected --system=NAME=PATH with it")
         return cls(**{field.name: getattr(flags.FLAGS, field.name) for field in dataclasses.fields(cls)})
 
-    def read(self, point: OperatingPoint, settings: IntervalSettings) -> Systems:
+    def read(self, point: OperatingPoint, settings: IntervalSettings, method: Method = "corrected") -> Systems:
         """Reads all systems, and the votes on what they did.
 
         Raises:
@@ -242,7 +244,7 @@ class SystemOptions:
             raise ValueError(
                 f"--human: found people named {', '.join(sorted(same))}, as judges are, expected other names"
             )
-        return Systems(systems, panels, human, self.against, settings)
+        return Systems(systems, panels, human, self.against, settings, method)
 
     @property
     def votes(self) -> list[str]:
