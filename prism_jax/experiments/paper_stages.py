@@ -160,7 +160,8 @@ class _Paper:
     ) -> Stage:
         config = f"configs/{PANELS[panel]}.py"
         there = f":{self.inputs.address}" if self.inputs.address else ""
-        rubric = ("--config.prompt=official", f"--config.source={self.inputs.source}")
+        # The texts are public, and the rubric is asked about them as they are.
+        rubric = ("--config.prompt=official", f"--config.source={self.inputs.source}", "--config.remote.redact=False")
         words = main_of(
             "judge", f"--config={config}{there}", *rubric, *self.remote, f"--votes={self.votes(panel)}", *files
         )
