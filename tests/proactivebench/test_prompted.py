@@ -289,7 +289,7 @@ def scored(folder, name, accepts, **options):
         for one in asked
     ]
     write_votes(folder / f"{name}.votes.jsonl", votes)
-    given = dict.fromkeys(("judged_by", "labels", "splits", "published", "streams_out", "data_dir"))
+    given = dict.fromkeys(("judged_by", "labels", "splits", "published", "streams_out", "data_dir", "prompt"))
     given |= {"votes": str(folder / f"{name}.votes.jsonl"), "judges": ["j"], "most_events": 40, "need": "strict"}
     score_official({**given, "traces": str(folder / name), "out": str(folder / "scores"), **options})
     return [read_published(folder / "scores" / mode / f"{name}.csv") for mode in ("official", "fixed")]
