@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted((ROOT / "configs").glob("*.py"))
 KINDS = {
-    **dict.fromkeys(("teacher", "simulated_teacher"), TeacherConfig),
+    **dict.fromkeys(("teacher", "simulated_teacher", "baselines"), TeacherConfig),
     **dict.fromkeys(
         ("judges_paper", "judges_pool_a", "judges_pool_b", "judges_independent", "simulated_judges"), JudgesConfig
     ),
