@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
 from prism_jax.decision import judge_noise
 from prism_jax.decision.judge_noise import CorrectionMethod
-from prism_jax.decision.uncertainty import (
-    HEADLINE,
-    Estimate,
-    Method,
-    PairedRate,
-    paired_official_rates,
-    paired_p_values,
-)
+from prism_jax.decision.uncertainty import HEADLINE, Estimate, PairedRate, paired_official_rates, paired_p_values
 from prism_jax.judges.ballots import Ballots, Item, offered, step_items
 from prism_jax.streams import Stream
 
@@ -107,7 +100,7 @@ def compare_judged(
     system: Judged,
     *,
     by_stream: bool = True,
-    method: Method | None = None,
+    method: Literal["percentile"] | None = None,
     resamples: int = 10_000,
     seed: int = 0,
 ) -> RobustnessRow:
