@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import numpy as np
+
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references, systems
 from prism_jax.experiments.paper.drawing import bars
@@ -63,7 +65,12 @@ def of_systems(of: Systems) -> ExperimentResult:
     for judge, judged in judges.items():
         sections = {judge if judge == systems.PEOPLE else f"judged by {judge}": judged}
         if not sheets and systems.PEOPLE in of.judges:
-            sections[systems.PEOPLE] = of.judges[systems.PEOPLE]
+            # Who was asked about none of a system's proposals says nothing of it.
+            sections[systems.PEOPLE] = {
+                name: own
+                for name, own in of.judges[systems.PEOPLE].items()
+                if (own.proposed & ~np.isnan(own.accepted)).any() or not own.proposed.any()
+            }
         lines = [
             _system(of, name if section != systems.PEOPLE else f"{name}, human labels", section, members, own)
             for section, members in sections.items()

@@ -109,12 +109,6 @@ class Systems:
         _check_one_judge(tables)
         found[OWN] = {of.name: of.by_labels(of.data.deployed(), "calibrated") for of in tables if of.data is not None}
         kept = {name: {key: of for key, of in all_of.items() if of.known} for name, all_of in found.items()}
-        if PEOPLE in kept:  # who was asked about none of a system's proposals says nothing of it
-            kept[PEOPLE] = {
-                key: of
-                for key, of in kept[PEOPLE].items()
-                if (of.proposed & ~np.isnan(of.accepted)).any() or not of.proposed.any()
-            }
         for system in self.systems:
             if not any(system.name in of for of in kept.values()):
                 raise ValueError(
