@@ -204,7 +204,13 @@ async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config:
                 f"stream {stream.id!r}, steps[{index}]: found candidates with outcomes, expected none: the teacher's "
                 "own offer would replace them (prompt.offers = 'given' judges the given candidates)"
             )
-    labelled = await asyncio.gather(*(_label_step(stream, step, ask, prompt, config) for step in stream.steps))
+    asked = (_label_step(stream, step, ask, prompt, config) for step in stream.steps)
+    done = await asyncio.gather(
+        *asked, return_exceptions=True
+    )  # what was sent when one fails is paid, so it is awaited
+    if failed := next((one for one in done if isinstance(one, BaseException)), None):
+        raise failed
+    labelled = [one for one in done if not isinstance(one, BaseException)]
     steps, rows = tuple(step for step, _ in labelled), tuple(row for _, rows in labelled for row in rows)
     listed = sum(offer.text is not None for step in stream.steps for offer in step.candidates)
     return LabelledStream(dataclasses.replace(stream, steps=steps), rows, listed)

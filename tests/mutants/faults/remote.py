@@ -263,8 +263,8 @@ TEACHER_AND_JUDGES = (
     Fault(
         "silence-judged-as-an-offer",
         "judges/robustness.py",
-        "return accepted if deed.proposed else 1.0 - accepted",
-        "return accepted",
+        "np.where(proposed, by[known], 1 - by[known])",
+        "by[known]",
         "Rejected silences count as steps where an offer is wrong.",
         ("judges/test_panels.py", "report/test_judge_tables.py"),
     ),
