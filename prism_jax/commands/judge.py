@@ -3,8 +3,8 @@
 Every judge of the config says of each proposal, and of silence, whether the user would accept it now. VOTES holds each
 verdict with its provenance, OUT the streams with the majority's labels (docs/judges.md). --scores_out=FILE is a scores
 table with these labels, and the signals of --scores=FILES, such as what `score` wrote beside the texts that are judged.
-Started again, it asks only what was not answered. With --human, --against or --baseline it also prints how far judges,
-panels and people agree; with --streams and --human alone, how far people do.
+Started again, it asks only what was not answered. With --human or --against it also prints how far judges, panels and
+people agree; with --streams and --human alone, how far people do.
 `--page=FILE.html --streams=A.jsonl --system=NAME=B.jsonl --sample=229` asks nobody, and writes a page on which people
 judge what several systems would say.
 """
@@ -29,11 +29,11 @@ from prism_jax.judges.judging import JudgesConfig, judge_streams
 from prism_jax.judges.labelling import gather, human_of, judge_ballots, label_streams
 from prism_jax.judges.panels import majority
 from prism_jax.judges.prompts import OURS
-from prism_jax.judges.robustness import compare_systems, correct
+from prism_jax.judges.robustness import correct
 from prism_jax.judges.sampling import AskedEvent, common_events, draw_events, page_data
 from prism_jax.judges.votes import prompts_in, read_votes
 from prism_jax.report.controls import as_script_text
-from prism_jax.report.judges import agreement_tables, corrected_table, robustness_table
+from prism_jax.report.judges import agreement_tables, corrected_table
 from prism_jax.report.table import Table, print_all
 from prism_jax.report.templates import load_template
 from prism_jax.runtime import command
@@ -45,7 +45,7 @@ from prism_jax.scores.files import check_suffix
 from prism_jax.scores.joining import find_files as find_scores
 from prism_jax.scores.joining import read_all
 from prism_jax.streams import Stream
-from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.shards import find_files, read_files
 
 HUMAN_PANEL = "human"
@@ -62,9 +62,8 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     scores = read_all(options["scores"]) if options["scores"] else None
     if options["scores_out"]:
         _judged(streams, scores)  # what does not fit is an error before judges are asked
-    baseline = read_streams(options["baseline"]) if options["baseline"] else []
     prompt = config.prompt_name()
-    judged = [*streams, *baseline, *itertools.chain(*others)]
+    judged = [*streams, *itertools.chain(*others)]
     human = human_of(options["human"], judged, config.most_events) if options["human"] else None
     if options["ask"]:
         outcome = judge_streams(judged, config, options["votes"], dry_run=options["dry_run"])
@@ -91,7 +90,7 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
         raise ValueError(f"--human: found people named {', '.join(sorted(same))}, as judges are, expected other names")
     if options["out"] or options["scores_out"]:
         _label(streams, scores, config, prompt, options)
-    tables = _tables(streams, baseline, files, human, config, options)
+    tables = _tables(streams, files, human, config, options)
     if tables:
         print_all(tables)
 
@@ -99,7 +98,6 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
 def _check_files(options: Mapping[str, Any]) -> None:
     """ValueError, naming the flag, for a file that is written and read, or flags of scores that do not fit."""
     outputs = {name: options[name] for name in ("votes", "out", "scores_out")}
-    check_outputs(outputs, {"baseline": options["baseline"]})
     for path in options["human"] or ():
         check_outputs(outputs, {"human": path})
     for path in find_files(options["streams"]):
@@ -181,28 +179,19 @@ def _label(
 
 def _tables(
     streams: Sequence[Stream],
-    baseline: Sequence[Stream],
     files: Mapping[str, Mapping[str, Ballots]],
     human: Ballots | None,
     config: JudgesConfig,
     options: Mapping[str, Any],
 ) -> list[Table]:
-    """Agreement, and where the streams hold what a system did, its scores corrected and beside the baseline's.
-
-    Systems are scored under the first prompt of each file.
-    """
+    """Agreement, and where the streams hold what a system did, its scores corrected, under each file's first prompt."""
     settings = {"resamples": options["resamples"]}
     tables = list(agreement_tables(compare_judges(_panels(files), human, config=config.panel, **settings)))
     judged = {name: majority(next(iter(ballots.values())), config.panel) for name, ballots in files.items()}
-    names = [pathlib.PurePath(path).stem for path in (options["baseline"] or "", options["streams"])]
     if human is not None and _is_system(streams):
         costs = {"c_fa": options["c_fa"], "c_fn": options["c_fn"]}
         rows = correct(streams, judged, majority(human, HUMAN_CONFIG), **costs, **settings)
-        tables += [corrected_table(rows, names[1])] if rows else []
-    if baseline:
-        if human is not None:
-            judged[HUMAN_PANEL] = majority(human, HUMAN_CONFIG)
-        tables.append(robustness_table(compare_systems(baseline, streams, judged, **settings), *names))
+        tables += [corrected_table(rows, pathlib.PurePath(options["streams"]).stem)] if rows else []
     return tables
 
 
@@ -274,11 +263,10 @@ def define_flags() -> None:
     flags.DEFINE_integer("sample", None, "Number of events on the page; all by default.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "Seed of the sample and of the order on the page.", lower_bound=0)
     flags.DEFINE_multi_string("against", [], "Verdicts of another panel, to compare with; may be repeated.")
-    flags.DEFINE_string("baseline", None, "Streams of another system on the same steps, to compare --streams with.")
     flags.DEFINE_float("c_fa", 1.0, "Cost of a rejected proposal, in the table of corrected numbers.")
     flags.DEFINE_float("c_fn", 2.0, "Cost of a rejected silence, in the table of corrected numbers.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of streams.", lower_bound=1)
-    refuse_empty("streams", "votes", "out", "scores_out", "scores", "human", "baseline", "page")
+    refuse_empty("streams", "votes", "out", "scores_out", "scores", "human", "page")
 
 
 def main() -> None:

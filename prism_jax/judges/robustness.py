@@ -71,29 +71,6 @@ class RobustnessRow:
     p_values: Mapping[str, float]  # two-sided, of no difference, by name; NaN where a rate is undefined
 
 
-def compare_systems(
-    baseline: Iterable[Stream],
-    system: Iterable[Stream],
-    panels: Mapping[str, Ballots],
-    *,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> tuple[RobustnessRow, ...]:
-    """Compares two systems under each panel on the steps that they share, with paired intervals over streams.
-
-    `panels` has a single rater's ballots (`panels.majority`) by the panel's name, on what both systems did. The
-    resamples are of streams.
-
-    Raises:
-      ValueError: if the systems share no step, a step has several offers, or a panel labelled no step.
-    """
-    first, second = deeds(baseline), deeds(system)
-    return tuple(
-        compare_judged(name, judged(first, rater), judged(second, rater), resamples=resamples, seed=seed)
-        for name, rater in panels.items()
-    )
-
-
 def compare_judged(
     panel: str,
     baseline: Judged,
@@ -104,10 +81,13 @@ def compare_judged(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> RobustnessRow:
-    """Compares two systems under one panel on the steps that they share, as `compare_systems`.
+    """Compares two systems under one panel on the steps that they share.
 
     The units of intervals and p-values are streams, or events as if they were independent; `method` is that of
     `uncertainty.interval`.
+
+    Raises:
+      ValueError: if the systems share no step, or the panel labelled none of both.
     """
     place = {step: index for index, step in enumerate(system.steps)}
     pairs = [(index, place[step]) for index, step in enumerate(baseline.steps) if step in place]

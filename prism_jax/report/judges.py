@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.judges.agreements import HUMAN, KINDS, Agreements, Kind, PairRow
-from prism_jax.judges.robustness import CorrectedRow, RobustnessRow
+from prism_jax.judges.robustness import CorrectedRow
 from prism_jax.report.numbers import DASH, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
@@ -69,24 +69,6 @@ def agreement_tables(agreements: Agreements) -> tuple[Table, ...]:
         note = _over([{"sensitivity": row.sensitivity, "specificity": row.specificity} for row in with_human])
         tables.append(Table("Judges' errors against people", "judge", _ERROR_COLUMNS, _filled(sections), note))
     return tuple(tables)
-
-
-def robustness_table(rows: Sequence[RobustnessRow], baseline: str, system: str) -> Table:
-    """F1 of two systems, of which `baseline` is the first, and their difference under each panel."""
-    names = {"f1": "F1", "precision": "precision", "recall": "recall", "false_alarm": "1 − precision"}
-    columns = tuple(Column(label, unit="%") for label in names.values())
-    sections = []
-    for row in rows:
-        lines = [
-            Row(baseline, tuple(_show(row.rates[name].first) for name in names)),
-            Row(system, tuple(_show(row.rates[name].second) for name in names)),
-            Row("difference", tuple(_show(row.rates[name].difference, sign=True) for name in names), strong=True),
-        ]
-        left_out = f", {row.left_out} left out without a label" if row.left_out else ""
-        sections.append(Section(f"{row.panel}: {row.steps} steps{left_out}", tuple(lines)))
-    measures = [{name: rate.difference for name, rate in row.rates.items()} for row in rows]
-    note = f"ProactiveBench's own scores on the same steps; differences are paired. {_over(measures)}"
-    return Table("Two systems by panel", "system", columns, tuple(sections), note, mark="difference")
 
 
 def corrected_table(rows: Iterable[CorrectedRow], system: str) -> Table:

@@ -23,7 +23,7 @@ from prism_jax.streams.shards import read_files
 NAMES = ("a", "b", "c")
 PANEL = JudgesConfig(name="panel", endpoints={name: EndpointConfig(name, "http://127.0.0.1:9/v1") for name in NAMES})
 FLAGS = {
-    **{"human": None, "against": [], "baseline": None, "dry_run": False, "ask": False, "resamples": 10},
+    **{"human": None, "against": [], "dry_run": False, "ask": False, "resamples": 10},
     **{"c_fa": 1.0, "c_fn": 2.0, "out": None, "system": [], "scores": None, "scores_out": None},
 }
 

@@ -39,7 +39,7 @@ READ = (
     ('{"judgement": true}', False),
 )
 OPTIONS = {
-    **dict.fromkeys(("baseline", "human", "out", "scores", "scores_out")),
+    **dict.fromkeys(("human", "out", "scores", "scores_out")),
     **{"against": [], "system": [], "resamples": 10},
 }
 TEMPERATURES = [0.0, 0.0] + [0.5] * 8

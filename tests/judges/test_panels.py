@@ -12,7 +12,7 @@ from prism_jax.judges.agreements import compare_judges
 from prism_jax.judges.ballots import Ballots, Item, human_ballots
 from prism_jax.judges.panels import PanelConfig, panel_labels
 from prism_jax.judges.prompts import questions
-from prism_jax.judges.robustness import compare_systems, correct
+from prism_jax.judges.robustness import compare_judged, correct, deeds, judged
 from prism_jax.streams import Candidate, Event, Step, Stream
 
 POLICIES = list(
@@ -110,7 +110,8 @@ def test_two_systems_under_one_panel():
             items += [Item(name, event, silence=True), Item(name, event, silence=False, text="Fix it")]
             verdicts += [[float(event > 1)], [float(event < 2)]]
     rater = Ballots(tuple(items), ("majority",), np.array(verdicts))
-    [row] = compare_systems(first, second, {"panel": rater}, resamples=50)
+    done = [judged(deeds(system), rater) for system in (first, second)]
+    row = compare_judged("panel", *done, resamples=50)
     assert row.steps == 24 and row.left_out == 0
     f1 = row.rates["f1"]
     assert (f1.first.value, f1.second.value) == pytest.approx((2 / 3, 1.0), abs=1e-7)
