@@ -318,7 +318,11 @@ class _Paper:
         yield self.table("latency", "latency", *timed)
         yield self.table("latency", "latency_pareto", *timed, scores[MAIN])
         yield self.table(
-            "methods", "methods", scores[MAIN], f"--scores_paper={self.folder / PRINTED / 'judged.parquet'}"
+            "methods",
+            "methods",
+            scores[MAIN],
+            f"--scores_paper={self.folder / PRINTED / 'judged.parquet'}",
+            made="method.csv",
         )
         if self.inputs.holds_out:
             yield self.table("domains", "domain_transfer", scores[HELD_OUT], f"--held_out={DOMAIN}")

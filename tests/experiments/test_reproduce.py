@@ -99,6 +99,16 @@ def test_the_list_names_every_table_and_figure_of_the_paper(tmp_path):
         assert len(tables) == source.count("\\begin{table") and len(figures) == source.count("\\begin{figure")
 
 
+def test_a_table_that_the_list_names_is_not_made_again(tmp_path):
+    made = [stage for stage in listed(tmp_path) if stage.title.startswith("tables: ")]
+    assert not any(stage.done() for stage in made)
+    for file in (*OUTPUTS.values(), "student/tables.md"):
+        path = tmp_path / "tables" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    assert [stage.title for stage in made if not stage.done()] == []
+
+
 def test_what_is_not_made_has_its_reason(tmp_path):
     lacking = inputs(tmp_path, agent_data=("all.json",))
     (tmp_path / "source" / "eval" / "traces_new" / "gpt-4o").rmdir()
