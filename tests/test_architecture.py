@@ -88,6 +88,21 @@ def test_opening_a_data_source_loads_neither_training_nor_a_model():
     assert not {"orbax", "flax", "grain", "transformers"} & {name.split(".")[0] for name in loaded.stdout.split()}
 
 
+def test_tables_and_scores_of_files_need_no_extra():
+    """What asks nobody runs on the packages of a plain installation."""
+    code = """
+import importlib, sys
+sys.modules |= dict.fromkeys(("json5", "openai", "tenacity"))  # as if they were not installed
+from prism_jax.experiments.paper import registry
+for name in registry.EXPERIMENTS:
+    registry.function(name)
+for name in ("evaluate", "experiments.__main__", "commands.official_scores", "commands.curate", "commands.score"):
+    importlib.import_module(f"prism_jax.{name}")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_module_has_a_docstring_and_every_folder_states_what_it_may_contain():
     says = {path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) for path in PACKAGE.rglob("*.py")}
     assert [path for path, text in says.items() if not text] == []

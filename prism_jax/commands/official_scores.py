@@ -27,7 +27,7 @@ from typing import get_args
 
 from absl import flags
 
-from prism_jax.judges.judging import JudgesConfig
+from prism_jax.judges.prompts import MOST_EVENTS
 from prism_jax.proactivebench.scoring import score_official
 from prism_jax.proactivebench.traces import export_taught, export_traces, export_written
 from prism_jax.report.table import print_all
@@ -56,7 +56,7 @@ def define_flags() -> None:
     flags.DEFINE_string("votes", None, "File of verdicts that prism_jax judge wrote.")
     flags.DEFINE_list("judges", [], "Whose verdicts of --votes count; the majority of several.")
     flags.DEFINE_string("prompt", None, "Which prompt's verdicts count, where --votes has several: ours, or official.")
-    flags.DEFINE_integer("most_events", JudgesConfig.most_events, "The judges' setting of that name.", lower_bound=1)
+    flags.DEFINE_integer("most_events", MOST_EVENTS, "The judges' setting of that name.", lower_bound=1)
     flags.DEFINE_string("judged_by", None, "Name of the judge whose verdicts the trace files hold.")
     flags.DEFINE_string("labels", None, "Folder with ProactiveBench's repository; people's votes are the verdicts.")
     flags.DEFINE_enum("need", "strict", get_args(Need), "Definition of need, for people's verdicts on silence.")

@@ -17,7 +17,7 @@ import pydantic
 from etils import epath
 
 from prism_jax.judges.panels import PanelConfig
-from prism_jax.judges.prompts import OFFICIAL, OURS, SYSTEM, Asked, Question, questions, unasked
+from prism_jax.judges.prompts import MOST_EVENTS, OFFICIAL, OURS, SYSTEM, Asked, Question, questions, unasked
 from prism_jax.judges.votes import Vote, VoteKey, new_votes, read_votes
 from prism_jax.prompting.published import JudgePrompt, read_judge_prompt
 from prism_jax.remote import jobs
@@ -50,7 +50,7 @@ class JudgesConfig:
     # `all` asks about silence and about every candidate; `made` asks only about what a recorded assistant did (the
     # candidate with `logged` true, or silence), which is all that ProactiveBench's own scores need
     asked: Asked = "all"
-    most_events: int = 40  # maximum number of events that a question shows, the newest ones
+    most_events: int = MOST_EVENTS  # maximum number of events that a question shows, the newest ones
     # how often an invalid answer is returned to the judge with what is wrong with it (prompt = ours)
     retries: int = 2
     # `ours` (prism_jax/judges/prompts.py), or `official`: ProactiveBench's own, read from the checkout `source`. That

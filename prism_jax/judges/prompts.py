@@ -25,6 +25,8 @@ from prism_jax.streams.traces import says_null
 Asked = Literal["all", "made"]
 """Which questions of a step are asked: silence and every candidate, or only what the recorded assistant did."""
 
+MOST_EVENTS = 40
+"""How many events a question shows at most, unless a config says otherwise: the newest ones."""
 OURS = "ours"
 """Name of the prompt of this module."""
 OFFICIAL = "official"

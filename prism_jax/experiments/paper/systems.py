@@ -31,10 +31,9 @@ from prism_jax.experiments.paper.sheet import Measure, Number
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
 from prism_jax.judges.agreements import HUMAN_CONFIG
 from prism_jax.judges.ballots import Ballots
-from prism_jax.judges.judging import JudgesConfig
 from prism_jax.judges.labelling import gather, human_of, judge_ballots, votes_of
 from prism_jax.judges.panels import majority
-from prism_jax.judges.prompts import OURS
+from prism_jax.judges.prompts import MOST_EVENTS, OURS
 from prism_jax.judges.robustness import Judged, deeds, judged
 from prism_jax.report.tables import over_units
 from prism_jax.runtime.command import refuse_empty
@@ -193,7 +192,7 @@ class SystemOptions:
     panel: Sequence[str] = ()
     human: Sequence[str] = ()
     against: str | None = None
-    most_events: int = JudgesConfig.most_events
+    most_events: int = MOST_EVENTS
 
     @staticmethod
     def define_flags() -> None:
@@ -206,7 +205,7 @@ class SystemOptions:
         )
         flags.DEFINE_list("human", [], "With --system: files of people's votes, with commas between them.")
         flags.DEFINE_string("against", None, "With --system: the name of the system that others are compared with.")
-        flags.DEFINE_integer("most_events", JudgesConfig.most_events, "With --panel: most events in a question.", 1)
+        flags.DEFINE_integer("most_events", MOST_EVENTS, "With --panel: most events in a question.", 1)
         refuse_empty("against")
 
     @classmethod
