@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from prism_jax.judges.ballots import Ballots, Item, make_ballots, step_items
-from prism_jax.judges.judging import Verdict
-from prism_jax.judges.prompts import questions
+from prism_jax.judges.prompts import MOST_EVENTS, questions
 from prism_jax.judges.simulated import SimulatedJudge
-from prism_jax.remote.structured import parse
 from prism_jax.streams import Stream
 
 
@@ -27,8 +26,6 @@ ERRORS = {POOL_A: Errors(0.9, 0.85), POOL_B: Errors(0.85, 0.75)}
 JUDGES = 3
 """Judges in a pool. The ensemble has two of pool A and one of pool B, as the paper's main panel."""
 TRUTH = "the truth"
-MOST_EVENTS = 40
-"""Most events in a judge's question, the default of `JudgesConfig`; no simulated stream has as many."""
 
 
 def panels(streams: Sequence[Stream], seed: int) -> dict[str, Ballots]:
@@ -51,7 +48,7 @@ def panels(streams: Sequence[Stream], seed: int) -> dict[str, Ballots]:
     ]
 
     def of(names: Sequence[str]) -> Ballots:
-        rows = {item: [parse(judges[name](body), Verdict).accepted for name in names] for item, body in asked}
+        rows = {item: [json.loads(judges[name](body))["accepted"] for name in names] for item, body in asked}
         return make_ballots(rows, names)
 
     a, b = ([name for name in judges if name.startswith(pool[-1])] for pool in ERRORS)
