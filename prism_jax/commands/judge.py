@@ -49,6 +49,10 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.shards import find_files, read_files
 
 HUMAN_PANEL = "human"
+OF_PAGE = ("sample", "seed")
+"""Flags that go with --page only."""
+OF_JUDGES = ("votes", "out", "scores", "scores_out", "human", "against", "dry_run", "workers", "resamples")
+"""Flags that --page has no use for."""
 
 
 def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
@@ -57,8 +61,8 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     `options` has the values of the flags of `prism_jax judge`. Raises ValueError, OSError or RuntimeError in one line,
     for files, endpoints or budgets that cannot be used.
     """
-    _check_files(options)
     streams, *others = _systems(options).values()
+    _check_files(options)
     scores = read_all(options["scores"]) if options["scores"] else None
     if options["scores_out"]:
         _judged(streams, scores)  # what does not fit is an error before judges are asked
@@ -103,7 +107,8 @@ def _check_files(options: Mapping[str, Any]) -> None:
     for path in find_files(options["streams"]):
         check_outputs(outputs, {"streams": path})
     for system in options["system"]:
-        check_outputs(outputs, {"system": system.partition("=")[2]})
+        for path in find_files(system.partition("=")[2]):
+            check_outputs(outputs, {"system": path})
     for path in find_scores(options["scores"]) if options["scores"] else ():
         check_outputs(outputs, {"scores": path})
     for path in options["against"]:
@@ -272,6 +277,12 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
+    refused, where = (OF_PAGE, "without") if options.page is None else (OF_JUDGES, "with")
+    for name in refused:
+        if options[name].present:
+            raise ValueError(
+                f"--{name}: found it {where} --page, which asks nobody and writes what people answer later"
+            )
     most_events = JudgesConfig.most_events if options.config is None else options.config.most_events
     if options.page is not None:
         return write_page(options.flag_values_dict(), most_events)

@@ -107,9 +107,7 @@ class Request(NamedTuple):
     messages: tuple[Message, ...]  # the conversation so far, the question last
     schema: Mapping[str, Any] | None = None  # JSON schema of the answer, or None for free text
     name: str = "answer"  # name of the schema: letters, digits, dashes and underscores
-    attempt: int = (
-        0  # which asking of the same it is, from 0; a later one is a new request and gets an answer of its own
-    )
+    attempt: int = 0  # which asking of the same it is, from 0; a later one is a new request with an answer of its own
     temperature: float | None = None  # in place of the endpoint's, unless that is None as its model refuses any
 
     def prepared(self, endpoint: EndpointConfig, clean: Callable[[str], str]) -> Prepared:

@@ -50,10 +50,10 @@ def evaluate_into(
     where the folder has an evaluation.json already. `calibrator` is the map to fit, None one temperature per signal;
     `calibration` has maps to apply instead, and `calibrated` words for where they come from. `keep_scores` also writes
     scores.parquet, from the table `kept`, of which `scores` are a part; None is `scores`; `beside` are more files by
-    name. `base` are scores of the
-    student before training, calibrated and evaluated by themselves for a section of the tables. The report has loss
-    curves only if `metrics_path`, the run's metrics.jsonl, exists; it shows the `facts` about the run by name, and may
-    show the event texts of `streams`. `population` is what every table's title adds, such as "of shown offers only".
+    name. `base` are scores of the student before training, calibrated and evaluated by themselves for a section of the
+    tables. The report has loss curves only if `metrics_path`, the run's metrics.jsonl, exists; it shows the `facts`
+    about the run by name, and may show the event texts of `streams`. `population` is what every table's title adds,
+    such as "of shown offers only".
     """
     place = epath.Path(folder)
     facts = {name: without_credentials(fact) for name, fact in facts.items()}

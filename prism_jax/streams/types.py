@@ -61,9 +61,7 @@ class Event:
     # Description of what happened, of at most `MOST_CHARACTERS`. Untrusted: it may contain anything that UTF-8 can
     # encode.
     text: str
-    time_text: str | None = (
-        None  # the time as its source wrote it, for prompts that show it so; None where none is kept
-    )
+    time_text: str | None = None  # the time as its source wrote it, for prompts that show it so; None where not kept
 
     def __post_init__(self) -> None:
         if not _is_finite(self.time):
