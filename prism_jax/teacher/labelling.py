@@ -205,9 +205,8 @@ async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config:
                 "own offer would replace them (prompt.offers = 'given' judges the given candidates)"
             )
     asked = (_label_step(stream, step, ask, prompt, config) for step in stream.steps)
-    done = await asyncio.gather(
-        *asked, return_exceptions=True
-    )  # what was sent when one fails is paid, so it is awaited
+    # What was sent when one fails is paid, so it is awaited.
+    done = await asyncio.gather(*asked, return_exceptions=True)
     if failed := next((one for one in done if isinstance(one, BaseException)), None):
         raise failed
     labelled = [one for one in done if not isinstance(one, BaseException)]
