@@ -141,13 +141,12 @@ def main() -> int | None:
     # What follows loads a language model and all that it needs.
     from prism_jax.runs import pipeline
     from prism_jax.runtime.dataclass_config import from_config_dict
-    from prism_jax.training.old_names import RENAMED
     from prism_jax.training.run_config import RunConfig
     from prism_jax.training.workdir import Workdir
 
     if options["config"] is None:
         return pipeline.evaluate_workdir(options["workdir"], texts=options["texts"], base=options["base"])
-    config = from_config_dict(RunConfig, options["config"], renamed=RENAMED)
+    config = from_config_dict(RunConfig, options["config"])
     if options["expect_digest"] is not None:
         digests.check_export(config.training.start, options["expect_digest"])
     pipeline.evaluate_untrained(config, Workdir(options["workdir"]), texts=options["texts"])

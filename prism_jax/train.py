@@ -22,7 +22,6 @@ from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.training.compiled.cards import CARDS
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
-from prism_jax.training.old_names import RENAMED
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
@@ -78,7 +77,7 @@ def main() -> None:
             options.platform, options.devices or 1, options.device_memory, workdir=options.workdir, disk=options.disk
         )
     distributed.start()
-    config = from_config_dict(RunConfig, options.config, renamed=RENAMED)
+    config = from_config_dict(RunConfig, options.config)
     check_device_count(config, options.devices)
     if options.plan:
         return show_plan(config, options.device_memory, options.target, options.plan_out)
@@ -109,4 +108,4 @@ if __name__ == "__main__":
         lambda values: values["plan"] or not (values["target"] or values["plan_out"]),
         "--target and --plan_out need --plan",
     )
-    command.start(main, RENAMED)
+    command.start(main)

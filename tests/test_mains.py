@@ -183,7 +183,6 @@ BAD = {
     ),
     "a missing file": (("--config.data.name=jsonl", "--config.data.source=/no/such.jsonl"), "/no/such.jsonl"),
     "more devices than there are": (("--config.mesh.tensor=64",), "mesh: found"),
-    "an old key": (("--config.data.context=30",), "flags: --config.data.context: renamed to packing.context"),
     "a stray argument": (("stray",), "found argument 'stray'"),
 }
 

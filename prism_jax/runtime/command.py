@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -121,7 +121,6 @@ def _same(name: str, config_path: str) -> bool:
 
 def start(
     main: Callable[..., Any],
-    renamed: Mapping[str, str] | None = None,
     *,
     arguments: str = "",
     trouble: int = 1,
@@ -133,7 +132,6 @@ def start(
 
     Args:
       main: Runs the program. An integer that it returns is the exit status.
-      renamed: Maps old dotted config keys to their current names; a flag that overrides an old one is an error.
       arguments: What the arguments beside the flags are, such as "FILE.csv"; `main` is called with the list of them,
         and their absence is an error. By default such an argument is an error.
       trouble: Exit status of errors, for a main whose status 1 has another meaning.
@@ -157,10 +155,6 @@ def start(
         return status if isinstance(status, int) else 0
 
     def parse(argv: list[str]) -> list[str]:
-        for argument in argv[1:]:
-            override = re.match(r"--?\w+\.([\w.]+)", argument)
-            if override and override[1] in (renamed or {}):
-                sys.exit(_fail(f"flags: {override[0]}: renamed to {(renamed or {})[override[1]]}", trouble))
         for module, defined in flags.FLAGS.flags_by_module_dict().items():
             if module.startswith("prism_jax."):  # --help shows the flags of a command, wherever it defines them
                 for flag in defined:

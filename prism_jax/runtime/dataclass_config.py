@@ -81,15 +81,13 @@ def from_config_dict(
     cls: type[T],
     tree: Mapping[str, Any] | ml_collections.ConfigDict,
     place: str = "config",
-    renamed: Mapping[str, str] | None = None,
 ) -> T:
     """Builds the frozen dataclass `cls` from nested mappings; missing keys take its defaults.
 
     Its fields are numbers, strings, booleans, tuples of these, config dataclasses, or mappings from names to config
-    dataclasses. `renamed` maps dotted keys that no longer exist to their names today, for messages; `place` names the
-    mapping in them. Raises ConfigError for an unknown key (with its name today or the nearest known one), a missing key
-    that has no default, a value of the wrong type, a number that is not finite, or a value that the dataclass itself
-    rejects; always with the full dotted key.
+    dataclasses. `place` names the mapping in messages. Raises ConfigError for an unknown key (with the nearest known
+    one), a missing key that has no default, a value of the wrong type, a number that is not finite, or a value that the
+    dataclass itself rejects; always with the full dotted key.
     """
     hints = _type_hints(cls)
     # T should be bound to dataclasses, but there is no name for them that exists when types are checked at run time.
@@ -97,14 +95,10 @@ def from_config_dict(
     values = {}
     for key, value in tree.items():
         if key not in names:
-            if renamed and str(key) in renamed:
-                raise ConfigError(f"{place}.{key}: unknown key; it was renamed to {renamed[str(key)]!r}")
             similar = difflib.get_close_matches(str(key), names, n=1)
             hint = f"did you mean {similar[0]!r}?" if similar else f"expected one of {', '.join(sorted(names))}"
             raise ConfigError(f"{place}.{key}: unknown key; {hint}")
-        prefix = f"{key}."
-        renames = {old.removeprefix(prefix): new for old, new in (renamed or {}).items() if old.startswith(prefix)}
-        values[key] = _convert(hints[key], value, f"{place}.{key}", renames)
+        values[key] = _convert(hints[key], value, f"{place}.{key}")
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and field.name not in values:
@@ -117,14 +111,14 @@ def from_config_dict(
         raise ConfigError(f"{place}.{error}") from error
 
 
-def _convert(kind: Any, value: Any, place: str, renamed: Mapping[str, str] | None = None) -> Any:
+def _convert(kind: Any, value: Any, place: str) -> Any:
     """`value` as `kind`, or a ConfigError that names `place`."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         options = typing.get_args(kind)
         if value is None and type(None) in options:
             return None
-        return _convert(next(option for option in options if option is not type(None)), value, place, renamed)
+        return _convert(next(option for option in options if option is not type(None)), value, place)
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise ConfigError(f"{place}: found {value!r}, expected a list")
@@ -142,7 +136,7 @@ def _convert(kind: Any, value: Any, place: str, renamed: Mapping[str, str] | Non
             return value
         if not isinstance(value, Mapping | ml_collections.ConfigDict):
             raise ConfigError(f"{place}: found {value!r}, expected a section with keys")
-        return from_config_dict(typing.cast(type, kind), value, place, renamed)
+        return from_config_dict(typing.cast(type, kind), value, place)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             value = float(value)

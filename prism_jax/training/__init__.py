@@ -18,5 +18,4 @@ Where to change what:
 - what a plan says of a compiled step: `compiled/plan.py`; counting in `accounting.py`, what is needed in `theory.py`
 - what of a run's inputs is compared: `fingerprints.py`
 - the lock of a workdir: `lock.py`
-- the name of a config key: the field, and the old name in `old_names.py`, so that older runs can be read
 """

@@ -9,7 +9,6 @@ from etils import epath
 
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_dict
 from prism_jax.runtime.files import read_object, write_json
-from prism_jax.training.old_names import upgrade
 from prism_jax.training.run_config import RunConfig
 
 MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best", "training.start_sha256")
@@ -50,15 +49,14 @@ class Workdir:
         return folder
 
     def load_config(self) -> RunConfig:
-        """Reads the run's config, which an older version may have written.
+        """Reads the run's config.
 
         FileNotFoundError if the folder holds no run, ConfigError if its config.json cannot be used.
         """
         if not self.config.exists():
             raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (see prism_jax.train)")
         place = f"{self.config}: config"
-        tree = upgrade(read_object(self.config, "prism_jax.train", ConfigError), place)
-        return from_config_dict(RunConfig, tree, place)
+        return from_config_dict(RunConfig, read_object(self.config, "prism_jax.train", ConfigError), place)
 
     def claim(self, config: RunConfig) -> None:
         """Writes config.json, unless there is one, which must be as `expect_config` demands."""

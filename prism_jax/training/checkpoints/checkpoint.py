@@ -18,7 +18,6 @@ from jax.experimental import multihost_utils
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.digests import NAME, changed_files, read_digests
 from prism_jax.runtime.files import JsonError, parse_json, read_bounded
-from prism_jax.training.old_names import upgrade
 from prism_jax.training.optimization.step import TrainState
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import expect_config
@@ -26,8 +25,6 @@ from prism_jax.training.workdir import expect_config
 ITEMS = ("state", "data", "config")
 SCORE = "validation_nll"
 """The metric that selects the best checkpoint. It is saved with a checkpoint if validation streams were scored."""
-OLD_SCORE = "held_out_nll"
-"""The name of this metric in older versions."""
 
 
 class CheckpointError(RuntimeError):
@@ -61,7 +58,7 @@ def score(path: epath.Path) -> float | None:
         value = parse_json(read_bounded(file), "metrics/metrics")
     except JsonError as error:
         raise damaged(path, str(error)) from error
-    loss = value.get(SCORE, value.get(OLD_SCORE)) if isinstance(value, dict) else value
+    loss = value.get(SCORE) if isinstance(value, dict) else value
     if not isinstance(loss, float | None):
         raise damaged(path, f"{SCORE} = {loss!r} in metrics/")
     return loss
@@ -87,7 +84,7 @@ def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
     if not isinstance(saved, dict):
         raise damaged(path, f"{saved!r} in config/, no config")
     place = f"{path}/config"
-    saved_config = from_config_dict(RunConfig, upgrade(saved, f"{place}: config"), f"{place}: config")
+    saved_config = from_config_dict(RunConfig, saved, f"{place}: config")
     expect_config(saved_config, config, place)
     places = ocp.checkpoint_utils.construct_restore_args(abstract)
     state = ocp.args.PyTreeRestore(abstract, restore_args=places)

@@ -15,7 +15,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from prism_jax.runtime.dataclass_config import to_dict
 from prism_jax.runtime.digests import write_digests
-from prism_jax.training.checkpoints.checkpoint import OLD_SCORE, SCORE, WRITTEN_LAST, CheckpointError, reason, steps
+from prism_jax.training.checkpoints.checkpoint import SCORE, WRITTEN_LAST, CheckpointError, reason, steps
 from prism_jax.training.optimization.step import TrainState
 from prism_jax.training.run_config import RunConfig
 
@@ -118,4 +118,4 @@ def _not_by_orbax(record: LogRecord) -> bool:
 
 def _rank(metrics: Mapping[str, float]) -> float:
     """The score by which checkpoints are ranked, lowest first; checkpoints of interrupted runs may have none."""
-    return metrics.get(SCORE, metrics.get(OLD_SCORE, math.inf))
+    return metrics.get(SCORE, math.inf)
