@@ -49,8 +49,7 @@ TEST = [
     "setuptools>=77",  # builds the distributions that are tested
     "xllamacpp==2026.10.11549",  # an inference engine with a server of its own, for the tests of engines
     "torch==2.13.0",  # the reference of the student's parity tests; the package itself never imports it
-    # References for the decision library: net benefit, off-policy estimators, calibration errors.
-    "dcurves>=1.1",
+    # References for the decision library: off-policy estimators, calibration errors.
     "obp==0.4.1",
     "proactive-gate==0.9.*",  # its utility floor is our gate, and its other checks stand around ours
     "torchmetrics>=1.8",

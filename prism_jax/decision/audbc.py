@@ -16,20 +16,11 @@ from scipy import sparse
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Floats, Scalar, Vector
-from prism_jax.decision.costs.cost_curves import (
-    HIGH_RATIO,
-    LOW_RATIO,
-    CostCurve,
-    ExpectedCost,
-    cost_curve,
-    expected_cost,
-)
+from prism_jax.decision.costs.cost_curves import HIGH_RATIO, LOW_RATIO, ExpectedCost, expected_cost
 from prism_jax.decision.costs.curves import (
     BurdenBenefitCurve,
     Events,
-    NetBenefitCurve,
     burden_benefit_curve,
-    net_benefit_curve,
     offers_and_switches,
     rank,
     trace_curve,
@@ -53,11 +44,9 @@ __all__ = [
     "LOW_RATIO",
     "Audbc",
     "BurdenBenefitCurve",
-    "CostCurve",
     "CriticalRatio",
     "Events",
     "ExpectedCost",
-    "NetBenefitCurve",
     "PaperAudbc",
     "audbc",
     "audbc_appendix_paper",
@@ -66,9 +55,7 @@ __all__ = [
     "best_label",
     "burden_benefit_curve",
     "check_signals",
-    "cost_curve",
     "expected_cost",
-    "net_benefit_curve",
     "offers_and_switches",
     "policy_signals",
 ]

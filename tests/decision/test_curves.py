@@ -1,4 +1,4 @@
-"""Cost, net-benefit and the paper's own curves against the decisions that they sum, and all curves inside JAX."""
+"""Expected costs and the paper's own areas against the decisions that they sum, and all curves inside JAX."""
 
 import chex
 import jax
@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 from scipy import integrate
 from step_samples import sample, slow_sample, trapezoid
 
-from prism_jax.decision import gate, metrics
+from prism_jax.decision import gate
 from prism_jax.decision.audbc import (
     audbc_appendix_paper,
     audbc_main_paper,
     audbc_value,
     burden_benefit_curve,
-    cost_curve,
     expected_cost,
-    net_benefit_curve,
 )
 from prism_jax.decision.passes import Pass
 
@@ -26,27 +24,22 @@ seeds = st.integers(0, 2**32 - 1)
 quick = settings(deadline=None, max_examples=40)
 
 
-@given(seed=seeds, margin=st.sampled_from([0.0, 0.1, 0.4]))
-@quick
-def test_cost_curve_is_the_realised_cost_of_each_decision(seed, margin):
-    p_need, p_accept, y_need, y_accept = sample(seed)
-    slow = slow_sample(seed)
-    ratios = [2.0, 0.5, 0.0, 1 / 1.2, 4.0]
-    found = cost_curve(Pass(p_need, p_accept), y_need, y_accept, ratios, margin=margin, **slow)
-    all_steps = np.ones(len(p_need), bool)
-    for c, r in enumerate(ratios):
-        costs = 1 / (1 + r), r / (1 + r)
-        decision, _ = gate.decide_with_slow(Pass(p_need, p_accept), *slow.values(), 1.0, r, margin)
-        for curve, policy in ((found.cost, decision), (found.always, all_steps), (found.never, ~all_steps)):
-            assert curve[c] == pytest.approx(metrics.realised_cost(policy, y_need, y_accept, *costs), abs=1e-12)
-    np.testing.assert_array_equal(
-        found.oracle, 0
-    )  # with hard labels, intervening where the offer is accepted costs nothing
+def costs(fast, y_need, y_accept, ratios, slow=None, margin=0.0, weight=None, y_both=None):
+    """The mean costs of the gate, always, never and the oracle at each ratio, with C_FA + C_FN = 1, by brute force."""
+    ratio, missed = np.asarray(ratios)[:, None], y_need * y_accept if y_both is None else y_both
+    offer, _ = gate.decide_with_slow(fast, slow or fast, 1.0, ratio, margin)
+    found = {
+        "cost": np.where(offer, 1 - y_accept, ratio * missed),
+        "always": 1 - y_accept + 0 * ratio,
+        "never": ratio * missed,
+        "oracle": np.minimum(1 - y_accept, ratio * missed),
+    }
+    return {name: np.average(of / (1 + ratio), axis=1, weights=weight) for name, of in found.items()}
 
 
 @given(seed=seeds, margin=st.sampled_from([0.0, 0.2]), weighted=st.booleans(), soft=st.booleans())
 @settings(deadline=None, max_examples=15)
-def test_expected_cost_is_the_integral_of_the_cost_curve(seed, margin, weighted, soft):
+def test_expected_cost_is_the_integral_of_the_costs_at_each_ratio(seed, margin, weighted, soft):
     p_need, p_accept, y_need, y_accept = sample(seed, n=12)
     rng = np.random.default_rng(seed)
     options = {"margin": margin, **slow_sample(seed, 12)}
@@ -55,10 +48,9 @@ def test_expected_cost_is_the_integral_of_the_cost_curve(seed, margin, weighted,
     if weighted:
         options["weight"] = rng.random(12)
     found = expected_cost(Pass(p_need, p_accept), y_need, y_accept, low=0.25, high=3.0, **options)
-    u = np.linspace(np.log(0.25), np.log(3.0), 40001)
-    curve = cost_curve(Pass(p_need, p_accept), y_need, y_accept, np.exp(u), **options)
-    for name in ("cost", "always", "never", "oracle"):
-        mean = integrate.trapezoid(getattr(curve, name), u) / (u[-1] - u[0])
+    u = np.linspace(np.log(0.25), np.log(3.0), 20001)
+    for name, of in costs(Pass(p_need, p_accept), y_need, y_accept, np.exp(u), **options).items():
+        mean = integrate.trapezoid(of, u) / (u[-1] - u[0])
         assert getattr(found, name) == pytest.approx(mean, abs=2e-4), name
     constant = min(found.always, found.never)
     assert found.rescaled == pytest.approx((constant - found.cost) / (constant - found.oracle))
@@ -83,54 +75,15 @@ def test_the_gate_on_true_probabilities_is_the_bayes_oracle(seed):
     """For independent need and acceptance, no signals have a lower cost than the true ones at any ratio."""
     rng = np.random.default_rng(seed)
     p_need, p_accept = rng.random(40), rng.random(40)
-    true = cost_curve(Pass(p_need, p_accept), p_need, p_accept)
-    np.testing.assert_allclose(true.cost, true.oracle, atol=1e-12)
-    other = cost_curve(Pass(rng.random(40), rng.random(40)), p_need, p_accept)
-    assert np.all(other.cost >= other.oracle - 1e-12)
-    dependent = np.minimum(p_need, p_accept)
-    bayes = cost_curve(Pass(p_need, p_accept), p_need, p_accept, y_both=dependent)
-    r = np.asarray(bayes.cost_ratio)[:, None]
-    best = np.minimum(1 - p_accept, r * dependent).mean(axis=1) / (1 + r[:, 0])
-    np.testing.assert_allclose(bayes.oracle, best, rtol=1e-9)
+    true = expected_cost(Pass(p_need, p_accept), p_need, p_accept)
+    assert true.cost == pytest.approx(true.oracle, abs=1e-12)
+    other = expected_cost(Pass(rng.random(40), rng.random(40)), p_need, p_accept)
+    assert other.cost >= other.oracle - 1e-12
+    dependent, u = np.minimum(p_need, p_accept), np.linspace(np.log(0.5), np.log(4.0), 20001)
+    bayes = expected_cost(Pass(p_need, p_accept), p_need, p_accept, y_both=dependent)
+    best = costs(Pass(p_need, p_accept), p_need, p_accept, np.exp(u), y_both=dependent)["oracle"]
+    assert bayes.oracle == pytest.approx(integrate.trapezoid(best, u) / (u[-1] - u[0]), abs=2e-4)
     assert expected_cost(Pass(p_need, p_accept), p_need, p_accept).rescaled == pytest.approx(1)
-
-
-@given(seed=seeds, c_fa=st.sampled_from([0.5, 1.0, 3.0]))
-@quick
-def test_net_benefit_identity(seed, c_fa):
-    p_need, p_accept, y_need, y_accept = sample(seed)
-    y = y_need & y_accept
-    ratios = np.array([0.0, 0.5, 1.0, 2.0, 4.0])
-    found = net_benefit_curve(Pass(p_need, p_accept), y, ratios, c_fa=c_fa)
-    for c, r in enumerate(ratios):
-        c_fn = r * c_fa
-        chosen = gate.decide(p_need, p_accept, 1.0, r)
-        tp, fp, fn = (chosen & y).mean(), (chosen & ~y).mean(), (~chosen & y).mean()
-        z = (1 + c_fn) * y.mean()
-        silence = -c_fn * y.mean()
-        assert found.delta_utility[c] == pytest.approx((tp - c_fa * fp - c_fn * fn - silence) / z, abs=1e-12)
-        t = c_fa / (1 + c_fn + c_fa)
-        assert found.threshold[c] == pytest.approx(t)
-        assert found.net_benefit[c] == pytest.approx(tp - fp * t / (1 - t), abs=1e-12)
-        assert z * found.delta_utility[c] == pytest.approx((1 + c_fn) * found.net_benefit[c], abs=1e-12)
-    assert np.all(found.delta_utility <= 1)
-    perfect = net_benefit_curve(Pass(y.astype(float), y.astype(float)), y, ratios, c_fa=c_fa)
-    np.testing.assert_allclose(perfect.delta_utility, 1)
-    silent = net_benefit_curve(Pass(np.zeros(len(y)), p_accept), y, ratios, c_fa=c_fa)
-    np.testing.assert_array_equal(silent.delta_utility, 0)
-
-
-def test_net_benefit_against_dcurves():
-    dcurves, pandas = pytest.importorskip("dcurves"), pytest.importorskip("pandas")
-    p_need, p_accept, y_need, y_accept = sample(2, n=300)
-    y = y_need & y_accept
-    found = net_benefit_curve(Pass(p_need, p_accept), y, [0.5, 1.0, 4.0], c_fa=2.0)
-    for c, r in enumerate(found.cost_ratio):
-        chosen = gate.decide(p_need, p_accept, 1.0, r)
-        table = pandas.DataFrame({"gold": y.astype(int), "gate": chosen.astype(float)})
-        theirs = dcurves.dca(data=table, outcome="gold", modelnames=["gate"], thresholds=[float(found.threshold[c])])
-        expected = theirs.loc[theirs["model"] == "gate", "net_benefit"].item()
-        assert found.net_benefit[c] == pytest.approx(expected, abs=1e-12)
 
 
 @given(seed=seeds, form=st.sampled_from(["odds_paper", "bayes"]))
@@ -187,9 +140,7 @@ class InJax(chex.TestCase):
             return (
                 audbc_value(Pass(p_need, p_accept), y, **options),
                 burden_benefit_curve(Pass(p_need, p_accept), y, **options),
-                cost_curve(Pass(p_need, p_accept), y_need, y_accept, **options),
                 expected_cost(Pass(p_need, p_accept), y_need, y_accept, **options),
-                net_benefit_curve(Pass(p_need, p_accept), y, **options),
                 audbc_main_paper(Pass(p_need, p_accept), y),
                 audbc_appendix_paper(Pass(p_need, p_accept)),
             )
@@ -211,28 +162,16 @@ class InJax(chex.TestCase):
         assert gradient[0] < 0 < gradient[1], "raise the accepted offer, lower the refused one"
 
 
-def test_known_signals_may_meet_traced_labels():
-    """The sweep over known signals in a closure is computed, not traced, while another argument is traced."""
-    rng = np.random.default_rng(0)
-    p_need, p_accept = rng.random(50), rng.random(50)
-    y_need, y_accept = rng.random(50) < 0.5, rng.random(50) < 0.5
-
-    def curve(y_need, y_accept, scale):
-        return scale * cost_curve(Pass(p_need, p_accept), y_need, y_accept, [0.5, 2.0]).cost
-
-    expected = curve(y_need, y_accept, 1.0)
-    np.testing.assert_allclose(jax.jit(curve)(y_need, y_accept, 1.0), expected, rtol=1e-5)
-    inside = jax.jit(lambda scale: curve(y_need, y_accept, scale))
-    np.testing.assert_allclose(inside(1.0), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p, y: net_benefit_curve(Pass(p, p), np.zeros(3)), "y: found only 0s"),
-        (lambda p, y: net_benefit_curve(Pass(p, p), y, c_fa=0.0), "c_fa: found 0.0"),
-        (lambda p, y: cost_curve(Pass(p, p), y, y, [-1.0]), "cost_ratios: found -1.0"),
-        (lambda p, y: cost_curve(Pass(p, p), y, p * 0, y_both=p), "y_both: found 0.25 at index 0, above y_accept = 0"),
+        (lambda p, y: audbc_main_paper(Pass(p, p), np.zeros(3)), "y: found only 0s"),
+        (lambda p, y: audbc_main_paper(Pass(p, p), y, c_fa=0.0), "c_fa: found 0.0"),
+        (lambda p, y: audbc_main_paper(Pass(p, p), y, [-1.0]), "cost_ratios: found -1.0"),
+        (
+            lambda p, y: expected_cost(Pass(p, p), y, p * 0, y_both=p),
+            "y_both: found 0.25 at index 0, above y_accept = 0",
+        ),
         (lambda p, y: expected_cost(Pass(p, p), y, y, low=2.0, high=1.0), "low, high: found 2.0 and 1.0"),
     ],
 )

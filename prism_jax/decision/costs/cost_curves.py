@@ -1,4 +1,4 @@
-"""Realised cost against the cost ratio: the summary that depends on calibration (docs/maths.md, section 9).
+"""Realised cost over cost ratios: the summary that depends on calibration (docs/maths.md, section 9).
 
 Costs are normalised to C_FA + C_FN = 1, so that different ratios can be compared: at ratio r an offer that is not
 accepted costs 1 / (1 + r), and a miss costs r / (1 + r). The oracle is the gate on the labels themselves: with hard
@@ -8,48 +8,25 @@ labels its cost is 0, and with true probabilities as labels it is the Bayes poli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
 from prism_jax.decision import arrays, gate
-from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
+from prism_jax.decision.arrays import Floats, Scalar, Vector
 from prism_jax.decision.costs.sweep import (
     best_label,
     check_rows,
     check_signals,
     check_slow_labels,
     critical_ratio,
-    grid_sweep,
     slow_ratios,
 )
 from prism_jax.decision.passes import BothPasses, Pass
 
 LOW_RATIO, HIGH_RATIO = 0.5, 4.0
 """The default range of cost ratios."""
-DEFAULT_RATIOS = tuple(float(r) for r in np.geomspace(LOW_RATIO, HIGH_RATIO, 61))
-"""The default grid: log-uniform over the default range."""
-
-
-class CostCurve(NamedTuple):
-    """Mean cost per step at each cost ratio, with costs normalised to C_FA + C_FN = 1.
-
-    Attributes:
-      cost_ratio: Cost ratio r = C_FN / C_FA.
-      cost: Cost of the policy.
-      always: Cost of always intervening.
-      never: Cost of always staying silent.
-      oracle: Cost of deciding on the labels.
-    """
-
-    cost_ratio: Float[Array, " costs"]
-    cost: Float[Array, " costs"]
-    always: Float[Array, " costs"]
-    never: Float[Array, " costs"]
-    oracle: Float[Array, " costs"]
 
 
 class ExpectedCost(NamedTuple):
@@ -71,62 +48,6 @@ class ExpectedCost(NamedTuple):
     rescaled: Floats
 
 
-def cost_curve(
-    fast: Pass,
-    y_need: Vector,
-    y_accept: Vector,
-    cost_ratios: Sequence[Scalar] | Array = DEFAULT_RATIOS,
-    *,
-    y_both: Vector | None = None,
-    slow: Pass | None = None,
-    margin: Scalar = 0.0,
-    weight: Vector | None = None,
-    y_accept_slow: Vector | None = None,
-    y_accept_best: Vector | None = None,
-) -> CostCurve:
-    """Realised cost of the gate at each cost ratio of a grid.
-
-    Args:
-      fast: Probabilities of the fast pass, one of each signal for each step.
-      y_need: Need labels in [0, 1]; soft ones are probabilities.
-      y_accept: Acceptance labels in [0, 1].
-      cost_ratios: Cost ratios r >= 0, known before tracing.
-      y_both: Labels of need AND acceptance, at most `y_accept`, where they are not the product, as in the simulator.
-      slow: Probabilities of the slow pass; needed with a margin.
-      margin: Slow margin delta; above 0 the slow pass takes part.
-      weight: Importance of each step; None is 1.
-      y_accept_slow: Acceptance labels of the candidates that the slow pass picks, where these may differ; they count
-        where the slow pass runs. None is `y_accept`. The constants decide about the candidates of `y_accept`.
-      y_accept_best: Largest acceptance label of each step's candidates: with it silence counts whichever pass decides,
-        and the oracle chooses that candidate. None is the larger of `y_accept` and `y_accept_slow`.
-
-    Raises:
-      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or
-        `y_accept_slow` at margin 0, `y_accept_slow` or `y_accept_best` with `y_both`, or a `y_accept_best` below
-        another acceptance label of its step.
-    """
-    signals = check_signals(fast, slow, margin)
-    labels = _labels(signals, y_need, y_accept, y_both, weight)
-    of_slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
-    best = _best_labels(signals, y_need, y_accept, y_accept_slow, y_accept_best, y_both, weight) or labels
-    sweep = grid_sweep(signals, margin, cost_ratios)
-    oracle = grid_sweep(BothPasses(best.as_signals, best.as_signals), 0.0, cost_ratios)
-    xp = labels.xp
-    ratios = xp.asarray(sweep.ratios)
-    scale = (1 + ratios) * labels.total
-    wanted = best.wanted.sum()
-
-    def silence(policy: Any) -> Any:
-        return ratios * (wanted - policy.sum_of_offers(best.wanted))
-
-    offers = sweep.sum_of_offers(labels.refused if of_slow is None else of_slow.refused)
-    if of_slow is not None:  # above `stop` an offer is the fast pass's candidate
-        offers = offers + sweep.sum_from(sweep.stop, labels.refused - of_slow.refused)
-    policy_cost = (offers + silence(sweep)) / scale
-    oracle_cost = (oracle.sum_of_offers(best.refused) + silence(oracle)) / scale
-    return CostCurve(ratios, policy_cost, labels.refused.sum() / scale, ratios * wanted / scale, oracle_cost)
-
-
 def expected_cost(
     fast: Pass,
     y_need: Vector,
@@ -142,7 +63,7 @@ def expected_cost(
     y_accept_best: Vector | None = None,
     references: ExpectedCost | None = None,
 ) -> ExpectedCost:
-    """Mean of the cost curve over log-uniform cost ratios in [low, high], in closed form.
+    """Mean of the realised cost over log-uniform cost ratios in [low, high], in closed form.
 
     Below its critical ratio a step pays for a miss, and above it for a refused offer. Over log r the integral of
     r / (1 + r) is log(1 + r) and that of 1 / (1 + r) is -log(1 + 1 / r), so no grid is needed.

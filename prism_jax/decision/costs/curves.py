@@ -1,8 +1,7 @@
-"""Curves over the cost ratio: benefit against burden, and net benefit (docs/maths.md, section 9)."""
+"""Benefit against burden as the cost ratio grows (docs/maths.md, section 9)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,14 +10,12 @@ from jaxtyping import Float
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
-from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS
 from prism_jax.decision.costs.sweep import (
     CriticalRatio,
     check_gold,
     check_signals,
     check_slow_labels,
     critical_ratio,
-    grid_sweep,
     slow_ratios,
 )
 from prism_jax.decision.passes import BothPasses, Pass
@@ -180,77 +177,4 @@ def trace_curve(
         xp.concatenate([xp.zeros(1, ratio.dtype), ratio]),
         xp.concatenate([zero, burden]),
         xp.concatenate([zero, benefit]),
-    )
-
-
-class NetBenefitCurve(NamedTuple):
-    """Gain over silence at each cost ratio, per step.
-
-    Attributes:
-      cost_ratio: Cost ratio r = C_FN / C_FA.
-      delta_utility: [(1 + C_FN) TP - C_FA FP] / Z with Z = (1 + C_FN) pi; at most 1, 0 for silence, may be negative.
-      net_benefit: TP - FP * t / (1 - t) at the threshold probability t (Vickers and Elkin 2006).
-      threshold: t = C_FA / (1 + C_FN + C_FA).
-    """
-
-    cost_ratio: Float[Array, " costs"]
-    delta_utility: Float[Array, " costs"]
-    net_benefit: Float[Array, " costs"]
-    threshold: Float[Array, " costs"]
-
-
-def net_benefit_curve(
-    fast: Pass,
-    y: Vector,
-    cost_ratios: Sequence[Scalar] | Array = PAPER_COST_RATIOS,
-    *,
-    c_fa: Scalar = 1.0,
-    slow: Pass | None = None,
-    margin: Scalar = 0.0,
-) -> NetBenefitCurve:
-    """The gate's gain over staying silent at each cost ratio, in the paper's utility and as net benefit.
-
-    An accepted offer is worth 1, a false alarm costs C_FA, a miss C_FN = r * C_FA. Silence costs C_FN * pi, which the
-    paper's Eq. deltaU leaves out (see `audbc_main_paper`). Z * delta_utility = (1 + C_FN) * net_benefit (docs/maths.md,
-    section 9).
-
-    Args:
-      fast: Probabilities of the fast pass, one of each signal for each step.
-      y: Gold labels, 0 or 1, not all 0.
-      cost_ratios: Cost ratios r >= 0, known before tracing.
-      c_fa: Cost C_FA > 0, in units of an accepted offer.
-      slow: Probabilities of the slow pass; needed with a margin.
-      margin: Slow margin delta; above 0 the slow pass takes part.
-
-    Raises:
-      ValueError: for bad values, unequal lengths, empty input, a margin without slow signals, or no positive label.
-    """
-    counts = sweep_counts(fast, y, cost_ratios, slow, margin)
-    arrays.check_costs(c_fa, 0.0)
-    c_fn = c_fa * counts.cost_ratio
-    net_benefit = (counts.tp - counts.fp * c_fa / (1 + c_fn)) / counts.steps
-    prevalence = counts.positives / counts.steps
-    return NetBenefitCurve(counts.cost_ratio, net_benefit / prevalence, net_benefit, c_fa / (1 + c_fn + c_fa))
-
-
-class SweepCounts(NamedTuple):
-    """True and false positives at each cost ratio, with the numbers of gold positives and of steps."""
-
-    cost_ratio: Float[Array, " costs"]
-    tp: Any
-    fp: Any
-    positives: Any
-    steps: int
-
-
-def sweep_counts(fast: Pass, y: Any, cost_ratios: Any, slow: Pass | None, margin: Scalar) -> SweepCounts:
-    """Counts of a policy over a grid of cost ratios, against labels with at least one positive."""
-    signals = check_signals(fast, slow, margin)
-    check_gold(signals, y, positive=True)
-    xp = arrays.namespace(*signals.arrays, y)
-    gold = xp.asarray(y) != 0
-    sweep = grid_sweep(signals, margin, cost_ratios)
-    tp = sweep.sum_of_offers(gold)
-    return SweepCounts(
-        xp.asarray(sweep.ratios), tp, sweep.sum_of_offers(xp.ones_like(gold)) - tp, gold.sum(), len(gold)
     )

@@ -10,8 +10,7 @@ from jaxtyping import Float
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS, check_axis
-from prism_jax.decision.costs.curves import sweep_counts
-from prism_jax.decision.costs.sweep import check_rows, check_signals
+from prism_jax.decision.costs.sweep import check_gold, check_rows, check_signals
 from prism_jax.decision.passes import Pass
 
 
@@ -71,9 +70,15 @@ def audbc_main_paper(
       ValueError: for a value outside its range, unequal lengths, empty input, or labels without a positive.
     """
     arrays.check_costs(c_fa, 0.0)
-    counts = sweep_counts(signals, y, cost_ratios, None, 0.0)
-    missed = counts.positives - counts.tp
-    return PaperAudbc.of_counts(counts.tp, counts.fp, missed, counts.positives, counts.cost_ratio, c_fa)
+    checked = check_signals(signals, None, 0.0)
+    check_gold(checked, y, positive=True)
+    xp = arrays.namespace(*checked.fast, y)
+    gold = xp.asarray(y) != 0
+    ratios = check_axis("cost_ratios", cost_ratios, checked.fast.need.dtype)
+    offers = xp.stack([gate.decide(*checked.fast, 1.0, ratio) for ratio in ratios])
+    tp = (offers & gold).sum(axis=1)
+    fp = offers.sum(axis=1) - tp
+    return PaperAudbc.of_counts(tp, fp, gold.sum() - tp, gold.sum(), xp.asarray(ratios), c_fa)
 
 
 def audbc_appendix_paper(

@@ -127,13 +127,6 @@ def count_on_host(
     )
 
 
-def host_first_index(signals: BothPasses, margin: Any, grid: CostGrid) -> np.ndarray:
-    """The index of the first cost at which each step intervenes, of NumPy signals at one margin."""
-    return np.concatenate(
-        [np.minimum(np.maximum(block.slow, block.start[0]), block.stop[0]) for block in _at(signals, margin, grid)]
-    )
-
-
 def host_slow_range(signals: BothPasses, margin: Any, grid: CostGrid) -> tuple[np.ndarray, np.ndarray]:
     """`slow_range` of NumPy signals at one margin, [n] each."""
     blocks = list(_at(signals, margin, grid))

@@ -1,24 +1,19 @@
-"""A policy as one threshold on the cost ratio per step, and sums over its interventions as the ratio is swept.
+"""A policy as one threshold on the cost ratio per step.
 
 A step intervenes at r = C_FN / C_FA exactly if r >= r* (docs/maths.md, section 2). With a slow margin it intervenes
 exactly if r reaches the r* of the slow signals, clipped to the range of ratios in which the slow pass runs (section 3).
-On a grid, one index per step comes from the gate's own comparison (`cost_grid`). A curve over all ratios depends only
-on the order of the r*.
+A curve over all ratios depends only on the order of the r*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
-from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
-from prism_jax.decision.costs.surface_counts import host_first_index, host_slow_range
 from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.policies import POLICIES, answering_to_ratio
 
@@ -149,55 +144,3 @@ def check_gold(signals: BothPasses, y: Any, weight: Any = None, *, positive: boo
     gold = np.asarray(y) != 0
     if not (gold if weight is None else gold & (np.asarray(weight) > 0)).any():
         raise ValueError("y: found only 0s, expected at least one positive; benefit is undefined without")
-
-
-class GridSweep(NamedTuple):
-    """The first intervening cost of each step on a grid of cost ratios."""
-
-    ratios: np.ndarray  # the ratios, in the signals' dtype and in the order given
-    index: Any  # for each step, the position of its first intervening cost among the sorted ratios
-    start: Any | None  # for each step, the position of the first cost at which the slow pass runs; None at margin 0
-    stop: Any | None  # the position after the last such cost; None at margin 0
-    back: np.ndarray  # for each given ratio, its position among the sorted ones
-
-    def sum_of_offers(self, values: Any) -> Any:
-        """Sum of `values` over the steps that intervene at each ratio; integers and booleans give integer sums."""
-        return self.sum_from(self.index, values)
-
-    def sum_from(self, index: Any, values: Any) -> Any:
-        """Sum of `values` over the steps whose `index` each ratio has reached."""
-        xp, bins = arrays.namespace(self.index, values), len(self.ratios) + 1
-        whole = not jnp.issubdtype(values.dtype, jnp.floating)
-        if xp is jnp:
-            at_index: Any = jnp.zeros(bins, jnp.int32 if whole else values.dtype).at[index].add(values)
-        else:
-            at_index = np.bincount(index, values, minlength=bins)  # in float64: exact for integers below 2^53
-            at_index = at_index.astype(np.int64) if whole else at_index
-        return xp.cumsum(at_index)[self.back]
-
-
-def grid_sweep(signals: BothPasses, margin: Scalar, cost_ratios: Sequence[Scalar] | Array) -> GridSweep:
-    """Sweeps the policy over a grid of cost ratios, using the gate's own comparison; the ratios may not be traced."""
-    ratios = check_axis("cost_ratios", cost_ratios, np.dtype(signals.fast.need.dtype))
-    order = np.argsort(ratios, kind="stable")
-    grid = cost_grid(ratios[order])
-    on_host = arrays.namespace(*signals.arrays) is np
-    index, start, stop = (_host_indices if on_host else _indices)(signals, margin, grid)
-    return GridSweep(ratios, index, start, stop, np.argsort(order))
-
-
-def _host_indices(signals: BothPasses, margin: Scalar, grid: CostGrid) -> tuple[Any, Any, Any]:
-    """`index`, `start` and `stop` of NumPy signals."""
-    index = host_first_index(signals, margin, grid)
-    return index, *(host_slow_range(signals, margin, grid) if margin > 0 else (None, None))
-
-
-def _indices(signals: BothPasses, margin: Scalar, grid: CostGrid) -> tuple[Any, Any, Any]:
-    """`index`, `start` and `stop`, by `jax.numpy`."""
-    fast = decision_index(*signals.fast, grid)
-    if margin == 0:
-        return fast, None, None
-    slow = decision_index(*signals.slow, grid)
-    margins = jnp.full(1, margin, signals.fast.need.dtype)
-    start, stop = slow_range(*signals.fast, fast, margins, grid)
-    return jnp.clip(slow, start[0], stop[0]), start[0], stop[0]
