@@ -240,38 +240,36 @@ class Sweep(NamedTuple):
 
 def deciding(data: EvaluationData, form: Form) -> Iterator[Sweep | ByValue]:
     """Each policy that depends on the cost ratio."""
+    fast = (name for name in data.fast_policies if name in answering_to_ratio())
+    return (over_ratios(data, form, policy) for policy in (*fast, *data.slow_policies))
+
+
+def over_ratios(data: EvaluationData, form: Form, policy: str) -> Sweep | ByValue:
+    """One of `answering_to_ratio` or of the data's `slow_policies`."""
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     best = data.best_accept[judged] if data.several_candidates else None
     fast = Pass(*(p[judged] for p in data.signals("fast", form)))
-    rates = data.fits.offer_rates(data.steps)[judged]
-    for policy in (name for name in data.fast_policies if name in answering_to_ratio()):
-        yield Sweep(policy, policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
-    if data.slow:
-        slow = Pass(*(p[judged] for p in data.signals("slow", form)))
-        thought = data.label("accept", data.everywhere_slow)[judged]
-        accept_slow = thought if data.two_candidates else None
-
-        def within(margin: float) -> dict[str, Any]:
-            return {"slow": slow, "margin": margin}
-
-        if accept_slow is None:
-            yield Sweep("slow_only", slow, need, accept, {}, None, best)
-        else:  # as margin 1, so that constants and oracle are those of the other policies
-            yield Sweep("slow_only", fast, need, accept, within(1.0), accept_slow, best)
-        if data.point.margin > 0:
-            yield Sweep("slow_on_margin", fast, need, accept, within(data.point.margin), accept_slow, best)
-        else:
-            yield Sweep("slow_on_margin", fast, need, accept, {}, None, best)
-        if data.has_value:
-            moves, tokens = data.expected_thinking
-            value_settings = (
-                Moves(*(np.asarray(moment)[judged] for moment in moves)),
-                tokens[judged],
-                data.point.price / data.point.c_fa,
-            )
-            counted = accept if best is None else best
-            yield ByValue("slow_on_value", fast, slow, need, accept, thought, counted, *value_settings)
+    if policy in answering_to_ratio():
+        rates = data.fits.offer_rates(data.steps)[judged]
+        return Sweep(policy, policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
+    slow = Pass(*(p[judged] for p in data.signals("slow", form)))
+    thought = data.label("accept", data.everywhere_slow)[judged]
+    if policy == "slow_on_value":
+        moves, tokens = data.expected_thinking
+        value_settings = (
+            Moves(*(np.asarray(moment)[judged] for moment in moves)),
+            tokens[judged],
+            data.point.price / data.point.c_fa,
+        )
+        counted = accept if best is None else best
+        return ByValue(policy, fast, slow, need, accept, thought, counted, *value_settings)
+    # With two candidates, `slow_only` is margin 1, so that constants and oracle are those of the other policies.
+    margin = data.point.margin if policy == "slow_on_margin" else 1.0
+    if margin == 0 or (policy == "slow_only" and not data.two_candidates):
+        return Sweep(policy, fast if margin == 0 else slow, need, accept, {}, None, best)
+    accept_slow = thought if data.two_candidates else None
+    return Sweep(policy, fast, need, accept, {"slow": slow, "margin": margin}, accept_slow, best)
 
 
 def no_area(soft: bool, gold: bool) -> str | None:

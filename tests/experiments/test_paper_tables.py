@@ -19,10 +19,12 @@ from prism_jax.decision.uncertainty import mcnemar, paired_rates, rate_intervals
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import Decided
 from prism_jax.experiments import training_pathways
-from prism_jax.experiments.paper import case_study, drawing, methods, pareto, references, registry, runner
+from prism_jax.experiments.paper import case_study, drawing, inference, methods, pareto, references, registry, runner
+from prism_jax.experiments.paper import cells as cells_of
 from prism_jax.experiments.paper.cells import PRINTED
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError, Subject
+from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.runs.scores_files import Running
 from prism_jax.runs.store import Store
@@ -207,6 +209,51 @@ def test_tables_share_areas_and_what_is_known_of_the_steps():
         np.testing.assert_array_equal(
             other.costs(other.decide(policy, "raw")), fresh.costs(fresh.decide(policy, "raw"))
         )
+
+
+SWEEPS = {
+    "fixed_threshold": ("fixed", (0.1, 0.3, 0.5, 0.7, 0.9)),
+    "price": ("slow_on_value", (0.0, 0.003, 0.01)),
+    "trigger": (None, ("margin", "value")),
+    "policy": (None, ("fixed", "static", "dynamic")),
+    "margin": ("slow_on_margin", (0.0, 0.05, 0.5)),
+    "c_fn": ("product", (0.5, 2.0, 8.0)),
+}
+
+
+@pytest.mark.parametrize("field", SWEEPS)
+def test_a_table_that_sweeps_a_field_of_the_operating_point_has_the_numbers_of_each(study, field):
+    policy, values = SWEEPS[field]
+    for value in values:
+        data = study.at(dataclasses.replace(study.point, **{field: value}))
+        decisions = cells_of.decisions(data, policy or data.deployed(), "calibrated")
+        row = protocol.evaluate(study.scores, study.fits, data.point).policy(policy or data.deployed(), "calibrated")
+        agrees(cells_of.rates(study.tally, decisions) | {"cost": cells_of.cost(study.tally, decisions)}, row)
+
+
+def test_a_tally_refuses_other_steps_and_other_maps(study):
+    data, tally = study.at(), Tally(SETTINGS.keywords())
+    cells_of.cost(tally, cells_of.decisions(data, "dynamic", "calibrated"))
+    fewer = dataclasses.replace(data, steps=data.steps.take(np.arange(12)), thought=data.thought.take(np.arange(12)))
+    for other in (fewer, dataclasses.replace(data, fits=dataclasses.replace(data.fits))):
+        with pytest.raises(ValueError, match="a tally of their own"):
+            cells_of.cost(tally, cells_of.decisions(other, "dynamic", "calibrated"))
+        with pytest.raises(ValueError, match="a tally of their own"):
+            methods.areas(tally, other, "dynamic", "calibrated", "corrected")
+
+
+def test_policies_that_the_scores_do_not_compare_have_an_area_or_a_reason():
+    without_need = study_of({key: of for key, of in columns().items() if not re.search("need|both", key)})
+    areas = [methods.areas(without_need.tally, without_need.at(), policy, "calibrated", "paper")["audbc"].value
+             for policy in ("dynamic", "static", "product", "need_only")]  # fmt: skip
+    assert areas[0] == areas[1] == areas[2] > areas[3] > 0
+    fast = study_of({key: of for key, of in columns().items() if not key.endswith("_slow")})
+    assert math.isfinite(methods.areas(fast.tally, fast.at(), "fixed", "raw", "paper")["audbc_printed_appendix"].value)
+    for policy in ("slow_only", "slow_on_margin", "slow_on_value"):
+        for make in (methods.areas, inference.numbers):
+            of = (fast.tally if make is methods.areas else fast, fast.at(), policy)
+            with pytest.raises(SkippedError, match=f"found '{policy}' without a slow pass"):
+                make(*of, *("calibrated", "corrected") * (make is methods.areas))
 
 
 def test_tokens_are_those_of_both_passes(study, sheets):

@@ -74,7 +74,7 @@ def _bins(tally: Tally, data: EvaluationData, signal: Signal, thinking: Thinking
     def of_form(_: Units, totals: Mapping[str, Any]) -> dict[Form, BinSums]:
         return {form: totals[form] for form in FORMS[::-1] if form in totals}
 
-    return tally.number(f"bins.{signal}.{thinking}", gather, of_form) or {}
+    return tally.number(f"bins.{signal}.{thinking}", data, gather, of_form) or {}
 
 
 def _measured(bins: BinSums, temperature: float | None, signal: str) -> dict[str, Number]:

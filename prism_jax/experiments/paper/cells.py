@@ -13,9 +13,10 @@ import numpy as np
 from prism_jax.decision import metrics
 from prism_jax.decision.uncertainty import Bounds, Estimate, interval, joint_cell, rate_intervals_of
 from prism_jax.evaluation.merged.sums import column
-from prism_jax.evaluation.policy_rows import Decided, EvaluationData
+from prism_jax.evaluation.policy_rows import SLOW_POLICIES, Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper.sheet import Measure, Number
+from prism_jax.experiments.paper.study import SkippedError
 from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, as_counts, by_unit, counts_by_unit, totals_of
 
 RATES = {
@@ -55,14 +56,20 @@ class Decisions:
 
 
 def decisions(data: EvaluationData, policy: str, form: Form) -> Decisions:
-    """The decisions of a policy at the operating point."""
+    """The decisions of a policy at the operating point; SkippedError for a slow one that the scores do not allow."""
+    check_known(data, policy)
     return Decisions(name_of(data, policy, form), data, lambda: data.decide(policy, form))
 
 
 def name_of(data: EvaluationData, *policy: object) -> str:
     """The name of a policy's decisions at the operating point."""
-    point = data.point
-    return column(*policy, point.c_fa, point.c_fn, *[point.margin] * ("slow_on_margin" in policy))
+    return column(*policy, *dataclasses.astuple(data.point))
+
+
+def check_known(data: EvaluationData, policy: str) -> None:
+    """SkippedError for a policy that needs a slow pass, or what is known of it, where there is none."""
+    if policy in SLOW_POLICIES and policy not in data.slow_policies:
+        raise SkippedError(f"policy: found {policy!r} without a slow pass that it can decide by, expected another one")
 
 
 def rates(tally: Tally, of: Decisions) -> dict[str, Number]:
@@ -87,7 +94,7 @@ def rates(tally: Tally, of: Decisions) -> dict[str, Number]:
             for name, value in values.items()
         }
 
-    return tally.number(f"rates.{of.name}", gather, compute) or dict.fromkeys(RATES, Number())
+    return tally.number(f"rates.{of.name}", of.data, gather, compute) or dict.fromkeys(RATES, Number())
 
 
 def cost(tally: Tally, of: Decisions) -> Number:
@@ -104,12 +111,12 @@ def cost(tally: Tally, of: Decisions) -> Number:
         total, mass = totals_of(units)
         return Number(float(total / mass), float(mean.low), float(mean.high))
 
-    return tally.number(f"cost.{of.name}", gather, compute) or Number()
+    return tally.number(f"cost.{of.name}", data, gather, compute) or Number()
 
 
 def slow_rate(tally: Tally, of: Decisions) -> Number:
     """Share of all steps on which the slow pass ran."""
-    return _mean(tally, f"slow.{of.name}", lambda: of.decided.slow)
+    return _mean(tally, f"slow.{of.name}", of.data, lambda: of.decided.slow)
 
 
 def tokens(tally: Tally, of: Decisions) -> Number:
@@ -119,19 +126,18 @@ def tokens(tally: Tally, of: Decisions) -> Number:
     if fast is None:
         return Number()
     slow = None if data.thought is None else data.thought.tokens_slow
-    return _mean(
-        tally, f"tokens.{of.name}", lambda: fast + np.where(of.decided.slow, np.nan if slow is None else slow, 0)
-    )
+    price = np.nan if slow is None else slow
+    return _mean(tally, f"tokens.{of.name}", data, lambda: fast + np.where(of.decided.slow, price, 0))
 
 
-def _mean(tally: Tally, name: str, values: Callable[[], np.ndarray]) -> Number:
+def _mean(tally: Tally, name: str, data: EvaluationData, values: Callable[[], np.ndarray]) -> Number:
     """A mean over all steps."""
 
     def gather() -> Gathered:
         of_steps = values()
         return Gathered({}, {"sum": float(of_steps.sum()), "steps": len(of_steps)})
 
-    return tally.number(name, gather, lambda _, totals: Number(totals["sum"] / totals["steps"])) or Number()
+    return tally.number(name, data, gather, lambda _, totals: Number(totals["sum"] / totals["steps"])) or Number()
 
 
 def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None) -> dict[str, Number | str]:

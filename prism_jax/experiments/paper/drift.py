@@ -79,7 +79,7 @@ def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], floa
     def shares(_: Units, totals: Mapping[str, Any]) -> dict[tuple[float, float], float]:
         return dict(zip(pairs, (totals["flips"] / totals["steps"]).tolist(), strict=True))
 
-    return tally.number("flips", gather, shares) or dict.fromkeys(pairs, math.nan)
+    return tally.number(cells.name_of(data, "flips"), data, gather, shares) or dict.fromkeys(pairs, math.nan)
 
 
 def _areas(tally: Tally, data: EvaluationData, temperature: float, epsilon: float, method: Method) -> dict[str, Number]:
@@ -99,7 +99,7 @@ def _areas(tally: Tally, data: EvaluationData, temperature: float, epsilon: floa
         y_need, y_accept = data.label("need")[judged], data.label("accept")[judged]
         return Sweep("dynamic", Pass(need, shifted), y_need, y_accept, {}, None, best)
 
-    name = f"drift.{temperature:g}.{epsilon:g}"
+    name = cells.name_of(data, "drift", temperature, epsilon)
     ours = {"audbc": tally.area(name, data, sweep)}
     if method == "corrected":
         return ours

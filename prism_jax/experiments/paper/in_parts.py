@@ -40,7 +40,7 @@ T = TypeVar("T")
 class _Curves(Tally):
     """Gathers the histograms of areas."""
 
-    def number(self, name: str, gather: Callable[[], Gathered], compute: Any) -> None:
+    def number(self, name: str, data: EvaluationData, gather: Callable[[], Gathered], compute: Any) -> None:
         """Nothing."""
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
@@ -57,8 +57,9 @@ class _Sums(Tally):
         super().__init__(resampling)
         self.areas, self.columns = areas, dict[str, Float64[np.ndarray, "units"]]()
 
-    def number(self, name: str, gather: Callable[[], Gathered], compute: Any) -> None:
+    def number(self, name: str, data: EvaluationData, gather: Callable[[], Gathered], compute: Any) -> None:
         """Keeps the sums, and the names of their columns."""
+        self.check_steps(data)
         if name not in self.kept:
             columns, totals = gather()
             self.columns |= columns
@@ -85,7 +86,11 @@ class _Merged(Tally):
         self.areas, self.sums, self.kept, self.bound = areas, sums, kept, 0.0
 
     def number(
-        self, name: str, gather: Callable[[], Gathered], compute: Callable[[Units, Mapping[str, Any]], T]
+        self,
+        name: str,
+        data: EvaluationData,
+        gather: Callable[[], Gathered],
+        compute: Callable[[Units, Mapping[str, Any]], T],
     ) -> T | None:
         """The number."""
         if name not in self.kept:

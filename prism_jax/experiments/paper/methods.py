@@ -81,9 +81,12 @@ def areas(tally: Tally, data: EvaluationData, policy: str, form: Form, method: M
 
     In the appendix's, an event has the signals of the pass that decides at the operating point.
     """
+    cells.check_known(data, policy)
 
     def sweep() -> ratios.Sweep:
-        return next(of for of in ratios.deciding(data, form) if isinstance(of, ratios.Sweep) and of.policy == policy)
+        curve = ratios.over_ratios(data, form, policy)
+        assert isinstance(curve, ratios.Sweep), "read only where `has_curve`"
+        return curve
 
     own = column(policy, form, *[data.point.margin] * (policy == "slow_on_margin"))
     has_curve = policy in (*answering_to_ratio(), "slow_only", "slow_on_margin")
@@ -97,6 +100,8 @@ def areas(tally: Tally, data: EvaluationData, policy: str, form: Form, method: M
             return Pass(fast.need, np.full(len(data.steps), float(constant)))
         if policy in answering_to_ratio():
             return policy_signals(*fast, policy, base_rate=data.fits.offer_rates(data.steps))
+        if policy not in data.slow_policies:
+            return fast
         slow, thinks = data.signals("slow", form), data.decide(policy, form).slow
         return Pass(np.where(thinks, slow.need, fast.need), np.where(thinks, slow.accept, fast.accept))
 
@@ -136,4 +141,4 @@ def printed(
         odds, bayes = (PaperAudbc.of_points(b, u, grid) for b, u in (made[:2], made[2:]))
         return {key: Number(float(of.area)) for key, of in zip(none, (text, odds, bayes), strict=True)}
 
-    return tally.number(f"printed.{name}", gather, compute) or none
+    return tally.number(f"printed.{name}", data, gather, compute) or none

@@ -166,7 +166,7 @@ def _tests(tally: Tally, first: cells.Decisions, second: cells.Decisions, words:
         p_values = paired_p_values_of(pairs, names, resamples=resampling["resamples"], seed=resampling["seed"])
         return paired_rates_of(pairs, names, **resampling), p_values, mcnemar_of(totals["steps"])
 
-    tested = tally.number(f"pair.{first.name}.{second.name}", gather, tests)
+    tested = tally.number(f"pair.{first.name}.{second.name}", data, gather, tests)
     if tested is None:
         return [], Line(words, {})
     differences, p_values, mcnemar = tested

@@ -14,9 +14,11 @@ from jaxtyping import Float64, Int
 from scipy import sparse
 
 from prism_jax.decision.uncertainty import Cells, Resampled
+from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.ratios import Sweep
 from prism_jax.experiments.paper.sheet import Number
+from prism_jax.scores import Scores
 
 T = TypeVar("T")
 Units = Cells | Resampled
@@ -36,23 +38,41 @@ class Gathered(NamedTuple):
 class Tally:
     """The numbers of steps at hand. Each is computed once, so that all tables show what the first one computed.
 
+    Other steps, or the same with other maps, need a tally of their own.
+
     Args:
       resampling: How intervals are made (`IntervalSettings.keywords`).
     """
 
     def __init__(self, resampling: Mapping[str, Any]):
         self.resampling, self.kept = resampling, dict[str, Any]()
+        self._of: tuple[Scores, Calibration] | None = None
+
+    def check_steps(self, data: EvaluationData) -> None:
+        """ValueError for other steps or maps than before, whose numbers have the same names."""
+        self._of = self._of or (data.steps, data.fits)
+        if self._of[0] is not data.steps or self._of[1] is not data.fits:
+            raise ValueError(
+                f"tally: found numbers of other steps or maps ({len(data.steps)} steps, {len(self._of[0])} before), "
+                "expected those of the first number; make a tally of their own, Tally(study.settings.keywords())"
+            )
 
     def number(
-        self, name: str, gather: Callable[[], Gathered], compute: Callable[[Units, Mapping[str, Any]], T]
+        self,
+        name: str,
+        data: EvaluationData,
+        gather: Callable[[], Gathered],
+        compute: Callable[[Units, Mapping[str, Any]], T],
     ) -> T | None:
         """The number of this name; None while sums are gathered.
 
         Args:
-          name: Its name, the same for the same number of the same steps.
+          name: Its name, the same for the same number.
+          data: The steps that it is of.
           gather: The sums of the steps at hand.
           compute: What is computed from the columns and the totals of all steps.
         """
+        self.check_steps(data)
         if name not in self.kept:
             columns, totals = gather()
             units = Cells.of_units(np.stack(list(columns.values()), axis=1)) if columns else NO_UNITS
@@ -61,6 +81,7 @@ class Tally:
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
         """AUDBC of a sweep of the judged steps; NaN where the labels have none, and while sums are gathered."""
+        self.check_steps(data)
         if data.soft or not data.has_gold:
             return Number()
         if (key := f"area.{name}") not in self.kept:
