@@ -89,7 +89,7 @@ def serve_bare(port: int) -> None:
     app = fastapi.FastAPI()
     constant = {"id": "s/0", "stream": "s", "person": None, "time": 0.0, "speak": False, "p_need": 0.8, "p_accept": 0.3}
 
-    @app.post("/v1/streams/{stream:path}/events")
+    @app.post("/v1/streams/{stream}/events")
     async def events(stream: str, _: dict[str, Any]) -> dict[str, Any]:
         return constant
 

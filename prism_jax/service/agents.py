@@ -16,7 +16,7 @@ from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings
 from prism_jax.agent.state.claims import SettledClaims, StoredClaims
 from prism_jax.agent.state.durable import DurableAgent, Events
-from prism_jax.agent.state.partition import StaleError, StateError
+from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.store import MOST_OPEN, StateStore, partition_files
 from prism_jax.agent.stated_reader import StatedReader
 from prism_jax.people.layer import Population
@@ -216,6 +216,21 @@ def check(agent: str, request: Events | OfferOutcome | Visit) -> Visit:
         return True
 
     return Visit(call)
+
+
+def partition_of(agents: Mapping[str, DurableAgent], person: str) -> Partition | None:
+    """A person's partition; None, and nothing is made, where nothing is kept of them."""
+    store = agents[DECIDE].store
+    number = store.number_of(person)
+    if store.owns(number) and all(made != number for made, _ in partition_files(store.folder, person)):
+        return None
+    partition = store.partition(number)
+    return partition if partition.knows(person) else None
+
+
+def unknown() -> ApiError:
+    """What is said of a person of whom nothing is kept."""
+    return ApiError(404, "person: found nobody of this name, expected one of whom something is kept")
 
 
 def gone_of(number: int, streams: Sequence[str]) -> Visit:

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from prism_jax import __version__
 from prism_jax.runtime.files import read_lines
 from prism_jax.service.form import ErrorBody, FormError
+from prism_jax.service.names import decoded, route_path
 from prism_jax.service.turns import BusyError, Turns
 
 Q = TypeVar("Q")
@@ -328,6 +329,11 @@ class _Guard:
             await send(message)
 
         close, most = {"connection": "close"}, self._most
+        try:
+            scope["path"] = route_path(scope["raw_path"])
+            decoded(scope["query_string"])
+        except ValueError as error:
+            return await problem(400, str(error), headers=close)(scope, receive, named)
         if scope["path"].startswith("/v1/"):
             headers = dict(scope["headers"])
             try:

@@ -28,7 +28,7 @@ from prism_jax.people.layer import Population
 from prism_jax.people.store import Person
 from prism_jax.service import browser
 from prism_jax.service import person_view as view
-from prism_jax.service.agents import DECIDE, EVENTS, Visit, forget
+from prism_jax.service.agents import DECIDE, EVENTS, Visit, forget, partition_of, unknown
 from prism_jax.service.door import Door
 from prism_jax.service.http import ApiError
 from prism_jax.service.person_data import Offer, exported, offer_of, span_of
@@ -111,7 +111,9 @@ class PersonPage:
     async def show(self, request: fastapi.Request, status: int = 200, error: str | None = None) -> Response:
         """The page."""
         session = await self._sessions.session(request)
-        known: Known = await self._ask(request, DECIDE, _know(session.person))
+        known: Known | None = await self._ask(request, DECIDE, _know(session.person))
+        if known is None:
+            raise ApiError(401, "no session")
         now, own = self._clock(), known.preferences
         zone = view.zone_of(request.cookies.get("zone"))
         if zone is None and own.hours is not None:
@@ -159,7 +161,9 @@ class PersonPage:
     async def kept(self, person: str, request: fastapi.Request) -> bytes:
         """Everything of a person of the request's tenant, as JSON."""
         async with self._exports:
-            known: Known = await self._ask(request, DECIDE, _know(person))
+            known: Known | None = await self._ask(request, DECIDE, _know(person))
+            if known is None:
+                raise unknown()
             with readable():
                 return await self._door.read(
                     request.state.tenant,
@@ -313,8 +317,10 @@ class PersonPage:
 
 
 def _know(name: str) -> Visit:
-    def call(agents: Mapping[str, DurableAgent]) -> Known:
-        partition = agents[DECIDE].store.of(name)
+    def call(agents: Mapping[str, DurableAgent]) -> Known | None:
+        partition = partition_of(agents, name)
+        if partition is None:
+            return None
         settings = agents.get(EVENTS, agents[DECIDE]).agent.settings
         critical = bool(settings.critical.texts or settings.critical.patterns)
         own, person = preferences_of(partition, name), partition.people.person(name)

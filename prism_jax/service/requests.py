@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,7 +87,8 @@ def events_of(items: Sequence[Observation], request: fastapi.Request, body: byte
     key = request.headers.get("idempotency-key")
     if key is not None and not 1 <= len(key) <= MOST_KEY:
         raise ApiError(422, f"Idempotency-Key: found {len(key)} characters, expected 1 to {MOST_KEY}")
-    digest = hashlib.sha256(request.url.path.encode() + b"\0" + body).digest()
+    path = urllib.parse.unquote(request.scope["path"])
+    digest = hashlib.sha256(path.encode() + b"\0" + body).digest()
     wishes = [wish.strip() for wish in request.headers.get("prefer", "").lower().split(",")]
     named = None if key is None else f"{items[0].stream}\0{key}"
     return Events(tuple(items), named, digest, LENIENT in wishes)
@@ -108,6 +110,8 @@ def check_finite(**values: float | None) -> None:
 def check_query(request: fastapi.Request, *names: str) -> None:
     """Raises ApiError 422 for a parameter in the address that is none of these."""
     expected = f"one of {', '.join(names)}" if names else "none"
-    for name in request.query_params:
-        if name not in names:
-            raise ApiError(422, f"{name!r:.40}: found an unknown parameter, expected {expected}")
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name in given:
+        if name not in names or given.count(name) > 1:
+            what = "it twice" if name in names else "an unknown parameter"
+            raise ApiError(422, f"{name!r:.40}: found {what}, expected {expected}")

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from prism_jax.agent.state.durable import DurableAgent
 from prism_jax.agent.state.partition import Partition, StateError
 from prism_jax.service import browser, signin
-from prism_jax.service.agents import DECIDE, Visit
+from prism_jax.service.agents import DECIDE, Visit, partition_of, unknown
 from prism_jax.service.door import Door
 from prism_jax.service.http import ApiError
 from prism_jax.service.person_view import zone_of
@@ -42,14 +42,18 @@ class Sessions:
         """Makes a link for a person of the caller's tenant."""
         tenant = request.state.tenant
 
-        def call(agents: Mapping[str, DurableAgent]) -> tuple[Key, float]:
-            agent = agents[DECIDE]
-            number = agent.store.number_of(person)
-            key, partition = signin.new_key(tenant, number), agent.store.partition(number)
+        def call(agents: Mapping[str, DurableAgent]) -> tuple[Key, float] | None:
+            agent, partition = agents[DECIDE], partition_of(agents, person)
+            if partition is None:
+                return None
+            key = signin.new_key(tenant, agent.store.number_of(person))
             with partition.transaction():
                 return key, signin.issue(partition, key, LINK, person, agent.now())
 
-        key, until = await self._ask(request, DECIDE, Visit(call, alone=person))
+        made = await self._ask(request, DECIDE, Visit(call, alone=person))
+        if made is None:
+            raise unknown()
+        key, until = made
         return {"url": f"{request.base_url}me/link?{urllib.parse.urlencode({'key': key.text})}", "expires": until}
 
     async def show_link(self, request: fastapi.Request) -> Response:
@@ -96,8 +100,9 @@ class Sessions:
         """Ends every link and session of a person of the caller's tenant."""
 
         def call(agents: Mapping[str, DurableAgent]) -> int:
-            store = agents[DECIDE].store
-            partition = store.of(person)
+            partition = partition_of(agents, person)
+            if partition is None:
+                return 0
             with partition.transaction():
                 return signin.end_all(partition, person)
 

@@ -110,7 +110,7 @@ def make_state_app(
     def watched(item: Observation) -> Observation:
         return item._replace(spoke=True) if shadow and item.spoke is None else item
 
-    @app.post("/v1/streams/{stream:path}/events", responses=errors)
+    @app.post("/v1/streams/{stream:name}/events", responses=errors)
     async def events(stream: str, request: fastapi.Request) -> Any:
         """Decides on an event (`time`, `text`; `candidates`, `costs`, `domain`, `person`), or on a list of them."""
         if not reads_events:
@@ -125,7 +125,7 @@ def make_state_app(
         answers = await ask(request, EVENTS, events_of(items, request, body))
         return answers if value is values else answers[0]
 
-    @app.delete("/v1/streams/{stream:path}", responses=errors)
+    @app.delete("/v1/streams/{stream:name}", responses=errors)
     async def remove(stream: str, request: fastapi.Request) -> dict[str, int]:
         """Deletes everything of a stream that names nobody, and says how many there were: 1 or 0."""
         check_name(stream, "stream")
@@ -215,26 +215,26 @@ def make_state_app(
     page = PersonPage(door, tokens.tenants, ask, clock)
     page.add_to(app)
 
-    @app.post("/v1/people/{person:path}/link", responses=errors)
+    @app.post("/v1/people/{person:name}/link", responses=errors)
     async def link(person: str, request: fastapi.Request) -> dict[str, Any]:
         """Makes a link, for the host to give to a person, that opens their own page once within 15 minutes."""
         check_name(person, "person")
         return await page.link(person, request)
 
-    @app.delete("/v1/people/{person:path}/link", responses=errors)
+    @app.delete("/v1/people/{person:name}/link", responses=errors)
     async def unlink(person: str, request: fastapi.Request) -> dict[str, Any]:
         """Ends every link and session of a person."""
         check_name(person, "person")
         return await page.unlink(person, request)
 
-    @app.get("/v1/people/{person:path}", responses=errors)
+    @app.get("/v1/people/{person:name}", responses=errors)
     async def kept(person: str, request: fastapi.Request) -> fastapi.Response:
         """What is kept of a person: preferences, what was learnt, counts, since when, events and records."""
         check_name(person, "person")
         check_query(request)
         return fastapi.Response(await page.kept(person, request), media_type="application/json")
 
-    @app.delete("/v1/people/{person:path}", responses=errors)
+    @app.delete("/v1/people/{person:name}", responses=errors)
     async def delete(person: str, request: fastapi.Request) -> dict[str, int]:
         """Deletes everything of a person, and says how many streams that were."""
         check_name(person, "person")

@@ -4,11 +4,15 @@ import http.client
 import itertools
 import json
 import time
+import urllib.parse
 
 import pytest
 
+from prism_jax.agent.steps import MOST_NAME
+
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
+from visitor import Visitor, decide, key_of
 
 DEEP = json.loads("[" * 400 + "]" * 400)
 VALUES = (
@@ -137,3 +141,85 @@ def test_no_request_makes_the_server_fail_or_hang(served):
     assert [one["event"] for one in read if one["stream"] == "s"] == list(
         range(sum(one["stream"] == "s" for one in read))
     )
+
+
+PARTS = ("x/link", "x/events", "link", "events", "/", "//", "x/", "..", "../x", "x/../y", "v1/people/x", "a;b", "a?b#c")
+MARKS = (
+    "ada\n",
+    "\nada",
+    "a\r\nb",
+    "a\x00b",
+    "\x7f\x1b[2J",
+    "a\u2028b",
+    "a\\b",
+    "100%",
+    "%2F",
+    "%252f",
+    "%zz",
+    " ada ",
+)
+LETTERS = ("+ &=", "caf\u00e9", "cafe\u0301", "\ufffd", "\U0001d7d8", "\u202eada", "a'b\"c", "n" * MOST_NAME)
+NAMES = (*PARTS, *MARKS, *LETTERS)
+NO_NAMES = ("%ff", "%ed%a0%80", "%c0%af", "a%ffb", "%e9", "%", "%2", "%zz", "a%u0041")
+
+
+def quoted(name):
+    return urllib.parse.quote(name, safe="")
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """A server that knows two people whose names others end in, each by a stream and a link."""
+    with Stateful(tmp_path_factory.mktemp("named") / "state", partitions=1) as running:
+        running.ready()
+        for name in ("x", "ada"):
+            decide(running, name, 0.9, 0.9, stream=f"{name}'s")
+            key_of(running, name)
+        yield running
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:20]))
+def test_a_name_of_any_letters_is_made_read_linked_and_deleted_alone(name, named):
+    stream = f"s {name}"[:MOST_NAME]
+    assert decide(named, name, 0.9, 0.9, stream=stream)["person"] == name
+    person = f"/v1/people/{quoted(name)}"
+    status, found, _ = named.ask(person)
+    assert (status, found["person"], found["counts"]["streams"]) == (200, name, 1)
+    records = named.ask(f"/v1/records?person={quoted(name)}")[1]["records"]
+    assert [one["stream"] for one in records] == [stream]
+    Visitor(named).sign_in(name)
+    assert named.ask(f"{person}/link", method="DELETE")[:2] == (200, {"ended": 1})
+    assert named.ask(person, method="DELETE")[:2] == (200, {"streams": 1})
+    assert named.ask(person)[0] == 404
+    event = {"time": 1.0, "text": "x"}
+    status, answer, _ = named.ask(f"/v1/streams/{quoted(name)}/events", event)
+    assert (status, answer["stream"], answer["id"]) == (200, name, f"{name}/0")
+    assert len(named.ask(f"/v1/records?stream={quoted(name)}")[1]["records"]) == 1
+    assert named.ask(f"/v1/streams/{quoted(name)}", method="DELETE")[:2] == (200, {"streams": 1})
+    assert named.ask(f"/v1/streams/{quoted(name)}", method="DELETE")[:2] == (200, {"streams": 0})
+
+
+@pytest.mark.parametrize("text", NO_NAMES)
+def test_what_is_no_name_is_refused_wherever_it_stands(text, named):
+    for path in (f"people/{text}", f"people/{text}/link", f"streams/{text}", f"streams/{text}/events"):
+        for method in ("GET", "POST", "DELETE"):
+            status, answer, _ = named.ask(f"/v1/{path}", b"{}" if method == "POST" else None, method=method)
+            assert status == 400 and "UTF-8" in answer["error"]["message"], (method, path, status)
+    for query in (f"records?person={text}", f"records?stream={text}", f"offers?person={text}"):
+        assert named.ask(f"/v1/{query}")[0] == 400, query
+
+
+def test_nothing_is_made_for_a_name_that_nobody_has_used(tmp_path):
+    with Stateful(tmp_path / "state") as running:
+        running.ready()
+        for path, method in (("TYPO", "GET"), ("TYPO/link", "POST"), ("TYPO/link", "DELETE")):
+            status, answer, _ = running.ask(f"/v1/people/{path}", b"" if method == "POST" else None, method=method)
+            assert (status, *answer.values()) in ((404, answer.get("error")), (200, 0)), (path, method)
+        assert not list((tmp_path / "state").rglob("*.sqlite"))
+
+
+def test_the_names_beside_are_left_alone(named):
+    """After all of the names above came and went."""
+    for name in ("x", "ada"):
+        assert [one["stream"] for one in named.ask(f"/v1/records?person={name}")[1]["records"]] == [f"{name}'s"]
+        assert named.ask(f"/v1/people/{name}/link", method="DELETE")[1] == {"ended": 1}

@@ -301,8 +301,7 @@ def test_an_export_has_everything_of_theirs_and_of_nobody_else(served, clock):
     assert found["counts"] == {"streams": 1, "events": 28, "decisions": 28, "outcomes": outcomes} and outcomes > 0
     assert found["since"] == min(one["written"] for one in found["records"])
     assert served.ask("/v1/people/ada")[:2] == (200, found), "the host is told the same"
-    nobody = served.ask("/v1/people/nobody")[1]
-    assert nobody["since"] is None and not any(nobody["counts"].values()) and nobody["records"] == []
+    assert served.ask("/v1/people/nobody")[0] == 404
     assert served.ask("/v1/people/ada?since=1")[0] == 422
 
 
@@ -324,8 +323,9 @@ def test_after_forgetting_no_file_has_anything_of_theirs(tmp_path, clock):
         assert [one["stream"] for one in records(served)] == ["stream of bob"]
         files = [path for path in pathlib.Path(tmp_path).rglob("*") if path.is_file()]
         assert files and not [path for path in files if re.search(b"canary|Chatham", path.read_bytes())]
+        assert served.ask("/v1/people/canary-ada/link", b"")[0] == 404, "nothing leads back"
         again = Visitor(served).sign_in("canary-ada").page
-        assert "Nothing has happened yet." in again and "no event yet" in again
+        assert "offer for" not in again and len(records(served, person="canary-ada")) == 1
 
 
 def test_a_change_whose_session_has_ended_meanwhile_is_none(served, monkeypatch):

@@ -210,4 +210,4 @@ def test_neither_counts_nor_refusals_name_anybody(served):
         text = answer.read().decode()
     assert "canary" not in text and key not in text
     assert 'prism_requests_total{route="/me/link",status="303"} 1.0' in text
-    assert 'route="/v1/people/{person:path}/link"' in text
+    assert 'route="/v1/people/{person:name}/link"' in text

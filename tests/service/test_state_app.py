@@ -374,7 +374,7 @@ def test_what_is_counted_names_nobody(served):
     for line in (
         'prism_decisions_total{agent="decide",speak="true"} 1.0',
         'prism_outcomes_total{outcome="ignored"} 1.0',
-        'prism_requests_total{route="/v1/streams/{stream:path}/events",status="422"} 1.0',
+        'prism_requests_total{route="/v1/streams/{stream:name}/events",status="422"} 1.0',
         'prism_requests_total{route="/v1/decide",status="200"} 1.0',
         "prism_alarms_total 0.0",
     ):

@@ -73,8 +73,13 @@ class Visitor:
 
 
 def key_of(served, person, **headers):
-    """The key of a new link for a person."""
-    status, answer, _ = served.ask(f"/v1/people/{urllib.parse.quote(person, safe='')}/link", b"", **headers)
+    """The key of a new link for a person, of whom a silence is kept where nothing was."""
+    path = f"/v1/people/{urllib.parse.quote(person, safe='')}/link"
+    status, answer, _ = served.ask(path, b"", **headers)
+    if status == 404:
+        silence = {"stream": f"first of {person}", "person": person, "time": 0.0, "p_need": 0.0, "p_accept": 0.0}
+        assert served.ask("/v1/decide", silence, **headers)[0] == 200
+        status, answer, _ = served.ask(path, b"", **headers)
     assert status == 200, answer
     (key,) = urllib.parse.parse_qs(urllib.parse.urlsplit(answer["url"]).query)["key"]
     return key

@@ -77,7 +77,7 @@ def read(port, caller, done, stop, pause=0.0):
         if stop.wait(pause):
             return found
         stream, number = f"read {caller} {count // WINDOW}", count % WINDOW
-        path = f"/v1/streams/{urllib.parse.quote(stream)}/events"
+        path = f"/v1/streams/{urllib.parse.quote(stream, safe='')}/events"
         decided = insist(port, path, read_event(number), f"k{number}")
         found.setdefault(stream, []).append(decided)
         if decided["speak"]:

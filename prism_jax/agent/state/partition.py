@@ -214,6 +214,11 @@ class Partition:
         assert known is not None, "it was made"
         return known
 
+    def knows(self, person: str) -> bool:
+        """Whether anything is kept of a person."""
+        places = ("streams WHERE person", "people WHERE name", "preferences WHERE person", "signins WHERE person")
+        return any(self.rows(f"SELECT 1 FROM {place} = ? LIMIT 1", (person,)) for place in places)
+
     def streams_of(self, person: str) -> list[str]:
         """The names of a person's streams."""
         return [name for (name,) in self.rows("SELECT name FROM streams WHERE person = ?", (person,))]
