@@ -21,7 +21,7 @@ FILES = sorted(
     - {pathlib.Path(__file__)}  # its patterns look like references
 )
 PAGES = [path for path in FILES if path.suffix == ".md"]
-DECISION = ("agreement", "audbc", "calibration", "curation", "drift", "gate", "losses", "metrics")
+DECISION = ("audbc", "calibration", "curation", "drift", "gate", "losses", "metrics")
 DECISION += ("policies", "surface", "uncertainty")
 
 

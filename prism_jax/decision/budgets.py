@@ -18,7 +18,7 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.thinking import Moves, value_of_thinking
 
-__all__ = ["TRIGGERS", "Trigger", "matched_margin", "matched_price", "threshold_at_rate", "urgency"]
+__all__ = ["TRIGGERS", "Trigger", "threshold_at_rate", "urgency"]
 
 Trigger = Literal["margin", "value", "entropy", "random"]
 TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
@@ -101,38 +101,3 @@ def threshold_at_rate(urgency: Vector, rate: Scalar) -> float:
     if len(above) == 0:
         return np.inf
     return float(above[-1] / 2 + descending[inside] / 2)
-
-
-def matched_margin(p_need: Vector, p_accept: Vector, c_fa: Reals, c_fn: Reals, rate: Scalar) -> float:
-    """The slow margin delta at which `slow_band` runs the slow pass on a given share of the steps.
-
-    0 where it runs on none, 1 where on all.
-
-    Raises:
-      ValueError: for a value outside its range, or unequal lengths.
-    """
-    arrays.check_probability("p_need", p_need)
-    arrays.check_probability("p_accept", p_accept)
-    threshold = threshold_at_rate(urgency("margin", p_need, p_accept, c_fa, c_fn), rate)
-    return float(np.clip(-threshold, 0.0, 1.0))
-
-
-def matched_price(value: Vector, tokens: Scalar, rate: Scalar) -> float:
-    """The price of a token at which `thinks_by_value` runs the slow pass on a given share of the steps.
-
-    0 where it runs on all; twice the price at which the last step stops where it runs on none.
-
-    Args:
-      value: VOI of each step, in the unit of the costs.
-      tokens: Expected tokens of the slow pass, above 0.
-      rate: Share of steps in [0, 1].
-
-    Raises:
-      ValueError: for a value outside its range, or empty input.
-    """
-    arrays.check_range("value", value, 0.0, np.inf, "a finite value of at least 0")
-    arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
-    threshold = threshold_at_rate(value, rate)
-    if np.isposinf(threshold):
-        threshold = 2 * max(float(np.max(arrays.host(value))), float(np.finfo(np.float64).tiny))
-    return float(max(threshold, 0.0) / tokens)

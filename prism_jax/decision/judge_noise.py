@@ -97,29 +97,6 @@ def error_rates(
     return ErrorRates(intervals["recall"], intervals["specificity"], int(labelled.sum()))
 
 
-def corrected_confusion(
-    decision: Vector, judge: Vector, human: Float[np.ndarray, "_n"], method: CorrectionMethod = "rectified"
-) -> metrics.Confusion:
-    """The confusion of decisions against the truth, as shares of all rows, which sum to 1.
-
-    Args:
-      decision: Whether the policy intervened.
-      judge: The judge's label of each row, 0 or 1: whether an offer is right here.
-      human: The human label of the same, NaN where there is none.
-      method: How the judge's errors are taken into account (see the module's docstring).
-
-    Returns:
-      Shares; NaN where the method cannot know them, for example without any human label for one decision. An
-      inversion that leaves [0, share of the decision] is clipped to it.
-
-    Raises:
-      ValueError: for unequal lengths, an unknown method, or a decision or label other than 0 and 1.
-    """
-    arrays.check_choice("method", method, get_args(CorrectionMethod))
-    code = _code(decision, judge, human)
-    return metrics.Confusion(*_shares(np.bincount(code, minlength=_CELLS), method))
-
-
 def corrected_rates(
     decision: Vector,
     judge: Vector,
@@ -140,9 +117,9 @@ def corrected_rates(
     each unit, or with very many of them on each resample, so the interval carries the uncertainty of the judge's error
     rates. With fewer than `LEAST_UNITS` streams in the first group there is no interval.
 
-    The label says whether an offer is right. For the paper's rates and `gold_cost`, it is y_need AND y_accept. For
-    `realised_cost`, it is y_accept where the policy intervened and y_need AND y_accept elsewhere. For official counts,
-    it is the verdict on the proposal, and the opposite of the verdict on silence.
+    The label says whether an offer is right. For the paper's rates and the cost against gold, it is y_need AND
+    y_accept. For `realised_cost`, it is y_accept where the policy intervened and y_need AND y_accept elsewhere. For
+    official counts, it is the verdict on the proposal, and the opposite of the verdict on silence.
 
     Args:
       decision: Whether the policy intervened.

@@ -246,53 +246,6 @@ def expected_realised_cost(
     return _mean_cost(decision, accept, gold, c_fa, c_fn, weight)
 
 
-def gold_cost(decision: Vector, y: Vector, c_fa: Reals, c_fn: Reals, weight: Vector | None = None) -> Floats:
-    """Mean of C_FA * FP + C_FN * FN against gold y = y_need AND y_accept; the policy `product` minimises it.
-
-    Args:
-      decision: Whether the policy intervened.
-      y: Gold labels in [0, 1].
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
-      weight: Importance of each row; None is 1 everywhere.
-
-    Returns:
-      A scalar, in the unit of the costs.
-
-    Raises:
-      ValueError: for unequal lengths, empty input, or a decision, label, cost or weight outside its range.
-    """
-    arrays.check_lengths(decision=decision, y=y, weight=weight)
-    arrays.check_label("y", y)
-    _, gold = arrays.as_floats(y)
-    return _mean_cost(decision, gold, gold, c_fa, c_fn, weight)
-
-
-def official_counts(proposed: Vector, accepted: Vector, weight: Vector | None = None) -> Confusion:
-    """Counts as ProactiveBench's scorer makes them, from verdicts on the model's own output (docs/maths.md, section 8).
-
-    A judge rates the model's own proposal or its silence. An accepted proposal is a true positive and a rejected one a
-    false positive; an accepted silence is a true negative and a rejected one a false negative. A gold label of 1 thus
-    means that the judge wanted an offer.
-
-    Args:
-      proposed: Whether the model proposed something.
-      accepted: Whether the judge accepted what the model did, silence included.
-      weight: Importance of each row; None is 1 everywhere.
-
-    Raises:
-      ValueError: for unequal lengths, empty input, or a decision, label or weight outside its range.
-    """
-    arrays.check_lengths(proposed=proposed, accepted=accepted, weight=weight)
-    arrays.check_decision(proposed=proposed)
-    arrays.check_label("accepted", accepted)
-    xp = arrays.namespace(proposed, accepted)
-    chosen, verdict = xp.asarray(proposed, dtype=bool), xp.asarray(accepted)
-    if not xp.issubdtype(verdict.dtype, xp.floating):
-        return confusion(chosen, chosen == verdict.astype(bool), weight)
-    return confusion(chosen, xp.where(chosen, verdict, 1 - verdict), weight)
-
-
 def _mean_cost(decision: Any, accept: Any, missed: Any, c_fa: Any, c_fn: Any, weight: Any) -> Any:
     """Weighted mean of `step_costs`."""
     arrays.check_decision(decision=decision)

@@ -104,54 +104,12 @@ def fit_moves(
     return Moves(*(np.bincount(group, mass * product, minlength=number) / total for product in products))
 
 
-def net_cost(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals) -> Floats:
-    """The expected cost of an offer minus that of silence, D = (1 - p_accept) * C_FA - p_accept * p_need * C_FN.
-
-    The gate intervenes where D <= 0 and p_accept * p_need > 0, except at floating-point ties.
-
-    Args:
-      p_need: Probability that help is needed.
-      p_accept: Probability that an offer would be accepted.
-      c_fa: Cost C_FA > 0 of an offer that is not accepted.
-      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
-
-    Returns:
-      D in the unit of the costs, of the broadcast shape.
-
-    Raises:
-      ValueError: for a value outside its range or shapes that do not broadcast.
-    """
-    _, p_need, p_accept, c_fa, c_fn = _checked(p_need, p_accept, c_fa, c_fn)
-    offer, silence = gate.expected_costs(p_accept, p_accept * p_need, c_fa, c_fn)
-    return offer - silence
-
-
-def deviation(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, moves: Moves) -> Floats:
+def _deviation(xp: Any, p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, moves: Moves) -> Any:
     """The standard deviation sigma of D' around D: sigma^2 = g' S g, with the gradient g of D in the log-odds.
 
     g = (-p_accept (1 - p_accept) (C_FA + p_need C_FN), -p_accept p_need (1 - p_need) C_FN) for (z_accept, z_need), and
     S holds the moments of `moves`. First order in the moves.
-
-    Args:
-      p_need: Need probability of the fast pass.
-      p_accept: Acceptance probability of the fast pass.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
-      moves: Moves of the log-odds; arrays broadcast with the signals.
-
-    Returns:
-      sigma >= 0 in the unit of the costs.
-
-    Raises:
-      ValueError: for bad values, moments that are not positive semi-definite, or shapes that do not broadcast.
     """
-    check_moves(moves)
-    xp, p_need, p_accept, c_fa, c_fn, *moments = _checked(p_need, p_accept, c_fa, c_fn, **moves._asdict())
-    return _deviation(xp, p_need, p_accept, c_fa, c_fn, Moves(*moments))
-
-
-def _deviation(xp: Any, p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, moves: Moves) -> Any:
-    """`deviation` without checks."""
     unit = c_fa + c_fn  # in this unit nothing overflows when it is squared
     by_accept = p_accept * (1 - p_accept) * ((c_fa + p_need * c_fn) / unit)
     by_need = p_accept * p_need * (1 - p_need) * (c_fn / unit)
@@ -161,31 +119,12 @@ def _deviation(xp: Any, p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, moves:
     return xp.where(positive, unit * xp.sqrt(xp.where(positive, square, 1.0)), 0.0)[()]
 
 
-def expected_saving(net: Reals, sigma: Reals) -> Floats:
+def _expected_saving(xp: Any, net: Any, sigma: Any) -> Any:
     """E[max(-D', 0)] - max(-D, 0) for D' ~ N(D, sigma^2): what seeing D' before deciding saves.
 
-    sigma * phi(t) - |D| * Phi(-t) with t = |D| / sigma; symmetric in D, largest at D = 0 (sigma / sqrt(2 pi)), and 0 at
-    sigma = 0. Computed as sigma * exp(-t^2 / 2) * (1 / sqrt(2 pi) - t / 2 * erfcx(t / sqrt(2))), which neither cancels
-    nor overflows.
-
-    Args:
-      net: D, as from `net_cost`.
-      sigma: Standard deviation of D' of at least 0, as from `deviation`.
-
-    Returns:
-      The saving in the unit of D, at least 0, of the broadcast shape.
-
-    Raises:
-      ValueError: for a D that is not finite, a sigma below 0 or not finite, or shapes that do not broadcast.
+    sigma * phi(t) - |D| * Phi(-t) with t = |D| / sigma, computed as sigma * exp(-t^2 / 2) * (1 / sqrt(2 pi) - t / 2 *
+    erfcx(t / sqrt(2))), which neither cancels nor overflows.
     """
-    arrays.check_broadcast(net=net, sigma=sigma)
-    arrays.check_finite("net", net)
-    arrays.check_range("sigma", sigma, 0.0, np.inf, "a finite standard deviation of at least 0")
-    return _expected_saving(*arrays.as_floats(net, sigma))
-
-
-def _expected_saving(xp: Any, net: Any, sigma: Any) -> Any:
-    """`expected_saving` without checks."""
     distance = xp.abs(net)
     scale = xp.maximum(sigma, distance / _FAR)
     t = distance / xp.where(scale > 0, scale, 1.0)
@@ -194,7 +133,7 @@ def _expected_saving(xp: Any, net: Any, sigma: Any) -> Any:
 
 
 def value_of_thinking(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, moves: Moves) -> Floats:
-    """VOI, the expected saving of the slow pass at each step: `expected_saving` of `net_cost` and `deviation`.
+    """VOI, the expected saving of the slow pass at each step.
 
     At most the lower of the two expected costs, which is all that can be saved; the normal form alone can exceed it.
 
@@ -209,7 +148,7 @@ def value_of_thinking(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, 
       VOI >= 0 in the unit of the costs, of the broadcast shape.
 
     Raises:
-      ValueError: as `deviation`.
+      ValueError: for bad values, moments that are not positive semi-definite, or shapes that do not broadcast.
     """
     _, p_need, p_accept, c_fa, c_fn = _checked(p_need, p_accept, c_fa, c_fn)
     check_moves(moves)
@@ -225,27 +164,6 @@ def value_unchecked(xp: Any, p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, m
     sigma = _deviation(xp, p_need, p_accept, c_fa, c_fn, moves)
     saving = _expected_saving(xp, offer - silence, sigma)
     return xp.minimum(saving, xp.minimum(offer, silence))[()]
-
-
-def thinks_by_value(value: Reals, price: Reals, tokens: Reals) -> Booleans:
-    """Whether the slow pass runs: VOI >= price * tokens. Everywhere at price 0; never more often at a higher price.
-
-    Args:
-      value: VOI of each step, in the unit of the costs.
-      price: Price kappa >= 0 of one slow token, in the same unit.
-      tokens: Expected tokens of the slow pass, above 0.
-
-    Returns:
-      Booleans of the broadcast shape; True is to run the slow pass.
-
-    Raises:
-      ValueError: for a value outside its range or shapes that do not broadcast.
-    """
-    arrays.check_broadcast(value=value, price=price, tokens=tokens)
-    arrays.check_range("value", value, 0.0, np.inf, "a finite value of at least 0")
-    _check_price(price, tokens)
-    xp, value, price, tokens = arrays.as_floats(value, price, tokens)
-    return xp.greater_equal(value, price * tokens)
 
 
 def decide_by_value(

@@ -106,7 +106,7 @@ def value_surface(
 def prices_reached(
     value: Float[np.ndarray, " n"], tokens: Reals, prices: Float[np.ndarray, " prices"]
 ) -> Int[np.ndarray, " n"]:
-    """At how many of the prices, from the lowest, `thinking.thinks_by_value` runs the slow pass at each step.
+    """At how many of the prices, from the lowest, `thinking.decide_by_value` runs the slow pass at each step.
 
     Args:
       value: VOI of each step, in the unit of the prices.

@@ -19,7 +19,7 @@ def simulated_population(streams):
     stream, p_need, p_accept, gold = map(np.array, zip(*rows, strict=True))
     decision = np.asarray(gate.decide(p_need, p_accept, 1.0, 2.0))
     rates = metrics.rates(metrics.confusion(decision, gold))
-    cost = metrics.gold_cost(decision, gold, 1.0, 2.0)
+    cost = metrics.realised_cost(decision, np.ones(len(gold)), gold, 1.0, 2.0)
     ends = np.searchsorted(stream, np.arange(streams + 1))
     return decision, gold, ends, {name: cost if name == "cost" else getattr(rates, name) for name in NAMES}
 

@@ -38,25 +38,6 @@ def test_without_ties_the_rate_is_met_to_the_step(n, tenths):
     assert inside.sum() == tenths * n // 10
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.1, 0.25, 0.5, 0.9, 1.0])
-def test_the_matched_margin_and_price_run_the_slow_pass_on_that_share(rate):
-    steps = int(rate * 997)
-    margin = budgets.matched_margin(NEED, ACCEPT, *COSTS, rate)
-    inside = np.broadcast_to(gate.slow_band(NEED, ACCEPT, *COSTS, margin), 997)
-    assert inside.sum() == steps
-    value = thinking.value_of_thinking(NEED, ACCEPT, *COSTS, MOVES)
-    price = budgets.matched_price(value, 150.0, rate)
-    assert np.isfinite(price)
-    above = (value > 0).sum()  # where nothing can be saved, steps are equal
-    runs = thinking.thinks_by_value(value, price, 150.0)
-    assert runs.sum() == (steps if steps <= above or rate == 1 else above)
-
-
-def test_a_worthless_slow_pass_has_a_price_at_which_nobody_pays():
-    price = budgets.matched_price(np.zeros(5), 10.0, 0.4)
-    assert price > 0 and not thinking.thinks_by_value(np.zeros(5), price, 10.0).any()
-
-
 def test_each_trigger_ranks_by_its_own_rule():
     tau = gate.threshold(NEED, *COSTS)
     np.testing.assert_array_equal(budgets.urgency("margin", NEED, ACCEPT, *COSTS), -abs(ACCEPT - tau))
@@ -94,8 +75,6 @@ def test_jax_agrees_with_numpy(trigger):
         (lambda f: f["threshold_at_rate"](NEED, 1.5), "rate: found 1.5"),
         (lambda f: f["threshold_at_rate"](np.array([1.0, np.nan]), 0.5), "urgency: found nan"),
         (lambda f: f["threshold_at_rate"](np.array([]), 0.5), "urgency: found an empty array"),
-        (lambda f: f["matched_price"](NEED, 0.0, 0.5), "tokens: found 0.0"),
-        (lambda f: f["matched_price"](-NEED, 10.0, 0.5), "value: found -"),
     ],
 )
 def test_bad_input_is_refused_by_name(call, message):

@@ -21,7 +21,6 @@ MODULES = (
     "curation",
     "calibration",
     "metrics",
-    "agreement",
     "judge_noise",
     "uncertainty",
     "drift",

@@ -162,7 +162,7 @@ def test_eq1_minimises_realised_cost_and_product_gold_cost_over_all_policies(row
         return metrics.expected_realised_cost(decision, p_accept, both, *pair) * len(rows)
 
     def gold(decision):  # the cost is linear in the label, so a soft label gives its expectation
-        return metrics.gold_cost(decision, both, *pair) * len(rows)
+        return metrics.realised_cost(decision, np.ones(len(rows)), both, *pair) * len(rows)
 
     assert realised(gate.decide(p_need, p_accept, *pair)) == pytest.approx(min(map(realised, every)), rel=1e-14)
     best_gold = min(map(gold, every))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.decision import agreement, budgets, calibration, gate, metrics, surface, thinking, value_surface
+from prism_jax.decision import budgets, calibration, gate, metrics, surface, thinking, value_surface
 from prism_jax.decision.audbc import audbc, expected_cost
 from prism_jax.decision.passes import Pass
 
@@ -22,19 +22,12 @@ CALLS = {
     "slow_band": (gate.slow_band, (P, Q, *COSTS, 0.1), 2),
     "decide_with_slow": (gate.decide_with_slow, (Pass(P, Q), Pass(P, Q), *COSTS, 0.1), 4),
     "fit_moves": (thinking.fit_moves, (Pass(P, Q), Pass(P, Q), Z), 5),
-    "net_cost": (thinking.net_cost, (P, Q, *COSTS), 2),
-    "deviation": (thinking.deviation, (P, Q, *COSTS, MOVES), 2),
-    "expected_saving": (thinking.expected_saving, (P, Q), 2),
     "value_of_thinking": (thinking.value_of_thinking, (P, Q, *COSTS, MOVES), 2),
-    "thinks_by_value": (thinking.thinks_by_value, (P, Q, Z), 3),
     "decide_by_value": (thinking.decide_by_value, (Pass(P, Q), Pass(P, Q), *COSTS, MOVES, 0.1, 9.0), 4),
     "threshold_at_rate": (budgets.threshold_at_rate, (P, 0.5), 1),
-    "matched_margin": (budgets.matched_margin, (P, Q, *COSTS, 0.5), 2),
-    "matched_price": (budgets.matched_price, (P, 9.0, 0.5), 1),
     "value_surface": (value_surface.value_surface, (Pass(P, Q), Pass(P, Q), Y, MOVES, 9.0, [1.0], [0.1]), 5),
     "confusion": (metrics.confusion, (Y.astype(bool), Y, Z), 3),
     "realised_cost": (metrics.realised_cost, (Y.astype(bool), Y, Y, *COSTS, Z), 3),
-    "gold_cost": (metrics.gold_cost, (Y.astype(bool), Y, *COSTS, Z), 2),
     "expected_realised_cost": (metrics.expected_realised_cost, (Y.astype(bool), P, P * Q, *COSTS), 3),
     "ece": (calibration.expected_calibration_error, (P, Y, Z), 3),
     "brier": (calibration.brier_score, (P, Y, Z), 3),
@@ -47,7 +40,6 @@ CALLS = {
     "control_surface": (surface.control_surface, (Pass(P, Q), Pass(P, Q), Y), 5),
     "expected_cost": (expected_cost, (Pass(P, Q), Y, Y), 4),
     "audbc": (audbc, (Pass(P, Q), Y), 3),
-    "fleiss_kappa": (agreement.fleiss_kappa, (np.array([[2, 1], [3, 0]]),), 1),
 }
 KINDS = {
     "masked": (lambda array: np.ma.array(array, mask=np.arange(array.size).reshape(array.shape) == 0), "masked array"),

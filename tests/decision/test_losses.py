@@ -343,10 +343,6 @@ def test_a_logit_that_is_no_number_is_refused_where_it_counts(call, message):
 
 
 def test_elementwise_functions_refuse_what_is_no_number():
-    with pytest.raises(ValueError, match="z: found nan"):
-        losses.cross_entropy(Z, ONES)
-    with pytest.raises(ValueError, match=r"y: found 3\.0 at index 1, expected a label"):
-        losses.cross_entropy(ONES, np.array([1.0, 3.0]))
     with pytest.raises(ValueError, match=r"propensity: found e = -0\.3 with A = 1\.0 at index 1"):
         losses.propensity_weight(np.ones(3), np.array([0.5, -0.3, 0.1]))
     with pytest.raises(ValueError, match="propensity: found 3 rows, expected 2 as in logged"):

@@ -47,7 +47,8 @@ def test_soft_labels_split_a_row():
 def test_decisions_may_be_ones_and_zeros():
     decision, y = np.array([True, False, True]), np.array([1, 1, 0])
     assert metrics.confusion(decision.astype(int), y) == metrics.confusion(decision, y)
-    assert metrics.gold_cost(decision.astype(float), y, 1.0, 2.0) == metrics.gold_cost(decision, y, 1.0, 2.0)
+    costs = [metrics.realised_cost(of, y, y, 1.0, 2.0) for of in (decision.astype(float), decision)]
+    assert costs[0] == costs[1]
 
 
 def test_hard_labels_are_counted_in_integers():
@@ -155,7 +156,7 @@ def test_costs_are_sums_of_counts(rows, c_fa, c_fn):
     assert metrics.realised_cost(decision, need, accept, c_fa, c_fn) == pytest.approx(expected, rel=1e-12)
     found = metrics.confusion(decision, both)
     expected = (c_fa * found.fp + c_fn * found.fn) / n
-    assert metrics.gold_cost(decision, both, c_fa, c_fn) == pytest.approx(expected, rel=1e-12)
+    assert metrics.realised_cost(decision, np.ones(n), both, c_fa, c_fn) == pytest.approx(expected, rel=1e-12)
     # An accepted offer that was not needed is a false alarm against gold, but not in the realised cost.
     assert metrics.realised_cost(decision, need, accept, c_fa, c_fn) <= expected + 1e-12
 
@@ -186,22 +187,6 @@ def test_weights_are_repetitions_and_costs_may_differ_by_row():
     assert metrics.realised_cost(decision, need, accept, c_fa, c_fn) == pytest.approx(np.mean(single))
 
 
-def official_scorer(proposals, judgements):
-    """ProactiveBench's counting rule as described: whether the model proposed, and whether the judge accepted it."""
-    table = {(True, True): "tp", (True, False): "fp", (False, True): "tn", (False, False): "fn"}
-    found = [table[pair] for pair in zip(proposals, judgements, strict=True)]
-    return tuple(found.count(name) for name in ("tp", "fp", "fn", "tn"))
-
-
-@given(decisions)
-def test_official_counts(rows):
-    proposed, accepted = np.array(rows).T
-    expected = official_scorer(proposed.tolist(), accepted.tolist())
-    for verdict in (accepted, accepted.astype(int), accepted.astype(float)):
-        assert tuple(metrics.official_counts(proposed, verdict)) == expected
-    assert tuple(map(int, metrics.official_counts(jnp.asarray(proposed), jnp.asarray(accepted)))) == expected
-
-
 class Variants(chex.TestCase):
     @chex.variants(with_jit=True, without_jit=True)
     def test_jax_results_are_numpys_and_rates_keep_their_identities(self):
@@ -213,8 +198,7 @@ class Variants(chex.TestCase):
                 dataclasses.asdict(metrics.rates(metrics.confusion(decision, y))),
                 metrics.confusion(decision, need),
                 metrics.realised_cost(decision, need, accept, 1.0, 2.0),
-                metrics.gold_cost(decision, y, 1.0, 2.0, need),
-                metrics.official_counts(decision, y),
+                metrics.realised_cost(decision, y, y, 1.0, 2.0, need),
             )
 
         found = jax.tree.map(np.asarray, self.variant(everything)(*map(jnp.asarray, (decision, y, need, accept))))
@@ -225,7 +209,7 @@ class Variants(chex.TestCase):
 
 def test_costs_are_differentiable_in_the_costs():
     decision, y = sample()
-    found = jax.grad(lambda c: metrics.gold_cost(jnp.asarray(decision), jnp.asarray(y), c[0], c[1]))(jnp.ones(2))
+    found = jax.grad(lambda c: metrics.realised_cost(*map(jnp.asarray, (decision, y, y)), c[0], c[1]))(jnp.ones(2))
     cells = metrics.confusion(decision, y)
     np.testing.assert_allclose(found, [cells.fp / y.size, cells.fn / y.size], rtol=1e-6)
 
@@ -238,7 +222,6 @@ D, Y = np.array([True, False]), np.array([1.0, 0.0])
     [
         (lambda: metrics.confusion(np.array([0.3, 1.0]), Y), "decision: found 0.3 at index 0, expected 0 or 1"),
         (lambda: metrics.realised_cost(np.array([1.0, 0.7]), Y, Y, 1.0, 2.0), "decision: found 0.7 at index 1"),
-        (lambda: metrics.official_counts(np.array([1, 2]), Y), "proposed: found 2 at index 1"),
         (lambda: metrics.confusion(D, np.array([0.0, np.nan])), "y: found nan at index 1"),
         (lambda: metrics.confusion(D, np.array([0, 2])), "y: found 2 at index 1"),
         (lambda: metrics.confusion(D, np.ones(3)), "y: found 3 rows, expected 2 as in decision"),
@@ -249,15 +232,14 @@ D, Y = np.array([True, False]), np.array([1.0, 0.0])
         (lambda: metrics.realised_cost(D, Y, np.array([0.0, 1.5]), 1.0, 2.0), "y_accept: found 1.5 at index 1"),
         (lambda: metrics.realised_cost(D, -Y, Y, 1.0, 2.0), "y_need: found -1.0 at index 0"),
         (lambda: metrics.realised_cost(D, Y, Y, 0.0, 2.0), "c_fa: found 0.0"),
-        (lambda: metrics.gold_cost(D, Y, 1.0, -2.0), "c_fn: found -2.0"),
-        (lambda: metrics.gold_cost(D, Y, np.ones(3), 2.0), "c_fa: found 3 rows, expected 2 as in decision"),
-        (lambda: metrics.gold_cost(D, Y, 1.0, 2.0, np.array([1.0, np.nan])), "weight: found nan"),
+        (lambda: metrics.realised_cost(D, Y, Y, 1.0, -2.0), "c_fn: found -2.0"),
+        (lambda: metrics.realised_cost(D, Y, Y, np.ones(3), 2.0), "c_fa: found 3 rows, expected 2 as in decision"),
+        (lambda: metrics.realised_cost(D, Y, Y, 1.0, 2.0, np.array([1.0, np.nan])), "weight: found nan"),
         (lambda: metrics.expected_realised_cost(D, Y, 2 * Y, 1.0, 2.0), "p_both: found 2.0"),
         (
             lambda: metrics.expected_realised_cost(D, 0.5 * Y, 0.75 * Y, 1.0, 2.0),
             r"^p_both: found 0\.75 at index \d, above p_accept = 0\.5; expected a probability of need AND acceptance$",
         ),
-        (lambda: metrics.official_counts(D, np.array([0.5, 1.5])), "accepted: found 1.5"),
     ],
 )
 def test_bad_input_is_refused_by_name(call, message):

@@ -123,7 +123,7 @@ def test_corrected_scores_are_nearer_to_the_truth(streams, panels, human):
     deeds = [(step.candidates[0].logged, truth[s.id, step.event]) for s in system for step in s.steps]
     proposed = [made for made, _ in deeds]
     accepted = [true.candidates[0].y_accept == 1 if made else true.y_need == 0 for made, true in deeds]
-    counts = metrics.official_counts(np.array(proposed), np.array(accepted))
+    counts = metrics.confusion(np.array(proposed), np.array(proposed) == np.array(accepted))
     expected = float(metrics.rates(counts).precision)
     rows = correct(system, {"blunt": majority(panels["blunt"])}, majority(human, HUMAN_CONFIG), resamples=300)
     assert [row.method for row in rows] == list(METHODS) and tuple(METHOD_WORDS) == METHODS

@@ -30,27 +30,36 @@ def whole(head, hidden, targets, weights):
     return jnp.sum(losses * weights)
 
 
+def whole_dynamic(head, hidden, targets, weights):
+    """The dynamic loss from all logits at once, whose gradient is that of -p."""
+    losses = optax.losses.softmax_cross_entropy_with_integer_labels(hidden @ head.T, targets)
+    return jnp.sum(jnp.exp(jax.lax.stop_gradient(-losses)) * losses * weights)
+
+
 chunked = jax.jit(token_cross_entropy, static_argnames="chunk")
 
 
-def total(chunk):
-    return lambda *args: token_cross_entropy(*args, chunk=chunk)[0]
+def total(chunk, dynamic=False):
+    return lambda *args: token_cross_entropy(*args, chunk=chunk, dynamic=dynamic)[0]
 
 
 @functools.cache
-def with_gradients(function, chunk=None):
+def with_gradients(function, *settings):
     """Returns a compiled function for the loss and its gradients by head, hidden states and weights."""
-    function = function if chunk is None else function(chunk)
+    function = function(*settings) if settings else function
     return jax.jit(jax.value_and_grad(function, argnums=(0, 1, 3)))
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 8, TOKENS, 100])
+@pytest.mark.parametrize(
+    ("chunk", "dynamic"), [(1, False), (5, False), (8, False), (TOKENS, False), (100, False), (5, True)]
+)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_chunked_equals_whole(chunk, seed):
+def test_chunked_equals_whole(chunk, dynamic, seed):
     """Loss and gradients agree, whether or not the chunk divides the number of tokens."""
     args = draw(seed)
-    got, want = with_gradients(total, chunk)(*args), with_gradients(whole)(*args)
+    got = with_gradients(total, chunk, dynamic)(*args)
+    want = with_gradients(whole_dynamic if dynamic else whole)(*args)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-5), got, want)
 
 

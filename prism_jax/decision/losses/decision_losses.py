@@ -31,19 +31,8 @@ from prism_jax.decision.losses.propensity import (
 Estimator = Literal["ips", "snips", "dr"]
 
 
-def cross_entropy(z: Float[Array, "..."], y: Reals) -> Float[jax.Array, "..."]:
-    """Binary cross-entropy from logits, softplus(z) - y * z, elementwise; y may be soft.
-
-    Raises:
-      ValueError: for a logit that is not finite or a label outside [0, 1].
-    """
-    arrays.check_finite("z", z)
-    arrays.check_label("y", y)
-    return _cross_entropy(z, y)
-
-
-def _cross_entropy(z: Any, y: Any) -> jax.Array:
-    """`cross_entropy` without its checks."""
+def cross_entropy(z: Any, y: Any) -> jax.Array:
+    """Binary cross-entropy from logits, softplus(z) - y * z, elementwise; y may be soft."""
     logit = _precise(z)
     return jax.nn.softplus(logit) - jnp.asarray(y, logit.dtype) * logit
 
@@ -67,17 +56,7 @@ def slot_target(y: Reals, teacher: Reals | None = None, alpha: Number = 0.0) -> 
 
 
 def need_sums(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None = None) -> Sums:
-    """The sums of `need_loss`; arguments and errors are the same."""
-    arrays.check_lengths(z_need=z_need, y_need=y_need, weight=weight)
-    row_weight = _row_weight(z_need, weight)
-    _check_logits("z_need", z_need, row_weight)
-    _check_labels("y_need", y_need, row_weight)
-    losses = _cross_entropy(_where_positive(row_weight, z_need), _where_positive(row_weight, y_need))
-    return Sums(jnp.sum(row_weight * losses), jnp.sum(row_weight))
-
-
-def need_loss(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None = None) -> Float[Array, ""]:
-    """L_need: the weighted mean cross-entropy of the need slot, with one row per step.
+    """The sums of `need_loss`, with one row per step.
 
     Args:
       z_need: Need logits.
@@ -88,6 +67,16 @@ def need_loss(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None 
       ValueError: for unequal lengths, empty input, or a logit that is not finite or a label outside [0, 1] on a row of
         positive weight.
     """
+    arrays.check_lengths(z_need=z_need, y_need=y_need, weight=weight)
+    row_weight = _row_weight(z_need, weight)
+    _check_logits("z_need", z_need, row_weight)
+    _check_labels("y_need", y_need, row_weight)
+    losses = cross_entropy(_where_positive(row_weight, z_need), _where_positive(row_weight, y_need))
+    return Sums(jnp.sum(row_weight * losses), jnp.sum(row_weight))
+
+
+def need_loss(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None = None) -> Float[Array, ""]:
+    """L_need: the weighted mean cross-entropy of the need slot; arguments and errors are those of `need_sums`."""
     return need_sums(z_need, y_need, weight).mean()
 
 
@@ -104,7 +93,32 @@ def accept_sums(
     mu: Vector | None = None,
     logit_bound: Number = 10.0,
 ) -> AcceptSums:
-    """The sums of `accept_loss`; arguments and errors are the same."""
+    """The sums of L_acc: cross-entropy of the accept slot on logged interventions, weighted by inverse propensities.
+
+    With w = min(A / max(e, e_min), w_max) and row weights v:
+      `ips`    sum(v w l) / sum(v)
+      `snips`  sum(v w l) / sum(v w), the default
+      `dr`     sum(v [softplus(z) - y~ z]) / sum(v) with y~ = mu + w (y - mu)
+    All three equal the plain mean if e = 1 on every row. The doubly robust loss is convex in z for every y~, but
+    unbounded below where y~ lies outside [0, 1]. On such rows, whose share is in the diagnostics, the convex penalty
+    (|z| - logit_bound)^2 beyond that bound keeps the optimum finite.
+
+    Args:
+      z_accept: Acceptance logits.
+      y_accept: Acceptance labels in [0, 1]; where A = 0 no label was observed and the value is not read.
+      logged: A, 1 where the logging policy intervened, else 0.
+      propensity: e, the logging policy's probability of A = 1.
+      estimator: `ips`, `snips` or `dr`.
+      e_min: Lower bound to which smaller propensities are raised before the division.
+      w_max: Upper bound to which larger weights are lowered.
+      weight: Importance of each row; None is 1 everywhere.
+      mu: Cross-fitted predictions of y_accept in [0, 1], for `dr`.
+      logit_bound: Absolute logit at which the `dr` penalty begins, in log-odds.
+
+    Raises:
+      ValueError: for unequal lengths, values outside their range, a missing `mu`, or propensities that break
+        positivity (see `check_positivity`); rows of weight 0 are not checked.
+    """
     arrays.check_choice("estimator", estimator, get_args(Estimator))
     if estimator == "dr" and mu is None:
         raise ValueError("mu: found None, expected cross-fitted predictions of y_accept for the estimator 'dr'")
@@ -129,9 +143,9 @@ def accept_sums(
         label: Any = doubly_robust_label(y, w, _where_positive(v, mu))
         outside = ((label < 0) | (label > 1)).astype(v.dtype)
         beyond = jax.nn.relu(jnp.abs(z) - logit_bound)
-        losses = v * (_cross_entropy(z, label) + outside * beyond**2)
+        losses = v * (cross_entropy(z, label) + outside * beyond**2)
     else:
-        losses = v * w * _cross_entropy(z, y)
+        losses = v * w * cross_entropy(z, y)
     return _add_up(losses, outside, v, w, chosen / e, estimator)
 
 
@@ -151,60 +165,9 @@ def _add_up(losses: Any, outside: Any, v: Any, w: Any, u: Any, estimator: Estima
     )
 
 
-def accept_loss(
-    z_accept: Float[Array, "_n"],
-    y_accept: Vector,
-    logged: Vector,
-    propensity: Vector,
-    *,
-    estimator: Estimator = "snips",
-    e_min: Number = 0.05,
-    w_max: Number = 20.0,
-    weight: Vector | None = None,
-    mu: Vector | None = None,
-    logit_bound: Number = 10.0,
-) -> tuple[Float[Array, ""], AcceptDiagnostics]:
-    """L_acc: cross-entropy of the accept slot on logged interventions, weighted by inverse propensities.
-
-    With w = min(A / max(e, e_min), w_max) and row weights v:
-      `ips`    sum(v w l) / sum(v)
-      `snips`  sum(v w l) / sum(v w), the default
-      `dr`     sum(v [softplus(z) - y~ z]) / sum(v) with y~ = mu + w (y - mu)
-    All three equal the plain mean if e = 1 on every row. The doubly robust loss is convex in z for every y~, but
-    unbounded below where y~ lies outside [0, 1]. On such rows, whose share is in the diagnostics, the convex penalty
-    (|z| - logit_bound)^2 beyond that bound keeps the optimum finite.
-
-    Args:
-      z_accept: Acceptance logits.
-      y_accept: Acceptance labels in [0, 1]; where A = 0 no label was observed and the value is not read.
-      logged: A, 1 where the logging policy intervened, else 0.
-      propensity: e, the logging policy's probability of A = 1.
-      estimator: `ips`, `snips` or `dr`.
-      e_min: Lower bound to which smaller propensities are raised before the division.
-      w_max: Upper bound to which larger weights are lowered.
-      weight: Importance of each row; None is 1 everywhere.
-      mu: Cross-fitted predictions of y_accept in [0, 1], for `dr`.
-      logit_bound: Absolute logit at which the `dr` penalty begins, in log-odds.
-
-    Returns:
-      The loss and its `AcceptDiagnostics`.
-
-    Raises:
-      ValueError: for unequal lengths, values outside their range, a missing `mu`, or propensities that break
-        positivity (see `check_positivity`); rows of weight 0 are not checked.
-    """
-    sums = accept_sums(
-        z_accept,
-        y_accept,
-        logged,
-        propensity,
-        estimator=estimator,
-        e_min=e_min,
-        w_max=w_max,
-        weight=weight,
-        mu=mu,
-        logit_bound=logit_bound,
-    )
+def accept_loss(*columns: Vector, **settings: Any) -> tuple[Float[Array, ""], AcceptDiagnostics]:
+    """L_acc and its diagnostics; arguments and errors are those of `accept_sums`."""
+    sums = accept_sums(*columns, **settings)
     return sums.mean(), sums.diagnostics()
 
 
@@ -231,7 +194,31 @@ def burden_sums(
     observed: Vector | None = None,
     weight: Vector | None = None,
 ) -> BurdenSums:
-    """The sums of `burden_loss`; arguments and errors are the same."""
+    """The realised cost of the soft gate, and the cost of its slow passes (docs/maths.md, section 4).
+
+        mean[C_FA g (1 - y_a)],   mean[C_FN (1 - g) y_n y_a],   mean[m * slow_tokens]
+
+    with g = `gate.soft_gate` and m = `gate.soft_slow`. The first term uses the label 1 - y_a; with the model's own 1 -
+    p_a, the model could lower the term by inflating p_a. Without the second term, silence would minimise the burden.
+
+    Args:
+      z_need: Need logits.
+      z_accept: Acceptance logits.
+      y_need: Need labels in [0, 1].
+      y_accept: Acceptance labels in [0, 1].
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
+      width: Width h > 0 of the soft gate, in log-odds; may be a traced scalar, so that a schedule can lower it.
+      margin: Slow margin delta.
+      slow_width: Width h_delta > 0, in units of probability.
+      slow_tokens: Tokens of each row's slow pass; None is 1 per row, so that the slow term counts passes.
+      observed: Row weights of the first two terms: A or an inverse-propensity weight, if acceptance was observed only
+        on logged interventions. Labels of rows at 0 are not read. None is 1 everywhere.
+      weight: Importance of each row; None is 1 everywhere.
+
+    Raises:
+      ValueError: for unequal lengths, a logit, label, cost, weight, width or margin outside its range.
+    """
     arrays.check_lengths(
         z_need=z_need,
         z_accept=z_accept,
@@ -263,68 +250,20 @@ def burden_sums(
 
 
 def burden_loss(
-    z_need: Float[Array, "_n"],
-    z_accept: Float[Array, "_n"],
-    y_need: Vector,
-    y_accept: Vector,
-    *,
-    c_fa: Number,
-    c_fn: Number,
-    width: Number,
-    fa_weight: Number = 1.0,
-    missed_weight: Number = 1.0,
-    slow_weight: Number = 0.0,
-    margin: Number = 0.0,
-    slow_width: Number = 0.02,
-    slow_tokens: Vector | None = None,
-    observed: Vector | None = None,
-    weight: Vector | None = None,
+    *columns: Vector, fa_weight: Number = 1.0, missed_weight: Number = 1.0, slow_weight: Number = 0.0, **settings: Any
 ) -> Float[Array, ""]:
-    """L_burden: the realised cost of the soft gate, plus the cost of its slow passes (docs/maths.md, section 4).
-
-        fa_weight * C_FA * mean[g (1 - y_a)] + missed_weight * C_FN * mean[(1 - g) y_n y_a]
-            + slow_weight * mean[m * slow_tokens]
-
-    with g = `gate.soft_gate` and m = `gate.soft_slow`. The first term uses the label 1 - y_a; with the model's own 1 -
-    p_a, the model could lower the term by inflating p_a. Without the second term, silence would minimise the burden.
+    """L_burden, the weighted sum of the means of `burden_sums`, whose other arguments and errors are the same.
 
     Args:
-      z_need: Need logits.
-      z_accept: Acceptance logits.
-      y_need: Need labels in [0, 1].
-      y_accept: Acceptance labels in [0, 1].
-      c_fa: Cost C_FA > 0 of an offer that is not accepted.
-      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
-      width: Width h > 0 of the soft gate, in log-odds; may be a traced scalar, so that a schedule can lower it.
+      columns: The arrays of `burden_sums`, which may also be named.
       fa_weight: Weight of false alarms, lambda_FA.
       missed_weight: Weight of missed help.
       slow_weight: Cost of one slow token, lambda_slow * c_slow.
-      margin: Slow margin delta.
-      slow_width: Width h_delta > 0, in units of probability.
-      slow_tokens: Tokens of each row's slow pass; None is 1 per row, so that the slow term counts passes.
-      observed: Row weights of the first two terms: A or an inverse-propensity weight, if acceptance was observed only
-        on logged interventions. Labels of rows at 0 are not read. None is 1 everywhere.
-      weight: Importance of each row; None is 1 everywhere.
-
-    Raises:
-      ValueError: for unequal lengths, a logit, label, cost, weight, width or margin outside its range.
+      settings: The other arguments of `burden_sums`.
     """
     for name, share in (("fa_weight", fa_weight), ("missed_weight", missed_weight), ("slow_weight", slow_weight)):
         arrays.check_range(name, share, 0.0, np.inf, "a finite weight of at least 0")
-    sums = burden_sums(
-        z_need,
-        z_accept,
-        y_need,
-        y_accept,
-        c_fa=c_fa,
-        c_fn=c_fn,
-        width=width,
-        margin=margin,
-        slow_width=slow_width,
-        slow_tokens=slow_tokens,
-        observed=observed,
-        weight=weight,
-    )
+    sums = burden_sums(*columns, **settings)
     return fa_weight * sums.false_alarm.mean() + missed_weight * sums.missed.mean() + slow_weight * sums.slow.mean()
 
 

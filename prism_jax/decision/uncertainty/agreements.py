@@ -1,7 +1,7 @@
 """Intervals of agreement, and of two systems' official rates (docs/maths.md, sections 8 and 10).
 
-The point estimates are those of `prism_jax.decision.agreement` and `metrics.official_counts`, written for counts of
-joint cells, so that leaving out or resampling a stream takes a few numbers.
+They are functions of counts of joint cells, so that leaving out or resampling a stream takes a few numbers. Where one
+label is rare, raw agreement is high for any judge. Kappa and Matthews' coefficient are 0 for a constant or random one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from prism_jax.decision import agreement, arrays, metrics
+from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Vector
 from prism_jax.decision.uncertainty.bootstrap import UNDEFINED, Cells, Estimate, Method, count_cells, interval
 from prism_jax.decision.uncertainty.jackknife import Bounds
@@ -33,7 +33,7 @@ def agreement_intervals(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Estimate]:
-    """Agreement of a binary judge with a binary reference, as `agreement.compare`, with intervals.
+    """Agreement of a binary judge with a binary reference, with intervals.
 
     Args:
       judge: The judge's labels, 0 or 1.
@@ -64,13 +64,26 @@ def _pair_measures(counts: Num[np.ndarray, "*r 4"]) -> Float[np.ndarray, "*r 5"]
     return np.stack(
         [
             rates.accuracy,
-            agreement.kappa_of_counts(counts.reshape(*counts.shape[:-1], 2, 2)),
+            _kappa(counts.reshape(*counts.shape[:-1], 2, 2)),
             rates.matthews,
             rates.prevalence,
             rates.speak_rate,
         ],
         axis=-1,
     )
+
+
+def _kappa(table: Num[np.ndarray, "*tables labels labels"]) -> Float[np.ndarray, "*tables"]:
+    """Cohen's kappa (1960), (observed - chance) / (1 - chance), of counts of each pair of labels.
+
+    Chance comes from each judge's own label frequencies. NaN where both judges give one and the same label to every
+    item. Whole counts stay exact up to the division, so that only the division rounds.
+    """
+    counts = table.astype(np.float64)
+    items, agreed = counts.sum((-2, -1)), np.trace(counts, axis1=-2, axis2=-1)
+    chance = (counts.sum(-2) * counts.sum(-1)).sum(-1)
+    possible = items**2 - chance
+    return np.where(possible == 0, np.nan, (items * agreed - chance) / np.where(possible == 0, 1.0, possible))
 
 
 def panel_intervals(
@@ -92,7 +105,8 @@ def panel_intervals(
 
     Returns:
       By the names of `PANEL_MEASURES`: the share of pairs of votes on one item that agree, averaged over items; Fleiss'
-      kappa of the items with the largest number of votes; Krippendorff's alpha. An undefined one is NaN.
+      kappa (1971) of the items with the largest number of votes; Krippendorff's alpha for nominal labels (Krippendorff
+      2011, Computing Krippendorff's Alpha-Reliability). An undefined one is NaN.
 
     Raises:
       ValueError: as `uncertainty.interval`, and if no item has 2 votes.

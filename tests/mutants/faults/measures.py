@@ -142,11 +142,11 @@ INTERVALS = (
     ),
     Fault(
         "official-silence-by-its-verdict",
-        "decision/metrics.py",
-        "return confusion(chosen, chosen == verdict.astype(bool), weight)",
-        "return confusion(chosen, verdict.astype(bool), weight)",
+        "decision/uncertainty/agreements.py",
+        "fn, tn, fp, tp = np.moveaxis(counts, -1, 0)",
+        "tn, fn, fp, tp = np.moveaxis(counts, -1, 0)",
         "Accepted silences count as missed help in the official scores.",
-        ("decision/test_metrics.py", "decision/test_agreement_intervals.py"),
+        ("decision/test_agreement_intervals.py",),
     ),
     Fault(
         "jackknife-by-n",
@@ -214,11 +214,11 @@ INTERVALS = (
     ),
     Fault(
         "kappa-of-one-judge",
-        "decision/agreement.py",
+        "decision/uncertainty/agreements.py",
         "(counts.sum(-2) * counts.sum(-1)).sum(-1)",
         "(counts.sum(-2) * counts.sum(-2)).sum(-1)",
         "Cohen's kappa takes chance agreement from one judge only.",
-        ("decision/test_agreement.py",),
+        ("decision/test_agreement_intervals.py",),
     ),
     Fault(
         "specificity-by-the-wrong-axis",

@@ -278,7 +278,7 @@ STUDENT = (
         "by_logits * (weights * factor)[..., None]",
         "by_logits * weights[..., None]",
         "Dynamic fine-tuning has the gradient of plain fine-tuning.",
-        ("student/test_heads.py", "decision/test_token_losses.py"),
+        ("student/test_heads.py",),
     ),
     Fault(
         "adapter-scale-inverted",

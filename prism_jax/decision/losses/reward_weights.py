@@ -1,67 +1,14 @@
-"""Token-level losses and weights of supervised, dynamic and reward-weighted fine-tuning (docs/maths.md, section 6).
-
-The log-probability of a token is log pi of the target token under the student. These are the reference definitions, on
-log-probabilities; `prism_jax.student.heads.token_cross_entropy` computes the same losses from hidden states in chunks,
-and a test checks that the two agree.
-"""
+"""Rewards, and the weights of reward-weighted fine-tuning (docs/maths.md, section 6)."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Number, Reals, Vector
-from prism_jax.decision.losses.propensity import Sums
-
-TokenLoss = Literal["sft", "dft"]
-
-
-def token_weight(log_prob: Float[Array, "..."], kind: TokenLoss) -> Float[jax.Array, "..."]:
-    """The factor on -log pi of each token: 1 for `sft`, pi without its gradient for `dft`.
-
-    Dynamic fine-tuning's loss -sg(pi) log pi has the gradient -grad pi (Wu et al., arXiv 2508.05629); without the
-    stop-gradient its gradient would be -(1 + log pi) grad pi.
-
-    Raises:
-      ValueError: for an unknown kind.
-    """
-    arrays.check_choice("kind", kind, get_args(TokenLoss))
-    values = jnp.asarray(log_prob)
-    return jnp.ones_like(values) if kind == "sft" else jnp.exp(jax.lax.stop_gradient(values))
-
-
-def token_sums(log_prob: Float[Array, "..."], mask: Reals, kind: TokenLoss = "sft", weight: Reals = 1.0) -> Sums:
-    """Sums of a token loss; its mean is sum(mask * weight * factor * -log pi) / sum(mask).
-
-    Args:
-      log_prob: Log-probability of each target token, of any shape, at most 0.
-      mask: 1 on supervised tokens, 0 elsewhere; log-probabilities of other tokens are not read. Broadcasts.
-      kind: `sft` or `dft` (see `token_weight`).
-      weight: Weight of each sequence or token, such as `reward_weights`; broadcasts. It does not enter the denominator,
-        so weights act relative to their mean over the training set at any batch size.
-
-    Raises:
-      ValueError: for an unknown kind, or a supervised token whose log-probability is NaN or clearly above 0.
-    """
-    _check_log_prob(log_prob, mask)
-    values = jnp.asarray(log_prob)
-    values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
-    counted = jnp.broadcast_to(jnp.asarray(mask, values.dtype), values.shape)
-    values = jnp.where(counted > 0, values, 0.0)
-    losses = -counted * weight * token_weight(values, kind) * values
-    return Sums(jnp.sum(losses), jnp.sum(counted))
-
-
-def token_loss(
-    log_prob: Float[Array, "..."], mask: Reals, kind: TokenLoss = "sft", weight: Reals = 1.0
-) -> Float[Array, ""]:
-    """Mean token loss over supervised tokens, 0 if there are none; arguments and errors are those of `token_sums`."""
-    return token_sums(log_prob, mask, kind, weight).mean()
 
 
 def total_reward(
@@ -138,16 +85,6 @@ def advantage_weights(reward: Vector, value: Vector, beta: int | float, cap: int
     # The shift makes the largest weight 1. It cancels, and prevents exp from underflowing on every row.
     capped = xp.minimum(advantage / beta, limit) - limit
     return _normalised(xp, xp.exp(xp.where(top / beta > limit, capped, (advantage - top) / beta)))
-
-
-def _check_log_prob(log_prob: Any, mask: Any) -> None:
-    """Raises ValueError where a supervised token's log-probability is NaN, or above 0 by more than rounding."""
-    if arrays.is_traced(log_prob, mask):
-        return
-    values = arrays.host(log_prob)
-    counted = values[np.broadcast_to(arrays.host(mask) > 0, values.shape)]
-    if counted.size:
-        arrays.check_range("log_prob", counted, -np.inf, 1e-3, "a log-probability, at most 0")
 
 
 def _checked_reward(reward: Any, beta: int | float) -> tuple[Any, Any]:
