@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -413,8 +415,51 @@ def test_states_of_other_files_or_settings_are_not_used(tmp_path, small, capsys,
     write(path, scores_of(seed=1, streams=24, steps=6, slow=False))
     assert evaluate(path, folder) != expected
     write(path, scores_of(streams=24, steps=6, slow=False))
-    (folder / ".unfinished" / "scan.npz").write_bytes(b"PK nothing")
+    (folder / ".unfinished" / "scan.npz").write_bytes(b"PK\x03\x04 nothing")
     assert evaluate(path, folder) == expected
+
+
+def bomb(content):
+    """The same arrays with one beside them that unpacks to 8 MB."""
+    packed = io.BytesIO()
+    with np.load(io.BytesIO(content)) as arrays:
+        np.savez_compressed(packed, **arrays, more=np.zeros(1 << 20))
+    return packed.getvalue()
+
+
+def with_content(content):
+    """The same file, whole, with another state in it."""
+    packed = io.BytesIO()
+    with np.load(io.BytesIO(content)) as arrays:
+        np.savez(packed, **(dict(arrays) | {"tree": np.frombuffer(b"[[]]", np.uint8)}))
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"PK nothing",
+        lambda content: b"",
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
+        lambda content: content.replace(b"PK\x01\x02", b"PK\x01\x03", 1),
+        bomb,
+        with_content,
+    ],
+)
+def test_damaged_states_are_made_anew_and_none_unpacks_to_more_than_its_file(damage, tmp_path):
+    write(tmp_path / "scores.parquet", scores_of(streams=2, steps=2, slow=False))
+    running, place = sharded.Sharded([str(tmp_path / "scores.parquet")], tmp_path), tmp_path / "scan.npz"
+    running.close()
+    running._keep(place, 1, {"rows": np.arange(9.0)})
+    assert running._unfinished(place)[0] == 1
+    place.write_bytes(damage(place.read_bytes()))
+    tracemalloc.start()
+    try:
+        assert running._unfinished(place) == (0, None)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
 
 
 def test_few_rows_are_evaluated_exactly_and_records_are_never_divided(tmp_path, capsys):

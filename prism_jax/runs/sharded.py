@@ -20,6 +20,7 @@ import pickle
 import shutil
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -298,12 +299,15 @@ class Sharded:
         if not place.exists():
             return 0, None
         try:
-            with np.load(place, allow_pickle=False) as arrays:
-                kept = decode(dict(arrays))
-            if kept["digest"] == self._digest:
+            with open_regular(place) as file, zipfile.ZipFile(file) as packed:
+                if any(item.file_size > item.compress_size for item in packed.infolist()):
+                    raise ValueError("compressed, which none of ours is, and perhaps without end")
+                with np.load(file, allow_pickle=False) as arrays:
+                    kept = decode(dict(arrays))
+            if kept["digest"] == self._digest and 0 <= kept["done"] <= len(self.parts):
                 return kept["done"], kept["state"]
-        except (ValueError, KeyError, OSError, EOFError):
-            logging.warning("%s: found no state that can be read; starting anew", place)
+        except Exception as error:  # it only saves time, whatever is wrong with it
+            logging.warning("%s: found no state that can be read (%r); starting anew", place, error)
         return 0, None
 
     def _digest_of(self, settings: str) -> str:
