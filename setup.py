@@ -21,7 +21,7 @@ DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"]
 REMOTE = ["json5>=0.12", "openai>=3.57", "pydantic>=2.12", "tenacity>=9.1"]
 # For serving a model over HTTP.
 SERVE = [
-    *("fastapi>=0.160", "httptools>=0.6", "prometheus-client>=0.22", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"),
+    *("fastapi>=0.160", "h11>=0.16", "prometheus-client>=0.22", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"),
     "tzdata>=2025.2",  # time zones of people, where the machine has none
 ]
 # For dividing the streams of a server among several machines.

@@ -378,6 +378,8 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
     """Listens until it is told to stop; raises what loading the model has raised."""
     import uvicorn
 
+    from prism_jax.service.connection import make_config
+
     host, port = options["host"], options["port"]
     try:
         listening = socket.create_server(
@@ -388,8 +390,7 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a store has many files
     with listening:
-        quiet = uvicorn.Config(app, lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=30)
-        server, served = uvicorn.Server(quiet), app.state.prism
+        server, served = uvicorn.Server(make_config(app, timeout_graceful_shutdown=30)), app.state.prism
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
         def stop() -> None:

@@ -318,62 +318,70 @@ class _Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        name = secrets.token_hex(8)
-
-        began = time.monotonic()
+        name, began, has_begun = secrets.token_hex(8), time.monotonic(), False
 
         async def named(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 self._metrics.answered(scope, message["status"], time.monotonic() - began)
                 message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
             await send(message)
 
-        close, most = {"connection": "close"}, self._most
         try:
-            scope["path"] = route_path(scope["raw_path"])
-            decoded(scope["query_string"])
-        except ValueError as error:
-            return await problem(400, str(error), headers=close)(scope, receive, named)
-        if scope["path"].startswith("/v1/"):
-            headers = dict(scope["headers"])
-            try:
-                caller = self._tokens.caller(headers.get(b"authorization", b"").decode("latin-1"))
-            except ApiError as error:
-                answer = problem(error.status, error.message, None, error.code, close)
-                return await answer(scope, receive, named)
-            scope.setdefault("state", {}).update(caller=caller.name, tenant=caller.tenant)
-            if not self._tokens and scope["method"] not in ("GET", "HEAD") and _is_foreign(headers):
-                words = (
-                    "Origin: found a page of another site, expected none: a server without tokens takes no writes of it"
-                )
-                return await problem(403, words, headers=close)(scope, receive, named)
-        else:
-            most = min(most, ELSEWHERE)
-        parts, size, more, ends = [], 0, True, time.monotonic() + self._seconds
-        while more:
-            try:
-                message = await asyncio.wait_for(receive(), ends - time.monotonic())
-            except TimeoutError:
-                words = f"body: found no end within {self._seconds:g} s, expected one"
-                return await problem(408, words, headers=close)(scope, receive, named)
-            if message["type"] == "http.disconnect":
-                return None
-            parts.append(message.get("body", b""))
-            size, more = size + len(parts[-1]), message.get("more_body", False)
-            if size > most:
-                words = f"body: found more than {most} bytes, expected at most as many"
-                return await problem(413, words, headers=close)(scope, receive, named)
-        body = {"type": "http.request", "body": b"".join(parts), "more_body": False}
-        waiting = iter([body])
+            body = await self._body(receive, self._most_of(scope))
+        except ApiError as error:
+            answer = problem(error.status, error.message, None, error.code, {"connection": "close"})
+            return await answer(scope, receive, named)
+        if body is None:
+            return None
+        waiting = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def read() -> Message:
             return next(waiting, None) or await receive()
 
         try:
             return await self._app(scope, read, named)
+        except asyncio.CancelledError:  # the server stops, and waits no longer
+            return None if has_begun else await problem(503, "the server stops")(scope, receive, named)
         except Exception:  # of which the answer is made outside
             self._metrics.answered(scope, 500, time.monotonic() - began)
             raise
+
+    def _most_of(self, scope: Scope) -> int:
+        """Most bytes of a request's body, after who asks and for what is settled; ApiError where that is refused."""
+        headers = dict(scope["headers"])
+        if {b"content-length", b"transfer-encoding"} <= headers.keys():
+            raise ApiError(400, "Transfer-Encoding: found it beside Content-Length, expected one of them")
+        try:
+            scope["path"] = route_path(scope["raw_path"])
+            decoded(scope["query_string"])
+        except ValueError as error:
+            raise ApiError(400, str(error)) from None
+        if not scope["path"].startswith("/v1/"):
+            return min(self._most, ELSEWHERE)
+        caller = self._tokens.caller(headers.get(b"authorization", b"").decode("latin-1"))
+        scope.setdefault("state", {}).update(caller=caller.name, tenant=caller.tenant)
+        if not self._tokens and scope["method"] not in ("GET", "HEAD") and _is_foreign(headers):
+            words = "Origin: found a page of another site, expected none: a server without tokens takes no writes of it"
+            raise ApiError(403, words)
+        return self._most
+
+    async def _body(self, receive: Receive, most: int) -> bytes | None:
+        """The body of a request, all of it; None where who asks has gone, ApiError for one too long or too slow."""
+        parts, size, more, ends = [], 0, True, time.monotonic() + self._seconds
+        while more:
+            try:
+                message = await asyncio.wait_for(receive(), ends - time.monotonic())
+            except TimeoutError:
+                raise ApiError(408, f"body: found no end within {self._seconds:g} s, expected one") from None
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            if size > most:
+                raise ApiError(413, f"body: found more than {most} bytes, expected at most as many")
+        return b"".join(parts)
 
 
 def _is_foreign(headers: Mapping[bytes, bytes]) -> bool:

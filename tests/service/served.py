@@ -14,6 +14,7 @@ from prism_jax.decision.calibration import Temperature
 from prism_jax.service.agents import Agents, Models
 from prism_jax.service.answering import Answering
 from prism_jax.service.app import make_app
+from prism_jax.service.connection import make_config
 from prism_jax.service.door import Door
 from prism_jax.service.http import Limits, Tokens
 from prism_jax.service.state_app import make_state_app
@@ -24,7 +25,7 @@ class Running:
 
     def __init__(self, app):
         self.app = app
-        self.server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on"))
+        self.server = uvicorn.Server(make_config(app, port=0))
         self.thread = threading.Thread(target=self.server.run)
 
     def __enter__(self):

@@ -1,8 +1,10 @@
 """Whatever a request holds, in whichever place, its answer is a decision or an error of its sender, and soon there."""
 
+import contextlib
 import http.client
 import itertools
 import json
+import socket
 import time
 import urllib.parse
 
@@ -11,8 +13,11 @@ import pytest
 from prism_jax.agent.steps import MOST_NAME
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
-from served import Stateful
+import fastapi
+from served import Running, Stateful
 from visitor import Visitor, decide, key_of
+
+from prism_jax.service import connection
 
 DEEP = json.loads("[" * 400 + "]" * 400)
 VALUES = (
@@ -223,3 +228,89 @@ def test_the_names_beside_are_left_alone(named):
     for name in ("x", "ada"):
         assert [one["stream"] for one in named.ask(f"/v1/records?person={name}")[1]["records"]] == [f"{name}'s"]
         assert named.ask(f"/v1/people/{name}/link", method="DELETE")[1] == {"ended": 1}
+
+
+POST = b"POST /v1/decide HTTP/1.1\r\nHost: localhost\r\n"
+UNFINISHED = {
+    "target": b"GET /",
+    "header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ",
+    "headers": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: y\r\n",
+    "chunk": POST + b"Transfer-Encoding: chunked\r\n\r\n1;",
+    "trailer": POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ",
+}
+
+
+def swallowed(port, begin, more=b"a" * 2**16, most=2**25):
+    """How many bytes a server takes behind a beginning until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client, contextlib.suppress(ConnectionError):
+        taken = 0
+        client.sendall(begin)
+        while taken < most:
+            taken += client.send(more)
+    return taken
+
+
+@pytest.mark.parametrize("place", UNFINISHED)
+def test_what_stands_around_a_body_has_bounds(place, served, capfd):
+    more = b"X: y\r\n" * 10_000 if place == "headers" else b"a" * 2**16
+    assert swallowed(served.port, UNFINISHED[place], more) < 2**24
+    assert served.ask("/healthz")[0] == 200 and capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "begin", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+)
+def test_a_head_that_does_not_end_is_not_waited_for(begin, served, monkeypatch):
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=4) as client:
+        client.sendall(begin)
+        if begin.endswith(b"\r\n\r\n"):
+            assert client.recv(1000)
+            client.sendall(b"GET ")
+        with contextlib.suppress(ConnectionError):
+            assert not client.recv(1000), "it is closed"
+
+
+def test_who_waits_longest_makes_room_where_there_are_too_many(served, monkeypatch):
+    monkeypatch.setattr(connection, "MOST_CONNECTIONS", 8)
+    with contextlib.ExitStack() as stack:
+        for number in range(30):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=4))
+            client.sendall((POST + b"Content-Length: 9\r\n\r\n")[: 20 * (number + 1)])
+            assert served.ask("/healthz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /healthz HTTP/1.1\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n", 400),
+        (b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n", 200),
+        (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", 400),
+        (POST + b"Content-Length: 2\r\nContent-Length: 3\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n", 200),
+    ],
+)
+def test_a_head_that_could_mean_two_things_is_refused(head, status, served):
+    with socket.create_connection(("127.0.0.1", served.port), timeout=4) as client:
+        client.sendall(head + b"\r\n")
+        assert int(client.recv(100).split()[1]) == status
+
+
+def test_a_client_that_takes_nothing_is_cut_off(monkeypatch, capfd):
+    monkeypatch.setattr(connection, "STALL_SECONDS", 0.2)
+    app = fastapi.FastAPI()
+
+    @app.get("/")
+    async def much() -> fastapi.Response:
+        return fastapi.Response(bytes(2**25))
+
+    with Running(app) as running, socket.create_connection(("127.0.0.1", running.port), timeout=4) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        ends = time.monotonic() + 5
+        while not running.server.server_state.connections and time.monotonic() < ends:
+            time.sleep(0.01)
+        while running.server.server_state.connections and time.monotonic() < ends:
+            time.sleep(0.01)
+        assert time.monotonic() < ends
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,107 @@
+"""Connections over HTTP/1.1, and what a client may send or leave unread before the application knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+import fastapi
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST_HEAD = 2**16
+"""Most bytes of what stands before a body or behind it; cursors are the longest part of a head."""
+HEAD_SECONDS = 10.0
+"""Until the head of a request ends."""
+STALL_SECONDS, LEAST_TAKEN = 15.0, 2**10
+"""A client that takes fewer bytes of an answer in so many seconds is cut off."""
+STOP_SECONDS = 1.0
+"""The same while the server stops."""
+MOST_CONNECTIONS = 4096
+
+
+def make_config(app: fastapi.FastAPI, **settings: Any) -> uvicorn.Config:
+    """How uvicorn serves an application; its own settings go first."""
+    own: dict[str, Any] = {"http": Connection, "ws": "none", "lifespan": "on", "access_log": False}
+    own |= {"log_config": None, "log_level": "error"}  # nobody fills a log with requests that are none
+    return uvicorn.Config(app, h11_max_incomplete_event_size=MOST_HEAD, **(own | settings))
+
+
+class Connection(H11Protocol):
+    """A connection with bounds; where there are too many, the half that waits longest for its client is closed.
+
+    h11 reads a head in time that is linear in its length; httptools joins a long header anew with every packet.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # noqa: D102
+        most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        if len(self.connections) >= most:
+            waiting = [one for one in self.connections if isinstance(one, Connection) and one.waits_for_client]
+            for one in sorted(waiting, key=lambda one: one.since)[: len(waiting) // 2 + 1]:
+                one.transport.abort()
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # so that whatever is not taken is known
+        self.since = self.loop.time()
+        self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, transport.abort)
+        self._stall: asyncio.TimerHandle | None = None
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether no whole request is there that is being answered."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    def data_received(self, data: bytes) -> None:  # noqa: D102
+        if self.conn.their_state is h11.IDLE and self._head is None:
+            self.since = self.loop.time()
+            self._head = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+        for begin in range(0, len(data), MOST_HEAD // 4):  # h11 looks at the size of what has not ended alone
+            if not self.transport.is_closing():
+                super().data_received(data[begin : begin + MOST_HEAD // 4])
+        if self.conn.their_state is not h11.IDLE and self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def send_400_response(self, msg: str) -> None:  # noqa: D102
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # what is being answered has no whole request
+            self.cycle.message_event.set()
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:  # an answer has begun
+            self.transport.abort()
+
+    def pause_writing(self) -> None:  # noqa: D102
+        super().pause_writing()
+        self._watch(STALL_SECONDS)
+
+    def resume_writing(self) -> None:  # noqa: D102
+        super().resume_writing()
+        if self._stall is not None:
+            self._stall.cancel()
+
+    def shutdown(self) -> None:  # noqa: D102
+        super().shutdown()
+        if self.transport.get_write_buffer_size():
+            self._watch(STOP_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+        super().connection_lost(exc)
+        for timer in (self._head, self._stall):
+            if timer is not None:
+                timer.cancel()
+
+    def _watch(self, seconds: float) -> None:
+        """Cuts the client off that does not take enough of what is left."""
+        if self._stall is not None:
+            self._stall.cancel()
+        left = self.transport.get_write_buffer_size()
+
+        def look() -> None:
+            if self.transport.get_write_buffer_size() > max(0, left - LEAST_TAKEN):
+                self.transport.abort()
+            else:
+                self._watch(seconds)
+
+        self._stall = self.loop.call_later(seconds, look)
