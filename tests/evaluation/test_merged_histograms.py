@@ -1,6 +1,7 @@
 """Histograms on a fixed grid: what follows from them is within its bound."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +9,8 @@ from prism_jax.decision import calibration as measures
 from prism_jax.decision.audbc import Events, audbc_value
 from prism_jax.decision.costs.sweep import CriticalRatio
 from prism_jax.decision.passes import Pass
-from prism_jax.evaluation.merged import histograms, ranks
+from prism_jax.decision.uncertainty import Cells
+from prism_jax.evaluation.merged import assembling, histograms, ranks
 
 
 @given(st.integers(0, 10_000), st.integers(2, 300), st.booleans())
@@ -50,6 +52,44 @@ def test_the_area_of_a_bin_in_which_candidates_change_is_within_its_bound():
         columns = {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
         found = histograms.area(histograms.Histogram.of(histograms.Grid(0.0, 20.0, 1), np.arange(12.0), columns))
         assert true == 10 * order and abs(found.area - true) <= found.error
+
+
+@pytest.mark.parametrize("switches", [False, True])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_interval_of_an_area_is_that_of_leaving_out_each_unit(parts, switches):
+    """Streams of very different lengths, the longest of which have the most gold, with weights, ties and switches."""
+    rng = np.random.default_rng(parts)
+    steps = np.maximum(1, np.exp(rng.normal(2, 1.2, 30))).astype(int)
+    unit = np.repeat(np.arange(30), steps)
+    n, weight = len(unit), rng.uniform(0.5, 2, len(unit))
+    gold = weight * (rng.random(n) < np.clip(steps / 60, 0.05, 0.9)[unit])
+    ratio = np.round(np.exp(rng.normal(size=n) - (gold > 0)), 1) + 0.1
+    events = Events(CriticalRatio(ratio, None), weight, gold, gold)
+    if switches:
+        other = weight * (rng.random(n) < 0.3)
+        at = CriticalRatio(np.concatenate([ratio, ratio * 1.5]), None)
+        events = Events(at, np.append(weight, 0 * weight), np.append(gold, other - gold), np.maximum(gold, other))
+
+    def curve(kept):
+        both = np.tile(kept, len(events.mass) // n)
+        at = CriticalRatio(events.at.ratio[both], None)
+        return Events(at, events.mass[both], events.gold[both], events.best[kept])
+
+    def area(kept):
+        return histograms.area(ranks.curve_of(curve(kept))), float(events.best[kept].sum())
+
+    whole, best = area(np.ones(n, bool))
+    without = [found.normalised(gold) for found, gold in (area(unit != left) for left in range(30))]
+    error = np.sqrt(29 / 30 * sum((value - whole.normalised(best)[0]) ** 2 for value, _ in without))
+    sums = np.zeros((30, 5))
+    for place in range(parts):  # whole units in each part
+        kept = unit % parts == place
+        end = gold if not switches else other
+        columns = [*ranks.shares_of(whole, curve(kept), unit[kept]), end[kept], events.best[kept], weight[kept]]
+        sums += np.stack([np.bincount(unit[kept], column, minlength=30) for column in columns], axis=1)
+    found, _ = assembling.area_of(whole, Cells.of_units(sums))
+    assert found.value == pytest.approx(whole.normalised(best)[0], rel=1e-12)
+    np.testing.assert_allclose(found.standard_error, error, rtol=1e-9)
 
 
 def test_ratios_with_one_logarithm_do_not_tie():

@@ -116,15 +116,24 @@ def test_every_number_is_that_of_the_table_in_memory(name):
 
 
 def test_every_division_gives_the_same_counts():
-    """The parts divide streams, and hold their rows in any order."""
+    """The parts divide streams, and hold their rows in any order; one division is into whole streams.
+
+    The pairs of a divided stream's own steps that no part holds are estimated, so the ends of an area move a little.
+    """
     scores = Scores.from_columns(columns(seed=4))
-    tables = [sums_of(scores, number) for number in (1, 2, 7)]
+    some = np.isin(scores.stream, np.unique(scores.stream)[::3])
+    whole = in_parts.sum_tables(
+        running.over([scores.take(some), scores.take(~some)]), ON_SCORES, PAPER, SETTINGS, "paper"
+    )
+    tables = [sums_of(scores, 1), whole, sums_of(scores, 2), sums_of(scores, 7)]
     one, *others = ({stem: dict(numbers_of(sheet)) for stem, sheet in sheets_of(of).items()} for of in tables)
     for other, (stem, numbers) in itertools.product(others, one.items()):
         assert other[stem].keys() == numbers.keys()
         for place, value in numbers.items():
             if isinstance(value, str) or (place[2] in COUNTED and place[3] == "value"):
                 assert other[stem][place] == value or math.isnan(value), (stem, place)
+            elif place[2] == "audbc" and place[3] != "value" and other is not others[0]:
+                assert other[stem][place] == pytest.approx(value, abs=0.005, nan_ok=True), (stem, place)
             else:
                 assert other[stem][place] == pytest.approx(value, rel=1e-6, abs=1e-9, nan_ok=True), (stem, place)
 

@@ -38,6 +38,7 @@ from prism_jax.acceptance.study import no_score
 from prism_jax.acceptance.tables import Facts
 from prism_jax.decision.off_policy import Moments
 from prism_jax.decision.uncertainty import Cells, Estimate, Resampled
+from prism_jax.evaluation.intervals import totals_of
 from prism_jax.evaluation.merged.histograms import Histogram
 from prism_jax.evaluation.merged.running import Runner
 from prism_jax.evaluation.merged.states import State, UnitSums, merge
@@ -203,9 +204,9 @@ class _Read(NamedTuple):
 
     def measures(self, name: str, placements: Placements, probability: bool) -> Measures:
         """How well a prediction ranks, and if it is a probability, how well it is calibrated."""
-        # To first order in the weights of the people, as in Obuchowski 1997.
-        cells = self.units.cells([f"one {name}", "one", f"zero {name}", "zero"])
-        over_all = share_of(cells, lambda sums: _placed(sums, placements.auroc), placements.auroc, self.seed)
+        cells = self.units.cells([f"one {name}", "one", f"zero {name}", "zero", f"own {name}"])
+        totals = totals_of(cells)
+        over_all = share_of(cells, lambda sums: _placed(sums, totals, placements.auroc), placements.auroc, self.seed)
         within = self._share([f"pairs {name}", "pairs"], ratio) if self._total("pairs") else None
         if not probability:
             return Measures(over_all, within, None, None)
@@ -265,11 +266,16 @@ class _Read(NamedTuple):
         return described(log.numbers[columns["person"]], counts, shares, known, platt, threshold)
 
 
-def _placed(sums: Float64[np.ndarray, "*resamples 4"], auroc: float) -> Float64[np.ndarray, "*resamples"]:
-    """AUROC to first order: the mean placements of accepted and of rejected offers, each among those of the data."""
-    one, ones, zero, zeros = np.moveaxis(sums, -1, 0)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(one / ones + zero / zeros - auroc)
+def _placed(
+    sums: Float64[np.ndarray, "*resamples 5"], totals: Float64[np.ndarray, "5"], auroc: float
+) -> Float64[np.ndarray, "*resamples"]:
+    """AUROC from the mean placements of accepted and of rejected offers, each among those of the data.
+
+    That is of first order (Obuchowski 1997); with their own pairs it is exact without one person.
+    """
+    one, ones, zero, zeros, own = np.moveaxis(sums, -1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(one / ones + zero / zeros - auroc + (totals[-1] - own) / (ones * zeros))
 
 
 def _of_those(cells: Cells | Resampled) -> Cells | Resampled:

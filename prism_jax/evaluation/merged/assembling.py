@@ -139,7 +139,9 @@ def _ratios(
         cost = total / mass
         found = None
         if plan.no_area is None and (policy, form) in settings.areas:
-            cells = sums["units"].cells([column("area", policy, form), "gold", "best", "weight"])
+            cells = sums["units"].cells(
+                [*(column(part, policy, form) for part in ("area", "own")), "gold", "best", "weight"]
+            )
             found, bounds[f"ratios.{policy}.{form}.audbc"] = area_of(
                 settings.areas[policy, form], cells, level=LEVEL, resamples=RESAMPLES, seed=SEED
             )
@@ -151,22 +153,22 @@ def _ratios(
 
 
 def area_of(of: Area, cells: Cells | Resampled, **resampling: Any) -> tuple[Audbc, float]:
-    """The area of a curve with its interval, to first order in the weights of the units, and the bound of its error.
+    """The area of a curve with its interval, and the bound of its error.
 
-    The columns of `cells` are the shares of `Area.shares`, the gold weight of the curve's end, that of the best
-    candidates, and all weight.
+    The columns of `cells` are those of `ranks.shares_of`, the gold weight of the curve's end, that of the best
+    candidates, and all weight. Without one unit the area is exact if the unit's steps stand in one part; a resample has
+    what its units' parts let expect.
     """
-    _, gold, best, mass = totals_of(cells).tolist()
+    _, excess, gold, best, mass = totals_of(cells).tolist()
     value, error = of.normalised(best)
-    share = of.area / of.mass**2  # of all pairs of steps
 
-    def normalised(totals: Float64[np.ndarray, "*resamples 4"]) -> Float64[np.ndarray, "*resamples"]:
-        parts, _, most, weight = np.moveaxis(totals, -1, 0)
-        # The share is a function of the units' weights; this is its value at the data and its slope in each weight,
-        # of which the parts are the first factor and the weight of all steps the second.
-        changed = parts / of.mass**2 + share * (1 - 2 * weight / of.mass)
-        positive = most / np.where(weight > 0, weight, 1.0)
-        oracle = positive - positive**2 / 2
+    def normalised(totals: Float64[np.ndarray, "*resamples 5"]) -> Float64[np.ndarray, "*resamples"]:
+        parts, own, _, most, weight = np.moveaxis(totals, -1, 0)
+        left = np.where(weight > 0, weight, 1.0) / of.mass
+        # Without unit i, area - parts_i + own_i over (1 - w_i)^2 (docs/maths.md, section 10).
+        changed = parts / left - of.area + (excess - own) / left**2
+        positive = most / (left * of.mass)
+        oracle = (positive - positive**2 / 2) * of.mass**2
         return np.asarray(np.where(oracle > 0, changed / np.where(oracle > 0, oracle, 1.0), np.nan))
 
     estimate = interval(cells, normalised, bounds=SHARE, **resampling)

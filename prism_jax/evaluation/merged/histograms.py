@@ -132,6 +132,23 @@ class Area(NamedTuple):
         """The part of each event in the area: the derivative by its weight. They add up to twice the area."""
         return mass * self.before_benefit[bins] + gold * self.after_burden[bins]
 
+    def own_excess(
+        self,
+        bins: Int64[np.ndarray, "events"],
+        mass: Float64[np.ndarray, "events"],
+        gold: Float64[np.ndarray, "events"],
+        unit: Int64[np.ndarray, "events"],
+    ) -> Float64[np.ndarray, "events"]:
+        """What the pairs of a unit's own events are above what its parts let expect, in all events of each unit.
+
+        With w the unit's share of all mass, that is its own area minus w * its parts, plus w^2 * the area.
+        """
+        cells, cell = np.unique(unit * len(self.before_benefit) + bins, return_inverse=True)
+        of_cell, of_unit = np.bincount(cell, gold), np.bincount(unit, gold)
+        before = np.cumsum(of_cell) - of_cell / 2 - (np.cumsum(of_unit) - of_unit)[cells // len(self.before_benefit)]
+        share = (np.bincount(unit, mass) / self.mass)[unit]
+        return mass * before[cell] - share * (self.shares(bins, mass, gold) - self.area / self.mass * mass)
+
 
 def area(histogram: Histogram) -> Area:
     """The area of a histogram with the columns `mass`, `gold` and `abs_gold`, in the order of its values.

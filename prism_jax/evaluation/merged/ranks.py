@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from prism_jax.decision import budgets, gate
 from prism_jax.decision.audbc import CriticalRatio, Events
@@ -144,10 +144,16 @@ def _place_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
     return ratio if at.beyond is None else np.where(at.beyond, -np.nextafter(ratio, np.inf), ratio)
 
 
-def shares_of(area: Area, events: Events) -> Float64[np.ndarray, "steps"]:
-    """The part of each step in the area of a curve."""
-    of_event = area.shares(histograms.LOG_RATIO.bin_of(rank_of(events.at)), *map(np.asarray, events[1:3]))
-    return of_event.reshape(-1, len(events.best)).sum(axis=0)
+def shares_of(
+    area: Area, events: Events, unit: Int64[np.ndarray, "steps"]
+) -> tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]:
+    """The part of each step in the area of a curve, and in what its unit's own pairs are above that."""
+    bins = histograms.LOG_RATIO.bin_of(rank_of(events.at))
+    mass, gold = (np.asarray(column, np.float64) for column in events[1:3])
+    units = np.tile(unit, len(bins) // len(unit))
+    both = area.shares(bins, mass, gold), area.own_excess(bins, mass, gold, units)
+    parts, own = (of_event.reshape(-1, len(unit)).sum(axis=0) for of_event in both)
+    return parts, own
 
 
 def urgencies(

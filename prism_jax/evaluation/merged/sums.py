@@ -212,7 +212,8 @@ class Sums:
                 if isinstance(policy, ratios.ByValue):
                     continue
                 area = self.settings.areas[policy.policy, form]
-                columns[column("area", policy.policy, form)] = shares_of(area, policy.events(weight))
+                names = (column(part, policy.policy, form) for part in ("area", "own"))
+                columns |= zip(names, shares_of(area, policy.events(weight), data.judged_units), strict=True)
         return columns
 
     def _points(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> dict[str, UnitSums]:

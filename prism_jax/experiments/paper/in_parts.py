@@ -69,8 +69,9 @@ class _Sums(Tally):
         """Keeps the part of each unit in the area."""
         if name in self.areas and f"area.{name}" not in self.columns and len(data.weight):
             judged, weight = data.judged, data.weight
-            shares = shares_of(self.areas[name], sweep().events(weight))
-            self.columns[f"area.{name}"] = by_unit(data, shares)
+            shares = shares_of(self.areas[name], sweep().events(weight), data.judged_units)
+            for part, of_steps in zip(("area", "own"), shares, strict=True):
+                self.columns[f"{part}.{name}"] = by_unit(data, of_steps)
             if "best" not in self.columns:
                 gold = (data.label("need") * data.label("accept"))[judged]
                 values = {"gold": weight * gold, "best": weight * data.missed[judged], "weight": weight}
@@ -104,7 +105,7 @@ class _Merged(Tally):
         if name not in self.areas:
             return Number()
         if (key := f"area.{name}") not in self.kept:
-            units = self.sums["units"].cells([key, "gold", "best", "weight"])
+            units = self.sums["units"].cells([key, f"own.{name}", "gold", "best", "weight"])
             self.kept[key] = area_of(self.areas[name], units, **self.resampling)
         found, bound = self.kept[key]
         self.bound = max(self.bound, bound)
