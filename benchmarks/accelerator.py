@@ -118,11 +118,10 @@ def decode_ours(args: argparse.Namespace, batch: int) -> dict[str, Any]:
     """Measures greedy decoding after a prompt, without the prefill."""
     import jax
     import numpy as np
+    from next_token import Greedy, prefill
 
     from prism_jax.student import Qwen3
     from prism_jax.student.kv_cache import unstack_layers
-    from prism_jax.student.sampler import Start, decode, prefill
-    from prism_jax.student.sampling import make_sampling
 
     model = Qwen3(student(args.preset))
     params = unstack_layers(jax.jit(model.init)(jax.random.key(0)))
@@ -131,13 +130,12 @@ def decode_ours(args: argparse.Namespace, batch: int) -> dict[str, Any]:
         size -= params["embedding"].nbytes  # a token reads only one row of it
     tokens = np.random.default_rng(0).integers(model.config.vocab_size, size=(batch, args.length))
     tokens = tokens.astype(np.int32)
-    lengths = np.full(batch, args.length, np.int32)
-    seconds = []
+    write, seconds = Greedy(model, params, args.new), []
     for _ in range(TURNS + 2):
-        logits, cache = jax.block_until_ready(prefill(model, params, tokens, lengths, args.new))
+        logits, cache = jax.block_until_ready(prefill(model, params, tokens, args.new))
         cached = sum(leaf.nbytes for leaf in jax.tree.leaves(cache))
         begin = time.perf_counter()
-        decode(model, params, Start(cache, lengths, args.length, logits), args.new, make_sampling(batch), [])
+        write(logits, cache, args.length)
         seconds.append(time.perf_counter() - begin)
     return {"seconds": statistics.median(seconds[2:]), "bytes": size + cached, **ours_facts()}
 

@@ -1,4 +1,4 @@
-"""A training step of plain next-token prediction, on which speed and memory are compared with other libraries."""
+"""Plain next-token training and greedy text, on which speed and memory are compared with other libraries."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from prism_jax.student import Qwen3
 from prism_jax.student.attention import no_branches
+from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton, room, write_spans
 from prism_jax.student.heads import token_cross_entropy
+from prism_jax.student.kv_cache import grow, read_prompts
+from prism_jax.student.sampling import make_sampling
+from prism_jax.student.start import Start
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState
 from prism_jax.training.run_config import TrainingConfig
@@ -37,3 +42,27 @@ def make_next_token_step(model: Qwen3, training: TrainingConfig) -> Callable[[Tr
         return TrainState(state.step + 1, params, kept), value
 
     return step
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def prefill(model: Qwen3, params: Any, tokens: Any, new: int) -> Any:
+    """Reads rows of one length; returns the logits after each, and a cache with room for `new` more tokens."""
+    rows, length = tokens.shape
+    last, fresh = read_prompts(model, params, tokens, jnp.full(rows, length))
+    return model.logits(params, last), grow(fresh, length + room([Span((), new)]))
+
+
+class Greedy:
+    """Greedy text of a number of tokens, by the decoder of free text under an automaton that allows every token."""
+
+    def __init__(self, model: Qwen3, params: Any, new: int):
+        size = model.config.vocab_size
+        every = make_automaton(np.zeros((1, size), np.int8), np.full(size, -1), [True])
+        self.model, self.params, self.spans, self.every = model, params, [Span((), new)], DeviceAutomaton(every)
+
+    def __call__(self, logits: Any, cache: Any, length: int) -> list[list[int]]:
+        """The tokens after prefilled rows."""
+        rows = len(logits)
+        start = Start(cache, np.full(rows, length, np.int32), length, logits)
+        written = write_spans(self.model, self.params, start, self.spans, self.every, make_sampling(rows))
+        return [spans[0] for spans in written]

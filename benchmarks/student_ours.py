@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from next_token import make_next_token_step
+from next_token import Greedy, make_next_token_step, prefill
 from student_common import NO, YES, make_decisions, make_live_stream, random_rows, timed
 
 from prism_jax.decision.operating_point import OperatingPoint
@@ -21,8 +21,6 @@ from prism_jax.student.branches import Branch
 from prism_jax.student.engine import Engine, ReadRequest
 from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.pages import PAGE, page_bytes
-from prism_jax.student.sampler import Start, decode, prefill
-from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, save_hf
 from prism_jax.train import keep_freed_memory
@@ -101,16 +99,12 @@ class Side:
         return timed(lambda: jax.block_until_ready(self._read(tokens, new)))[0]
 
     def _read(self, tokens: np.ndarray, new: int) -> Any:
-        rows, length = tokens.shape
-        return prefill(self.model, self.unstacked, tokens, np.full(rows, length, np.int32), new)
+        return prefill(self.model, self.unstacked, tokens, new)
 
     def decode(self, tokens: np.ndarray, new: int) -> tuple[float, list[list[int]]]:
         """Decodes `new` tokens after prefilled rows; returns the seconds and the tokens."""
-        logits, cache = jax.block_until_ready(self._read(tokens, new))
-        rows, length = tokens.shape
-        start = Start(cache, np.full(rows, length, np.int32), length, logits)
-        seconds, texts = timed(lambda: decode(self.model, self.unstacked, start, new, make_sampling(rows), []))
-        return seconds, [text.ids for text in texts]
+        write, read = Greedy(self.model, self.unstacked, new), jax.block_until_ready(self._read(tokens, new))
+        return timed(lambda: write(*read, tokens.shape[1]))
 
     def product(self, rows: int) -> float:
         """Computes the matrix product of a feed-forward layer; returns the seconds."""

@@ -21,8 +21,8 @@ from prism_jax.student.branches import bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room, write_spans
 from prism_jax.student.kv_cache import Cache, Segment, read_prompts, unstack_layers
 from prism_jax.student.qwen3 import Params
-from prism_jax.student.sampler import branch_off
 from prism_jax.student.sampling import make_sampling
+from prism_jax.student.start import branch_off
 
 _ROWS = 4  # branches per batch, for each stream of a batch
 

@@ -22,8 +22,8 @@ from jaxtyping import Array, Float, Int, Int8
 from prism_jax.student.branches import bucket
 from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read_next
 from prism_jax.student.qwen3 import Params, Qwen3
-from prism_jax.student.sampler import Start, check_ids
 from prism_jax.student.sampling import Sampling, next_token
+from prism_jax.student.start import Start, check_ids
 
 FORBIDDEN, END = -1, -2
 """Entries of `Automaton.step`: the token may not occur here, and the token ends the span."""

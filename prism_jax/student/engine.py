@@ -35,8 +35,8 @@ from prism_jax.student.live_programs import (
 )
 from prism_jax.student.pages import PAGE, make_pool, page_bytes, store, table_of
 from prism_jax.student.qwen3 import Params, Qwen3
-from prism_jax.student.sampler import branch_off, check_ids
 from prism_jax.student.sampling import make_sampling
+from prism_jax.student.start import branch_off, check_ids
 from prism_jax.student.trunks import Trunk, Trunks
 
 _PLACES = 8  # marked places per row are padded to a multiple of this

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from prism_jax.student import Qwen3, constrained, sampler
+from prism_jax.student import Qwen3, constrained
+from prism_jax.student import start as starting
 from prism_jax.student.branches import NewTokens
 from prism_jax.student.kv_cache import Segment, unstack_layers
 from prism_jax.student.live_programs import read_rows
@@ -26,7 +27,7 @@ from prism_jax.training.compiled.cards import card
 
 chip = card("a100-80gb")
 place = SingleDeviceSharding(absent_mesh(chip, (1, 1, 1), chip.memory).devices.item())
-sampler.platform = lambda: "cuda"
+starting.platform = lambda: "cuda"
 
 def put(tree):
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), tree)
@@ -51,7 +52,7 @@ counts, table, tokens = array(ROWS), array(ROWS, PAGES), array(ROWS, NEW)
 row = NewTokens(*[tokens] * 4, array(ROWS, 8))
 compile_("read", read_rows, model, params, pool, table, counts, row, array(2))
 trunk = Segment(pool, array(ROWS, PAGES * PAGE, dtype=bool), table)
-start = sampler.branch_off(model, params, trunk, tokens, counts, ROOM, functools.partial(compile_, "branch"))
+start = starting.branch_off(model, params, trunk, tokens, counts, ROOM, functools.partial(compile_, "branch"))
 automaton = constrained.DeviceAutomaton.__new__(constrained.DeviceAutomaton)
 steps = array(4, model.config.vocab_size, dtype=jnp.int8)
 automaton.arrays, automaton.least = (steps, steps, array(model.config.vocab_size)), 1

@@ -6,21 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from written import write
 
-from prism_jax.student import Qwen3, StudentConfig, sampler
+from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.constrained import (
     END,
     FORBIDDEN,
-    DeviceAutomaton,
     Span,
     make_automaton,
-    room,
     write_program,
-    write_spans,
 )
-from prism_jax.student.kv_cache import unstack_layers
-from prism_jax.student.sampling import make_sampling
 
 VOCABULARY = 24
 SPANS = [Span((3, 4), 5), Span((5, 6, 7), 3), Span((8,), 6)]
@@ -82,18 +78,6 @@ def naive(model, params, prompt, spans, automaton):
                 break
         written.append(free)
     return written
-
-
-def write(model, params, prompts, spans, automaton, **settings):
-    unstacked = unstack_layers(params)
-    lengths = np.array([len(prompt) + len(spans[0].forced) for prompt in prompts], np.int32)
-    tokens = np.zeros((len(prompts), 16), np.int32)
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt) + len(spans[0].forced)] = [*prompt, *spans[0].forced]
-    logits, cache = sampler.prefill(model, unstacked, tokens, lengths, room(spans))
-    start = sampler.Start(cache, lengths, tokens.shape[1], logits)
-    sampling = make_sampling(len(prompts), **settings)
-    return write_spans(model, unstacked, start, spans, DeviceAutomaton(automaton), sampling)
 
 
 PROMPTS = [[1, 2], [9, 10, 11, 12, 13], [14], [15, 16, 17, 1, 2, 3], [2, 2, 2], [23, 1]]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.student import Qwen3, StudentConfig, dispatch, flash, kv_cache, sampler
+from prism_jax.student import Qwen3, StudentConfig, dispatch, flash, kv_cache, start
 from prism_jax.student.attention import no_branches
 from prism_jax.student.branches import Branch, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton
@@ -129,8 +129,8 @@ def test_text_is_written_after_each_streams_own_trunk(model, params, platform, m
 
     Both forms of the trunk run here: rows that were gathered once, as on a CPU, and pages of the pool, as on a GPU.
     """
-    monkeypatch.setattr(sampler, "platform", lambda: platform)
-    sampler._branch_off.clear_cache()  # which is not aware of the platform
+    monkeypatch.setattr(start, "platform", lambda: platform)
+    start._branch_off.clear_cache()  # which is not aware of the platform
     engine, rng = make(model, params, 12), random.Random(1)
     names = [f"s{i}" for i in range(6)]
     for name in names:

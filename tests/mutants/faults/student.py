@@ -262,7 +262,7 @@ STUDENT = (
         "logits_BxV.astype(jnp.float32) / jnp.where(sampling.temperature > 0",
         "logits_BxV.astype(jnp.float32) * jnp.where(sampling.temperature > 0",
         "A low temperature makes text more random.",
-        ("student/test_sampling.py", "student/test_sampler.py"),
+        ("student/test_sampling.py", "student/test_start.py"),
     ),
     Fault(
         "one-draw-for-all-tokens",
@@ -270,7 +270,7 @@ STUDENT = (
         "jax.random.fold_in(jax.random.key(seed), place)",
         "jax.random.key(seed)",
         "Each token of a text is drawn with the same chance.",
-        ("student/test_sampling.py", "student/test_sampler.py"),
+        ("student/test_sampling.py", "student/test_start.py"),
     ),
     Fault(
         "head-gradient-without-factor",

@@ -1,0 +1,87 @@
+"""Unconstrained text, compared with transformers and with a loop without a cache."""
+
+import dataclasses
+import operator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from huggingface import reference
+from written import after, any_token, generate
+
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.attention import no_branches
+from prism_jax.student.constrained import DeviceAutomaton, Span, write_spans
+from prism_jax.student.kv_cache import Segment, unstack_layers
+from prism_jax.student.sampling import make_sampling, restrict
+from prism_jax.student.start import branch_off
+
+TINY = StudentConfig(
+    vocab_size=61, hidden_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40, tied=False
+)
+PROMPTS = [[5, 6, 7, 8, 9, 10, 11, 12, 13], [3], [17, 60, 0, 4], [1, 2, 3, 4, 5, 6]]
+LIMIT = 20
+
+
+@pytest.fixture(scope="module")
+def tiny(draw_params):
+    model = Qwen3(TINY)
+    return model, draw_params(model, seed=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes", [{}, {"qk_norm": False, "num_kv_heads": 1}, {"num_layers": 1}], ids=["qwen3", "llama", "one layer"]
+)
+def test_greedy_generation_equals_transformers(changes, draw_params):
+    """Prompts of different lengths in one batch; transformers pads them on the left."""
+    torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
+    config = dataclasses.replace(TINY, **changes)
+    model = Qwen3(config)
+    params = draw_params(model, seed=8)
+    width = max(map(len, PROMPTS))
+    ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in PROMPTS])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in PROMPTS])
+    written = reference(config, params).generate(
+        ids, attention_mask=mask, max_new_tokens=LIMIT, do_sample=False, pad_token_id=0
+    )
+    want = written[:, width:].tolist()
+    assert min(len(set(row)) for row in want) > 3  # otherwise a broken model could agree
+    assert generate(model, params, PROMPTS, LIMIT, make_sampling(len(PROMPTS))) == want
+
+
+@pytest.mark.slow
+def test_rows_that_continue_a_trunk_are_written_as_after_whole_prompts(tiny):
+    model, params = tiny[0], unstack_layers(tiny[1])
+    rows, counts = np.array([[8, 9, 10], [3, 0, 0]], np.int32), np.array([3, 1], np.int32)
+    sampling = make_sampling(2, [0.0, 1.2], [0, 20], [1.0, 0.95], seed=8)
+    trunk = after(model, params, [[5, 6, 7]] * 2, 0)
+    start = branch_off(model, params, Segment.first(trunk.cache, trunk.lengths), rows, counts, room=32)
+    found = write_spans(model, params, start, [Span((), LIMIT)], DeviceAutomaton(any_token(61)), sampling)
+    expected = generate(model, tiny[1], [[5, 6, 7, 8, 9, 10], [5, 6, 7, 3]], LIMIT, sampling)
+    assert [row[0] for row in found] == expected
+
+
+def test_each_token_is_drawn_from_what_precedes_it(tiny):
+    """Every sampled token is the one drawn from the logits of a forward pass without a cache."""
+    model, params = tiny
+    sampling = make_sampling(len(PROMPTS), [0.7, 1.0, 2.0, 0.0], [0, 5, 0, 0], [1.0, 0.9, 0.8, 1.0], seed=11)
+    written = generate(model, params, PROMPTS, LIMIT, sampling)
+
+    @jax.jit
+    def draw(tokens, first, setting):
+        """The drawn and the likeliest token at each of LIMIT places from `first` on."""
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        hidden = model.hidden(params, tokens, positions, no_branches(*tokens.shape))
+        rows = jax.lax.dynamic_slice_in_dim(model.logits(params, hidden)[0], first, LIMIT)
+        left = restrict(rows, jax.tree.map(lambda x: jnp.repeat(x, LIMIT), setting))
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(setting.seed[0]), jnp.arange(LIMIT))
+        return jax.vmap(jax.random.categorical)(keys, left), rows.argmax(axis=1)
+
+    for row, (prompt, new) in enumerate(zip(PROMPTS, written, strict=True)):
+        whole = np.zeros((1, 32), np.int32)
+        whole[0, : len(prompt) + LIMIT] = prompt + new
+        its = jax.tree.map(operator.itemgetter(slice(row, row + 1)), sampling)
+        drawn, likeliest = draw(whole, len(prompt) - 1, its)
+        assert new == (drawn if sampling.temperature[row] > 0 else likeliest).tolist()
