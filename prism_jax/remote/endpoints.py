@@ -27,7 +27,7 @@ class EndpointConfig:
     window: float = 60.0  # seconds over which both limits are counted, in proportion to a minute
     timeout: float = 120.0  # seconds after which one attempt fails
     patience: float = 900.0  # seconds to retry a request while the endpoint is down or limits the rate
-    # seconds before the first retry, where the server does not say how long to wait; later waits double
+    # seconds before the first retry, unless the server asks for more; later waits double
     backoff: float = 0.5
     # How the JSON schema of an answer is asked for: `json_schema` where the server enforces it, `json_object` where it
     # only enforces JSON, `none` elsewhere. With the last two the schema stands in the system message.

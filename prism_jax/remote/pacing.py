@@ -142,12 +142,10 @@ class Retries:
         self._trouble = True
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
-        """As long as the server asks, or doubling from the backoff on; random, so that requests do not come at once."""
-        after = _failure(state).after
-        if after is not None:
-            return after * random.uniform(1.0, 1.1)
+        """Doubling from the backoff on, or as long as the server asks if that is longer; random, to spread requests."""
         doubled = 2.0 ** min(state.attempt_number - 1, 10)  # far above `MOST_BACKOFF`, and below every overflow
-        return self._backoff * min(doubled, MOST_BACKOFF) * random.uniform(0.5, 1.0)
+        ordinary = self._backoff * min(doubled, MOST_BACKOFF) * random.uniform(0.5, 1.0)
+        return max(ordinary, (_failure(state).after or 0.0) * random.uniform(1.0, 1.1))
 
 
 def _failure(state: tenacity.RetryCallState) -> TransientError:

@@ -6,6 +6,7 @@ import itertools
 import time
 
 import pytest
+import tenacity
 from asking import ask
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -126,6 +127,17 @@ def test_a_server_that_asks_to_wait_is_not_asked_before(connected):
     waits = [b[0] - a[0] for seen in by_key.values() for a, b in itertools.pairwise(seen) if a[1] == 429]
     assert len(waits) == client.tally.retried
     assert min(waits) >= 0.15
+
+
+@pytest.mark.parametrize("after", ["0", "-5", "1e-9", "0.001", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_a_server_that_asks_for_no_wait_gets_the_ordinary_one(after):
+    """Otherwise one endpoint that is always busy would be asked hundreds of times per second."""
+    waits = Retries(EndpointConfig(model="m", base_url="http://127.0.0.1:1/v1", backoff=0.5))
+    for attempt in range(1, 12):
+        state = tenacity.RetryCallState(tenacity.AsyncRetrying(), None, (), {})
+        state.attempt_number = attempt
+        state.set_exception((TransientError, TransientError("429", after=retry_after({"retry-after": after})), None))
+        assert 0.5 * min(2 ** (attempt - 1), 64) / 2 <= waits._wait(state) <= 0.5 * 64
 
 
 def test_a_client_keeps_its_limits(connected):
