@@ -74,16 +74,17 @@ class Claim(NamedTuple):
 class Cache:
     """The SQLite file, which is created with its folder if need be, and the most USD that it may ever record as spent.
 
-    Raises ValueError if the file is something else, or damaged.
+    A link stands for its file. Raises ValueError if the file is something else, or damaged, or has several names.
     """
 
     def __init__(self, path: str | os.PathLike[str], budget: float = 0.0) -> None:
-        self.path = pathlib.Path(path)
+        self.path = pathlib.Path(path).resolve()  # beside which SQLite and `Owner` have their files
         self.budget = budget
         self._lock = threading.RLock()
         self._mine: set[str] = set()  # keys that this process has under way
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._database = cache_file.open_database(self.path)
+        self._status = self.path.stat()
         self._owner = Owner(self.path)
 
     @contextlib.contextmanager
@@ -111,8 +112,10 @@ class Cache:
         """Records that a request is about to be sent, and reserves the most USD that one attempt can cost.
 
         An idempotent request costs nothing when it is sent once more after it was answered. Raises BudgetSpent if the
-        budget has no room for it, and none that requests under way could still leave.
+        budget has no room for it, and none that requests under way could still leave; OSError if the file was moved.
         """
+        if not (self.path.exists() and os.path.samestat(self._status, self.path.stat())):
+            raise OSError(f"{self.path}: found the cache removed or replaced since it was opened, so nothing was sent")
         with self._transaction() as database:
             if answer := self.get(key):
                 return Claim(answer)

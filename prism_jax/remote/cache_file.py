@@ -72,12 +72,14 @@ def digest_of(*values: object) -> str:
 def open_database(path: pathlib.Path) -> sqlite3.Connection:
     """A connection to the cache at `path`, which is created if there is none, for its owner only to read.
 
-    Raises ValueError if the file is something else, or damaged; nothing in it is changed then.
+    Raises ValueError if the file is something else, or damaged, or has several names; nothing in it is changed then.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise ValueError(f"{path}: found no regular file, expected a cache of answers or no file")
+        if (names := os.fstat(file).st_nlink) > 1:  # by each of which SQLite would keep another journal
+            raise ValueError(f"{path}: found a file of {names} names (hard links), expected one; a copy of it has one")
     finally:
         os.close(file)
     database = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)

@@ -62,6 +62,38 @@ def test_a_pipe_is_no_cache(tmp_path):
         Cache(tmp_path / "c.sqlite")
 
 
+@pytest.mark.parametrize("kind", ["file", "folder", "hard"])
+def test_one_cache_under_two_names_is_one_cache(tmp_path, kind):
+    path, other = tmp_path / "c.sqlite", tmp_path / "other"
+    with Cache(path, budget=10.0) as cache:
+        assert not cache.claim("k", 0.5, False).wait
+        if kind == "hard":
+            os.link(path, other)
+            with pytest.raises(ValueError, match=r"other: found a file of 2 names \(hard links\), expected one"):
+                Cache(other)
+            return
+        other.symlink_to(path if kind == "file" else tmp_path)
+        with Cache(other if kind == "file" else other / "c.sqlite", budget=10.0) as again:
+            assert again.claim("k", 0.5, False).wait, "it is under way there"
+            cache.settle("k", answer_of("k"))
+            assert again.claim("k", 0.5, False).answer.text == "x"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["c.sqlite", "c.sqlite.owners", "other"]
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_nothing_is_sent_once_the_cache_is_gone_and_what_was_is_kept(tmp_path, replaced):
+    path = tmp_path / "c.sqlite"
+    with Cache(path, budget=10.0) as cache:
+        cache.claim("k", 0.5, False)
+        path.rename(tmp_path / "moved")
+        if replaced:
+            path.write_bytes(b"")
+        with pytest.raises(OSError, match=r"c\.sqlite: found the cache removed or replaced since it was opened"):
+            cache.claim("other", 0.5, False)
+        cache.settle("k", answer_of("k"))
+        assert cache.get("k")
+
+
 FIRST_VERSION = """
 CREATE TABLE answers (key TEXT PRIMARY KEY, text TEXT, error TEXT, model TEXT NOT NULL, time TEXT NOT NULL,
   prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, cost REAL NOT NULL, seconds REAL NOT NULL,
