@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought, Unanswered
+from prism_jax.remote.jobs import all_of
 from prism_jax.streams import Candidate, Event
 
 TURNS = 8
@@ -90,19 +91,24 @@ class AskingReader(abc.ABC):
         _refuse("responses")
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections, once what is under way has its answer or is past its deadline."""
         if self._loop.is_running():
-            self._run(self._loop.shutdown_asyncgens())
+            self._run(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    async def _end(self) -> None:
+        self._late = "the reader was closed"
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _observe(self, items: Sequence[Item]) -> list[FastReading | Unanswered]:
         self._late = None
-        return await asyncio.gather(*(self._in_turn(stream, candidates) for stream, _, candidates in items))
+        return await all_of(self._in_turn(stream, candidates) for stream, _, candidates in items)
 
     async def _in_turn(self, stream: str, candidates: Sequence[Candidate]) -> FastReading | Unanswered:
         async with self._turns:
@@ -114,6 +120,9 @@ class AskingReader(abc.ABC):
                 if error.late:
                     self._late = error.words
                 return Unanswered(error.words, error.tokens)
+            except BaseException:
+                self._late = "another event of its batch ended in an error"
+                raise
 
     def _before(self, stream: str, event: Event) -> Event | None:
         """The newest event of a stream so far; ValueError if the next is earlier."""

@@ -89,14 +89,28 @@ def work_through(
             for item in items:
                 pending.append(asyncio.run_coroutine_threadsafe(work_on(item), loop))
                 if len(pending) >= AHEAD * at_once:
-                    yield _shown(pending.popleft().result(), bar, tally)
+                    yield _shown(_oldest(pending), bar, tally)
             while pending:
-                yield _shown(pending.popleft().result(), bar, tally)
+                yield _shown(_oldest(pending), bar, tally)
         finally:
             stopped.set()
             if not all(future.done() for future in pending):
                 tqdm.write("waiting for answers to what was sent; Ctrl-C leaves them", file=sys.stderr)
             concurrent.futures.wait(pending, timeout=GRACE)
+
+
+async def all_of(work: Iterable[Awaitable[R]]) -> list[R]:
+    """Results in their order; an error is raised once the others are awaited too, since what was sent is paid."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    if failed := next((one for one in done if isinstance(one, BaseException)), None):
+        raise failed
+    return [one for one in done if not isinstance(one, BaseException)]
+
+
+def _oldest(pending: collections.deque[concurrent.futures.Future[R]]) -> R:
+    """Awaits the oldest and removes it; one whose awaiting is interrupted stays, to be awaited in the end."""
+    concurrent.futures.wait([pending[0]])
+    return pending.popleft().result()
 
 
 def _shown(result: R, bar: tqdm, tally: Tally | None) -> R:

@@ -8,7 +8,6 @@ write them, what it observes before what it concludes; none holds free-form reas
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import json
@@ -19,6 +18,7 @@ import pydantic
 
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
+from prism_jax.remote.jobs import all_of
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import Reply
 from prism_jax.runtime.dataclass_config import check_at_least
@@ -205,11 +205,7 @@ async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config:
                 "own offer would replace them (prompt.offers = 'given' judges the given candidates)"
             )
     asked = (_label_step(stream, step, ask, prompt, config) for step in stream.steps)
-    # What was sent when one fails is paid, so it is awaited.
-    done = await asyncio.gather(*asked, return_exceptions=True)
-    if failed := next((one for one in done if isinstance(one, BaseException)), None):
-        raise failed
-    labelled = [one for one in done if not isinstance(one, BaseException)]
+    labelled = await all_of(asked)
     steps, rows = tuple(step for step, _ in labelled), tuple(row for _, rows in labelled for row in rows)
     listed = sum(offer.text is not None for step in stream.steps for offer in step.candidates)
     return LabelledStream(dataclasses.replace(stream, steps=steps), rows, listed)

@@ -1,6 +1,8 @@
 """Agents on a decision model: both questions in one request, costs and maps from a gate, silence where it fails."""
 
 import json
+import signal
+import threading
 import time
 
 import numpy as np
@@ -107,6 +109,28 @@ def test_an_attempt_that_was_late_counts_at_its_most(fake, cache):
     fake.always = "hang"
     assert agent.observe("s", Event(time=0.0, text="x")).unanswered is not None
     assert cache.spent > 0 and cache._database.execute("SELECT COUNT(*) FROM flights").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("end", ["error", "Ctrl-C"])
+def test_what_was_sent_is_awaited_and_kept_whatever_ends_the_batch(fake, cache, monkeypatch, end):
+    reader, _ = load_decisions(fake.url, "m", GATE, cache=cache, deadline=2.0)
+    fake.always, settle, main = "slow", cache.settle, threading.main_thread().ident
+
+    def fails_first(*arguments):
+        monkeypatch.setattr(cache, "settle", settle)
+        if end == "error":
+            raise OSError("the disk is full")
+        signal.pthread_kill(main, signal.SIGINT)
+        settle(*arguments)
+
+    monkeypatch.setattr(cache, "settle", fails_first)
+    with pytest.raises(OSError if end == "error" else KeyboardInterrupt):
+        reader.observe([(f"s{i}", Event(time=0.0, text=f"event {i}"), OFFERS) for i in range(12)])
+    reader.close()
+    lost = end == "error"
+    assert cache._database.execute("SELECT COUNT(*) FROM answers").fetchone()[0] == len(fake.asked) - lost
+    assert cache._database.execute("SELECT COUNT(*) FROM flights").fetchone()[0] == lost
+    assert not lost or len(fake.asked) == 8, "what had no turn yet is not asked"
 
 
 def test_more_questions_than_one_request_takes_are_several(fake, cache):

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import signal
+import threading
 import time
 
 import pytest
@@ -91,6 +93,21 @@ def test_a_consumer_that_leaves_ends_the_work():
     count = len(ended)
     time.sleep(0.02)
     assert len(ended) == count < 50
+
+
+def test_ctrl_c_awaits_the_oldest_item_as_well():
+    ended, main = [], threading.main_thread().ident
+
+    async def work(item):
+        if item == 1:
+            signal.pthread_kill(main, signal.SIGINT)
+        await asyncio.sleep(0.05 * (item == 0))
+        ended.append(item)
+        return item
+
+    with pytest.raises(KeyboardInterrupt):
+        list(jobs.work_through(range(2), work, at_once=2))
+    assert ended == [1, 0]
 
 
 def test_an_error_of_the_items_is_raised():
