@@ -22,6 +22,7 @@ personal data included.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -105,7 +106,7 @@ class Summary(NamedTuple):
     streams: int
     steps: int  # number of questions, one per step and pass
     listed: int  # number of offers with a text in the source: dropped, or kept with prompt.offers = given
-    missing: dict[str, int]  # number of questions without a valid answer, by problem
+    missing: collections.Counter[str]  # number of questions without a valid answer, by problem
     lines: tuple[str, ...]  # what was sent, received and paid, for the terminal
 
 
@@ -114,7 +115,7 @@ class _Labeller:
 
     def __init__(self, config: TeacherConfig):
         self.config, self.streams, self.steps, self.listed = config, 0, 0, 0
-        self.missing: dict[str, int] = {}
+        self.missing: collections.Counter[str] = collections.Counter()
 
     def label(self, streams: Iterator[Stream], total: int | None, *, dry_run: bool) -> Iterator[LabelledStream]:
         """Yields every stream with its teacher's answers, in order; sends nothing in a dry run."""
@@ -132,16 +133,14 @@ class _Labeller:
                 self._count(labelled)
                 yield labelled
             if not dry_run:
-                clients.tally.check_answered()
+                clients.tally.check_answered(self.steps, self.missing)
             self.lines = clients.tally.lines()
 
     def _count(self, labelled: LabelledStream) -> None:
         self.streams += 1
         self.steps += len(labelled.rows)
         self.listed += labelled.listed
-        for row in labelled.rows:
-            if row.problem is not None:
-                self.missing[row.problem] = self.missing.get(row.problem, 0) + 1
+        self.missing.update(row.problem for row in labelled.rows if row.problem is not None)
 
     def summary(self) -> Summary:
         """The counts so far."""
@@ -157,7 +156,7 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
 
     The rows appear when all streams are labelled, and then the streams; older files are replaced. Every answer is in
     the cache as soon as it arrives, so a call after an interruption goes quickly over what was answered before. Raises
-    ValueError, OSError or RuntimeError in one line, the latter also where no request was answered; nothing is written.
+    ValueError, OSError or RuntimeError in one line, the latter also where no answer was valid; nothing is written.
     """
     for path in (output, rows):
         check_folder_of(path)
@@ -308,7 +307,7 @@ def main() -> None:
         rows = _rows_of(options)
         summary = label_file(config, epath.Path(options.streams), output, rows)
         print(f"labelled {summary.streams:,} streams, {summary.steps:,} questions: {output}; answers: {rows}")
-        for problem, count in sorted(summary.missing.items(), key=lambda item: -item[1])[:5]:
+        for problem, count in summary.missing.most_common(5):
             print(f"  missing {count:,}: {problem}")
     print("\n".join(summary.lines))
 

@@ -6,6 +6,7 @@ answers and appears when all are there, so a run that was killed loses nothing, 
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import re
@@ -18,7 +19,7 @@ from etils import epath
 
 from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import MOST_EVENTS, OFFICIAL, OURS, SYSTEM, Asked, Question, questions, unasked
-from prism_jax.judges.votes import Vote, VoteKey, new_votes, read_votes
+from prism_jax.judges.votes import Vote, VoteKey, merge_votes, read_votes
 from prism_jax.prompting.published import JudgePrompt, read_judge_prompt
 from prism_jax.remote import jobs
 from prism_jax.remote.client import Client
@@ -28,6 +29,7 @@ from prism_jax.remote.requests import Answer, Message, Request
 from prism_jax.remote.structured import LONGEST_TOKEN, Reply, ask_for
 from prism_jax.remote.tally import Tally
 from prism_jax.runtime.dataclass_config import check_at_least
+from prism_jax.runtime.files import check_folder_of
 from prism_jax.streams import Stream
 
 ATTEMPTS = 10
@@ -108,26 +110,29 @@ class _Task(NamedTuple):
 def judge_streams(
     streams: Iterable[Stream],
     config: JudgesConfig,
-    votes: epath.PathLike,
+    path: epath.PathLike,
     *,
     dry_run: bool = False,
     label: str = "judge",
 ) -> Judged:
     """Asks the judges about streams and writes their verdicts.
 
-    The file `votes` is replaced atomically at the end. Verdicts that it already holds, on other questions or of other
-    judges, are kept, so one file may serve several panels and several systems. Two systems' outputs on the same streams
-    may follow each other. A dry run sends and writes nothing, and only estimates what it would cost.
+    The file at `path` is replaced atomically at the end. Verdicts that it holds by then, on other questions or of other
+    judges, are kept, and so are those on the same questions to which there is no valid answer now; so one file may
+    serve several panels, several systems and several runs at once. Two systems' outputs on the same streams may follow
+    each other. A dry run sends and writes nothing, and only estimates what it would cost.
 
     Raises:
-      FileNotFoundError: if the folder of `votes` does not exist.
+      FileNotFoundError: if the folder of `path` does not exist.
       PromptError: if the checkout's script does not hold the prompt.
-      VotesError: if `votes` exists and holds anything but verdicts.
+      VotesError: if the file exists and holds anything but verdicts.
       ValueError: naming the section, for an endpoint that cannot be used.
-      RuntimeError: if the budget would be passed, an endpoint refuses every request, or none was answered.
+      RuntimeError: if the budget would be passed, an endpoint refuses every request, or none gave a valid answer.
     """
-    path, streams = epath.Path(votes), list(streams)
-    kept = list(read_votes(path)) if path.exists() else []
+    path, streams = epath.Path(path), list(streams)
+    check_folder_of(path)
+    if path.exists():
+        collections.deque(read_votes(path), maxlen=0)  # what is wrong in it is an error before judges are asked
     published, endpoints = config.published(), config.endpoints
     if published:
         endpoints = {
@@ -148,16 +153,11 @@ def judge_streams(
         )
         if dry_run:
             return Judged(tally, total, sum(1 for _ in verdicts), left_out)
-        missing = 0
-        with new_votes(path) as writer:
-            for vote in verdicts:
-                writer.add(vote)
-                missing += vote.verdict is None
-            tally.check_answered()
-            for vote in kept:
-                if not writer.has(vote.key):
-                    writer.add(vote)
-    return Judged(tally, total, missing, left_out)
+        votes = list(verdicts)
+        problems = collections.Counter(vote.problem for vote in votes if vote.problem is not None)
+        tally.check_answered(len(votes), problems)
+        merged = merge_votes(path, votes)
+    return Judged(tally, total, sum(vote.verdict is None for vote in merged), left_out)
 
 
 def _distinct(streams: Iterable[Stream], config: JudgesConfig, prompt: str) -> Iterator[Question]:

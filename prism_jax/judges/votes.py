@@ -8,17 +8,29 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import fcntl
 import json
+import os
+import pathlib
 import re
 import reprlib
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import IO, Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from etils import epath
 
 from prism_jax.judges.prompts import OURS
-from prism_jax.runtime.files import check_folder_of, check_text, parse_json, read_lines, temporary_beside, writing
+from prism_jax.runtime.files import (
+    check_folder_of,
+    check_text,
+    on_disk,
+    parse_json,
+    read_lines,
+    temporary_beside,
+    without_links,
+    writing,
+)
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -118,45 +130,59 @@ def prompts_in(path: epath.PathLike, judges: Collection[str]) -> tuple[str, ...]
     return tuple(dict.fromkeys(vote.prompt for vote in read_votes(path) if vote.judge in judges))
 
 
-class VotesWriter:
-    """Writes verdicts under a temporary name; the file appears, complete, when `new_votes` ends."""
-
-    def __init__(self, file: IO[bytes], path: epath.Path):
-        self._file, self._path = file, path
-        self._keys: set[VoteKey] = set()
-
-    def add(self, vote: Vote) -> None:
-        """Adds a line; raises VotesError when this question already has a verdict of this judge."""
-        if vote.key in self._keys:
-            raise VotesError(f"{self._path}: judge: found two verdicts of {vote.judge!r} on one question, expected one")
-        self._keys.add(vote.key)
-        self._file.write(json.dumps(dataclasses.asdict(vote), ensure_ascii=False, allow_nan=False).encode() + b"\n")
-
-    def has(self, key: VoteKey) -> bool:
-        """Whether a verdict was added."""
-        return key in self._keys
-
-
-@contextlib.contextmanager
-def new_votes(path: epath.PathLike) -> Iterator[VotesWriter]:
-    """Yields a writer; when the block ends, the file replaces an older one, and if it raises, nothing changes."""
+def write_votes(path: epath.PathLike, votes: Iterable[Vote]) -> None:
+    """Writes a whole file of verdicts atomically; VotesError for a second verdict of a judge on one question."""
     path = epath.Path(path)
     check_folder_of(path)
     partial = temporary_beside(path)
+    keys: set[VoteKey] = set()
     with writing(path):
         try:
             with partial.open("wb") as file:
-                yield VotesWriter(file, path)
+                for vote in votes:
+                    if vote.key in keys:
+                        raise VotesError(
+                            f"{path}: judge: found two verdicts of {vote.judge!r} on one question, expected one"
+                        )
+                    keys.add(vote.key)
+                    line = json.dumps(dataclasses.asdict(vote), ensure_ascii=False, allow_nan=False)
+                    file.write(line.encode() + b"\n")
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
 
 
-def write_votes(path: epath.PathLike, votes: Iterable[Vote]) -> None:
-    """Writes a whole file of verdicts atomically."""
-    with new_votes(path) as writer:
-        for vote in votes:
-            writer.add(vote)
+def merge_votes(path: epath.PathLike, votes: Sequence[Vote]) -> list[Vote]:
+    """Writes verdicts into a file that may hold others, which stay, and returns those of the file on these questions.
+
+    A verdict that is missing replaces none that is there. Two processes that merge at once wait for each other.
+    """
+    path = epath.Path(without_links(path))
+    with _in_turn(path):
+        kept = {vote.key: vote for vote in read_votes(path)} if path.exists() else {}
+        votes = [kept.get(vote.key, vote) if vote.verdict is None else vote for vote in votes]
+        new = {vote.key for vote in votes}
+        write_votes(path, [*votes, *(vote for key, vote in kept.items() if key not in new)])
+    return votes
+
+
+@contextlib.contextmanager
+def _in_turn(path: epath.Path) -> Iterator[None]:
+    """Keeps other processes from a block about the same file; where there are no locks, as in a bucket, none waits."""
+    if not on_disk(path):
+        yield
+        return
+    lock = pathlib.Path(path.with_name(f".{path.name}.lock"))
+    with contextlib.ExitStack() as stack:
+        while True:
+            file = stack.enter_context(lock.open("a"))
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):  # the owner before has removed it
+                if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                    break
+        stack.callback(lock.unlink, missing_ok=True)
+        yield
 
 
 def _decode(value: Any, place: str) -> Vote:

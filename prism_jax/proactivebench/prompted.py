@@ -191,7 +191,7 @@ def prompt_agent(
     without one the checkout's test streams. `rows` gets a line per event (`EventRow`), and OUT.summary.json beside the
     folder what was asked and how. The folder appears last, complete or not at all; every answer is in the cache
     as soon as it arrives. A dry run sends and writes nothing. Raises ValueError, OSError or RuntimeError in one line,
-    the latter also where no request was answered.
+    the latter also where no answer could be read.
     """
     prompt = OURS if source is None else read_agent_prompt(source)
     traces = _traces(source, streams)
@@ -209,8 +209,8 @@ def prompt_agent(
         prompted = list(progress)
         if dry_run:
             return (*tally.lines(), *_assumptions(endpoint, prompt))
-        tally.check_answered()
     summary = _summary(prompted, endpoint, prompt) | {"source": None if source is None else str(source)}
+    tally.check_answered(summary["events"], collections.Counter(summary["failures"]))
     encoded = "".join(f"{json.dumps(row._asdict(), ensure_ascii=False)}\n" for one in prompted for row in one.rows)
     beside = out.with_name(f"{out.name}.summary.json")
     with writing(rows, beside):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from prism_jax.remote.prices import Price
@@ -37,12 +38,13 @@ class Tally:
             self.failed += 1
             self.problem = problem
 
-    def check_answered(self) -> None:
-        """Raises RuntimeError if requests were made and none of them was answered."""
-        if self.failed and self.failed == self.requests:
-            raise RuntimeError(
-                f"found no answer to any of {self.requests:,} requests, expected at least one; the last: {self.problem}"
-            )
+    def check_answered(self, questions: int, missing: Counter[str]) -> None:
+        """Raises RuntimeError if questions were asked and all are among those without a valid answer, by problem."""
+        if questions and questions == missing.total():
+            none_came = self.failed == self.requests
+            what = f"answer to any of {self.requests:,} requests" if none_came else "valid answer to any question"
+            problem, count = missing.most_common(1)[0]
+            raise RuntimeError(f"found no {what}, expected at least one; at {count:,} of {questions:,}: {problem}")
 
     def lines(self) -> tuple[str, ...]:
         """The summary, in lines for the terminal."""

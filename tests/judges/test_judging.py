@@ -1,6 +1,7 @@
 """Judging through the client, against a failing endpoint: every verdict is the judge's own, or missing."""
 
 import dataclasses
+import threading
 
 import pytest
 from judged_streams import MOST_EVENTS, bare, body, labelled
@@ -10,7 +11,7 @@ from prism_jax.judges.labelling import gather, judge_ballots, label_streams
 from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import questions
 from prism_jax.judges.simulated import SimulatedJudge, by_model
-from prism_jax.judges.votes import Vote, read_votes, write_votes
+from prism_jax.judges.votes import Vote, merge_votes, read_votes, write_votes
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams import Candidate
@@ -86,6 +87,39 @@ def test_verdicts_of_others_stay_and_those_of_the_panel_are_replaced(tmp_path):
     assert len(votes) == 3 * len(asked(streams)) + 1
 
 
+def test_no_verdict_is_lost_to_a_missing_one_nor_to_another_run_on_the_file(tmp_path):
+    """Two of three judges are gone in the second run; in the third, another panel ends while it is asking."""
+    streams, path = labelled(1), tmp_path / "votes.jsonl"
+    judges, link = minds(streams), tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    silent = dict.fromkeys(("model-b", "model-c"), lambda _: "I cannot say.")
+    merging: list[threading.Thread] = []
+
+    def run(judges, cache, name):
+        def brain(body):
+            for act in (threading.Thread.start, threading.Thread.join):
+                for thread in merging:
+                    act(thread)
+            merging.clear()
+            return by_model(judges)(body)
+
+        with FakeEndpoint(brain) as endpoint:
+            remote = RemoteConfig(str(tmp_path / cache), 1.0)
+            return judge_streams(bare(streams), panel(endpoint.url, tmp_path, remote=remote, retries=0), name, label="")
+
+    assert run(judges, "first", path).missing == 0
+    before = list(read_votes(path))
+    assert run(judges | silent, "second", link).missing == 0 and link.is_symlink()
+    after = list(read_votes(path))
+    assert [(vote.key, vote.verdict) for vote in after] == [(vote.key, vote.verdict) for vote in before]
+    others = [dataclasses.replace(vote, judge=f"other-{vote.judge}") for vote in before[:8]]
+    merging += [threading.Thread(target=merge_votes, args=(path, [vote])) for vote in others]
+    run(judges, "third", path)
+    assert {vote.key for vote in read_votes(path)} == {vote.key for vote in (*before, *others)}
+    assert sorted(file.name for file in tmp_path.glob("*.jsonl")) == ["link.jsonl", "votes.jsonl"]
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_a_judge_who_never_answers_does_not_vote(tmp_path):
     """Two other judges agree or the label is missing; the third never counts as a rejection."""
     streams = labelled(2)
@@ -115,11 +149,19 @@ def test_without_any_answer_there_are_no_verdicts(tmp_path):
     streams = labelled(2)
     with FakeEndpoint(by_model(minds(streams)), Faults(status=400)) as endpoint:
         config, path = panel(endpoint.url, tmp_path), tmp_path / "votes.jsonl"
-        with pytest.raises(RuntimeError, match=r"found no answer to any of \d+ requests, .* the last: .* HTTP 400"):
+        with pytest.raises(RuntimeError, match=r"found no answer to any of \d+ requests, .* HTTP 400"):
             judge_streams(bare(streams), config, path, label="")
         assert not list(tmp_path.glob("*votes*")), "neither verdicts nor an unfinished file of them"
         endpoint.faults = Faults()
         assert judge_streams(bare(streams), config, path, label="").missing == 0
+
+
+def test_without_any_valid_answer_there_are_no_verdicts(tmp_path):
+    streams, path = labelled(1), tmp_path / "votes.jsonl"
+    found = pytest.raises(RuntimeError, match=r"found no valid answer to any question, .*: found 0 JSON objects")
+    with FakeEndpoint(lambda _: "I would rather not say.") as endpoint, found:
+        judge_streams(bare(streams), panel(endpoint.url, tmp_path, retries=0), path, label="")
+    assert not list(tmp_path.glob("*votes*"))
 
 
 def test_soft_labels_are_shares_of_the_verdicts(tmp_path):

@@ -201,9 +201,12 @@ def test_after_ten_attempts_only_a_fence_is_forgiven(tmp_path, last, verdict, pr
     stream = Stream(id="s", events=(Event(time=2.5, text="x"),), steps=(Step(event=0),))
     with FakeEndpoint(record) as endpoint:
         config = judges(endpoint, tmp_path, prompt="official", source=str(checkout(tmp_path)))
-        judge_streams([stream], config, tmp_path / "v.jsonl", label="")
-    (vote,) = read_votes(tmp_path / "v.jsonl")
-    assert (vote.verdict, vote.problem) == (verdict, problem)
+        if problem:
+            with pytest.raises(RuntimeError, match=problem):
+                judge_streams([stream], config, tmp_path / "v.jsonl", label="")
+        else:
+            judge_streams([stream], config, tmp_path / "v.jsonl", label="")
+            assert [vote.verdict for vote in read_votes(tmp_path / "v.jsonl")] == [verdict]
     assert list(record.asked.values()) == [TEMPERATURES]
     assert '"time": "2.5"' in next(iter(record.asked)).replace("\\", "")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prism_jax.judges.labelling import gather
-from prism_jax.judges.votes import Vote, VotesError, new_votes, prompts_in, read_votes, write_votes
+from prism_jax.judges.votes import Vote, VotesError, prompts_in, read_votes, write_votes
 from prism_jax.runtime.files import writing
 
 GOOD = {
@@ -119,10 +119,8 @@ def test_a_failed_write_changes_nothing(tmp_path):
     path, vote = tmp_path / "v.jsonl", Vote(**GOOD)
     write_votes(path, [vote])
     before = path.read_bytes()
-    with pytest.raises(VotesError, match="found two verdicts of 'a' on one question"), new_votes(path) as writer:
-        writer.add(vote)
-        assert writer.has(vote.key)
-        writer.add(vote)
+    with pytest.raises(VotesError, match="found two verdicts of 'a' on one question"):
+        write_votes(path, [vote, vote])
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError, match="found no folder"):

@@ -1,6 +1,7 @@
 """What a teacher's answers become: labels where they are valid, and nothing where they are not."""
 
 import asyncio
+import dataclasses
 import json
 
 import pytest
@@ -88,8 +89,12 @@ def test_without_any_answer_nothing_is_written(tmp_path):
     with FakeEndpoint(lambda body: answer, Faults(status=400)) as fake:
         endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
         config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), GIVEN)
-        with pytest.raises(RuntimeError, match=r"^found no answer to any of 2 requests, .* the last: .* HTTP 400"):
+        with pytest.raises(RuntimeError, match=r"^found no answer to any of 2 requests, .* HTTP 400"):
             label_file(config, *paths)
+        other = dataclasses.replace(config, endpoint=dataclasses.replace(endpoint, max_tokens=99))
+        fake.brain, fake.faults = (lambda body: "no"), Faults()
+        with pytest.raises(RuntimeError, match=r"^found no valid answer to any question, .* at 2 of 2: found 0 JSON"):
+            label_file(other, *paths)
         assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["in.jsonl"]
         fake.brain, fake.faults = (lambda body: answer if "waits" in str(body) else "no"), Faults()
         assert len(label_file(config, *paths).missing) == 1, "one answer of two is worth a file"
