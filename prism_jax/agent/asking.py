@@ -14,7 +14,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought, Unanswered
-from prism_jax.remote.jobs import all_of
 from prism_jax.streams import Candidate, Event
 
 TURNS = 8
@@ -107,6 +106,8 @@ class AskingReader(abc.ABC):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _observe(self, items: Sequence[Item]) -> list[FastReading | Unanswered]:
+        from prism_jax.remote.jobs import all_of  # of the extra `remote`, which a command that asks nobody can lack
+
         self._late = None
         return await all_of(self._in_turn(stream, candidates) for stream, _, candidates in items)
 
