@@ -135,6 +135,10 @@ class Agents:
             self._report(message)
         found.update(zip(group, answers, strict=True))
 
+    def partition(self, tenant: str, key: str) -> int:
+        """The partition of a person, or of a stream of nobody, whose tenant was asked before; any thread may ask."""
+        return self._agents[tenant][DECIDE].store.number_of(key)
+
     def own(self, numbers: Iterable[int]) -> None:
         """Has these partitions of every tenant from now on, and lets the others go."""
         self._own = frozenset(numbers)

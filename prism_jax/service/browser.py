@@ -13,6 +13,7 @@ import fastapi
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from prism_jax.agent.state.partition import StateError
 from prism_jax.report.templates import make_environment
 from prism_jax.service.http import ApiError
 
@@ -61,6 +62,9 @@ def answered(page: Page) -> Page:
             found = await page(request)
         except ApiError as error:
             return message(error.status, *_PROBLEMS.get(error.status, _PROBLEMS[500]))
+        except StateError as error:
+            print(error, file=sys.stderr, flush=True)
+            return message(503, *_PROBLEMS[503])
         except Exception as error:  # whose words may name somebody
             print(f"{type(error).__name__} in a page", file=sys.stderr, flush=True)
             return message(500, *_PROBLEMS[500])

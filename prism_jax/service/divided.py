@@ -29,7 +29,7 @@ from prism_jax.service import agents as visits
 from prism_jax.service.agents import Agents, Asked, Visit, folder_of, stream_of
 from prism_jax.service.door import Door
 from prism_jax.service.http import BATCH, ApiError
-from prism_jax.service.turns import BusyError, Turns
+from prism_jax.service.turns import BusyError, Threads, Turns
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Owner:
 
     def __init__(self, load: Callable[[], Agents], folder: epath.PathLike, waiting: int) -> None:
         self._load, self._folder, self._waiting = load, folder, waiting
-        self._mine = range(0)
+        self._mine, self._threads = range(0), Threads()
 
     async def start(self) -> None:
         """Loads everything, and has no partition; raises what loading raises."""
@@ -95,25 +95,26 @@ class Owner:
 
     async def ask(self, asked: Asked) -> Any:
         """The answer to a request in its turn; raises what `Turns.ask` raises."""
-        return await self._turns.ask(asked)
+        return await self._turns.ask(asked, asked.tenant)
 
     async def read_log(
         self, mine: range, tenant: str, cursor: Cursor, most: int, conditions: dict[str, Any]
     ) -> tuple[list[Logged], Cursor]:
         """See `prism_jax.agent.state.reading.read_log`; StaleError where it does not have these partitions."""
         self._check(mine)
-        place = folder_of(self._folder, tenant)
-        return await run_in_threadpool(read_log, place, cursor, most, partitions=mine, **conditions)
+        wanted = conditions.get("partitions")
+        conditions = {**conditions, "partitions": mine if wanted is None else [n for n in wanted if n in mine]}
+        return await self._threads.run(tenant, read_log, folder_of(self._folder, tenant), cursor, most, **conditions)
 
     async def newest(self, mine: range, tenant: str) -> Cursor:
         """See `prism_jax.agent.state.reading.newest`; StaleError where it does not have these partitions."""
         self._check(mine)
-        return await run_in_threadpool(newest, folder_of(self._folder, tenant), mine)
+        return await self._threads.run(tenant, newest, folder_of(self._folder, tenant), mine)
 
     async def read(self, mine: range, tenant: str, function: Callable[[epath.Path], T]) -> T:
         """What a function reads in the folder of a tenant's store; StaleError as of `newest`."""
         self._check(mine)
-        return await run_in_threadpool(function, folder_of(self._folder, tenant))
+        return await self._threads.run(tenant, function, folder_of(self._folder, tenant))
 
     async def alive(self) -> int:
         """The number of its process, in its turn: an owner whose thread hangs does not answer."""
@@ -143,6 +144,8 @@ class Owner:
 
 class DividedDoor(Door):
     """Takes requests to the owner of their partition, and waits while it changes hands."""
+
+    is_alone = False
 
     def __init__(self, owners: OwnerList, folder: epath.PathLike, partitions: int) -> None:
         super().__init__(lambda: None, folder, 1)  # type: ignore[arg-type, return-value]
@@ -229,7 +232,8 @@ class DividedDoor(Door):
 
         async def read(count: int, i: int) -> None:
             nonlocal cursor
-            if len(found) < most:
+            wanted = conditions.get("partitions")
+            if len(found) < most and (wanted is None or any(number % count == i for number in wanted)):
                 mine = range(i, self._partitions, count)
                 new, cursor = await self._once(
                     i, count, "read_log", mine, tenant, cursor, most - len(found), conditions
@@ -289,6 +293,10 @@ class DividedDoor(Door):
             if await self._visit(item.tenant, self._number(stream), visits.claim(stream, known, stated)):
                 return stated, True
         raise ApiError(503, "found whose the stream is said anew all the time; try again")
+
+    def partition(self, tenant: str, key: str) -> int:
+        """See `Door`."""
+        return self._number(key)
 
     def _number(self, key: str) -> int:
         return number_of(key, self._partitions)

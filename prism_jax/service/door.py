@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from etils import epath
-from starlette.concurrency import run_in_threadpool
 
 from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
 from prism_jax.service.agents import DECIDE, Agents, Asked, expire, folder_of
 from prism_jax.service.http import Served
+from prism_jax.service.turns import Threads
 
 T = TypeVar("T")
 
 
 class Door(Served[Asked, Any]):
-    """Asks the agents, and reads beside them; StateError where a file cannot be read."""
+    """Asks the agents, and reads beside them; StateError where a file cannot be read.
+
+    Attributes:
+      is_alone: Whether all that is written goes through this door.
+      heavy: For each tenant, the turn of what reads much.
+    """
+
+    is_alone = True
 
     def __init__(self, load: Callable[[], Agents], folder: epath.PathLike, waiting: int) -> None:
         """Of `load`, which is called on the agents' thread; `folder` has the stores, and at most `waiting` wait."""
@@ -24,10 +33,16 @@ class Door(Served[Asked, Any]):
         def loaded() -> Agents:
             agents = load()
             agents.metrics = self.metrics
+            self._agents = agents
             return agents
 
         super().__init__(loaded, waiting)
-        self._folder = epath.Path(folder)
+        self._folder, self._threads = epath.Path(folder), Threads()
+        self.heavy: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
+
+    def partition(self, tenant: str, key: str) -> int:
+        """The partition of a tenant where a person, or a stream of nobody, is."""
+        return self._agents.partition(tenant, key)
 
     async def expire(self, tenant: str, number: int, seconds: float | None) -> None:
         """Deletes what is older in a partition; see `prism_jax.service.agents.expire`."""
@@ -35,16 +50,16 @@ class Door(Served[Asked, Any]):
 
     async def read_log(self, tenant: str, cursor: Cursor, most: int, **conditions: Any) -> tuple[list[Logged], Cursor]:
         """See `prism_jax.agent.state.reading.read_log`."""
-        return await run_in_threadpool(read_log, folder_of(self._folder, tenant), cursor, most, **conditions)
+        return await self._threads.run(tenant, read_log, folder_of(self._folder, tenant), cursor, most, **conditions)
 
     async def newest(self, tenant: str) -> Cursor:
         """See `prism_jax.agent.state.reading.newest`."""
-        return await run_in_threadpool(newest, folder_of(self._folder, tenant))
+        return await self._threads.run(tenant, newest, folder_of(self._folder, tenant))
 
     async def read(self, tenant: str, person: str, function: Callable[[epath.Path], T]) -> T:
         """Of a function that reads what is kept of a person, given the folder of the tenant's store."""
-        return await run_in_threadpool(function, folder_of(self._folder, tenant))
+        return await self._threads.run(tenant, function, folder_of(self._folder, tenant))
 
     async def read_at(self, tenant: str, partition: int, function: Callable[[epath.Path], T]) -> T:
         """Of a function that reads a partition by its number, given the folder of the tenant's store."""
-        return await run_in_threadpool(function, folder_of(self._folder, tenant))
+        return await self._threads.run(tenant, function, folder_of(self._folder, tenant))

@@ -202,7 +202,7 @@ class Served(Generic[Q, A]):
     async def ask(self, item: Q, request: fastapi.Request) -> A:
         """The answer to an item in its turn, unless who asks has closed the connection; they then wait no longer."""
         self.check_ready()
-        answer = asyncio.ensure_future(self._turns.ask(item))
+        answer = asyncio.ensure_future(self._turns.ask(item, request.state.tenant))
         gone = asyncio.ensure_future(_gone(request))
         try:
             await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)

@@ -5,62 +5,100 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Mapping
 
 from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.reading import MOST_RECORDS, Cursor
+from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, Logged
 from prism_jax.service.door import Door
 
 STEP, KEPT_ALIVE = 1.0, 15.0
 """Seconds after which a stream of offers looks whether the server stops, and after which it says that it is there."""
 MOST_LISTENERS = 64
-"""Most who listen for offers at once."""
+"""Most who listen to the offers of a tenant at once."""
+
+
+class _Listener:
+    """Who listens, and the partitions where something may be new for them; None is all."""
+
+    def __init__(self, person: str | None) -> None:
+        self.person, self.change = person, asyncio.Event()
+        self.places: set[int] | None = None
+
+    def add(self, place: int | None) -> None:
+        self.places = None if place is None or self.places is None else self.places | {place}
+        self.change.set()
+
+    def take(self) -> set[int] | None:
+        self.change.clear()
+        places, self.places = self.places, set()
+        return places
 
 
 class News:
-    """Wakes who waits for something new, from any thread."""
+    """Tells who listens where something new is."""
 
-    def __init__(self) -> None:
-        self.listening = 0  # how many wait now
-        self._next: dict[str, asyncio.Event] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._listeners: dict[str, list[_Listener]] = {}
+        self._seen: dict[str, Mapping[int, int]] = {}
+        self._due: dict[str, float] = {}
 
-    def begin(self) -> None:
-        """Wakes on the event loop that runs."""
-        self._loop = asyncio.get_running_loop()
+    def listening(self, tenant: str) -> int:
+        """How many listen to the offers of a tenant."""
+        return len(self._listeners.get(tenant, ()))
 
-    def next(self, tenant: str) -> asyncio.Event:
-        """What is set when there is something new for a tenant."""
-        return self._next.setdefault(tenant, asyncio.Event())
+    def come(self, tenant: str, stream: str, person: str | None) -> None:
+        """There is a new offer in a stream of a tenant, and of a person or nobody."""
+        for one in self._listeners.get(tenant, ()):
+            if one.person in (None, person):
+                one.add(self._door.partition(tenant, stream if person is None else person))
 
-    def come(self, tenant: str) -> None:
-        """There is something new for a tenant."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._wake, tenant)
+    def suspect(self, tenant: str) -> None:
+        """There may be a new offer somewhere, for which who listens looks within a second."""
+        self._due[tenant] = min(self._due.get(tenant, math.inf), asyncio.get_running_loop().time() + STEP)
 
-    def _wake(self, tenant: str) -> None:
-        self._next.pop(tenant, asyncio.Event()).set()
+    async def look(self, tenant: str) -> None:
+        """Looks, for all who listen, where something is new that nobody told of here, when that is due."""
+        now = asyncio.get_running_loop().time()
+        if now < self._due.get(tenant, math.inf if self._door.is_alone else 0.0):
+            return
+        self._due[tenant] = math.inf if self._door.is_alone else now + KEPT_ALIVE
+        known, self._seen[tenant] = self._seen.get(tenant), (await self._door.newest(tenant)).numbers
+        for one in self._listeners.get(tenant, ()):
+            if known is None:
+                one.add(None)
+            for place, number in self._seen[tenant].items():
+                if known is not None and known.get(place) != number:
+                    one.add(place)
 
-
-async def sent(door: Door, cursor: Cursor, tenant: str, person: str | None, news: News) -> AsyncIterator[bytes]:
-    """Offers as server-sent events, whose ids are the cursors behind them, until the server stops."""
-    news.listening += 1
-    try:
-        yield f"id: {cursor}\n\n".encode()
-        while not door.is_stopping():
-            change = news.next(tenant)  # before what is there is read, so that none is missed
-            found, behind = await door.read_log(tenant, cursor, MOST_RECORDS, person=person, offers=True)
-            for one in found:
-                cursor = cursor.behind(one)
-                yield f"id: {cursor}\nevent: offer\ndata: {json.dumps(one.answer)}\n\n".encode()
-            cursor = behind
-            waited = 0.0
-            while not (len(found) == MOST_RECORDS or change.is_set() or door.is_stopping() or waited >= KEPT_ALIVE):
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(change.wait(), STEP)
-                waited += STEP
-            yield f"id: {cursor}\n\n".encode()  # and says that it is there
-    except StateError:  # who listens asks again, from the last id on
-        return
-    finally:
-        news.listening -= 1
+    async def sent(self, cursor: Cursor, tenant: str, person: str | None) -> AsyncIterator[bytes]:
+        """Offers as server-sent events, whose ids are the cursors behind them, until the server stops."""
+        own = _Listener(person)
+        self._listeners.setdefault(tenant, []).append(own)
+        try:
+            yield f"id: {cursor}\n\n".encode()
+            while not self._door.is_stopping():
+                places = own.take()
+                found: list[Logged] = []
+                if places is None or places:
+                    conditions = {"person": person, "offers": True, "partitions": places}
+                    found, behind = await self._door.read_log(tenant, cursor, MOST_RECORDS, **conditions)
+                    for one in found:
+                        cursor = cursor.behind(one)
+                        yield f"id: {cursor}\nevent: offer\ndata: {json.dumps(one.answer)}\n\n".encode()
+                    cursor = behind
+                if len(found) == MOST_RECORDS:  # there may be more
+                    for place in places or [None]:
+                        own.add(place)
+                waited = 0.0
+                while not (own.change.is_set() or self._door.is_stopping() or waited >= KEPT_ALIVE):
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(own.change.wait(), STEP)
+                    waited += STEP
+                    await self.look(tenant)
+                yield f"id: {cursor}\n\n".encode()  # and says that it is there
+        except StateError:  # who listens asks again, from the last id on
+            return
+        finally:
+            self._listeners[tenant].remove(own)

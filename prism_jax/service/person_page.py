@@ -7,6 +7,7 @@ works without its script, which only makes it nicer.
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import datetime
 import functools
@@ -32,7 +33,7 @@ from prism_jax.service.agents import DECIDE, EVENTS, Visit, forget, partition_of
 from prism_jax.service.door import Door
 from prism_jax.service.http import ApiError
 from prism_jax.service.person_data import Offer, exported, offer_of, span_of
-from prism_jax.service.sessions import Ask, Session, Sessions, readable
+from prism_jax.service.sessions import Ask, Session, Sessions
 
 T = TypeVar("T")
 
@@ -40,8 +41,8 @@ DAY, WEEK = 86400.0, 7 * 86400.0
 MOST_RECORDS = 500
 """Most records of a day that are shown, the newest."""
 AT_ONCE, MOST_PREVIEWED, PREVIEWS = 2, 2000, 1000
-"""Most previews that are computed at once, most records of a person in each (a second per 1,000), and most that are
-kept until something new comes."""
+"""Most previews of a tenant that are computed at once, most records of a person in each (a second per 1,000), and most
+that are kept until something new comes."""
 FORGET_WORD = "forget"
 """What somebody types to have everything deleted."""
 DONE = {
@@ -79,7 +80,7 @@ class PersonPage:
         """Of the tenants behind a door; `ask` puts something to the agents of the tenant in a request's state."""
         self._sessions = Sessions(door, tenants, ask, clock)
         self._door, self._ask, self._clock = door, ask, clock
-        self._turn, self._exports = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(1)
+        self._turns = collections.defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
         self._previews: dict[tuple[Any, ...], asyncio.Future[dict[int, Preview]]] = {}
         self.link, self.unlink = self._sessions.link, self._sessions.unlink
 
@@ -119,10 +120,9 @@ class PersonPage:
         if zone is None and own.hours is not None:
             zone = view.zone_of(own.hours.zone)
         since = now - DAY if zone is None else _midnight(now, zone)
-        with readable():
-            found = await self._read(session, read_latest, since, MOST_RECORDS)
-            span = await self._read(session, span_of)
-            levels = await self._preview(session, span.newest, known.c_fa, own.level)
+        found = await self._read(session, read_latest, since, MOST_RECORDS)
+        span = await self._read(session, span_of)
+        levels = await self._preview(session, span.newest, known.c_fa, own.level)
         shown = zone or datetime.UTC
         hours = own.hours if own.hours is not None and now < own.hours.until else None
         last_day = datetime.datetime.fromtimestamp(now + WEEK, shown).date() if hours is None else _last_day(hours)
@@ -160,16 +160,12 @@ class PersonPage:
 
     async def kept(self, person: str, request: fastapi.Request) -> bytes:
         """Everything of a person of the request's tenant, as JSON."""
-        async with self._exports:
+        async with self._door.heavy[request.state.tenant]:
             known: Known | None = await self._ask(request, DECIDE, _know(person))
             if known is None:
                 raise unknown()
-            with readable():
-                return await self._door.read(
-                    request.state.tenant,
-                    person,
-                    lambda place: exported(place, person, known.preferences, known.person),
-                )
+            work = functools.partial(exported, person=person, preferences=known.preferences, known=known.person)
+            return await self._door.read(request.state.tenant, person, work)
 
     # What is changed
 
@@ -292,7 +288,7 @@ class PersonPage:
             bounds = {"since": since, "c_fa": c_fa, "most": MOST_PREVIEWED}
 
             async def look() -> dict[int, Preview]:
-                async with self._turn:
+                async with self._turns[session.key.tenant]:
                     return await self._read(session, preview, LEVELS, current=level, **bounds)
 
             if len(self._previews) >= PREVIEWS:
@@ -305,8 +301,7 @@ class PersonPage:
             raise
 
     async def _offer(self, session: Session, number: int) -> Offer | None:
-        with readable():
-            return await self._read(session, offer_of, number)
+        return await self._read(session, offer_of, number)
 
     async def _prefer(self, request: fastapi.Request, session: Session, **changes: Any) -> None:
         def change(partition: Partition) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import urllib.parse
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import fastapi
 from fastapi.responses import Response
 
 from prism_jax.agent.state.durable import DurableAgent
-from prism_jax.agent.state.partition import Partition, StateError
+from prism_jax.agent.state.partition import Partition
 from prism_jax.service import browser, signin
 from prism_jax.service.agents import DECIDE, Visit, partition_of, unknown
 from prism_jax.service.door import Door
@@ -162,20 +161,8 @@ class Sessions:
             raise ApiError(401, "no session")
 
     async def _owner(self, key: Key, kind: str) -> str | None:
-        with readable():
-            now = self._clock()
-            return await self._door.read_at(
-                key.tenant, key.partition, lambda place: signin.owner(place, key, kind, now)
-            )
-
-
-@contextlib.contextmanager
-def readable() -> Iterator[None]:
-    """ApiError 503 where a file of the store cannot be read."""
-    try:
-        yield
-    except StateError:
-        raise ApiError(503, "the state cannot be read now") from None
+        now = self._clock()
+        return await self._door.read_at(key.tenant, key.partition, lambda place: signin.owner(place, key, kind, now))
 
 
 def _cookie(request: fastapi.Request) -> str:

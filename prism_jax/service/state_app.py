@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import random
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,13 +28,14 @@ from prism_jax.agent.steps import Observation
 from prism_jax.service.agents import DECIDE, EVENTS, Asked, Visit, delete_stream, forget
 from prism_jax.service.door import Door
 from prism_jax.service.form import ErrorBody
-from prism_jax.service.http import ApiError, Limits, Tokens, make_base
-from prism_jax.service.offers import MOST_LISTENERS, News, sent
+from prism_jax.service.http import ApiError, Limits, Tokens, make_base, problem
+from prism_jax.service.offers import MOST_LISTENERS, News
 from prism_jax.service.person_page import PersonPage
 from prism_jax.service.requests import (
     check_finite,
     check_name,
     check_query,
+    cursor_of,
     event_of,
     events_of,
     item_of,
@@ -45,7 +47,6 @@ from prism_jax.service.shadow import shadow_report, watched_of
 
 MOST_EVENTS = 1000
 """Most events of one request."""
-UNREADABLE = "the state cannot be read now"
 
 
 def make_state_app(
@@ -65,13 +66,10 @@ def make_state_app(
     `clock` gives seconds since 1970, as that of the agents.
     """
     limits = limits or Limits()
-    news = News()
-
-    tokens = tokens or Tokens(())
+    news, tokens = News(door), tokens or Tokens(())
     tasks: set[asyncio.Task[None]] = set()
 
     def begin() -> None:
-        news.begin()
         kept = None if keep_days is None else keep_days * 86400.0
         tasks.add(asyncio.create_task(_expire(door, tokens.tenants, kept)))
 
@@ -87,7 +85,7 @@ def make_state_app(
             return
         door.metrics.decisions.labels(agent, str(answer["speak"]).lower()).inc()
         if answer["speak"]:
-            news.come(tenant)
+            news.come(tenant, answer["stream"], answer["person"])
 
     async def ask(request: fastapi.Request, agent: str, item: Events | OfferOutcome | Visit) -> Any:
         try:
@@ -96,16 +94,17 @@ def make_state_app(
                 for answer in answers:
                     count(request.state.tenant, agent, answer)
             return answers
-        except ApiError:
-            news.come(request.state.tenant)  # an offer may have been made that nobody was told of
+        except ApiError as error:
+            if error.status in (499, 504):  # an offer may have been made that nobody was told of
+                news.suspect(request.state.tenant)
             raise
         except ConflictError as error:
             raise ApiError(409, str(error)) from None
         except RefusedError as error:
             raise ApiError(422, str(error)) from None
-        except (StaleError, StateError):
+        except (StaleError, StateError) as error:
             words = "nothing of the request was" if not isinstance(item, Visit) else "ask again to end what has begun"
-            raise ApiError(503, f"the state cannot be changed now; {words}") from None
+            raise ApiError(503, f"the state cannot be changed now ({_file_of(error)}); {words}") from None
 
     def watched(item: Observation) -> Observation:
         return item._replace(spoke=True) if shadow and item.spoke is None else item
@@ -164,15 +163,9 @@ def make_state_app(
         check_finite(since=since, until=until)
         if not 1 <= limit <= MOST_RECORDS:
             raise ApiError(422, f"limit: found {limit}, expected 1 to {MOST_RECORDS}", param="limit")
-        try:
-            cursor = Cursor.read(after)
-        except ValueError as error:
-            raise ApiError(422, str(error), param="after") from None
+        cursor = cursor_of(after)
         conditions = {"stream": stream, "person": person, "since": since, "until": until}
-        try:
-            found, cursor = await door.read_log(request.state.tenant, cursor, limit, **conditions)
-        except StateError:
-            raise ApiError(503, UNREADABLE) from None
+        found, cursor = await door.read_log(request.state.tenant, cursor, limit, **conditions)
         return {"records": [one.record for one in found], "next": str(cursor)}
 
     @app.get("/v1/shadow", responses=errors)
@@ -181,15 +174,14 @@ def make_state_app(
         door.check_ready()
         check_query(request, "since")
         check_finite(since=since)
+        tenant = request.state.tenant
         cursor, more, known = Cursor(), True, []
-        try:
+        async with door.heavy[tenant]:
             while more:
-                found, cursor = await door.read_log(request.state.tenant, cursor, MOST_RECORDS, since=since)
+                found, cursor = await door.read_log(tenant, cursor, MOST_RECORDS, since=since)
                 known += [watched_of(one.record) for one in found]
                 more = len(found) == MOST_RECORDS
-        except StateError:
-            raise ApiError(503, UNREADABLE) from None
-        return (await run_in_threadpool(shadow_report, known)).tree()
+            return (await run_in_threadpool(shadow_report, known)).tree()
 
     @app.get("/v1/offers", responses=errors)
     async def offers(
@@ -199,18 +191,16 @@ def make_state_app(
         door.check_ready()
         check_query(request, "after", "person")
         text = request.headers.get("last-event-id") or after
-        try:
-            begin = Cursor.read(text) if text else await door.newest(request.state.tenant)
-        except StateError:
-            raise ApiError(503, UNREADABLE) from None
-        except ValueError as error:
-            raise ApiError(422, str(error), param="after") from None
-        if news.listening >= MOST_LISTENERS:
-            raise ApiError(429, f"found {news.listening} who listen for offers, expected fewer")
-        return fastapi.responses.StreamingResponse(
-            sent(door, begin, request.state.tenant, person, news),
-            media_type="text/event-stream",
-        )
+        begin = cursor_of(text) if text else await door.newest(request.state.tenant)
+        if (count := news.listening(request.state.tenant)) >= MOST_LISTENERS:
+            raise ApiError(429, f"found {count} who listen for offers, expected fewer")
+        lines = news.sent(begin, request.state.tenant, person)
+        return fastapi.responses.StreamingResponse(lines, media_type="text/event-stream")
+
+    @app.exception_handler(StateError)
+    async def unreadable(_: fastapi.Request, error: StateError) -> fastapi.responses.JSONResponse:
+        print(error, file=sys.stderr, flush=True)
+        return problem(503, f"the state cannot be read now ({_file_of(error)})")
 
     page = PersonPage(door, tokens.tenants, ask, clock)
     page.add_to(app)
@@ -241,6 +231,11 @@ def make_state_app(
         return {"streams": await ask(request, DECIDE, forget(person))}
 
     return app
+
+
+def _file_of(error: Exception) -> str:
+    """The name of the file with which what is wrong with a store begins."""
+    return str(error).partition(": ")[0].rpartition("/")[2]
 
 
 async def _expire(door: Door, tenants: Sequence[str], seconds: float | None) -> None:

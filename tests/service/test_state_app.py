@@ -1,6 +1,8 @@
 """The server with state over HTTP: decisions, outcomes, records, deletion, and tenants who do not see each other."""
 
+import asyncio
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -10,6 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -19,6 +24,7 @@ from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.state.durable import Events
+from prism_jax.agent.state.reading import reading
 from prism_jax.agent.steps import Observation
 from prism_jax.gate import Gate
 from prism_jax.streams import Event
@@ -27,6 +33,7 @@ pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
 
 from prism_jax.service.http import Limits, Tokens
+from prism_jax.service.turns import BusyError, Turns
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -103,10 +110,10 @@ def test_numbers_of_a_caller_are_decided_on_by_the_gate(served):
     assert status == 409 and "decided on by 'decide'" in answer["error"]["message"]
 
 
-def offer_of(served, stream, person=None):
+def offer_of(served, stream, person=None, **headers):
     """The id of an offer that was made on callers' numbers."""
     asked = {"stream": stream, "time": 1.0, "p_need": 0.9, "p_accept": 0.9, "costs": {"c_fa": 1.0, "c_fn": 2.0}}
-    answer = served.ask("/v1/decide", asked | ({} if person is None else {"person": person}))[1]
+    answer = served.ask("/v1/decide", asked | ({} if person is None else {"person": person}), **headers)[1]
     assert answer["speak"], answer
     return answer["id"]
 
@@ -441,3 +448,72 @@ def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_
     assert decided(0) == "s/0"
     assert agents.answer([Asked(TENANT, "decide", expire(0, 1e5))]) == [0]
     agents.close()
+
+
+def test_a_tenants_flood_gives_way_to_whoever_has_less():
+    """Where all places are taken, the newest of the longest queue is refused; then callers take turns."""
+    go, batches = threading.Event(), []
+
+    def answer(items):
+        assert go.wait(20)
+        batches.append(list(items))
+        return items
+
+    async def work():
+        turns = Turns(answer, most=4, waiting=8)
+        turns.start()
+        north = [asyncio.create_task(turns.ask(f"n{i}", "north")) for i in range(20)]
+        await asyncio.sleep(0.05)
+        south = [asyncio.create_task(turns.ask(f"s{i}", "south")) for i in range(3)]
+        east = asyncio.create_task(turns.ask("e0", "east"))
+        await asyncio.sleep(0.05)
+        go.set()
+        assert await asyncio.gather(*south, east) == ["s0", "s1", "s2", "e0"]
+        found = await asyncio.gather(*north, return_exceptions=True)
+        await turns.stop()
+        return [one for one in found if not isinstance(one, BusyError)]
+
+    served = asyncio.run(work())
+    assert served == [f"n{i}" for i in range(len(served))], "in their order"
+    assert len(served) == 4 + 4 and {"s0", "e0"} <= set(batches[1]), "a batch was taken, and half of eight places stay"
+
+
+def lines_of(served, tenant, **query):
+    """An open stream of a tenant's offers, of which the first line was read."""
+    query = urllib.parse.urlencode(query)
+    request = urllib.request.Request(f"{served.url}/v1/offers?{query}", headers={"Authorization": f"Bearer {tenant}"})
+    answer = urllib.request.urlopen(request, timeout=20)
+    answer.readline()
+    return answer
+
+
+def test_listeners_of_a_tenant_take_no_place_of_another_and_read_what_is_new_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("prism_jax.service.state_app.MOST_LISTENERS", 3)
+    read = []
+    with (
+        Stateful(tmp_path / "state", tokens=[("north", "n"), ("south", "s")], partitions=8) as served,
+        contextlib.ExitStack() as open_ones,
+    ):
+        served.ready()
+        for number in range(8):
+            offer_of(served, f"s{number}", f"p{number}", authorization="Bearer n")
+        north = [open_ones.enter_context(lines_of(served, "n")) for _ in range(2)]
+        own = open_ones.enter_context(lines_of(served, "n", person="p3"))
+        with pytest.raises(urllib.error.HTTPError, match="429"):
+            lines_of(served, "n")
+        open_ones.enter_context(lines_of(served, "s"))
+        time.sleep(0.2)  # they have read what was there
+
+        def counted(path):
+            read.append(path)
+            return reading(path)
+
+        monkeypatch.setattr("prism_jax.agent.state.reading.reading", counted)
+        for person in ("p5", "p3"):
+            offer_of(served, f"new {person}", person, authorization="Bearer n")
+        for lines in (*north, own):
+            while not (line := lines.readline()).startswith(b"data"):
+                pass
+            while lines is not own and b'"p3"' not in line:
+                line = lines.readline()
+        assert len(read) <= 2 * 2 + 1, "a file for each listener and offer"
