@@ -15,7 +15,6 @@ from prism_jax.student.attention import no_branches
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton, room, write_spans
 from prism_jax.student.heads import token_cross_entropy
 from prism_jax.student.kv_cache import grow, read_prompts
-from prism_jax.student.sampling import make_sampling
 from prism_jax.student.start import Start
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState
@@ -62,7 +61,5 @@ class Greedy:
 
     def __call__(self, logits: Any, cache: Any, length: int) -> list[list[int]]:
         """The tokens after prefilled rows."""
-        rows = len(logits)
-        start = Start(cache, np.full(rows, length, np.int32), length, logits)
-        written = write_spans(self.model, self.params, start, self.spans, self.every, make_sampling(rows))
-        return [spans[0] for spans in written]
+        start = Start(cache, np.full(len(logits), length, np.int32), length, logits)
+        return [spans[0] for spans in write_spans(self.model, self.params, start, self.spans, self.every)]

@@ -21,7 +21,6 @@ from prism_jax.student.branches import bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room, write_spans
 from prism_jax.student.kv_cache import Cache, Segment, read_prompts, unstack_layers
 from prism_jax.student.qwen3 import Params
-from prism_jax.student.sampling import make_sampling
 from prism_jax.student.start import branch_off
 
 _ROWS = 4  # branches per batch, for each stream of a batch
@@ -75,7 +74,7 @@ class Writer:
             own, seen = (np.array([row[k] for row in full], np.int32) for k in (0, 1))
             trunk = Segment.first(cache, seen, own[:, None])
             begin = branch_off(self.model, self._params, trunk, tokens, counts, room(spans))
-            texts = write_spans(self.model, self._params, begin, spans, self._automaton(grammar), make_sampling(size))
+            texts = write_spans(self.model, self._params, begin, spans, self._automaton(grammar))
             for ids in texts[: len(group)]:
                 yield [self.template.tokenizer.decode(part) for part in ids]
 

@@ -1,9 +1,9 @@
-"""Constrained decoding: free text between forced tokens, for many rows in one donated while_loop.
+"""Constrained greedy decoding: free text between forced tokens, for many rows in one donated while_loop.
 
-A text is written span by span. A span writes its forced tokens first, and then tokens that an automaton over the
-vocabulary allows, until one of them ends the span or the span's limit is reached. Rows pass through the spans at their
-own pace; each iteration writes one token per row. Forced tokens, limits and automaton are arrays, so that one program
-is compiled per number of rows and bucket of lengths, whatever is written.
+A text is written span by span. A span writes its forced tokens first, and then the likeliest tokens that an automaton
+over the vocabulary allows, until one of them ends the span or the span's limit is reached. Rows pass through the spans
+at their own pace; each iteration writes one token per row. Forced tokens, limits and automaton are arrays, so that one
+program is compiled per number of rows and bucket of lengths, whatever is written.
 
 Dimensions: B batch, V vocabulary, S states, N spans, F forced tokens, M room for new tokens.
 """
@@ -22,7 +22,6 @@ from jaxtyping import Array, Float, Int, Int8
 from prism_jax.student.branches import bucket
 from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read_next
 from prism_jax.student.qwen3 import Params, Qwen3
-from prism_jax.student.sampling import Sampling, next_token
 from prism_jax.student.start import Start, check_ids
 
 FORBIDDEN, END = -1, -2
@@ -84,7 +83,7 @@ class DeviceAutomaton:
 
 
 def write_spans(
-    model: Qwen3, params: Params, start: Start, spans: Sequence[Span], automaton: DeviceAutomaton, sampling: Sampling
+    model: Qwen3, params: Params, start: Start, spans: Sequence[Span], automaton: DeviceAutomaton
 ) -> list[list[list[int]]]:
     """Writes the same spans, at least one, in every row, and returns the free tokens by row and span.
 
@@ -95,28 +94,26 @@ def write_spans(
       ValueError: for a span without a limit or, after the first, without forced tokens, or too small a limit for any
         text.
     """
-    tokens, owner, _ = write_program(*_arguments(model, params, start, spans, automaton, sampling))
+    tokens, owner, _ = write_program(*_arguments(model, params, start, spans, automaton))
     tokens, owner = jax.device_get((tokens, owner))
     return [[ids[of == span].tolist() for span in range(len(spans))] for ids, of in zip(tokens, owner, strict=True)]
 
 
-def compile_spans(model: Qwen3, params: Params, start: Start, automaton: DeviceAutomaton, sampling: Sampling) -> None:
+def compile_spans(model: Qwen3, params: Params, start: Start, automaton: DeviceAutomaton) -> None:
     """Compiles what `write_spans` runs, without running it.
 
     `start` holds rows of the sizes to compile for, or the `jax.ShapeDtypeStruct` of each array. Every automaton with as
     many states leads to the same program.
     """
     spans = [Span((0,), automaton.least)]
-    write_program.lower(*_arguments(model, params, start, spans, automaton, sampling)).compile()
+    write_program.lower(*_arguments(model, params, start, spans, automaton)).compile()
 
 
-def _arguments(
-    model: Qwen3, params: Params, start: Start, spans: Sequence[Span], automaton: DeviceAutomaton, sampling: Sampling
-) -> tuple:
+def _arguments(model: Qwen3, params: Params, start: Start, spans: Sequence[Span], automaton: DeviceAutomaton) -> tuple:
     """The arguments of `write_program`."""
     table = _span_table(spans, model.config.vocab_size, automaton)
     prefix = (start.lengths, start.trunk)
-    return model, start.width, params, start.cache, prefix, start.logits, table, automaton.arrays, sampling
+    return model, start.width, params, start.cache, prefix, start.logits, table, automaton.arrays
 
 
 def room(spans: Sequence[Span]) -> int:
@@ -173,14 +170,12 @@ class _State(NamedTuple):
     cache: Cache  # keys and values of prefixes and written tokens
 
 
-def _advance(
-    now: _State, logits_BxV: Float[Array, "B V"], table: _Table, automaton: tuple, sampling: Sampling
-) -> _State:
+def _advance(now: _State, logits_BxV: Float[Array, "B V"], table: _Table, automaton: tuple) -> _State:
     """Writes one token per row."""
     step, after, kept = automaton
     forced, left = now.at < table.end[now.span], table.limit[now.span] - now.used - 1
     allowed_BxV = after[now.state] <= left[:, None]
-    picked = next_token(jnp.where(allowed_BxV, logits_BxV, -jnp.inf), sampling, now.made)
+    picked = jnp.argmax(jnp.where(allowed_BxV, logits_BxV, -jnp.inf), axis=-1).astype(jnp.int32)
     state = step[now.state, picked].astype(jnp.int32)
     ends = state == END
     text = jnp.where(ends, kept[picked], picked)
@@ -216,7 +211,6 @@ def write_program(
     logits_BxV: Float[Array, "B V"],
     table: _Table,
     automaton: tuple,
-    sampling: Sampling,
 ) -> tuple[Int[Array, "B M"], Int[Array, "B M"], Cache]:
     """Runs the loop; returns the tokens, the span of each, and the cache, so that its memory is reused."""
     lengths, trunk = prefix
@@ -230,12 +224,12 @@ def write_program(
         seen = (columns < lengths[:, None]) | ((columns >= width) & (columns <= at))
         position = base + now.made - 1
         hidden, cache = read_next(model, params, now.token, position, Segment(now.cache, seen), at, past)
-        return _advance(now._replace(cache=cache), model.logits(params, hidden), table, automaton, sampling)
+        return _advance(now._replace(cache=cache), model.logits(params, hidden), table, automaton)
 
     none = jnp.zeros(lengths.shape, jnp.int32)
     empty = jnp.zeros((len(lengths), columns.size - width), jnp.int32)
     now = _State(jnp.zeros((), jnp.int32), none, none, none, none, none, empty, empty - 1, cache)
-    now = _advance(now, logits_BxV, table, automaton, sampling)
+    now = _advance(now, logits_BxV, table, automaton)
     most = empty.shape[1]
     now = jax.lax.while_loop(lambda s: (s.made < most) & jnp.any(s.span < table.spans), body, now)
     return now.tokens, now.owner, now.cache

@@ -35,7 +35,6 @@ from prism_jax.student.live_programs import (
 )
 from prism_jax.student.pages import PAGE, make_pool, page_bytes, store, table_of
 from prism_jax.student.qwen3 import Params, Qwen3
-from prism_jax.student.sampling import make_sampling
 from prism_jax.student.start import branch_off, check_ids
 from prism_jax.student.trunks import Trunk, Trunks
 
@@ -229,7 +228,7 @@ class Engine:
         tokens = np.zeros((rows, length), np.int32)
         trunk = Segment.first(pool, counts, table)
         start = branch_off(model, params, trunk, tokens, counts, self.room, compiled)
-        compile_spans(model, params, start, automaton, make_sampling(rows))
+        compile_spans(model, params, start, automaton)
         return 4
 
     def _read_group(self, group: Sequence[str], branches: Sequence[Sequence[Branch]]) -> list[list[np.ndarray]]:
@@ -316,7 +315,7 @@ class Engine:
         counts = np.array(list(map(len, branches)), np.int32)
         trunk = Segment.first(self._pool, lengths, table)
         start = branch_off(self.model, self._params, trunk, tokens, counts, self.room)
-        return write_spans(self.model, self._params, start, spans, automaton, make_sampling(len(rows)))
+        return write_spans(self.model, self._params, start, spans, automaton)
 
     def _shape(self, pages: Sequence[int]) -> tuple[int, int]:
         """The classes of a batch: rows, and pages per stream."""

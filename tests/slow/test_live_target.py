@@ -21,7 +21,6 @@ from prism_jax.student.kv_cache import Segment, unstack_layers
 from prism_jax.student.live_programs import read_rows
 from prism_jax.student.pages import PAGE, make_pool
 from prism_jax.student.presets import qwen3_8b
-from prism_jax.student.sampling import make_sampling
 from prism_jax.training.compiled.absent import OPTIONS, absent_mesh, as_on_cuda
 from prism_jax.training.compiled.cards import card
 
@@ -60,7 +59,7 @@ spans = [constrained.Span((0,), 1)]
 compile_(
     "write",
     constrained.write_program,
-    *constrained._arguments(model, params, start, spans, automaton, put(make_sampling(ROWS))),
+    *constrained._arguments(model, params, start, spans, automaton),
 )
 print(json.dumps(sizes))
 """

@@ -7,7 +7,6 @@ import numpy as np
 
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton, room, write_spans
 from prism_jax.student.kv_cache import grow, read_prompts, unstack_layers
-from prism_jax.student.sampling import make_sampling
 from prism_jax.student.start import Start
 
 read = functools.partial(jax.jit, static_argnums=0)(read_prompts)
@@ -23,12 +22,11 @@ def after(model, unstacked, prompts, space):
     return Start(grow(cache, 16 + space), lengths, 16, model.logits(unstacked, last))
 
 
-def write(model, params, prompts, spans, automaton, sampling=None, **settings):
+def write(model, params, prompts, spans, automaton):
     """The free tokens of each row and span."""
     unstacked = unstack_layers(params)
     start = after(model, unstacked, [[*prompt, *spans[0].forced] for prompt in prompts], room(spans))
-    sampling = make_sampling(len(prompts), **settings) if sampling is None else sampling
-    return write_spans(model, unstacked, start, spans, DeviceAutomaton(automaton), sampling)
+    return write_spans(model, unstacked, start, spans, DeviceAutomaton(automaton))
 
 
 def any_token(vocabulary):
@@ -36,7 +34,7 @@ def any_token(vocabulary):
     return make_automaton(np.zeros((1, vocabulary), np.int8), np.full(vocabulary, -1), [True])
 
 
-def generate(model, params, prompts, limit, sampling):
+def generate(model, params, prompts, limit):
     """`limit` tokens after each prompt, without any constraint."""
-    rows = write(model, params, prompts, [Span((), limit)], any_token(model.config.vocab_size), sampling)
+    rows = write(model, params, prompts, [Span((), limit)], any_token(model.config.vocab_size))
     return [row[0] for row in rows]

@@ -257,22 +257,6 @@ STUDENT = (
         ("student/weights/test_bad_weights.py",),
     ),
     Fault(
-        "sampling-temperature-inverted",
-        "student/sampling.py",
-        "logits_BxV.astype(jnp.float32) / jnp.where(sampling.temperature > 0",
-        "logits_BxV.astype(jnp.float32) * jnp.where(sampling.temperature > 0",
-        "A low temperature makes text more random.",
-        ("student/test_sampling.py", "student/test_start.py"),
-    ),
-    Fault(
-        "one-draw-for-all-tokens",
-        "student/sampling.py",
-        "jax.random.fold_in(jax.random.key(seed), place)",
-        "jax.random.key(seed)",
-        "Each token of a text is drawn with the same chance.",
-        ("student/test_sampling.py", "student/test_start.py"),
-    ),
-    Fault(
         "head-gradient-without-factor",
         "student/heads.py",
         "by_logits * (weights * factor)[..., None]",
