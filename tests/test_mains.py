@@ -365,7 +365,10 @@ def test_experiments_are_listed_with_what_they_need():
     assert {row["name"] for row in rows} == {*registry.EXPERIMENTS, *registry.STUDIES}
     listed = run("experiments", "--list").stdout
     for row in rows:
-        assert re.search(rf"^  {row['name']} .*{re.escape(row['shows'])}$", listed, re.MULTILINE)
+        needs = [" ".join(f"--{flag}" for flag in row["needs"])] * bool(row["needs"])
+        columns = (row["name"], row["takes"], *needs, row["shows"])
+        assert re.search(rf"^  {'  +'.join(map(re.escape, columns))}$", listed, re.MULTILINE)
+        assert re.search("second|minute|hour", row["takes"])
 
 
 def test_a_study_without_a_folder_prints_its_table_and_with_one_writes_it(tmp_path):

@@ -28,6 +28,8 @@ def known(end: Any) -> float | None:
 def with_intervals(rows: Sequence[PolicyRow], cells: Cells | Resampled, most: float) -> tuple[PolicyRow, ...]:
     """Adds intervals of realised costs, and paired differences to the one deployed policy; none for too few units.
 
+    A cost of 0 that decisions on the labels have by construction gets no interval.
+
     The columns of `cells` are the weighted sum of each policy's realised costs, at most `most` for each judged step,
     and last the sum of weights.
     """
@@ -43,14 +45,19 @@ def with_intervals(rows: Sequence[PolicyRow], cells: Cells | Resampled, most: fl
     return tuple(
         dataclasses.replace(
             row,
-            realised_low=known(intervals.low[i]),
-            realised_high=known(intervals.high[i]),
+            realised_low=None if certain(row) else known(intervals.low[i]),
+            realised_high=None if certain(row) else known(intervals.high[i]),
             difference=float(intervals.value[count + i]),
             difference_low=known(intervals.low[count + i]),
             difference_high=known(intervals.high[count + i]),
         )
         for i, row in enumerate(rows)
     )
+
+
+def certain(row: PolicyRow) -> bool:
+    """Whether a cost is 0 whatever the labels are, which samples do not make uncertain."""
+    return row.policy == "clairvoyant" and row.realised_cost == 0
 
 
 def paired_costs(

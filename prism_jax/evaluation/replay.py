@@ -211,6 +211,8 @@ def decided_rows(
         pair = [
             mean_interval(column, steps.stream, bounds=between, resamples=resamples, seed=seed) for column in step_costs
         ]
+        if name.startswith("clairvoyant"):  # its 0 holds whatever the labels are, so samples don't make it uncertain
+            pair = [of if of.value else of._replace(low=np.nan, high=np.nan) for of in pair]
         spoken = float(offers.sum())
         precision = float((offers * accepted).sum() / spoken) if spoken else np.nan
         rows.append(PolicyReplay(name, float(offers.mean()), precision, *pair))

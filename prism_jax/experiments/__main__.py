@@ -66,6 +66,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("scores_paper", None, "Scores of a student curated as printed, beside --scores in `methods`.")
     flags.DEFINE_enum("method", "corrected", get_args(Method), "With paper: also AUDBC and pathways as it prints them.")
+    flags.DEFINE_bool("paper_numbers", False, "Show the paper's numbers too, which are on other data.")
     flags.DEFINE_integer("seeds", 1, "Number of seeds to train with; tables show means over them.", 1)
     flags.DEFINE_integer("resamples", IntervalSettings.resamples, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():
@@ -108,6 +109,7 @@ def main(arguments: list[str]) -> None:
         settings=IntervalSettings(resamples=10_000 if few else options.resamples, seeds=options.seeds),
         running=Running.of_flags(),
         method=options.method,
+        paper_numbers=options.paper_numbers,
         scores_paper=options.scores_paper,
     )
     with contextlib.nullcontext() if own_files else store.claimed():
@@ -142,13 +144,16 @@ def show_list(as_json: bool) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may end before the list
     print("usage: python -m prism_jax experiments NAME [--flags]; NAME --help lists its flags")
     print("       python -m prism_jax experiments main --scores=FILE --workdir=DIR   # one table of your own scores")
-    for all_of_them, title in ((True, "The paper's tables, all by the name `all`"), (False, "Studies")):
+    for all_of_them, title in ((True, "The paper's tables, all by the name `all` in 20 minutes"), (False, "Studies")):
         print(f"\n{title}\n")
-        print(f"  {'name':20s}{'takes':26s}{'needs':30s}shows")
-        for row in rows:
-            if row["all"] == all_of_them:
-                needs = " ".join(f"--{flag}" for flag in row["needs"])
-                print(f"  {row['name']:20s}{row['takes']:26s}{needs:30s}{row['shows']}")
+        lines = [("name", "takes", "needs", "shows")] + [
+            (row["name"], row["takes"], " ".join(f"--{flag}" for flag in row["needs"]), row["shows"])
+            for row in rows
+            if row["all"] == all_of_them
+        ]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            print("  ".join(["", *(f"{cell:{width}s}" for cell, width in zip(line, widths, strict=True))]).rstrip())
 
 
 def start(argv: list[str]) -> None:

@@ -330,5 +330,5 @@ class _Paper:
     def table(self, folder: str, name: str, *flags: str, made: str = "") -> Stage:
         """The stage of an experiment."""
         out = self.folder / "tables" / folder
-        words = main_of("experiments", name, *flags, f"--workdir={out}")
+        words = main_of("experiments", name, *flags, "--paper_numbers", f"--workdir={out}")
         return Stage(f"tables: {name}", words, (out / (made or f"{name}.csv")).exists)

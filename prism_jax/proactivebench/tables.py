@@ -26,6 +26,8 @@ _NOTES: dict[Mode, str] = {
     "requests and the text null included. A category with a missing stream is left out.",
     "fixed": "Each event counts once; null in words is silence, a failed request is no answer, and rates are exact.",
 }
+RECALLS = "Each system is judged by what it did itself, so recalls have different denominators."
+"""What stands at a table of several systems."""
 
 
 def score_table(scores: Mapping[str, Sequence[Score]], mode: Mode, judge: str) -> Table:
@@ -63,7 +65,7 @@ def score_table(scores: Mapping[str, Sequence[Score]], mode: Mode, judge: str) -
         absent = f", without {', '.join(missing)}" if missing else ""
         sections.append(Section(f"{category}{absent}", rows))
     title = f"ProactiveBench scores, mode {mode}, judge: {judge}"
-    return Table(title, "model", columns, tuple(sections), _NOTES[mode])
+    return Table(title, "model", columns, tuple(sections), f"{_NOTES[mode]} {RECALLS}")
 
 
 def scores_csv(scores: Sequence[Score]) -> str:

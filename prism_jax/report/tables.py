@@ -42,6 +42,12 @@ def over_units(units: int, unit: str = "streams", level: float = 0.95) -> str:
     return f"{100 * level:g} % intervals over {units} {unit}"
 
 
+UNEQUAL = (
+    "An offer counts with its own candidate's label and silence with that of the step's best candidate, so rows differ "
+    "in TP + FN, and their recalls in the denominator."
+)
+"""What stands at a table of recalls where steps have several candidates."""
+
 OfPolicy = PolicyRow | RatioRow | Bounded
 AnyRow = OfPolicy | SignalRow | TriggerRow | GroupRow
 
@@ -165,7 +171,10 @@ def cost_table(evaluation: Evaluation) -> Table:
 
 def rate_table(evaluation: Evaluation) -> Table:
     """Rates and counts of each policy's correct and wrong decisions."""
-    return _policy_table("What decisions got right", evaluation.policies, _RATES, _before(evaluation))
+    table = _policy_table("What decisions got right", evaluation.policies, _RATES, _before(evaluation))
+    positives = [row.tp + row.fn for row in evaluation.policies]
+    same = max(positives) - min(positives) <= 1e-6 * max(positives)  # sums of weights
+    return table if same else dataclasses.replace(table, note=UNEQUAL)
 
 
 def interval_table(evaluation: Evaluation) -> Table:

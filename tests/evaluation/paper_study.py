@@ -36,4 +36,4 @@ def given_of(values, folder):
     """What a call with these scores in a file gives to its experiments."""
     path = folder.parent / f"{folder.name}.parquet"  # beside the folder of the tables
     write_scores(path, Scores.from_columns(values))
-    return Inputs(scores=str(path), settings=SETTINGS)
+    return Inputs(scores=str(path), settings=SETTINGS, paper_numbers=True)

@@ -134,3 +134,5 @@ def test_gains_are_paired_differences_and_no_decision_beats_the_clairvoyant(fold
         table = {row.name: row for row in policy_rows({"m": folds}, ratio, resamples=200)}
         assert all(row.realised.value >= table["clairvoyant"].realised.value for row in table.values())
         assert all(row.gold.value >= table["clairvoyant, of the gold cost"].gold.value for row in table.values())
+        ends = {name: row.gold.low for name, row in table.items()}
+        assert {name for name, low in ends.items() if np.isnan(low)} == {"clairvoyant, of the gold cost"}

@@ -26,6 +26,8 @@ from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, N
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError, Subject
 from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.experiments.paper.trainings import Trainings
+from prism_jax.report import tables
+from prism_jax.report.tables import UNEQUAL
 from prism_jax.runs.scores_files import Running
 from prism_jax.runs.store import Store
 from prism_jax.scores import Scores, ScoresError, write_scores
@@ -164,16 +166,46 @@ def test_both_methods_stand_beside_each_other_on_two_files(study, tmp_path):
         runner.run_experiments(("methods",), in_parts, epath.Path(tmp_path / "parts"))
 
 
-def test_with_several_candidates_the_tables_charge_silence_as_the_evaluation_does():
+def test_the_papers_numbers_stand_in_tables_and_figures_on_request_and_say_other_data(study, tmp_path):
+    printed = "as printed.*|appendix.*"  # formulas
+    for name in ON_SCORES:
+        own = registry.function(name)(study).without_paper()
+        for table in own.tables.values():
+            assert not re.search(r"paper|GPT-4o|PRISM", re.sub(printed, "", table.to_markdown())), name
+        assert all("_paper" not in sheet.to_csv().partition("\n")[0] for sheet in own.sheets)
+    beside = registry.function("main")(study).sheets[0]
+    own = beside.without_paper()
+    assert [line.name for line in own.lines] == [line.name for line in beside.lines if line.section == "ours"]
+    assert "*on other data: not reproducible" in beside.table().note and "Qwen3-8B-PRISM" in beside.table().note
+    call = given_of(columns(), tmp_path)
+    for with_paper in (False, True):
+        folder = epath.Path(tmp_path / str(with_paper))
+        runner.run_experiments(("main",), dataclasses.replace(call, paper_numbers=with_paper), folder)
+        assert all(("the paper" in (folder / f"main.{kind}").read_text()) == with_paper for kind in ("md", "svg"))
+
+
+def test_what_holds_by_construction_has_no_interval(sheets, evaluation):
+    for sheet in ("main", "method"):
+        recalls = [cells(sheets[sheet], name)["recall"] for name in ("always offers", "never offers")]
+        assert [recall.value for recall in recalls] == [1.0, 0.0]
+        assert all(math.isnan(recall.low) for recall in recalls)
+    assert cells(sheets["main"], "always offers")["precision"].low < cells(sheets["main"], "gate")["recall"].low < 1
+    for row in evaluation.policies:
+        assert (row.realised_low is None) == (row.realised_high is None) == (row.policy == "clairvoyant")
+
+
+def test_with_several_candidates_the_tables_charge_silence_as_the_evaluation_does(evaluation):
     """Three offers per step, between which the passes choose differently."""
     rng = np.random.default_rng(0)
     values = {name: np.repeat(np.asarray(column), 3) for name, column in columns().items()}
     values["candidate"] = np.tile(np.arange(3), len(values["stream"]) // 3)
     values |= {name: rng.random(len(values["stream"])) for name in ("p_accept_fast", "p_accept_slow")}
     values["y_accept"] = (rng.random(len(values["stream"])) < values["p_accept_slow"]).astype(float)
-    study = study_of(values)
+    study, one_candidate = study_of(values), evaluation
     evaluation = protocol.evaluate(study.scores, study.fits, study.point)
     sheets = {name: registry.function(name)(study).sheets[0] for name in ("inference", "drift", "significance")}
+    assert all(UNEQUAL in sheet.note for sheet in sheets.values()) and tables.rate_table(evaluation).note == UNEQUAL
+    assert UNEQUAL not in study_of(columns()).note() and not tables.rate_table(one_candidate).note
     for sheet, line, policy in (
         ("inference", "slow only", "slow_only"),
         ("inference", "slow on margin", "slow_on_margin"),

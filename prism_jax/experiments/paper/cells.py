@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from prism_jax.decision import metrics
+from prism_jax.decision.policies import POLICIES
 from prism_jax.decision.uncertainty import Bounds, Estimate, interval, joint_cell, rate_intervals_of
 from prism_jax.evaluation.merged.sums import column
 from prism_jax.evaluation.policy_rows import SLOW_POLICIES, Decided, EvaluationData
@@ -43,6 +44,7 @@ class Decisions:
     name: str  # the same for the same decisions on the same steps
     data: EvaluationData
     decide: Callable[[], Decided]
+    constant: bool = False  # whether they are the same at every step, whatever the scores are
 
     @functools.cached_property
     def decided(self) -> Decided:
@@ -58,7 +60,8 @@ class Decisions:
 def decisions(data: EvaluationData, policy: str, form: Form) -> Decisions:
     """The decisions of a policy at the operating point; SkippedError for a slow one that the scores do not allow."""
     check_known(data, policy)
-    return Decisions(name_of(data, policy, form), data, lambda: data.decide(policy, form))
+    constant = policy in POLICIES and POLICIES[policy].constant is not None
+    return Decisions(name_of(data, policy, form), data, lambda: data.decide(policy, form), constant)
 
 
 def name_of(data: EvaluationData, *policy: object) -> str:
@@ -73,7 +76,10 @@ def check_known(data: EvaluationData, policy: str) -> None:
 
 
 def rates(tally: Tally, of: Decisions) -> dict[str, Number]:
-    """The rates of `RATES` on judged steps; without intervals for soft labels or few streams."""
+    """The rates of `RATES` on judged steps; without intervals for soft labels or few streams.
+
+    The recall of a constant is 0 or 1 by construction, and has no interval either.
+    """
 
     def gather() -> Gathered:
         offer, gold, weight = of.decided.offer[of.data.judged], of.gold, of.data.weight
@@ -85,7 +91,8 @@ def rates(tally: Tally, of: Decisions) -> dict[str, Number]:
     def compute(units: Units, totals: Mapping[str, Any]) -> dict[str, Number]:
         computed = metrics.rates(metrics.Confusion(*totals["confusion"]))
         values = {name: float(getattr(computed, name)) for name in RATES}
-        defined = [name for name, value in values.items() if not math.isnan(value)]
+        certain = {"recall"} if of.constant else set()
+        defined = [name for name, value in values.items() if not math.isnan(value) and name not in certain]
         intervals: dict[str, Estimate] = {}
         if not totals["soft"] and defined:
             intervals = rate_intervals_of(as_counts(units, totals["weighted"] > 0), defined, **tally.resampling)

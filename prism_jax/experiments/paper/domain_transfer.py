@@ -66,7 +66,6 @@ def make(subject: Subject) -> ExperimentResult:
     words = (
         f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
         "Both students take the same number of streams and steps.",
-        "The paper trains mostly on coding, and prints equal rows before and after temperatures in domain.",
     )
     return _result(rows, subject, lambda tested: subject.note(*words, data=tested))
 
@@ -77,7 +76,8 @@ def _result(
     tested = [protocol.prepare(only(row.scores, row.domains), row.fits, of.point)[0] for row in rows]
     lines = tuple(_line(row, data, of.settings, of.method) for row, data in zip(rows, tested, strict=True))
     note = note_of(tested)
-    sheet = Sheet("domain_transfer", "Domain transfer", "signals", MEASURES, lines, note)
+    words = "The paper trains mostly on coding, and prints equal rows before and after temperatures in domain."
+    sheet = Sheet("domain_transfer", "Domain transfer", "signals", MEASURES, lines, note, of_paper=words)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 

@@ -29,17 +29,21 @@ def can_draw() -> bool:
     return True
 
 
-def save(draw: Callable[[Any], None], size: tuple[float, float] = (7.0, 4.0)) -> dict[str, bytes]:
+def save(
+    draw: Callable[[Any], None], size: tuple[float, float] = (7.0, 4.0), *, with_paper: bool = True
+) -> dict[str, bytes]:
     """Draws on an empty figure of this width and height in inches, and encodes it by suffix, svg and png.
 
-    The bytes depend only on what is drawn and on matplotlib's version.
+    `with_paper` says whether it shows the paper's numbers. The bytes depend only on what is drawn and on matplotlib's
+    version.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "prism_jax", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=size, layout="constrained")
+        figure: Any = Figure(figsize=size, layout="constrained")
+        figure.with_paper = with_paper  # read by `_of_paper`
         FigureCanvasAgg(figure)
         draw(figure)
         encoded = {}
@@ -58,6 +62,12 @@ def _of(line: Line, key: str) -> Number:
 def _scaled(measure: Measure, numbers: Sequence[Number], part: str = "value") -> np.ndarray:
     """One part of some numbers in the unit of their axis."""
     return np.array([getattr(number, part) for number in numbers]) * (100 if measure.unit == "%" else 1)
+
+
+def _of_paper(figure: Any, measure: Measure, numbers: Sequence[Number]) -> np.ndarray | None:
+    """The paper's numbers in the unit of their axis; None without any, and for a figure without them."""
+    paper = _scaled(measure, numbers, "paper")
+    return paper if getattr(figure, "with_paper", True) and not np.isnan(paper).all() else None
 
 
 def _errors(measure: Measure, numbers: Sequence[Number]) -> np.ndarray:
@@ -111,8 +121,7 @@ def bars(figure: Any, lines: Sequence[Line], measures: Mapping[str, Measure]) ->
     for number, (axes, (key, measure)) in enumerate(zip(panels, measures.items(), strict=True)):
         numbers = [_of(line, key) for line in lines]
         axes.barh(place, _scaled(measure, numbers), xerr=_errors(measure, numbers), color=COLOURS[number], height=0.65)
-        paper = _scaled(measure, numbers, "paper")
-        if not np.isnan(paper).all():
+        if (paper := _of_paper(figure, measure, numbers)) is not None:
             axes.scatter(paper, place, marker="x", color="black", zorder=3, label="the paper's number")
         axes.set_xlabel(_heading(measure))
         axes.set_yticks(range(len(names)), names)
@@ -142,8 +151,7 @@ def curves(
             numbers = [_of(line, key) for line in lines]
             errors = _errors(measure, numbers)
             axes.errorbar(x, _scaled(measure, numbers), yerr=errors, color=colour, marker="o", ms=3, label=name)
-            paper = _scaled(measure, numbers, "paper")
-            if not np.isnan(paper).all():
+            if (paper := _of_paper(figure, measure, numbers)) is not None:
                 whose = f"{name}, paper" if len(series) > 1 else "paper"
                 axes.plot(x, paper, "--", color=colour, alpha=0.6, label=whose)
         axes.set_xlabel(label)

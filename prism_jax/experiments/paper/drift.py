@@ -47,9 +47,9 @@ def make(study: Study) -> ExperimentResult:
         lines.append(Line(name, cells.beside(values, references.DRIFT[name]), kind))
     note = study.note(
         "Signals become sigmoid(logit(p) / T), and the threshold is lowered by ε.",
-        "The paper's baseline is its uncalibrated student, ours the calibrated one.",
     )
-    sheet = Sheet("drift", "Drift of the calibration", "drift", MEASURES, tuple(lines), note)
+    words = "The paper's baseline is its uncalibrated student, ours the calibrated one."
+    sheet = Sheet("drift", "Drift of the calibration", "drift", MEASURES, tuple(lines), note, of_paper=words)
     rows, columns = ([f"{value:g}" for value in axis] for axis in (TEMPERATURES, SHIFTS))
     shares = np.array([[100 * flips[temperature, epsilon] for epsilon in SHIFTS] for temperature in TEMPERATURES])
     grids = {"decisions that flip (%)": shares}

@@ -20,9 +20,9 @@ def make(study: Study) -> ExperimentResult:
     )
     note = study.note(
         f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}.",
-        "The paper's AUDBC is another area, and its tokens are those of an 8B model's prompt.",
     )
-    sheet = Sheet("inference", "Ablation B: inference strategy", "strategy", MEASURES, lines, note)
+    words = "The paper's AUDBC is another area, and its tokens are those of an 8B model's prompt."
+    sheet = Sheet("inference", "Ablation B: inference strategy", "strategy", MEASURES, lines, note, of_paper=words)
     last = "cost" if study.scores.tokens_slow is None else "tokens"
     shown = {key: MEASURES[key] for key in ("f1", "audbc", last)}
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))

@@ -35,6 +35,8 @@ WITHIN = {
     "alpha": Measure("Krippendorff's α", "Agreement beyond chance.", digits=2),
 }
 
+OF_PAPER = "The paper does not say whether its events are offers or silences, nor what people would agree on by chance."
+
 
 def make(study: Study) -> ExperimentResult:
     """Compares majorities and single judges with the truth, pools with each other, and judges within a pool."""
@@ -60,7 +62,6 @@ def make(study: Study) -> ExperimentResult:
     note = study.note(
         f"Judges know the truth and err independently of each other; sensitivity and specificity of {rates}.",
         "Errors of language models are not independent, so their majorities gain less.",
-        "The paper does not say whether its events are offers or silences, nor what people would agree on by chance.",
     )
     return _result(lines, agreement, note, study.note(), people=False)
 
@@ -86,7 +87,7 @@ def _result(
         if people or row.panel != "human votes"
     )
     sheets = (
-        Sheet("judge_agreement", "Agreement of two raters", "raters", MEASURES, tuple(lines), note),
+        Sheet("judge_agreement", "Agreement of two raters", "raters", MEASURES, tuple(lines), note, OF_PAPER),
         Sheet("judge_agreement_within", "Agreement within a pool", "judges", WITHIN, within, note_within),
     )
     return ExperimentResult(sheets)

@@ -22,7 +22,8 @@ from prism_jax.report.tables import over_units
 from prism_jax.streams import Stream
 
 BASELINE: tuple[str, Form] = ("fixed", "raw")
-"""The rule of ablation A on raw signals of the fast pass; the paper's baseline is the student's teacher."""
+"""The rule of ablation A on raw signals of the fast pass."""
+OF_PAPER = "The paper's baseline is its student's teacher."
 PRINTED = ("DeepSeek-R1", "Qwen3-8B-PRISM")
 """The paper's baseline and system, beside which its numbers stand."""
 _LAST = ("precision", "recall", "accuracy", "false_alarm")
@@ -50,8 +51,8 @@ def make(study: Study) -> ExperimentResult:
         row = compare_judged(pool, judged(baseline, rater), judged(system, rater), **study.settings.resampling)
         lines += _lines(row, "baseline", "deployed policy", references.ROBUSTNESS[pool])
     note = study.note(
-        f"Baseline: fixed τ = {study.point.fixed_threshold:g} on raw p_accept; the paper's is its teacher.",
-        "Steps count as in ProactiveBench: a rejected silence is a miss.",
+        f"Baseline: fixed τ = {study.point.fixed_threshold:g} on raw p_accept.",
+        systems.COUNTING,
     )
     return _result(lines, note, "Two systems under each pool of judges", MEASURES)
 
@@ -69,7 +70,7 @@ def of_systems(of: Systems) -> ExperimentResult:
             lines += _lines(row, baseline, name, printed or {})
     streams = {stream for members in judges.values() for stream, _ in systems.union(members)}
     over = over_units(len(streams), level=of.settings.level)
-    note = f"Steps count as in ProactiveBench: a rejected silence is a miss. {over}."
+    note = f"{systems.COUNTING} {over}."
     result = _result(lines, note, "Systems under each panel of judges", MEASURES | systems.BOTH)
     return dataclasses.replace(result, study_tables=_corrected(of))
 
@@ -104,7 +105,7 @@ def _lines(row: RobustnessRow, baseline: str, system: str, printed: Mapping[str,
 
 
 def _result(lines: Sequence[Line], note: str, title: str, measures: Mapping[str, Measure]) -> ExperimentResult:
-    sheet = Sheet("judge_robustness", title, "system", measures, tuple(lines), note, signed=("gain",))
+    sheet = Sheet("judge_robustness", title, "system", measures, tuple(lines), note, OF_PAPER, signed=("gain",))
     return ExperimentResult((sheet,))
 
 

@@ -48,10 +48,10 @@ def make(study: Study) -> ExperimentResult:
     lines = tuple(_policies(study, timed))
     streams = len({stream for stream, _ in timed.steps})
     measured = f"Timed on the steps of {streams} streams, one at a time, on the machine of this measurement."
-    note = f"{measured} Seconds differ between calls and machines; the paper's are those of an 8B model."
+    note, words = f"{measured} Seconds differ between calls and machines.", "The paper's are those of an 8B model."
     sheets = (
         Sheet("latency", "Latency by phase", "phase", PHASE, phases, measured),
-        Sheet("latency_policies", "Latency by policy", "policy", POLICY, lines, note),
+        Sheet("latency_policies", "Latency by policy", "policy", POLICY, lines, note, words),
     )
     shown = {key: SECONDS[key] for key in ("mean", "p95")}
     return ExperimentResult(sheets, lambda figure: bars(figure, lines, shown))

@@ -34,9 +34,9 @@ def make(study: Study) -> ExperimentResult:
     lines = tuple(_line(name, numbers, mark) for (name, numbers), mark in zip(rows, efficient, strict=True))
     note = study.note(
         "Rows are C_FA:C_FN and the margin. Seconds differ between calls and machines.",
-        "The paper draws the 95th percentile; where more than 5 % of the steps think, that is the slow pass's.",
     )
-    sheet = Sheet("latency_pareto", "AUDBC against seconds", "costs and margin", MEASURES, lines, note)
+    words = "The paper draws the 95th percentile; where more than 5 % of the steps think, that is the slow pass's."
+    sheet = Sheet("latency_pareto", "AUDBC against seconds", "costs and margin", MEASURES, lines, note, of_paper=words)
     return ExperimentResult((sheet,), lambda figure: draw(figure, lines, "mean", "mean seconds per step"))
 
 

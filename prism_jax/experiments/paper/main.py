@@ -51,9 +51,9 @@ def make(study: Study) -> ExperimentResult:
     theirs = _theirs(["Qwen3-8B-PRISM"])
     note = study.note(
         f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}.",
-        "Our last row stands beside the paper's Qwen3-8B-PRISM.",
     )
-    sheet = Sheet("main", "Main comparison", "policy", MEASURES, (*ours, *theirs), note)
+    words = "Our last row stands beside the paper's Qwen3-8B-PRISM."
+    sheet = Sheet("main", "Main comparison", "policy", MEASURES, (*ours, *theirs), note, of_paper=words)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
     return ExperimentResult((sheet,), lambda figure: bars(figure, ours, shown))
 
@@ -76,7 +76,7 @@ def of_systems(of: Systems) -> ExperimentResult:
             for section, members in sections.items()
             for name, own in members.items()
         ]
-        note = of.note("Steps count as in ProactiveBench: a rejected silence is a miss.", of=judged)
+        note = of.note(of=judged)
         everyone = (*lines, *_theirs([line.name for line in lines]))
         sheets.append(
             Sheet(systems.stem("main", judge, judges), "Main comparison", "system", OF_SYSTEMS, everyone, note)

@@ -27,7 +27,8 @@ def write(folder: epath.Path, name: str, result: ExperimentResult, facts: Mappin
         contents[f"{stem}.tex"] = table.to_latex().encode()
     contents |= {f"{sheet.name}.csv": sheet.to_csv().encode() for sheet in result.sheets}
     if result.draw is not None and drawing.can_draw():
-        contents |= {f"{name}.{suffix}": content for suffix, content in drawing.save(result.draw).items()}
+        figures = drawing.save(result.draw, with_paper=result.with_paper)
+        contents |= {f"{name}.{suffix}": content for suffix, content in figures.items()}
     contents[f"{name}.json"] = encode_json({"experiment": name, **facts, "files": sorted(contents)})
     folder.mkdir(parents=True, exist_ok=True)
     paths: dict[str | os.PathLike[str], bytes] = {folder / file: content for file, content in contents.items()}

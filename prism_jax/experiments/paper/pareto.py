@@ -29,7 +29,7 @@ def make(study: Study) -> ExperimentResult:
     pairs = list(grid(study))
     efficient = frontier([(cell.numbers["tokens"].value, cell.numbers["audbc"].value) for cell in pairs])
     lines = tuple(_line(cell, mark) for cell, mark in zip(pairs, efficient, strict=True))
-    note = study.note("Rows are C_FA:C_FN and the margin.", "The paper draws latency in place of tokens.")
+    note = study.note("Rows are C_FA:C_FN and the margin.")
     sheet = Sheet("pareto", "AUDBC against tokens", "costs and margin", MEASURES, lines, note)
     return ExperimentResult((sheet,), lambda figure: draw(figure, lines, "tokens", "tokens per step"))
 

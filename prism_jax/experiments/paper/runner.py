@@ -95,6 +95,7 @@ class Inputs:
     settings: IntervalSettings = dataclasses.field(default_factory=IntervalSettings)
     running: Running = dataclasses.field(default_factory=Running)  # how scores files are read
     method: Method = "corrected"  # whether the formulas that the paper prints are used too
+    paper_numbers: bool = False  # whether tables and figures show the paper's numbers, too
     scores_paper: str | None = None  # scores of a student that was curated as printed, for the table `methods`
     sums: TableSums | None = None  # the sums of scores that are read part by part; None before they are
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # files left out so far, with the reason of each
@@ -237,7 +238,7 @@ def _run(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> list[str]:
     made: dict[str, ExperimentResult] = {}
     for name in names:
         try:
-            result = _make(name, inputs)
+            result = _make(name, inputs) if inputs.paper_numbers else _make(name, inputs).without_paper()
         except SkippedError as error:
             if len(names) == 1:
                 raise SkippedError(f"{name}: {error}") from None

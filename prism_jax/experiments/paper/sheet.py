@@ -17,7 +17,7 @@ from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.numbers import DASH, number, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 
-NOT_REPRODUCIBLE = "not reproducible without the 8B weights and the paper's judges"
+NOT_REPRODUCIBLE = "on other data: not reproducible without the 8B weights and the paper's judges"
 """What stands beside every number of the paper."""
 
 
@@ -74,6 +74,7 @@ class Sheet:
     measures: Mapping[str, Measure]  # its columns by key; the key is the column's name in the CSV
     lines: tuple[Line, ...]  # its rows; those of one section stand together
     note: str = ""  # what to know to read it
+    of_paper: str = ""  # what to know to read the paper's numbers in it
     signed: tuple[str, ...] = ()  # keys of measures that are differences, shown with their sign
 
     def __post_init__(self) -> None:
@@ -81,19 +82,33 @@ class Sheet:
         kept = {key: of for key, of in self.measures.items() if not of.optional or key in cells}
         object.__setattr__(self, "measures", kept)
 
+    def without_paper(self) -> Sheet:
+        """The sheet without the paper's numbers and without the rows that have no others."""
+        lines = []
+        for line in self.lines:
+            own = {
+                key: cell if isinstance(cell, str) else dataclasses.replace(cell, paper=math.nan)
+                for key, cell in line.cells.items()
+                if isinstance(cell, str) or math.isnan(cell.paper) or not math.isnan(cell.value)
+            }
+            if own or not line.cells:
+                lines.append(dataclasses.replace(line, cells=own))
+        return dataclasses.replace(self, lines=tuple(lines), of_paper="")
+
     def table(self) -> Table:
         """The sheet as a table: estimate and interval in one cell, and the paper's number in the next one."""
         columns: list[Column] = []
         for key, measure in self.measures.items():
             columns.append(Column(measure.label, measure.meaning, measure.unit))
             if self._has(key, "paper"):
-                columns.append(Column("paper*", f"The paper's number; {NOT_REPRODUCIBLE}.", measure.unit))
+                columns.append(Column("paper*", f"The paper's number, {NOT_REPRODUCIBLE}.", measure.unit))
         sections = tuple(
             Section(title, tuple(Row(line.name, self._shown(line), line.meaning, line.strong) for line in lines))
             for title, lines in itertools.groupby(self.lines, key=lambda line: line.section)
         )
-        star = f" *{NOT_REPRODUCIBLE}." if any(self._has(key, "paper") for key in self.measures) else ""
-        return Table(self.title, self.names, tuple(columns), sections, note=f"{self.note}{star}".strip())
+        star = f"*{NOT_REPRODUCIBLE}." if any(self._has(key, "paper") for key in self.measures) else ""
+        note = " ".join(filter(None, (self.note, self.of_paper, star)))
+        return Table(self.title, self.names, tuple(columns), sections, note=note)
 
     def to_csv(self) -> str:
         """The sheet as CSV (RFC 4180): estimate, ends of the interval and the paper's number in columns of their own.

@@ -16,7 +16,7 @@ from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.experiments.paper.timing import Timing, timing
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
-from prism_jax.report.tables import over_units
+from prism_jax.report.tables import UNEQUAL, over_units
 from prism_jax.scores import Scores
 from prism_jax.training.pathways.table import Method
 
@@ -130,7 +130,9 @@ class Study:
 
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
-        words = [*sentences, f"On {self.source}.", self.settings.in_words([self.at()]), self.tally.in_words()]
+        data = self.at()
+        recalls = [UNEQUAL] * (data.several_candidates or data.two_candidates)
+        words = [*sentences, *recalls, f"On {self.source}.", self.settings.in_words([data]), self.tally.in_words()]
         return " ".join(filter(None, words))
 
 
@@ -143,6 +145,11 @@ class ExperimentResult:
     draw: Callable[[Any], None] | None = None
     # tables of a study that makes its own, by the stem of their files
     study_tables: Mapping[str, Table] = dataclasses.field(default_factory=dict)
+    with_paper: bool = True  # whether tables and figure show the paper's numbers, too
+
+    def without_paper(self) -> ExperimentResult:
+        """The result without the paper's numbers."""
+        return dataclasses.replace(self, sheets=tuple(sheet.without_paper() for sheet in self.sheets), with_paper=False)
 
     @property
     def tables(self) -> dict[str, Table]:

@@ -35,6 +35,7 @@ from prism_jax.judges.labelling import gather, human_of, judge_ballots, votes_of
 from prism_jax.judges.panels import majority
 from prism_jax.judges.prompts import MOST_EVENTS, OURS
 from prism_jax.judges.robustness import Judged, deeds, judged
+from prism_jax.proactivebench.tables import RECALLS
 from prism_jax.report.tables import over_units
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import ScoresError, located
@@ -50,7 +51,8 @@ RATES = {
     name: dataclasses.replace(measure, meaning="By ProactiveBench's own counts.")
     for name, measure in cells.RATES.items()
 }
-
+COUNTING = f"Steps count as in ProactiveBench: a rejected silence is a miss. {RECALLS}"
+"""What stands at a table of several systems."""
 BOTH = {"steps": Measure("steps", "Steps at which both systems have a verdict.", digits=0)}
 
 
@@ -152,6 +154,7 @@ class Systems:
         return " ".join(
             [
                 *sentences,
+                COUNTING,
                 *([f"Of {len(steps)} steps, {', '.join(words)}."] if words else []),
                 *([f"Not judged by this judge: {', '.join(absent)}."] if absent else []),
                 f"{over_units(len(streams), level=self.settings.level)}.",

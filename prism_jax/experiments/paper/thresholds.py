@@ -32,9 +32,9 @@ def make(study: Study) -> ExperimentResult:
         lines += [line for form in reversed(FORMS) for line in _lines(tally, before, form, UNTRAINED, paper=True)]
     note = study.note(
         f"Fixed τ = {study.point.fixed_threshold:g}; C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}.",
-        "The paper's rows are an untrained Qwen3-8B without calibration.",
     )
-    sheet = Sheet("thresholds", "Ablation A: thresholds", "threshold", MEASURES, tuple(lines), note)
+    words = "The paper's rows are an untrained Qwen3-8B without calibration."
+    sheet = Sheet("thresholds", "Ablation A: thresholds", "threshold", MEASURES, tuple(lines), note, of_paper=words)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
 
