@@ -60,7 +60,7 @@ def test_the_hosts_offers_do_not_spend_the_gates_budget(host):
     assert [one.would_speak for one in rest] == [one.would_speak for one in watched[60:]], "as before a restart"
 
 
-def decision(number, spoke, would, stream="s", p_need=0.5, p_accept=0.4):
+def decision(number, spoke, would, stream="s", p_need=0.5, p_accept=0.4, candidates=1):
     return {
         "kind": "decision",
         "stream": stream,
@@ -69,38 +69,88 @@ def decision(number, spoke, would, stream="s", p_need=0.5, p_accept=0.4):
         "spoke": spoke,
         "p_need": p_need,
         "p_accept": p_accept,
+        "candidates": [None] * candidates,
         "costs": {"c_fa": 1.0, "c_fn": 3.0},
         "shadow": {"would_speak": would},
     }
 
 
-def outcome(number, what, stream="s"):
-    return {"kind": "outcome", "stream": stream, "offer": f"{stream}/{number}", "outcome": what}
+def outcome(number, what, stream="s", needed=None):
+    return {"kind": "outcome", "stream": stream, "offer": f"{stream}/{number}", "outcome": what, "needed": needed}
+
+
+def report_of(*log):
+    return shadow_report(map(watched_of, log))
 
 
 def test_the_report_counts_what_would_have_been_withheld_and_added():
     log = [
         *(decision(0, True, False), outcome(0, "dismissed")),  # saves 1
-        *(decision(1, True, False), outcome(1, "accepted")),  # costs 3
-        decision(2, True, False),  # nobody knows
+        *(decision(1, True, False), outcome(1, "accepted")),  # costs 3 if it was needed, by p_need 1.5
+        *(decision(2, True, False), outcome(2, "accepted", needed=True)),  # costs 3
         *(decision(3, True, True), outcome(3, "ignored")),  # no difference
         decision(4, False, True, p_need=0.9, p_accept=0.8),  # 0.2 - 0.8 * 0.9 * 3
         decision(5, False, False, stream="t"),
         {**decision(6, True, True), "shadow": None} | {"kind": "decision"},
     ]
     log[-1].pop("shadow")  # the gate decided
-    report = shadow_report(map(watched_of, log))
+    report = report_of(*log)
     assert (report.decisions, report.host_offers, report.gate_offers) == (6, 4, 2)
-    assert report.withheld == {"accepted": 1, "dismissed": 1, "ignored": 0, "none": 1}
-    assert (report.added, report.expected_accepted) == (1, 0.8)
-    units = np.array(["s", "s", "s", "s", "t"])
-    expected = mean_interval(np.array([-1.0, 3.0, 0.0, 0.0, 0.0]), units)
-    np.testing.assert_allclose(report.withheld_cost[:3], expected[:3])
+    assert report.withheld == {"accepted": 2, "dismissed": 1, "ignored": 0, "none": 0}
+    assert (report.added, report.expected_accepted, report.unjudged) == (1, 0.8, 1)
+    assert report.withheld_cost[:3] == pytest.approx([(1.5 + 3 - 1) / 6] * 3)
+    assert report.judged_cost[:3] == pytest.approx([(3 + 3 - 1) / 6] * 3)
     assert report.added_cost.value == pytest.approx((0.2 - 0.8 * 0.9 * 3) / 6)
-    assert json.loads(json.dumps(report.tree()))["withheld_cost"]["value"] == pytest.approx(0.4)
+    assert json.loads(json.dumps(report.tree()))["withheld_cost"]["value"] == pytest.approx(3.5 / 6)
     assert "The host made 4 offers at 6 decisions, the gate would have made 2." in report.text()
+    assert "Nobody judged whether 1 of the accepted ones were needed: p_need stands for that" in report.text()
     empty = shadow_report([])
-    assert empty.decisions == 0 and empty.tree()["added_cost"] == {"value": None, "low": None, "high": None}
+    assert empty.decisions == 0 and set(empty.tree()["added_cost"].values()) == {None}
+
+
+def test_the_interval_is_over_streams():
+    log = [decision(n, True, False, stream=f"{n % 6}") for n in range(30)]
+    answers = [outcome(n, "dismissed" if n % 5 else "accepted", f"{n % 6}", needed=n % 4 == 0) for n in range(30)]
+    cost = [-1.0 if n % 5 else 3.0 * (n % 4 == 0) for n in range(30)]
+    expected = mean_interval(np.array(cost), np.arange(30) % 6)
+    for found in (report_of(*log, *answers).withheld_cost, report_of(*log, *answers).judged_cost):
+        np.testing.assert_allclose((found.value, found.low, found.high), expected[:3])
+
+
+def test_offers_without_an_answer_stay_and_are_bounded():
+    answered = [one for n in range(3) for one in (decision(n, True, False), outcome(n, "dismissed"))]
+    report = report_of(*answered, decision(3, True, False))
+    expected = -1 + (0.4 * 0.5 * 3 - 0.6 + 1) / 4  # the fourth by the gate's own probabilities
+    assert report.withheld["none"] == 1
+    assert report.withheld_cost[:3] == pytest.approx((expected, -1.0, 0.0))
+    assert np.isnan(report.judged_cost.value) and report.judged_cost[1:3] == pytest.approx((-1.0, 0.0))
+    assert "from -1.0000 to +0.0000" in report.text() and "all dismissed to all accepted" in report.text()
+    unknown = report_of(*answered, decision(3, True, False, p_need=None, p_accept=None))
+    assert np.isnan(unknown.withheld_cost.value) and unknown.withheld_cost[1:3] == pytest.approx((-1.0, 0.0))
+    accepted = report_of(decision(0, True, False, p_need=None, p_accept=None), outcome(0, "accepted"))
+    assert accepted.withheld_cost[1:3] == (0.0, 3.0)
+    critical = report_of(decision(0, False, True, p_need=None, p_accept=None))
+    assert critical.added == 1 and critical.added_cost[1:3] == (-3.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("would", "answer", "needed", "least", "most"),
+    [
+        (False, "accepted", True, 3.0, 3.0),
+        (False, "dismissed", None, -1.0, 2.0),  # another candidate may have been accepted
+        (False, "dismissed", False, -1.0, -1.0),
+        (False, None, None, -1.0, 3.0),
+        (True, "accepted", None, 0.0, 1.0),  # the gate's own may have been dismissed
+        (True, "dismissed", None, -1.0, 0.0),
+        (True, None, None, -1.0, 1.0),
+    ],
+)
+def test_where_the_offers_may_be_different_ones_there_are_bounds_alone(would, answer, needed, least, most):
+    said = [] if answer is None else [outcome(0, answer, needed=needed)]
+    report = report_of(decision(0, True, would, candidates=2), *said)
+    assert report.different == 1 and "the gate may mean another one" in report.text()
+    assert report.withheld_cost[1:3] == (least, most)
+    assert report.withheld_cost.value == least if least == most else np.isnan(report.withheld_cost.value)
 
 
 def test_a_server_in_shadow_mode_is_never_obeyed_and_reports(tmp_path):

@@ -234,7 +234,10 @@ def picture_of(found, path):
             places[look][0].append(when)
             places[look][1].append(height)
         if one["spoke"] and not would:
-            total += {"accepted": -one["costs"]["c_fn"], "none": 0.0}.get(outcome, one["costs"]["c_fa"])
+            (c_fa, c_fn), p_accept = (one["costs"][cost] for cost in ("c_fa", "c_fn")), one["p_accept"]
+            needed = one["p_need"] * c_fn
+            expected = (1 - p_accept) * c_fa - p_accept * needed
+            total += {"accepted": -needed, "none": expected}.get(outcome, c_fa)
         saved.append((when, total))
     figure, (above, below) = plt.subplots(2, sharex=True, figsize=(8.6, 5.2), height_ratios=(1, 1.1))
     for look, (marker, colour, label) in looks.items():
@@ -264,8 +267,7 @@ def test_a_day_in_shadow_mode_is_pictured_as_it_is_reported(page, server, tmp_pa
     saved = picture_of(found, folder / "shadow_day.png")
     report = server.ask("/v1/shadow")[1]
     assert report == json.loads(json.dumps(shadow_report(map(watched_of, found)).tree()))
-    answered = report["decisions"] - report["withheld"]["none"]
-    assert saved == pytest.approx(-report["withheld_cost"]["value"] * answered) and saved > 0
+    assert saved == pytest.approx(-report["withheld_cost"]["value"] * report["decisions"]) and saved > 0
     assert report["withheld"]["accepted"] and report["added"] and report["gate_offers"] < report["host_offers"]
     browser = page("carol", width=860)
     assert f"The app itself made {report['decisions']} of these decisions" in browser.page_source
