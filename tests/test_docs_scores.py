@@ -62,7 +62,8 @@ def test_the_table_has_every_column_with_its_type():
         "index": "integer ≥ 0",
         "count": "integer ≥ 0",
         "flag": "true, false",
-        "number": "number",
+        "time": "number",
+        "label": "label",
         "votes": "list of true and false",
     }
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,3 +1,4 @@
+import codecs
 import json
 import os
 import subprocess
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 
 from prism_jax.runtime.files import write_bytes
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
+from prism_jax.scores.joining import joined
+from prism_jax.scores.parts import as_parquet, gather, parts_of, read_part
 from prism_jax.scores.schema import COLUMNS, REQUIRED
 
 REQUIRED_ROW = {"stream": "a", "step": 0, "p_need_fast": 0.25, "p_accept_fast": 0.5}
@@ -47,6 +50,22 @@ SUFFIXES = pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 
 def row(**changes):
     return {**REQUIRED_ROW, **changes}
+
+
+def written(path, rows):
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return path
+
+
+def as_parts(path, folder):
+    return str(path) if path.suffix == ".parquet" else as_parquet(str(path), folder / "parts", "x")
+
+
+def in_parts(path):
+    return joined([rows for part in parts_of(str(path)) for rows in read_part(part)])
 
 
 def equal(left, right):
@@ -326,6 +345,65 @@ def test_narrower_and_dictionary_types_of_other_writers_are_read(tmp_path):
     assert scores.stream.tolist() == ["a", "a"]
     assert scores.p_accept_fast.tolist() == np.array([0.1, 0.2], np.float32).astype(np.float64).tolist()
     assert np.isnan(scores.y_accept).all()
+
+
+@SUFFIXES
+def test_labels_may_be_true_and_false_and_nothing_else_may(tmp_path, suffix):
+    rows = [row(y_need=True, y_accept=None), row(step=1, y_need=False, y_accept=True)]
+    path = written(tmp_path / f"x{suffix}", rows)
+    scores = read_scores(path)
+    assert scores.y_need.tolist() == [1.0, 0.0] and scores.y_accept[1] == 1.0 and np.isnan(scores.y_accept[0])
+    if suffix == ".parquet":
+        assert equal(in_parts(path), scores)
+    with pytest.raises(ScoresError, match=r"p_accept_fast: found (True|the type bool), expected"):
+        read_scores(written(path, [row(p_accept_fast=True)]))
+
+
+@SUFFIXES
+@pytest.mark.parametrize("time", [1.79e12, 20261127090000, -1e12])
+def test_times_that_are_no_seconds_are_refused(tmp_path, suffix, time):
+    path = written(tmp_path / f"x{suffix}", [row(time=1.0), row(step=1, time=float(time))])
+    for read in (read_scores, lambda path: in_parts(as_parts(path, tmp_path))):
+        with pytest.raises(ScoresError, match=r"time: found .*, expected a number of seconds of at most 1e\+11"):
+            read(path)
+
+
+@SUFFIXES
+def test_one_person_is_one_person(tmp_path, suffix):
+    people = ["7", "7.0", "zo\u00eb", "zoe\u0308 ", "\u200bzo\u00eb"]
+    path = written(tmp_path / f"x{suffix}", [row(stream=f"s{i}", person=person) for i, person in enumerate(people)])
+    for scores in (read_scores(path), in_parts(as_parts(path, tmp_path))):
+        assert scores.person.tolist() == ["7", "7", "zo\u00eb", "zo\u00eb", "zo\u00eb"]
+    with pytest.raises(ScoresError, match=r"person: found 'NaN', expected a non-empty string that is no word for"):
+        read_scores(written(path, [row(person="NaN")]))
+
+
+def test_a_byte_order_mark_before_jsonl_is_no_part_of_it(tmp_path):
+    line = json.dumps(row()).encode() + b"\n"
+    (tmp_path / "x.jsonl").write_bytes(
+        codecs.BOM_UTF8 + line + codecs.BOM_UTF8 + line.replace(b'"step": 0', b'"step": 1')
+    )
+    assert read_scores(tmp_path / "x.jsonl").step.tolist() == [0, 1]  # two such files that were joined
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_views_of_strings_and_timestamps_are_read(tmp_path, unit):
+    counts = [1_790_000_000 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]] * 2
+    table = {
+        "stream": pa.array(["a", "b"]).cast(pa.string_view()),
+        "step": [0, 0],
+        "time": pa.array(counts, pa.timestamp(unit)),
+        "person": pa.array(["p", "q"]).cast(pa.string_view()).dictionary_encode(),
+        "p_accept_fast": [0.1, 0.2],
+        "y_accept": [True, False],
+    }
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table(table), path)
+    scores = read_scores(path)
+    assert scores.time.tolist() == [1.79e9] * 2 and scores.person.tolist() == ["p", "q"]
+    assert equal(in_parts(path), scores)
+    gathered = next(read_part(gather(parts_of(str(path)), tmp_path / "gathered")[0]))
+    assert gathered.time.tolist() == [1.79e9] * 2 and gathered.y_accept.tolist() == [1.0, 0.0]
 
 
 def test_parquet_is_read_in_batches_with_one_object_for_equal_texts(tmp_path, monkeypatch):

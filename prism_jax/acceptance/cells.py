@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import operator
 from collections.abc import Callable
@@ -13,11 +14,11 @@ import pyarrow.compute as pc
 from jaxtyping import Float64, Int32
 
 from prism_jax.acceptance.columns import Condition, LogError
+from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, one_spelling, tidy
+from prism_jax.scores.texts import as_seconds, is_moment, is_text
 
 Kind = Literal["number", "flag", "category"]
 WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, "1": 1.0, "0": 0.0}
-MISSING = ("", "na", "n/a", "nan", "null", "none")
-"""Texts that stand for a missing value in columns of numbers, flags and times; a CSV file has no other sign for it."""
 MOST = 1e100
 """The largest number in a log: squares of it, and sums of these, are finite."""
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -36,9 +37,10 @@ class Cells:
     """
 
     def __init__(self, place: str, name: str, values: pa.ChunkedArray, start: int = 0, whole: bool = True) -> None:
-        kind = values.type
         self.place, self.name, self.start, self.whole = place, name, start, whole
-        self.values = values.cast(kind.value_type) if pa.types.is_dictionary(kind) else values
+        self.values = values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+        if is_text(self.values.type):
+            self.values = self.values.cast(pa.string())
 
     def refuse(self, row: int, found: str, expected: str) -> NoReturn:
         """Raises a LogError about one row."""
@@ -53,7 +55,7 @@ class Cells:
     @property
     def is_text(self) -> bool:
         """Whether the column holds texts, as every column of a CSV file does."""
-        return pa.types.is_string(self.values.type) or pa.types.is_large_string(self.values.type)
+        return pa.types.is_string(self.values.type)
 
     @property
     def is_number(self) -> bool:
@@ -66,17 +68,17 @@ class Cells:
         expected = "a name or number of the person"
         if not (self.is_text or pa.types.is_integer(self.values.type)):
             self.refuse_type(f"texts or integers: {expected}")
-        texts = self.values.cast(pa.string())
-        empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(texts), ""), True).to_numpy()
-        if empty.any():
-            self.refuse(int(empty.argmax()), "nothing", expected)
-        return _codes(texts)
+        names, person = _codes(self.values.cast(pa.string()), one_spelling)
+        known = np.array([*(name.lower() not in MISSING for name in names), False])  # the last is null
+        if not known[person].all():
+            self.refuse(int((~known[person]).argmax()), "nothing", f"{expected}; nan, null and none are no names")
+        return names, person
 
     def categories(self) -> tuple[tuple[str, ...], Int32[np.ndarray, " rows"]]:
         """Levels in sorted order, and each row's place among them; -1 where the value is missing."""
         texts = self.values.cast(pa.string())
         missing = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), value_set=pa.array(MISSING))
-        return _codes(pc.if_else(missing, pa.scalar(None, pa.string()), texts))
+        return _codes(pc.if_else(missing, pa.scalar(None, pa.string()), texts), tidy)
 
     def numbers(self, expected: str = "a number") -> Float64[np.ndarray, " rows"]:
         """Numbers, NaN where missing; infinities, and numbers beyond `MOST`, are refused."""
@@ -101,8 +103,14 @@ class Cells:
             self.refuse(row, f"{values[row]:.6g}", expected)
         return values
 
-    def met(self, condition: Condition) -> Float64[np.ndarray, " rows"]:
-        """1 where the condition holds, 0 where it does not, NaN where the value is missing."""
+    def met(
+        self, condition: Condition, texts: collections.Counter[tuple[bool, str]] | None = None
+    ) -> Float64[np.ndarray, " rows"]:
+        """1 where the condition holds, 0 where it does not, NaN where the value is missing.
+
+        A text is compared without blanks at its ends and whatever its case; to `texts`, which counts rows by whether
+        the condition holds and their text, those of these rows are added.
+        """
         try:
             constant = float(condition.constant)
         except ValueError:
@@ -110,20 +118,24 @@ class Cells:
         if np.isfinite(constant):
             values = self.numbers(f"a number to compare with {constant:g}")
             return np.where(np.isnan(values), np.nan, COMPARE[condition.comparison](values, constant))
-        if condition.comparison != "==" or not self.is_text:
+        if condition.comparison != "==" or not (self.is_text or pa.types.is_boolean(self.values.type)):
             raise LogError(
                 f"{self.place}, column {self.name!r}: found the condition {condition.comparison} "
                 f"{condition.constant!r}, expected a number to compare with, or == and a text"
             )
         levels, codes = self.categories()
-        if condition.constant not in levels:
-            if not self.whole:
-                return np.where(codes < 0, np.nan, 0.0)
+        wanted = tidy(condition.constant).casefold()
+        same = np.array([*(level.casefold() == wanted for level in levels), False])  # the last is missing
+        if self.whole and not same.any():
             raise LogError(
                 f"{self.place}, column {self.name!r}: found no row with the text {condition.constant!r}, "
                 "expected the text of accepted offers"
             )
-        return np.where(codes < 0, np.nan, codes == levels.index(condition.constant))
+        if texts is not None:
+            rows = np.bincount(codes[codes >= 0], minlength=len(levels)).tolist()
+            for text, number, holds in zip(levels, rows, same[:-1], strict=True):
+                texts[bool(holds), text] += number
+        return np.where(codes < 0, np.nan, same[codes])
 
     def times(self, kinds: set[str] | None = None) -> Float64[np.ndarray, " rows"]:
         """Seconds; timestamps without a time zone are taken as UTC; NaN where missing.
@@ -131,15 +143,15 @@ class Cells:
         All texts of a column are of one kind; `kinds` holds that of the rows before, and is added to.
         """
         expected = "seconds, or a timestamp such as 2025-01-31T09:30:00Z"
-        kind = self.values.type
-        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            microseconds = self.values.cast(pa.timestamp("us", getattr(kind, "tz", None))).cast(pa.int64())
-            return np.asarray(microseconds.to_numpy(), np.float64) / 1e6
-        return (
-            self._times_of_texts(expected, set() if kinds is None else kinds)
-            if self.is_text
-            else self.numbers(expected)
-        )
+        if is_moment(self.values.type):
+            values = np.asarray(as_seconds(self.values).to_numpy(), np.float64)
+        elif self.is_text:
+            values = self._times_of_texts(expected, set() if kinds is None else kinds)
+        else:
+            values = self.numbers(expected)
+        if (far := np.abs(values) > MOST_SECONDS).any():  # false for NaN
+            self.refuse(int(far.argmax()), f"{values[far.argmax()]:.15g}", SECONDS)
+        return values
 
     def kind(self) -> Kind:
         """What a context column holds: "number", "flag" or "category"; a text column is judged by all its values."""
@@ -193,18 +205,18 @@ class Cells:
             self.refuse(row, f"{values[row]:.6g}", f"{expected} from {-MOST:g} to {MOST:g}")
 
 
-def _codes(texts: pa.ChunkedArray) -> tuple[tuple[str, ...], Int32[np.ndarray, " rows"]]:
-    """Distinct texts in sorted order, and each row's place among them; -1 for null."""
+def _codes(
+    texts: pa.ChunkedArray, spelling: Callable[[str], str]
+) -> tuple[tuple[str, ...], Int32[np.ndarray, " rows"]]:
+    """Distinct texts in sorted order, and each row's place among them; -1 for null. `spelling` gives each its form."""
     encoded = pa.chunked_array([texts.combine_chunks()]).dictionary_encode().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0)
-    levels = encoded.dictionary.to_pylist()
-    order = sorted(range(len(levels)), key=levels.__getitem__)
-    place = np.empty(len(levels) + 1, np.int32)
-    place[order] = np.arange(len(levels))
-    place[-1] = -1
+    levels = [spelling(level) for level in encoded.dictionary.to_pylist()]
+    place = {level: number for number, level in enumerate(sorted(set(levels)))}
+    places = np.array([*map(place.__getitem__, levels), -1], np.int32)
     codes = encoded.indices.fill_null(len(levels)).to_numpy(zero_copy_only=False)
-    return tuple(levels[i] for i in order), place[codes]
+    return tuple(place), places[codes]
 
 
 def _flag(text: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import codecs
+import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -159,7 +160,14 @@ class _Csv(LogFile):
 
 def _header(place: str, data: bytes) -> tuple[str, ...]:
     """The names of the columns of a CSV file."""
-    header = data[:_MOST_HEADER].removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0] + b"\n"
+    data = data[:_MOST_HEADER].removeprefix(codecs.BOM_UTF8)
+    rows = csv.reader(io.StringIO(data.decode("utf-8", "ignore"), newline="\n"))
+    try:
+        next(rows, None)  # names in quotes may have several lines
+        lines = rows.line_num
+    except csv.Error:
+        lines = 1
+    header = b"".join(line + b"\n" for line in data.split(b"\n", lines)[:lines])
     if not header.strip():
         raise LogError(f"{place}: found no header, expected the names of the columns in the first line")
     return tuple(_parse(place, header, ()).column_names)

@@ -5,6 +5,7 @@ The file is CSV or Parquet with columns of any name; `LogColumns` says which is 
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -17,7 +18,12 @@ from jaxtyping import Bool, Float64, Int32, Int64
 from prism_jax.acceptance.cells import Cells, Kind
 from prism_jax.acceptance.columns import Condition, LogColumns, LogError, did_you_mean, split_condition
 from prism_jax.acceptance.log_files import open_log_file
+from prism_jax.runtime.shown_text import visible
+from prism_jax.runtime.written import look
 
+Texts = collections.Counter[tuple[bool, str]]
+MOST_TEXTS = 10
+"""Most texts of outcomes that a message lists."""
 MOST_CONTEXT = 200
 """Largest number of context columns."""
 FEW_KINDS = 20
@@ -146,6 +152,8 @@ def read_log(
     )
     _check_usable(place, log, least_people)
     warn_of_order(place, person, time)
+    warn_of_looks(place, [names[i] for i in np.argsort(log.numbers)])
+    say_texts(place, wanted.texts)
     return log.shown() if shown_only else log
 
 
@@ -194,6 +202,30 @@ def warn_of_order(place: str, person: Int32[np.ndarray, " rows"], time: Float64[
         logging.warning("%s: %d rows have an earlier time than the row before them; sorted by time", place, backwards)
 
 
+def warn_of_looks(place: str, names: Sequence[str]) -> None:
+    """Says how many names look like another's, of people in the order in which rows first mention them."""
+    alike = collections.defaultdict(list)
+    for number, name in enumerate(names, start=1):
+        alike[look(name)].append(number)
+    if pairs := [numbers for numbers in alike.values() if len(numbers) > 1]:
+        logging.warning(
+            "%s: %d names of people look like another's, and count as different people; the first are those of the "
+            "people whom rows mention as %s; give each person one name",
+            place,
+            sum(map(len, pairs)),
+            " and ".join(f"number {number}" for number in pairs[0][:5]),
+        )
+
+
+def say_texts(place: str, texts: Texts) -> None:
+    """Says which texts count as accepted and which as rejected, where a condition compares texts."""
+    for holds, word in ((True, "accepted"), (False, "rejected")):
+        kinds = [(text, rows) for (same, text), rows in texts.most_common() if same is holds and rows]
+        if kinds:
+            shown = ", ".join(f"{visible(text)!r:.40} ({rows:,} rows)" for text, rows in kinds[:MOST_TEXTS])
+            logging.warning("%s: counted as %s: %s%s", place, word, shown, ", …" if kinds[MOST_TEXTS:] else "")
+
+
 @dataclasses.dataclass(frozen=True)
 class Wanted:
     """Which columns of a file are read, and what for."""
@@ -203,6 +235,8 @@ class Wanted:
     condition: Condition | None  # what `accepted` states, where it is no column
     names: tuple[str, ...]  # of all columns that are read
     kinds: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # of the times that were read, by column
+    # rows by whether they count as accepted and by their text, where `condition` compares texts
+    texts: Texts = dataclasses.field(default_factory=collections.Counter)
 
     @classmethod
     def of(
@@ -212,12 +246,20 @@ class Wanted:
         columns: LogColumns,
         context: Sequence[str] = (),
         kinds: dict[str, set[str]] | None = None,
+        texts: Texts | None = None,
     ) -> Wanted:
         """The columns with a role and those of context, of a file with these; LogError for one that is not there.
 
-        `kinds` are those of the times of files before, and are added to.
+        `kinds` and `texts` are those of the files before, and are added to. A column whose name has several lines may
+        be named by the first of them.
         """
+        first_lines = {name.splitlines()[0].strip(): name for name in reversed(names) if name.splitlines()[1:]}
+        full = {name: first_lines[name] for name in first_lines.keys() - {*names}}
+        named = dataclasses.asdict(columns)
+        columns = LogColumns(**{role: full.get(name, name) for role, name in named.items()})
         condition = split_condition(columns.accepted, names)
+        if condition is not None:
+            condition = dataclasses.replace(condition, column=full.get(condition.column, condition.column))
         accepted = condition.column if condition else columns.accepted
         roles = dataclasses.asdict(columns) | {"accepted": accepted}
         wanted = {name: role for role, name in roles.items() if name is not None}
@@ -231,7 +273,14 @@ class Wanted:
                 raise LogError(f"context: found the column {name!r} twice, expected it once")
             if wanted.get(name) in ("person", "accepted", "answered", "logged", "propensity"):
                 raise LogError(f"context: found {name!r}, the column of {wanted[name]}, expected what was known before")
-        return cls(place, columns, condition, tuple(sorted({*wanted, *context})), {} if kinds is None else kinds)
+        return cls(
+            place,
+            columns,
+            condition,
+            tuple(sorted({*wanted, *context})),
+            {} if kinds is None else kinds,
+            collections.Counter() if texts is None else texts,
+        )
 
 
 class LogTable:
@@ -273,7 +322,7 @@ class LogTable:
         """1 or 0, and NaN where no offer was made."""
         condition = self.wanted.condition
         cells = self.cells(condition.column if condition else self.columns.accepted)
-        values = cells.met(condition) if condition else cells.flags()
+        values = cells.met(condition, self.wanted.texts) if condition else cells.flags()
         hint = "; logged=COLUMN says which offers were made, and --shown_only leaves out the others"
         hint = "" if self.columns.logged else hint
         _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
@@ -307,6 +356,13 @@ class LogTable:
         cells = self.cells(self.columns.propensity)
         values = cells.numbers(expected)
         _refuse_missing(cells, values, logged, expected)
+        if (certain := ~logged & (values == 1)).any():
+            cells.refuse(
+                int(certain.argmax()),
+                "1 where no offer was made",
+                "the probability of an offer on silent rows too, 0 where none was possible, and not the probability "
+                "of what was done",
+            )
         bad = ~np.isnan(values) & ((values < 0) | (values > 1) | (logged & (values == 0)))
         if bad.any():
             row = int(bad.argmax())
@@ -341,6 +397,8 @@ def _check_column(place: str, name: str, names: Sequence[str]) -> None:
     if names.count(name) > 1:
         raise LogError(f"{place}: found {names.count(name)} columns called {name!r}, expected one")
     if name not in names:
-        shown = ", ".join(f"{column:.40}" for column in names[:30]) + (", …" if len(names) > 30 else "")
+        shown = ", ".join(f"{' '.join(column.split()):.40}" for column in names[:30]) + (
+            ", …" if len(names) > 30 else ""
+        )
         commas = "; a .csv has commas between its columns" if len(names) == 1 and {";", "\t"} & set(names[0]) else ""
         raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}{commas}")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from prism_jax.agent.personal import Prediction
 from prism_jax.agent.records import OUTCOMES, OfferOutcome
 from prism_jax.agent.settings import MOST_BUDGET, Budget
-from prism_jax.streams.types import MOST_SECONDS
+from prism_jax.runtime.written import MOST_SECONDS
 
 MOST_OFFERS = 4096
 """Newest offers of a stream that can still get an outcome, and newest outcomes that are remembered."""

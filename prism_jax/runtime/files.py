@@ -6,6 +6,7 @@ destination and moved there once it is complete, so that readers never see a par
 
 from __future__ import annotations
 
+import codecs
 import collections
 import contextlib
 import fcntl
@@ -241,6 +242,7 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
     Raises `error` unless the bytes are one JSON value in which no object repeats a key; the message begins with
     `place`, such as `FILE:LINE`.
     """
+    data = data.removeprefix(codecs.BOM_UTF8)  # programs put the mark before a file, and so between joined ones
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")
     read_integer = _integer if _LONG in data.translate(_ZEROS) else None  # the built-in reader of integers is faster

@@ -19,10 +19,11 @@ from etils import epath
 
 from prism_jax.runtime.files import MOST_LINE_BYTES, JsonError, open_regular, parse_json, read_lines, write_bytes
 from prism_jax.runtime.shown_text import visible
+from prism_jax.runtime.written import one_spelling
 from prism_jax.scores.records import is_record, scores_of_records
 from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_extra, is_known, object_array
 from prism_jax.scores.table import Scores
-from prism_jax.scores.texts import Numbered, Pool, as_numpy
+from prism_jax.scores.texts import Numbered, Pool, as_numpy, as_seconds, is_moment, is_text
 
 _EXPECTED = "a scores table (docs/scores.md)"
 _BATCH = 2**17
@@ -30,8 +31,9 @@ _BATCH = 2**17
 TYPES: dict[Kind, pa.DataType] = {
     "text": pa.string(),
     "index": pa.int64(),
-    "number": pa.float64(),
+    "time": pa.float64(),
     "unit": pa.float64(),
+    "label": pa.float64(),
     "flag": pa.bool_(),
     "count": pa.int64(),
     "votes": pa.list_(pa.bool_()),
@@ -188,11 +190,7 @@ def texts_of(names: list[str]) -> list[str]:
 
 def plain_texts(schema: pa.Schema) -> list[str]:
     """The columns of text that pyarrow can read as numbers and a dictionary; it fails on one of a wrong type."""
-    return [
-        name
-        for name in texts_of(schema.names)
-        if pa.types.is_string(schema.field(name).type) or pa.types.is_large_string(schema.field(name).type)
-    ]
+    return [name for name in texts_of(schema.names) if is_text(schema.field(name).type)]
 
 
 def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> tuple[dict[str, Any], dict[str, Numbered]]:
@@ -247,13 +245,15 @@ def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarra
     spec = COLUMNS[name]
     if pa.types.is_null(column.type):
         column = column.cast(TYPES[spec.kind])
+    if spec.kind == "time" and is_moment(column.type):
+        column = as_seconds(column)
     if not _has_kind(column.type, spec.kind):
         raise ScoresError(f"found the type {column.type}, expected {TYPES[spec.kind]}: {spec.expected}", name)
     null = as_numpy(column.is_null().cast(pa.int8())).astype(bool)
     if null.any() and not spec.nullable:
         raise ScoresError(f"found null, expected {spec.expected}", name, start + int(null.argmax()))
     if spec.kind == "text":
-        return pool.texts(column)
+        return pool.texts(column, one_spelling if name == "person" else str)
     if spec.kind == "votes":
         return pool.votes(column)
     if spec.kind == "index":
@@ -262,7 +262,7 @@ def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarra
             row = int(large.argmax())
             raise ScoresError(f"found {index[row]}, expected {spec.expected} and below 2^63", name, start + row)
         return index.astype(np.int64)
-    values = as_numpy(column.cast(pa.int8() if spec.kind == "flag" else pa.float64())).astype(np.float64)
+    values = as_numpy(column.cast(pa.int8() if pa.types.is_boolean(column.type) else pa.float64())).astype(np.float64)
     invalid = np.isnan(values) & ~null
     if invalid.any():
         raise ScoresError(f"found nan, expected {spec.expected}", name, start + int(invalid.argmax()))
@@ -273,14 +273,16 @@ def _has_kind(arrow_type: pa.DataType, kind: Kind) -> bool:
     """Whether a column of the given kind may have this Arrow type; integers and narrower floats may hold numbers."""
     if kind == "text":
         plain = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
-        return pa.types.is_string(plain) or pa.types.is_large_string(plain)
+        return is_text(plain)
     if kind == "votes":
         return (pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)) and pa.types.is_boolean(
             arrow_type.value_type
         )
+    if pa.types.is_boolean(arrow_type):
+        return kind in ("flag", "label")
     if kind == "flag":
-        return pa.types.is_boolean(arrow_type)
-    return pa.types.is_integer(arrow_type) or (kind in ("number", "unit") and pa.types.is_floating(arrow_type))
+        return False
+    return pa.types.is_integer(arrow_type) or (kind in ("time", "unit", "label") and pa.types.is_floating(arrow_type))
 
 
 def to_arrow(spec: Column, array: np.ndarray) -> pa.Array:

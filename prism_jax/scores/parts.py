@@ -33,7 +33,7 @@ from prism_jax.scores.files import (
 )
 from prism_jax.scores.schema import COLUMNS, REQUIRED, ScoresError, as_column, object_array
 from prism_jax.scores.table import Scores
-from prism_jax.scores.texts import Pool
+from prism_jax.scores.texts import Pool, as_seconds, is_moment
 
 PART_ROWS = 1 << 20
 """About how many rows a part has: row groups are put together up to this number, and never divided."""
@@ -238,7 +238,7 @@ def _is_step(table: pa.Table, key: Key) -> pa.ChunkedArray:
 
 def _plain(table: pa.Table, name: str) -> pa.ChunkedArray:
     column = table.column(name)
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) or pa.types.is_null(column.type) else column
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())
 
 
 def _scores(table: pa.Table, checked: bool) -> Scores:
@@ -309,10 +309,12 @@ def _by_stream(table: pa.Table, number: int) -> Iterator[tuple[int, pa.Table]]:
 def _decoded(table: pa.Table) -> pa.Table:
     """The table with the types of `TYPES`, so that tables of several files have one schema."""
     for i, name in enumerate(table.column_names):
-        wanted = TYPES[COLUMNS[name].kind if name in COLUMNS else "number"]
-        if table.column(name).type != wanted:
+        wanted = TYPES[COLUMNS[name].kind if name in COLUMNS else "unit"]
+        column = table.column(name)
+        if column.type != wanted:
             try:
-                table = table.set_column(i, name, table.column(name).cast(wanted))
+                column = as_seconds(column) if is_moment(column.type) else column.cast(wanted)
+                table = table.set_column(i, name, column)
             except pa.ArrowException as error:  # of a column that the schema does not know
                 raise _no_numbers(name, error) from None
     return table

@@ -10,14 +10,17 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-Kind = Literal["text", "index", "number", "unit", "flag", "count", "votes"]
+from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, one_spelling
+
+Kind = Literal["text", "index", "time", "unit", "label", "flag", "count", "votes"]
 Scope = Literal["row", "step", "stream"]
 
 _EXPECTED: dict[Kind, str] = {
     "text": "a non-empty string",
     "index": "an integer of at least 0",
-    "number": "a finite number",
+    "time": SECONDS,
     "unit": "a number in [0, 1]",
+    "label": "a number in [0, 1]",
     "flag": "true or false",
     "count": "an integer of at least 0",
     "votes": "a list of true and false",
@@ -59,7 +62,7 @@ COLUMNS: dict[str, Column] = {
     "stream": Column("text"),
     "step": Column("index"),
     "candidate": Column("index"),
-    "time": Column("number", nullable=True, constant_within="step"),
+    "time": Column("time", nullable=True, constant_within="step"),
     "domain": Column("text", constant_within="stream"),
     "persona": Column("text", constant_within="stream"),
     "person": Column("text", constant_within="stream"),
@@ -70,8 +73,8 @@ COLUMNS: dict[str, Column] = {
     "p_need_slow": Column("unit", nullable=True, constant_within="step"),
     "p_accept_slow": Column("unit", nullable=True),
     "p_accept_written": Column("unit", nullable=True),
-    "y_need": Column("unit", nullable=True, constant_within="step"),
-    "y_accept": Column("unit", nullable=True),
+    "y_need": Column("label", nullable=True, constant_within="step"),
+    "y_accept": Column("label", nullable=True),
     "votes": Column("votes", nullable=True),
     "logged": Column("flag", nullable=True),
     "propensity": Column("unit", nullable=True),
@@ -121,10 +124,14 @@ def as_column(name: str, values: Any) -> np.ndarray:
     Raises ScoresError for a value of the wrong type, or null in a column that is not nullable.
     """
     spec = COLUMNS[name]
+    if name == "person":
+        values = object_array([one_spelling(value) if isinstance(value, str) else value for value in values])
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise ScoresError(f"found the shape {values.shape}, expected one value per row", name)
-        if values.dtype.kind in {"index": "iu", "flag": "fiub", "text": "U", "votes": ""}.get(spec.kind, "fiu"):
+        if values.dtype.kind in {"index": "iu", "flag": "fiub", "label": "fiub", "text": "U", "votes": ""}.get(
+            spec.kind, "fiu"
+        ):
             return values.astype({"index": np.int64, "text": object}.get(spec.kind, np.float64), copy=False)
         if spec.kind == "text" and values.dtype == object and set(map(type, values)) <= {str}:
             return values  # as they are: a list of millions of texts would be a second copy
@@ -159,8 +166,9 @@ def object_array(values: list[Any]) -> Shaped[np.ndarray, "rows"]:
 _PLAIN: dict[Kind, set[type]] = {
     "text": {str},
     "index": {int},
-    "number": {int, float},
+    "time": {int, float},
     "unit": {int, float},
+    "label": {int, float, bool},
     "flag": {bool},
     "count": {int},
     "votes": set(),
@@ -177,6 +185,7 @@ def _check_value(name: str, spec: Column, row: int, value: Any) -> None:
         "index": whole,
         "count": whole,
         "flag": isinstance(value, bool | np.bool_),
+        "label": whole or isinstance(value, bool | np.bool_ | float | np.floating),
         "votes": isinstance(value, list | tuple) and all(isinstance(vote, bool | np.bool_) for vote in value),
     }.get(spec.kind, whole or isinstance(value, float | np.floating))
     if not valid or value != value:
@@ -209,8 +218,8 @@ def check_range(name: str, array: np.ndarray, texts: Sequence[str] | None = None
         return
     if spec.kind == "text":
         for text in dict.fromkeys(array.tolist()) if texts is None else texts:
-            if text == "":
-                fail_at(array == text, name, array, spec.expected)
+            if text == "" or (name == "person" and text.lower() in MISSING):
+                fail_at(array == text, name, array, f"{spec.expected} that is no word for a missing value")
             try:
                 text.encode("utf-8")
             except UnicodeEncodeError:
@@ -218,8 +227,9 @@ def check_range(name: str, array: np.ndarray, texts: Sequence[str] | None = None
         return
     null = np.isnan(array)
     valid = {
-        "number": np.isfinite(array),
+        "time": np.abs(array) <= MOST_SECONDS,
         "unit": (array >= 0) & (array <= 1),
+        "label": (array >= 0) & (array <= 1),
         "flag": (array == 0) | (array == 1),
     }.get(spec.kind, (array >= 0) & (array < 2**63) & (array == np.floor(array)))
     fail_at(~valid & ~(null & spec.nullable), name, array, spec.expected)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Int, Int32, Num, Shaped
 
 _BATCH = 2**20
@@ -50,6 +52,23 @@ def as_numpy(column: pa.Array) -> Num[np.ndarray, "rows"]:
     return column.to_numpy(zero_copy_only=False) if column.null_count else np.from_dlpack(column)
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of texts, without a dictionary."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def is_moment(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of timestamps or dates."""
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+def as_seconds(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Timestamps of any unit, or dates, as seconds since 1970; without a time zone they are taken as UTC."""
+    moments = column.cast(pa.timestamp("ms")) if pa.types.is_date(column.type) else column
+    counts = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
+    return pc.divide(counts, {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[moments.type.unit])
+
+
 class Pool:
     """Distinct values and their numbers, so that a row costs four bytes and not an object."""
 
@@ -61,10 +80,10 @@ class Pool:
         """The values in the order of their numbers; texts may be among them that no row has."""
         return list(self._place)
 
-    def texts(self, column: pa.Array) -> Int32[np.ndarray, "rows"]:
-        """The numbers of the rows of a column of text without nulls."""
+    def texts(self, column: pa.Array, spelling: Callable[[str], str] = str) -> Int32[np.ndarray, "rows"]:
+        """The numbers of the rows of a column of text without nulls; `spelling` gives each text its form."""
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        return self.numbers(encoded.dictionary.to_pylist())[as_numpy(encoded.indices)]
+        return self.numbers([*map(spelling, encoded.dictionary.to_pylist())])[as_numpy(encoded.indices)]
 
     def votes(self, column: pa.Array) -> Int32[np.ndarray, "rows"]:
         """The numbers of the rows of a column of lists, which are kept as tuples; null is an empty one."""

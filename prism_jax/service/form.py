@@ -14,12 +14,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 
 from prism_jax.agent.steps import AN_OFFER, MOST_CANDIDATES, MOST_EVENT_BYTES
+from prism_jax.runtime.written import MOST_SECONDS
 from prism_jax.streams import Candidate, Event
 
 MOST_QUESTIONS = 400
 MOST_EVENTS = 2048
-MOST_SECONDS = 1e12
-"""Largest time of an event, as a number of seconds."""
 
 
 class FormError(ValueError):

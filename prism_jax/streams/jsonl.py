@@ -182,7 +182,8 @@ def _decode_record(cls: type, value: Any, place: str) -> Any:
     for key, (_, required) in fields.items():
         if required and key not in value:
             raise StreamError(f"{prefix}{key}: found nothing, expected this key")
-    values = {key: _decode(fields[key][0], item, f"{prefix}{key}") for key, item in value.items()}
+    labels = {key: float(value[key]) for key in ("y_need", "y_accept") if isinstance(value.get(key), bool)}
+    values = {key: _decode(fields[key][0], item, f"{prefix}{key}") for key, item in {**value, **labels}.items()}
     try:
         return cls(**values)
     except ValueError as error:

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Mapping
 
 from prism_jax.runtime.files import check_text
+from prism_jax.runtime.written import MOST_SECONDS, SECONDS
 
-MOST_SECONDS = 1e15
-"""Largest time of an event, on both sides of 0. A double still tells an eighth of a second from the next there."""
 MOST_CHARACTERS = 1_000_000
 """Longest text of an event, an offer, a response or a field of the slow pass."""
 MOST_KEYS = 1_000
@@ -67,7 +66,7 @@ class Event:
         if not _is_finite(self.time):
             raise ValueError(f"time: found {reprlib.repr(self.time)}, expected a finite number of seconds")
         if abs(self.time) > MOST_SECONDS:
-            raise ValueError(f"time: found {self.time:g}, expected at most {MOST_SECONDS:g} seconds from 0")
+            raise ValueError(f"time: found {self.time:g}, expected {SECONDS}")
         _check_text("text", self.text, "what happened, in words")
         if self.time_text is not None:
             _check_text("time_text", self.time_text, "text or null")

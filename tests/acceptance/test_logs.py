@@ -9,6 +9,7 @@ import pytest
 
 from prism_jax.acceptance.columns import LogColumns, LogError, parse_columns
 from prism_jax.acceptance.logs import read_log
+from prism_jax.acceptance.merged.parts import divide, read_people
 
 HEADER = "who,at,took,rating,score,slow,kind,left\n"
 ROWS = (
@@ -84,6 +85,84 @@ def test_times_of_text_and_rows_out_of_order(write, caplog):
 def test_a_condition_on_a_text(write):
     log = read_log(write("p,o\nx,taken\ny,left\nx,left\n"), LogColumns(person="p", accepted="o==taken"))
     np.testing.assert_array_equal(log.accepted, [1, 0, 0])
+
+
+def test_a_condition_on_a_text_takes_blanks_and_case_for_one_text_and_says_what_is_rejected(write, caplog):
+    text = "p,o\nx,taken \ny,TAKEN\nx,left\ny,\u200btaken\nx, Left\ny,ignored\n"
+    log = read_log(write(text), LogColumns(person="p", accepted="o== Taken"))
+    np.testing.assert_array_equal(log.accepted, [1, 1, 0, 1, 0, 0])
+    assert "counted as rejected: 'Left' (1 rows), 'ignored' (1 rows), 'left' (1 rows)" in caplog.text
+    table = {"p": ["x", "y", "x"], "o": [True, False, True]}
+    pq.write_table(pa.table(table), write("", "flags.parquet"))
+    flags = read_log(write("", "log.csv").with_name("flags.parquet"), LogColumns(person="p", accepted="o==True"))
+    np.testing.assert_array_equal(flags.accepted, [1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("names", "people"),
+    [
+        (["7", "7.0", "8", "7.00"], ("7", "8")),
+        (["zo\u00eb", "zoe\u0308", "zo\u00eb ", "ann"], ("ann", "zo\u00eb")),
+        (["ann", "ann\u200b", "\ufeffann", "\u00a0ann\u200d ", "bob"], ("ann", "bob")),
+        (["007", "7", "7.5", "1.0.0"], ("007", "1.0.0", "7", "7.5")),
+    ],
+)
+def test_one_person_is_one_person(names, people, write, tmp_path):
+    rows = [f"{name},{i % 2}" for i, name in enumerate([*names, *names[::-1]])]
+    path = write("\n".join(["p,a", *rows, f"{names[0]},1", f"{names[-1]},0"]))
+    columns = LogColumns(person="p", accepted="a")
+    assert read_log(path, columns).names == people
+    parts = divide(str(path), [str(path)], columns, tmp_path / "parts", number=2)
+    assert len(parts.numbers) == len(people)
+
+
+def test_people_whose_names_look_alike_are_named_by_number(write, caplog):
+    read_log(write("p,a\nAnn,1\nbob,0\nann,1\n7,0\n07,0\n"), LogColumns(person="p", accepted="a"))
+    assert "4 names of people look like another's" in caplog.text
+    assert "mention as number 1 and number 3" in caplog.text and "ann" not in caplog.text
+
+
+@pytest.mark.parametrize("word", ["nan", "NULL", "None", " n/a", "<NA>"])
+def test_a_word_for_a_missing_value_is_no_person(word, write):
+    with pytest.raises(LogError, match=r"row 1, column 'p': found nothing, expected a name or number of the person"):
+        read_log(write(f"p,a\nx,1\n{word},0\ny,0\n"), LogColumns(person="p", accepted="a"))
+
+
+@pytest.mark.parametrize("time", ["1790000000000", "1.79e18", "20261127090000", "-2e11"])
+def test_times_that_are_no_seconds_are_refused(time, write):
+    with pytest.raises(LogError, match=r"row 1, column 't': found .*, expected a number of seconds of at most 1e\+11"):
+        read_log(write(f"p,a,t\nx,1,3\ny,0,{time}\n"), LogColumns(person="p", accepted="a", time="t"))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_legal_parquet_of_other_writers_is_read(unit, tmp_path):
+    seconds = np.array([1_790_000_000, 1_790_000_060, 1_790_000_120])
+    counts = seconds * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit] + (123 if unit == "ns" else 0)
+    table = {
+        "t": pa.array(counts, pa.timestamp(unit, "UTC")),
+        "p": pa.array(["x", "y", "x"]).cast(pa.string_view() if unit == "ns" else pa.large_string()),
+        "o": pa.array(["taken", "left", "left"]).cast(pa.string_view()),
+        "k": pa.array(["a", "b", "a"]).cast(pa.large_string()).dictionary_encode(),
+    }
+    pq.write_table(pa.table(table), tmp_path / "log.parquet")
+    columns = LogColumns(person="p", accepted="o==taken", time="t")
+    log = read_log(tmp_path / "log.parquet", columns, ["k"])
+    np.testing.assert_allclose(log.time, seconds, atol=1e-6, rtol=0)
+    assert log.names == ("x", "y") and log.context[0].levels == ("a", "b")
+    divided = divide("log", [str(tmp_path / "log.parquet")], columns, tmp_path / "parts", number=1)
+    np.testing.assert_array_equal(np.sort(next(read_people(divided.parts[0])).time), log.time)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_header_may_have_line_breaks_in_quotes(end, write, tmp_path):
+    path = write(f'who,"taken{end}(0/1)",b"c{end}x,1,2{end}"y{end}z",0,3{end}', "header.csv")
+    for name in ("taken", f"taken{end}(0/1)", "taken>=1"):
+        columns = LogColumns(person="who", accepted=name, score='b"c')
+        np.testing.assert_array_equal(read_log(path, columns).accepted, [1, 0])
+        assert divide("log", [str(path)], columns, tmp_path / "parts", number=1).contents.rows == 2
+    with pytest.raises(LogError, match="found no column 'token'") as error:
+        read_log(path, LogColumns(person="who", accepted="token"))
+    assert "\n" not in str(error.value)
 
 
 SAYS = {

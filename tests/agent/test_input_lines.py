@@ -42,7 +42,10 @@ REFUSED = {
     "NaN": (b'{"stream": "s", "time": NaN, "text": "x"}', "time: found nan, expected a finite number"),
     "infinity": (b'{"stream": "s", "time": 1e999, "text": "x"}', "time: found inf"),
     "a huge time": ({**EVENT, "time": 10**400}, "time: found inf"),
-    "far away": ({**EVENT, "time": 1e16}, "time: found 1e+16, expected at most"),
+    "far away": (
+        {**EVENT, "time": 1790000000000},
+        "time: found 1.79e+12, expected a number of seconds of at most 1e+11",
+    ),
     "a time in words": ({**EVENT, "time": "1"}, "time: found text of 1 characters, expected a number"),
     "true": ({**EVENT, "time": True}, "time: found true"),
     "10 MB": ({**EVENT, "text": "y" * 10_000_000}, "text: found 10000000 characters, expected at most 1000000"),

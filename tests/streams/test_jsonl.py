@@ -1,3 +1,4 @@
+import codecs
 import json
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def steps(place):
 
 @st.composite
 def streams(draw):
-    times = sorted(draw(st.lists(st.floats(-1e15, 1e15), min_size=1, max_size=5)))
+    times = sorted(draw(st.lists(st.floats(-1e11, 1e11), min_size=1, max_size=5)))
     places = sorted(draw(st.sets(st.integers(0, len(times) - 1))))
     return {
         "id": draw(st.text(min_size=1)),
@@ -122,6 +123,10 @@ def test_a_file_written_by_hand(tmp_path):
     assert stream.steps[1].recorded == {"on_call": 1.0}
     explicit = edited(FULL, ("steps", 0, "candidates"), [{"text": None, "y_accept": None, "votes": []}])
     assert read_streams(_write(tmp_path, explicit)) == [stream]
+    other = edited(edited(FULL, ("steps", 1, "y_need"), True), ("steps", 1, "candidates", 0, "y_accept"), True)
+    path = _write(tmp_path, other)
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert read_streams(path) == [stream]
 
 
 def test_a_raw_log_has_no_steps(tmp_path):
@@ -158,7 +163,7 @@ HUGE = 10**400  # valid JSON, but too large for a double
         ((*C, "propensity"), "0.5", "steps[1].candidates[0].propensity: found '0.5' (str), expected a number"),
         ((*C, "y_accept"), -1, "steps[1].candidates[0].y_accept: found -1.0, expected a label in [0, 1] or null"),
         ((*C, "y_accept"), float("nan"), "steps[1].candidates[0].y_accept: found nan, expected a label in [0, 1]"),
-        ((*C, "y_accept"), True, "steps[1].candidates[0].y_accept: found True (bool), expected a number"),
+        ((*C, "propensity"), True, "steps[1].candidates[0].propensity: found True (bool), expected a number"),
         ((*C, "votes"), [True, 0], "steps[1].candidates[0].votes[1]: found 0 (int), expected true or false"),
         ((*C, "votes"), True, "steps[1].candidates[0].votes: found True (bool), expected a list"),
         (
@@ -301,7 +306,7 @@ LIMITS = {
     ),
     "a time beyond all calendars": (
         lambda stream: stream | {"events": [{"time": 1e308, "text": "x"}]},
-        ": events[0].time: found 1e+308, expected at most 1e+15 seconds from 0",
+        ": events[0].time: found 1e+308, expected a number of seconds of at most 1e+11",
     ),
 }
 

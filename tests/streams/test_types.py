@@ -107,7 +107,7 @@ def test_stream_has_an_event():
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=6))
+@given(st.lists(st.floats(-1e11, 1e11), min_size=1, max_size=6))
 def test_time_may_stand_still_but_not_run_back(times):
     if times == sorted(times):
         assert [event.time for event in Stream(id="a", events=_events(*times), steps=()).events] == times

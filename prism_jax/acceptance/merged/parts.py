@@ -6,6 +6,7 @@ such a file, with about `PART_ROWS` rows in order of person and time, or more wh
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,17 @@ from prism_jax.acceptance.cells import is_number
 from prism_jax.acceptance.columns import LogColumns, LogError, split_condition
 from prism_jax.acceptance.context import folds_of_people
 from prism_jax.acceptance.log_files import read_log_parts
-from prism_jax.acceptance.logs import LogTable, Wanted, check_all_made, check_answers, check_roles, warn_of_order
+from prism_jax.acceptance.logs import (
+    LogTable,
+    Texts,
+    Wanted,
+    check_all_made,
+    check_answers,
+    check_roles,
+    say_texts,
+    warn_of_looks,
+    warn_of_order,
+)
 from prism_jax.acceptance.score_maps import Scale
 from prism_jax.acceptance.study import FOLDS, no_propensity
 from prism_jax.decision.losses import propensity_weight
@@ -170,6 +181,7 @@ class _Writer:
         self.number_of: dict[str, int] = {}  # of each person, from 0, in the order in which files mention them
         self.contents = Contents()
         self.kinds: dict[str, set[str]] = {}  # of times, by column
+        self.texts: Texts = collections.Counter()  # of outcomes
         self.sample, self.every = np.zeros(0), 1  # one in so many scores
         absent = {name for name in ("score", "answered", "propensity") if getattr(columns, name) is None}
         absent |= {"propensity"} if shown_only else set()
@@ -178,11 +190,11 @@ class _Writer:
     def add(self, file: int, path: str) -> None:
         """Writes the rows of a file; if it cannot be read to its end, its people and contents are not kept."""
         people, before, wanted = len(self.number_of), self.contents, None
-        kept = self.sample, self.every, {name: set(kinds) for name, kinds in self.kinds.items()}
+        kept = self.sample, self.every, {name: set(kinds) for name, kinds in self.kinds.items()}, self.texts.copy()
 
         def names(place: str, all_names: tuple[str, ...]) -> Sequence[str]:
             nonlocal wanted
-            wanted = Wanted.of(place, all_names, self.columns, kinds=self.kinds)
+            wanted = Wanted.of(place, all_names, self.columns, kinds=self.kinds, texts=self.texts)
             return wanted.names
 
         try:
@@ -192,7 +204,7 @@ class _Writer:
             if self.contents.rows == before.rows:
                 raise LogError(f"{path}: found no rows, expected one per offer")
         except LogError:
-            self.contents, (self.sample, self.every, self.kinds) = before, kept
+            self.contents, (self.sample, self.every, self.kinds, self.texts) = before, kept
             self.number_of = dict(list(self.number_of.items())[:people])
             raise
 
@@ -261,6 +273,8 @@ class _Writer:
                 "expected the text of accepted offers"
             )
         check_answers(place, len(by_name), answers, accepted)
+        warn_of_looks(place, list(self.number_of))
+        say_texts(place, self.texts)
         rank = np.zeros(len(names))
         rank[by_name] = np.arange(len(by_name))
         fold = folds_of_people(np.arange(len(by_name)), FOLDS, seed)
