@@ -34,13 +34,15 @@ class Wire:
         connection = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connect = lambda: connection(parts.hostname or "", parts.port, timeout=timeout)
         self._path = parts.path.rstrip("/")
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._headers: dict[str, str | bytes] = {"Content-Type": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}".encode()
 
     def post(self, path: str, body: Mapping[str, Any], headers: dict[str, str]) -> Any:
         """The answer; OutageError where there is none, ClientError where the request is refused."""
         connection = self._connect()
         try:
-            connection.request("POST", self._path + path, json.dumps(body).encode(), self._headers | headers)
+            connection.request("POST", self._path + path, json.dumps(body).encode(), {**self._headers, **headers})
             answer = connection.getresponse()
             status, content = answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from prism_jax.service.agents import Agents
     from prism_jax.service.answering import Answering
     from prism_jax.service.door import Door
-    from prism_jax.service.http import Limits, Tokens
+    from prism_jax.service.http import Limits
+    from prism_jax.service.tokens import Tokens
 
 OFFERS = 256
 """Tokens of the context that are free for the offers of one request."""
@@ -117,7 +118,8 @@ def main() -> None:
     try:
         import uvicorn  # noqa: F401  a missing extra is said before anything is loaded
 
-        from prism_jax.service.http import LOOPBACK, Limits, Tokens
+        from prism_jax.service.http import LOOPBACK, Limits
+        from prism_jax.service.tokens import Tokens
     except ImportError as error:
         raise ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[serve]'") from error
     options = flags.FLAGS.flag_values_dict()

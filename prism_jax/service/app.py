@@ -18,7 +18,8 @@ from prism_jax.service.form import (
     asked_of,
     decision_of,
 )
-from prism_jax.service.http import ApiError, Limits, Served, Tokens, make_base
+from prism_jax.service.http import ApiError, Limits, Served, make_base
+from prism_jax.service.tokens import Tokens
 
 
 def make_app(

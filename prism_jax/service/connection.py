@@ -11,6 +11,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from prism_jax.service.http import problem
+
 MOST_HEAD = 2**16
 """Most bytes of what stands before a body or behind it; cursors are the longest part of a head."""
 HEAD_SECONDS = 10.0
@@ -50,14 +52,14 @@ class Connection(H11Protocol):
     @property
     def waits_for_client(self) -> bool:
         """Whether no whole request is there that is being answered."""
-        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY, h11.ERROR)
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
         if self.conn.their_state is h11.IDLE and self._head is None:
             self.since = self.loop.time()
             self._head = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
         for begin in range(0, len(data), MOST_HEAD // 4):  # h11 looks at the size of what has not ended alone
-            if not self.transport.is_closing():
+            if self.conn.their_state is not h11.ERROR:
                 super().data_received(data[begin : begin + MOST_HEAD // 4])
         if self.conn.their_state is not h11.IDLE and self._head is not None:
             self._head.cancel()
@@ -67,10 +69,16 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # what is being answered has no whole request
             self.cycle.message_event.set()
+        body = bytes(problem(400, f"head: {msg}").body)
+        headers = [("content-type", "application/json"), ("connection", "close"), ("content-length", str(len(body)))]
         try:
-            super().send_400_response(msg)
+            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
         except h11.LocalProtocolError:  # an answer has begun
-            self.transport.abort()
+            return self.transport.abort()
+        self.flow.pause_reading()  # an end with something unread would take the answer away
+        self.transport.write_eof()
+        self.loop.call_later(STOP_SECONDS, self.transport.abort)
 
     def pause_writing(self) -> None:  # noqa: D102
         super().pause_writing()

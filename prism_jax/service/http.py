@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
-import hashlib
-import hmac
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -20,9 +18,9 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prism_jax import __version__
-from prism_jax.runtime.files import read_lines
 from prism_jax.service.form import ErrorBody, FormError
 from prism_jax.service.names import decoded, route_path
+from prism_jax.service.tokens import Tokens
 from prism_jax.service.turns import BusyError, Turns
 
 Q = TypeVar("Q")
@@ -33,11 +31,10 @@ A_co = TypeVar("A_co", covariant=True)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BATCH = 16
 """Most requests that are answered together: the largest batch that the live reader compiles for."""
-TENANT = "default"
-"""Who asks without a tenant."""
-_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _MEMBERS = ("str", "input_text", "input_json")
 """Where pydantic says which member of a union it tried."""
+MOST_LISTENERS = 64
+"""Most who listen to the offers of a tenant at once."""
 ELSEWHERE = 2**14
 """Most bytes of a request outside of /v1, where nobody has said yet who they are."""
 _KINDS = {
@@ -67,64 +64,6 @@ class ApiError(Exception):
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
-
-
-class Caller(NamedTuple):
-    """Who asks."""
-
-    name: str  # a hash of their token; empty where nobody needs one
-    tenant: str
-
-
-class Tokens:
-    """Bearer tokens, as their hashes alone, each of a tenant."""
-
-    def __init__(self, tokens: Sequence[str | tuple[str, str]] = ()) -> None:
-        """Keeps the hashes of tokens, or of pairs of a tenant and a token; without any, everybody may ask."""
-        pairs = [(TENANT, token) if isinstance(token, str) else token for token in tokens]
-        self._hashes = [(tenant, _hash(token)) for tenant, token in pairs]
-
-    @classmethod
-    def read(cls, path: str) -> Tokens:
-        """Reads a file with a token, or a tenant and a token, a line.
-
-        Raises:
-          ValueError: for one without tokens, with a line of more words, a token twice, or a tenant that is no name.
-        """
-        expected = "bearer tokens, one a line, or TENANT TOKEN"
-        lines = [line.decode("utf-8", "surrogateescape").split() for _, line in read_lines(path, ValueError, expected)]
-        pairs = [(TENANT if len(words) == 1 else words[0], words[-1]) for words in lines if words]
-        if not pairs or any(len(words) > 2 for words in lines):
-            what = "a line of several words" if pairs else "no token"
-            raise ValueError(f"{path}: found {what}, expected {expected}")
-        for tenant, _ in pairs:
-            if not _TENANT.fullmatch(tenant):
-                raise ValueError(
-                    f"{path}: found a tenant of other characters, expected 1 to 64 of a to z, 0 to 9, - and _"
-                )
-        if len({token for _, token in pairs}) < len(pairs):
-            raise ValueError(f"{path}: found a token twice, expected each once: it says whose a request is")
-        return cls(pairs)
-
-    @property
-    def tenants(self) -> list[str]:
-        """The names of the tenants."""
-        return sorted({tenant for tenant, _ in self._hashes} or {TENANT})
-
-    def __bool__(self) -> bool:
-        return bool(self._hashes)
-
-    def caller(self, header: str | None) -> Caller:
-        """Who asks; ApiError 401 where a token is needed and none of the right ones is there."""
-        if not self._hashes:
-            return Caller("", TENANT)
-        scheme, _, token = (header or "").partition(" ")
-        found = _hash(token.strip()) if scheme.lower() == "bearer" else b""
-        # All of them are compared, so that no time tells which.
-        tenants = [tenant for tenant, own in self._hashes if hmac.compare_digest(found, own)]
-        if not tenants:
-            raise ApiError(401, "Authorization: found no valid bearer token, expected one", code="invalid_api_key")
-        return Caller(found.hex(), tenants[0])
 
 
 class Metrics:
@@ -261,7 +200,7 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
         redoc_url=None,
     )
     app.state.prism = served
-    app.add_middleware(_Guard, most=limits.body, seconds=limits.seconds, tokens=tokens, metrics=served.metrics)
+    app.add_middleware(_Guard, limits=limits, tokens=tokens, metrics=served.metrics)
     if not tokens:
         # A page in a browser could else ask a server on this machine, under a name of its own.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK[:2], "[::1]"])
@@ -312,8 +251,9 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
 class _Guard:
     """Names the caller, and refuses who has no token before a body is read, and bodies too long or too slow."""
 
-    def __init__(self, app: ASGIApp, most: int, seconds: float, tokens: Tokens, metrics: Metrics) -> None:
-        self._app, self._most, self._seconds, self._tokens, self._metrics = app, most, seconds, tokens, metrics
+    def __init__(self, app: ASGIApp, limits: Limits, tokens: Tokens, metrics: Metrics) -> None:
+        self._app, self._limits, self._tokens, self._metrics = app, limits, tokens, metrics
+        self._at_once, self._under_way = limits.waiting + MOST_LISTENERS, collections.Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -340,6 +280,11 @@ class _Guard:
         async def read() -> Message:
             return next(waiting, None) or await receive()
 
+        tenant = scope.get("state", {}).get("tenant", "")
+        if self._under_way[tenant] >= self._at_once:
+            words = f"found {self._at_once} requests of yours under way, expected fewer"
+            return await problem(429, words)(scope, receive, named)
+        self._under_way[tenant] += 1
         try:
             return await self._app(scope, read, named)
         except asyncio.CancelledError:  # the server stops, and waits no longer
@@ -347,6 +292,8 @@ class _Guard:
         except Exception:  # of which the answer is made outside
             self._metrics.answered(scope, 500, time.monotonic() - began)
             raise
+        finally:
+            self._under_way[tenant] -= 1
 
     def _most_of(self, scope: Scope) -> int:
         """Most bytes of a request's body, after who asks and for what is settled; ApiError where that is refused."""
@@ -359,22 +306,23 @@ class _Guard:
         except ValueError as error:
             raise ApiError(400, str(error)) from None
         if not scope["path"].startswith("/v1/"):
-            return min(self._most, ELSEWHERE)
-        caller = self._tokens.caller(headers.get(b"authorization", b"").decode("latin-1"))
+            return min(self._limits.body, ELSEWHERE)
+        if (caller := self._tokens.caller(headers.get(b"authorization", b""))) is None:
+            raise ApiError(401, "Authorization: found no valid bearer token, expected one", code="invalid_api_key")
         scope.setdefault("state", {}).update(caller=caller.name, tenant=caller.tenant)
         if not self._tokens and scope["method"] not in ("GET", "HEAD") and _is_foreign(headers):
             words = "Origin: found a page of another site, expected none: a server without tokens takes no writes of it"
             raise ApiError(403, words)
-        return self._most
+        return self._limits.body
 
     async def _body(self, receive: Receive, most: int) -> bytes | None:
         """The body of a request, all of it; None where who asks has gone, ApiError for one too long or too slow."""
-        parts, size, more, ends = [], 0, True, time.monotonic() + self._seconds
+        parts, size, more, ends = [], 0, True, time.monotonic() + self._limits.seconds
         while more:
             try:
                 message = await asyncio.wait_for(receive(), ends - time.monotonic())
             except TimeoutError:
-                raise ApiError(408, f"body: found no end within {self._seconds:g} s, expected one") from None
+                raise ApiError(408, f"body: found no end within {self._limits.seconds:g} s, expected one") from None
             if message["type"] == "http.disconnect":
                 return None
             parts.append(message.get("body", b""))
@@ -403,7 +351,3 @@ def problem(
     body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
     more = {"retry-after": "1"} if status in (429, 503) else {}
     return fastapi.responses.JSONResponse(body, status, headers={**more, **(headers or {})})
-
-
-def _hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

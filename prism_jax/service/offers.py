@@ -14,8 +14,6 @@ from prism_jax.service.door import Door
 
 STEP, KEPT_ALIVE = 1.0, 15.0
 """Seconds after which a stream of offers looks whether the server stops, and after which it says that it is there."""
-MOST_LISTENERS = 64
-"""Most who listen to the offers of a tenant at once."""
 
 
 class _Listener:

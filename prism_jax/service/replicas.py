@@ -11,7 +11,8 @@ from ray import serve
 
 from prism_jax.service.answering import Answering
 from prism_jax.service.app import make_app
-from prism_jax.service.http import BATCH, Limits, Tokens
+from prism_jax.service.http import BATCH, Limits
+from prism_jax.service.tokens import Tokens
 
 
 def run_replicas(

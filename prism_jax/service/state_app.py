@@ -28,8 +28,8 @@ from prism_jax.agent.steps import Observation
 from prism_jax.service.agents import DECIDE, EVENTS, Asked, Visit, delete_stream, forget
 from prism_jax.service.door import Door
 from prism_jax.service.form import ErrorBody
-from prism_jax.service.http import ApiError, Limits, Tokens, make_base, problem
-from prism_jax.service.offers import MOST_LISTENERS, News
+from prism_jax.service.http import MOST_LISTENERS, ApiError, Limits, make_base, problem
+from prism_jax.service.offers import News
 from prism_jax.service.person_page import PersonPage
 from prism_jax.service.requests import (
     check_finite,
@@ -44,6 +44,7 @@ from prism_jax.service.requests import (
     stated_of,
 )
 from prism_jax.service.shadow import shadow_report, watched_of
+from prism_jax.service.tokens import Tokens
 
 MOST_EVENTS = 1000
 """Most events of one request."""

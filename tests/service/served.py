@@ -16,8 +16,9 @@ from prism_jax.service.answering import Answering
 from prism_jax.service.app import make_app
 from prism_jax.service.connection import make_config
 from prism_jax.service.door import Door
-from prism_jax.service.http import Limits, Tokens
+from prism_jax.service.http import Limits
 from prism_jax.service.state_app import make_state_app
+from prism_jax.service.tokens import Tokens
 
 
 class Running:

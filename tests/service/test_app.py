@@ -23,7 +23,9 @@ from prism_jax.streams import Candidate, Event
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Served
 
-from prism_jax.service.http import Limits, Tokens
+from prism_jax.adapters.wire import ClientError, Wire
+from prism_jax.service.http import Limits
+from prism_jax.service.tokens import Tokens
 
 QUESTIONS = [
     {"type": "predicate", "name": "need", "instructions": "Is help needed?"},
@@ -223,11 +225,36 @@ def test_only_who_has_a_token_may_ask(tmp_path):
         for token in ("first", "second"):
             assert served.ask(body=body(), Authorization=f"Bearer {token}", Host="any.example")[0] == 200
     read = Tokens.read(str(file))
-    assert read.caller("Bearer first") != read.caller("bearer second")
+    assert read.caller(b"Bearer first") != read.caller(b"bearer second")
     for content, words in (("", "no token"), ("one too many\n", "a line of several words")):
         file.write_text(content)
         with pytest.raises(ValueError, match=f"tokens: found {words}, expected bearer tokens, one a line"):
             Tokens.read(str(file))
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("token", ["plain", "cl\u00e9", "cle\u0301", "\u0142\u00f3d\u017a", "\U0001d7d8", "a=b~c"])
+def test_a_file_knows_its_own_tokens_whatever_their_letters(token, mark, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_bytes(mark + f"{token}\r\nnorth other\n".encode())
+    read = Tokens.read(str(file))
+    assert read.tenants == ["default", "north"]
+    for encoding in ("utf-8", "latin-1"):
+        with contextlib.suppress(UnicodeEncodeError):
+            assert read.caller(f"Bearer {token}".encode(encoding)).tenant == "default"
+    assert read.caller(b"Bearer other").tenant == "north" and read.caller(b"Bearer cl") is None
+    with Served(tokens=(token,)) as served:
+        assert Wire(served.url, token, 5.0).post("/v1/decisions", body(), {}) if served.ready() else None
+        with pytest.raises(ClientError, match="401"):
+            Wire(served.url, token + "x", 5.0).post("/v1/decisions", body(), {})
+
+
+@pytest.mark.parametrize("content", ["clé".encode("latin-1"), "token".encode("utf-16"), b"one\n\xff two\n"])
+def test_a_file_of_tokens_that_is_not_utf_8_is_refused(content, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"tokens:[12]: found text that is not UTF-8, expected bearer tokens"):
+        Tokens.read(str(file))
 
 
 def test_who_has_no_token_is_refused_before_a_body_is_read_and_none_may_stall():

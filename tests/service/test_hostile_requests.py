@@ -1,10 +1,12 @@
 """Whatever a request holds, in whichever place, its answer is a decision or an error of its sender, and soon there."""
 
+import asyncio
 import contextlib
 import http.client
 import itertools
 import json
 import socket
+import threading
 import time
 import urllib.parse
 
@@ -297,8 +299,9 @@ def test_a_head_that_could_mean_two_things_is_refused(head, status, served):
         assert int(client.recv(100).split()[1]) == status
 
 
-def test_a_client_that_takes_nothing_is_cut_off(monkeypatch, capfd):
-    monkeypatch.setattr(connection, "STALL_SECONDS", 0.2)
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_client_that_takes_nothing_is_cut_off(stops, monkeypatch, capfd):
+    monkeypatch.setattr(connection, "STOP_SECONDS" if stops else "STALL_SECONDS", 0.1)
     app = fastapi.FastAPI()
 
     @app.get("/")
@@ -307,10 +310,25 @@ def test_a_client_that_takes_nothing_is_cut_off(monkeypatch, capfd):
 
     with Running(app) as running, socket.create_connection(("127.0.0.1", running.port), timeout=4) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        ends = time.monotonic() + 5
-        while not running.server.server_state.connections and time.monotonic() < ends:
+        ends, state = time.monotonic() + 5, running.server.server_state
+        while not state.total_requests and not state.tasks and time.monotonic() < ends:
             time.sleep(0.01)
-        while running.server.server_state.connections and time.monotonic() < ends:
+        running.server.should_exit = stops
+        while state.connections and time.monotonic() < ends:
             time.sleep(0.01)
         assert time.monotonic() < ends
     assert capfd.readouterr().err == ""
+
+
+def test_who_is_still_answered_when_the_server_waits_no_longer_is_told_so(tmp_path, capfd):
+    with Stateful(tmp_path / "state", partitions=1) as running:
+        running.server.config.timeout_graceful_shutdown = 0.2
+        running.ready()
+        running.app.state.prism._threads.run = lambda *_, **__: asyncio.sleep(20)
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(running.ask("/v1/records")))
+        asking.start()
+        time.sleep(0.3)
+        running.server.should_exit = True
+        asking.join(20)
+    assert answers[0][0] == 503 and "Traceback" not in capfd.readouterr().err

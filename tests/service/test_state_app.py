@@ -32,7 +32,8 @@ from prism_jax.streams import Event
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
 
-from prism_jax.service.http import Limits, Tokens
+from prism_jax.service.http import Limits
+from prism_jax.service.tokens import Tokens
 from prism_jax.service.turns import BusyError, Turns
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -284,7 +285,7 @@ def test_tokens_have_tenants(tmp_path):
     file = tmp_path / "tokens"
     file.write_text("alone\nnorth first\nnorth second\n")
     read = Tokens.read(str(file))
-    tenants = [read.caller(f"Bearer {token}").tenant for token in ("alone", "first", "second")]
+    tenants = [read.caller(f"Bearer {token}".encode()).tenant for token in ("alone", "first", "second")]
     assert tenants == ["default", "north", "north"]
     assert b"first" not in json.dumps(repr(vars(read))).encode()
     for bad in ("../up token\n", "North token\n"):
