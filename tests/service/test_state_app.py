@@ -423,7 +423,7 @@ def test_flags_that_say_nothing_are_refused_before_anything_is_made(flags, messa
 def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_half_way(tmp_path, monkeypatch):
     from prism_jax.agent.state.partition import Partition, StateError
     from prism_jax.service.agents import Agents, Asked, Models, expire
-    from prism_jax.service.http import TENANT
+    from prism_jax.service.tokens import TENANT
 
     now = [1e9]
     plain = exported(slow=False, responses=False)
