@@ -13,7 +13,8 @@ from test_divided import all_of, event, run, to
 from visitor import COSTS, records
 
 from prism_jax.service.agents import DECIDE, EVENTS, Asked, claim, delete_stream
-from prism_jax.service.tokens import TENANT, ApiError
+from prism_jax.service.http import ApiError
+from prism_jax.service.tokens import TENANT
 
 
 def with_canary(folder):

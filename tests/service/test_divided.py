@@ -17,7 +17,8 @@ from prism_jax.streams import Event
 pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
 from prism_jax.service.agents import DECIDE, EVENTS, Agents, Asked, Models, forget
 from prism_jax.service.divided import DividedDoor, LostError, Owner, Owners
-from prism_jax.service.tokens import TENANT, ApiError
+from prism_jax.service.http import ApiError
+from prism_jax.service.tokens import TENANT
 
 PARTITIONS = 12
 
