@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from prism_jax.prompting.template import Template
 from prism_jax.remote.connections import JsonEndpoint
 from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.remote.failures import EndpointError, RejectedError, TransientError
+from prism_jax.remote.jobs import all_of
 from prism_jax.streams import Candidate
 from prism_jax.student.trunks import Trunks
 
@@ -64,7 +65,10 @@ class EngineReader(AskingReader):
         self._sample, self._report = sample, report
         self._trunks = Trunks(context, keep, pages=1)  # the pages are the engine's
         self._slots = Slots(0)
-        self._recognised = False
+        self._known = -1  # number of breaks when the engine was last recognised
+        self._served = ""  # what it said then that it serves
+        self._name: str | None = None  # the name in its answers
+        self._recognising = asyncio.Lock()
         self._prompts = self._tokens = 0
         self._cached: int | None = 0
 
@@ -125,23 +129,24 @@ class EngineReader(AskingReader):
 
     async def _answer(self, stream: str, candidates: Sequence[Candidate]) -> FastReading:
         trunk, (head, *leaves) = self._trunks[stream].ids, self._branch(candidates)
-        found: list[float] = []
+        found: list[SlotReading] = []
         tokens, slot = 0, self._slots.take(stream)
         try:
             async with asyncio.timeout(self._deadline):
-                if not self._recognised:  # the server was away, and may be another one now
-                    await self._recognise()
                 for own in (head, *([*head, *leaf] for leaf in leaves)):  # in turn, so that each finds the trunk cached
                     tokens += len(trunk) + len(own)
-                    found.append((await self._ask([*trunk, *own], slot)).z)
+                    found.append(await self._ask([*trunk, *own], slot))
+                names = {one.model for one in found}
+                async with self._recognising:
+                    if self._route.breaks != self._known or names != {self._name}:  # another server may have answered
+                        await self._recognise(names)
         except (TimeoutError, EngineError, *_NO_ANSWER) as error:
             late = isinstance(error, TimeoutError)
-            self._recognised = self._recognised and isinstance(error, EngineError)
             why = f"within {self._deadline:g} s" if late else f"({in_brief(error)})"
             raise NoAnswerError(f"the engine gave no answer {why}", tokens, late=late) from None
         finally:
             self._slots.give(slot)
-        return FastReading(found[0], tuple(found[1:]), tokens)
+        return FastReading(found[0].z, tuple(one.z for one in found[1:]), tokens)
 
     async def _ask(self, prompt: Sequence[int], slot: int, *, fresh: bool = False) -> SlotReading:
         self._prompts += 1
@@ -150,10 +155,18 @@ class EngineReader(AskingReader):
         self._cached = None if self._cached is None or reading.cached is None else self._cached + reading.cached
         return reading
 
-    async def _recognise(self) -> str:
-        """Raises EngineError unless the engine serves the exported model; says in words what was compared."""
+    async def _recognise(self, names: Set[str | None] = frozenset()) -> str:
+        """Raises EngineError unless the engine serves the exported model; says in words what was compared.
+
+        `names` are those in answers that are believed if it does.
+        """
         served = await self._route.served()
         self._check_sizes(served)
+        if not self._sample and self._served not in ("", served.model):
+            raise EngineError(
+                f"sample: found {served.model} served, expected {self._served} as before: prism.json has no sample "
+                "that would tell whether its weights are the same"
+            )
         for name, value in self._template.describe().items():
             if isinstance(value, Mapping) and "text" in value:
                 expected = value["ids"] if "ids" in value else [value["id"]]
@@ -163,15 +176,21 @@ class EngineReader(AskingReader):
                         f"slots.{name}: found the ids {found} for {value['text']!r} in {served.model}, expected "
                         f"{expected}: the engine serves a model with another tokenizer"
                     )
-        away = [abs((await self._ask(one["ids"], 0)).z - one["log_odds"]) for one in self._sample]
+        readings = await all_of(self._ask(one["ids"], 0) for one in self._sample)
+        away = [abs(found.z - one["log_odds"]) for found, one in zip(readings, self._sample, strict=True)]
         if max(away, default=0.0) > FAR:
             raise EngineError(
                 f"sample: found log-odds up to {max(away):.3g} away from the export's, expected at most {FAR:g}: "
                 f"{served.model} is another model"
             )
+        if len(names := names | {one.model for one in readings}) > 1:
+            raise EngineError(
+                f"model: found answers of {', '.join(sorted(map(str, names))[:3])}, expected one name: the engine was "
+                "exchanged meanwhile, or several answer at its address"
+            )
         if self._slots.total != served.slots:
             self._slots, self._turns = Slots(served.slots), asyncio.Semaphore(served.slots or TURNS)
-        self._recognised = True
+        self._known, self._served, self._name = self._route.breaks, served.model, next(iter(names), None)
         words = f"engine: {served.model}, the same ids of the template"
         if not away:
             return f"{words}; prism.json has no sample, so its weights were not compared"

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from prism_jax.remote.connections import JsonEndpoint
+from prism_jax.runtime.shown_text import shown_name
 
 LEAST = -9999.0
 """What vLLM gives as the log-probability of a token to which it has none."""
@@ -42,6 +43,7 @@ class SlotReading(NamedTuple):
 
     z: float  # log-odds of the two answers, z_yes - z_no
     cached: int | None  # number of the prompt's tokens that were cached; None where the engine does not say
+    model: str | None = None  # the name in the answer; None where it has none
 
 
 @runtime_checkable
@@ -50,6 +52,10 @@ class Route(Protocol):
 
     path: str  # the route that reads a slot, for messages
     beside: int  # tokens of the engine's context that a prompt cannot take
+
+    @property
+    def breaks(self) -> int:
+        """See `JsonEndpoint.breaks`."""
 
     async def served(self) -> Served:
         """What the engine says of itself."""
@@ -69,14 +75,23 @@ class Route(Protocol):
         """
 
 
-class LlamaCpp:
+class _Engine:
+    """What all engines have in common."""
+
+    def __init__(self, endpoint: JsonEndpoint) -> None:
+        self._endpoint = endpoint
+
+    @property
+    def breaks(self) -> int:
+        """See `JsonEndpoint.breaks`."""
+        return self._endpoint.breaks
+
+
+class LlamaCpp(_Engine):
     """llama.cpp's server. The probabilities after sampling are those of the two answers alone, by equal biases."""
 
     path = "/completion"
     beside = 1
-
-    def __init__(self, endpoint: JsonEndpoint) -> None:
-        self._endpoint = endpoint
 
     async def served(self) -> Served:
         """See `Route.served`."""
@@ -84,7 +99,7 @@ class LlamaCpp:
         try:
             one = models["data"][0]
             context = int(props["default_generation_settings"]["n_ctx"])
-            return Served(str(one["id"]), context, int(one["meta"]["n_vocab"]), int(props["total_slots"]))
+            return Served(_name(one["id"]) or "", context, int(one["meta"]["n_vocab"]), int(props["total_slots"]))
         except _BROKEN as error:
             raise _other("/props and /v1/models", "llama.cpp's server", error) from error
 
@@ -111,18 +126,15 @@ class LlamaCpp:
             rows = answer["completion_probabilities"][0]["top_probs"]
             found = {int(row["id"]): math.log(row["prob"]) if row["prob"] > 0 else -math.inf for row in rows}
             read = int(answer["tokens_evaluated"])
-            cached = int(answer["timings"]["cache_n"])
+            cached, model = int(answer["timings"]["cache_n"]), _name(answer.get("model"))
         except _BROKEN as error:
             raise _other(self.path, "post_sampling_probs and n_probs", error) from error
         _check_length(self.path, read, prompt)
-        return SlotReading(_log_odds(self.path, found, yes, no), cached)
+        return SlotReading(_log_odds(self.path, found, yes, no), cached, model)
 
 
-class _AsOpenAI:
+class _AsOpenAI(_Engine):
     """What vLLM and SGLang have in common."""
-
-    def __init__(self, endpoint: JsonEndpoint) -> None:
-        self._endpoint = endpoint
 
     async def served(self) -> Served:
         """See `Route.served`."""
@@ -159,7 +171,8 @@ class Vllm(_AsOpenAI):
         except _BROKEN as error:
             raise _other(self.path, "logprob_token_ids and return_tokens_as_token_ids", error) from error
         _check_length(self.path, read, prompt)
-        return SlotReading(_log_odds(self.path, found, yes, no), cached if type(cached) is int else None)
+        cached = cached if type(cached) is int else None
+        return SlotReading(_log_odds(self.path, found, yes, no), cached, _name(answer.get("model")))
 
 
 class Sglang(_AsOpenAI):
@@ -185,7 +198,8 @@ class Sglang(_AsOpenAI):
         except _BROKEN as error:
             raise _other(self.path, "return_logprob and token_ids_logprob", error) from error
         _check_length(self.path, read, prompt)
-        return SlotReading(_log_odds(self.path, found, yes, no), cached if type(cached) is int else None)
+        cached = cached if type(cached) is int else None
+        return SlotReading(_log_odds(self.path, found, yes, no), cached, _name(answer.get("model")))
 
 
 ROUTES: Mapping[str, type[LlamaCpp] | type[Vllm] | type[Sglang]] = {
@@ -201,9 +215,14 @@ def _served(models: Any) -> Served:
     try:
         one = models["data"][0]
         context = one.get("max_model_len")
-        return Served(str(one["id"]), None if context is None else int(context), None, 0)
+        return Served(_name(one["id"]) or "", None if context is None else int(context), None, 0)
     except _BROKEN as error:
         raise _other("/v1/models", "vLLM's or SGLang's server", error) from error
+
+
+def _name(value: Any) -> str | None:
+    """A name that a server states, in one line that can be shown; None where it states none."""
+    return None if value is None else shown_name(str(value))
 
 
 def _ids(answer: Any) -> list[int]:

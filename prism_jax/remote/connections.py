@@ -36,13 +36,14 @@ class Connections:
         from prism_jax.remote.transport import BoundedClient
 
         self._endpoint, self._key, self._response = endpoint, key, httpx2.Response
+        self.client = BoundedClient()
         # Without a key, the SDK would take the one that is meant for OpenAI from the environment.
         self._sdk: openai.AsyncOpenAI = openai.AsyncOpenAI(
             api_key=key or "none",
             base_url=endpoint.base_url,
             timeout=endpoint.timeout,
             max_retries=0,
-            http_client=BoundedClient(),
+            http_client=self.client,
         )
         self._sdk.organization = self._sdk.project = None
         self.turns = asyncio.Semaphore(endpoint.concurrency)
@@ -88,6 +89,13 @@ class JsonEndpoint:
         """Opens nothing yet; ValueError if the environment lacks the variable of the API key."""
         self.endpoint = endpoint
         self._connections = ConnectionsOfLoop(endpoint, key_of(endpoint))
+        self._newest: Connections | None = None
+        self._failed = 0
+
+    @property
+    def breaks(self) -> int:
+        """How often a connection was opened or an attempt failed, but for 429: another server may answer since."""
+        return self._failed + (self._newest.client.opened if self._newest else 0)
 
     async def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Posts a body, or gets what is at the path where there is none; returns the JSON of the answer.
@@ -95,11 +103,15 @@ class JsonEndpoint:
         Raises:
           TransientError, RejectedError, EndpointError: if there is no answer.
         """
-        connections = await self._connections.open()
+        self._newest = connections = await self._connections.open()
         content = None if body is None else json.dumps(body).encode()
 
         async def attempt() -> Any:
-            response = await connections.exchange(path, content, {"Content-Type": "application/json"})
+            try:
+                response = await connections.exchange(path, content, {"Content-Type": "application/json"})
+            except failures.TransientError as failure:
+                self._failed += not failure.words.startswith("HTTP 429")
+                raise
             try:
                 return json.loads(response.content)
             except (ValueError, RecursionError):

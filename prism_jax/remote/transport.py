@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import ssl
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import httpx2
@@ -29,6 +30,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
 
     def __init__(self) -> None:
         super().__init__(headers={"Accept-Encoding": "gzip, deflate"}, verify=_authorities())
+        self.opened = 0  # number of connections so far
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Sends a request and reads the response.
@@ -38,6 +40,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
           UnreadableError: if the body is too large or not encoded as its header says.
         """
         for _ in range(REDIRECTS + 1):
+            request.extensions["trace"] = self._note
             response = await super().send(request, stream=True, **(options | {"follow_redirects": False}))
             try:
                 if response.next_request is None:
@@ -51,6 +54,9 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
                 )
             request = response.next_request
         raise RedirectError(f"{origin} redirects more than {REDIRECTS} times")
+
+    async def _note(self, event: str, _: Mapping[str, Any]) -> None:
+        self.opened += event == "connection.connect_tcp.complete"
 
 
 @functools.cache

@@ -39,3 +39,8 @@ def visible(text: str) -> str:
     Tabs and newlines stay, and so do letters of every script; right-to-left text needs no mark to be shown right.
     """
     return _HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def shown_name(text: str) -> str:
+    """A name that somebody else states, in one visible line of at most 80 characters."""
+    return visible(" ".join(text.split()))[:80]

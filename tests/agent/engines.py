@@ -65,6 +65,7 @@ class Fake:
     def __init__(self, shape, tokenizer, faults=(), port=0):
         self.shape, self.tokenizer, self.faults, self.asked = shape, tokenizer, list(faults), []
         self.always, self.closed, self.shift, self.elsewhere = None, False, 0.0, None
+        self.names = iter(())  # of the next answers
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -96,6 +97,8 @@ class Fake:
                 if fault == "slow":
                     time.sleep(0.1)
                 answer = getattr(fake, fake.shape)(body, fault)
+                if (name := next(fake.names, None)) is not None:
+                    answer["model"] = name
                 if fault == "half":
                     data = json.dumps(answer).encode()
                     self.send_response(200)
@@ -164,7 +167,7 @@ class Fake:
         }
 
     def _log_probabilities(self, prompt, yes, no, fault):
-        z = log_odds_of(prompt)
+        z = log_odds_of(prompt) + self.shift
         rows = {yes: -1.0 - math.log1p(math.exp(-z)), no: -1.0 - math.log1p(math.exp(z))}
         if fault == "missing":
             rows[no + 1] = rows.pop(no)

@@ -207,8 +207,8 @@ SERVED = (
     Fault(
         "engine-not-compared-again",
         "agent/engine_reader.py",
-        "self._recognised = self._recognised and isinstance(error, EngineError)",
-        "self._recognised = True",
+        "if self._route.breaks != self._known or names != {self._name}:",
+        "if self._known < 0 or names != {self._name}:",
         "Another model that comes back after an outage is believed.",
         ("agent/test_engines.py",),
     ),
