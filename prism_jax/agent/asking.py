@@ -38,6 +38,8 @@ class AskingReader(abc.ABC):
 
     has_slow_pass = False
     writes_responses = False
+    mixed: tuple[str, ...] = ()
+    """What there is to say where the answers name several models."""
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline

@@ -112,6 +112,11 @@ class DecisionReader(AskingReader):
         """What was asked, and what it cost, in words."""
         return "decision model: " + "; ".join(self._client.tally.lines())
 
+    @property
+    def mixed(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See `AskingReader.mixed`."""
+        return self._client.tally.mixed
+
     def follow(self, items: Sequence[Item]) -> None:
         """Appends events; see `Reader.follow`. Asks nothing."""
         texts = ["".join(event_text(event, self._before(stream, event))) for stream, event, _ in items]

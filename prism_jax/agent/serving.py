@@ -47,6 +47,7 @@ DECISION_OPTIONS = (
     "output_price",
     "prompt_cache",
 )
+DEFAULT_ANSWERS = "remote.sqlite"
 WHERE = dict.fromkeys(("deadline", "key", "gate"), "with --engine or --decisions") | {
     "jitter": "with --engine",
     **dict.fromkeys(DECISION_OPTIONS, "with --decisions"),
@@ -210,7 +211,7 @@ def decision_model(
     """The reader of --decisions, and what stands for the prism.json that it lacks."""
     from prism_jax.remote.cache import Cache
 
-    cache = stack.enter_context(Cache(options["answers"] or "remote.sqlite", options["budget"] or 0.0))
+    cache = stack.enter_context(Cache(options["answers"] or DEFAULT_ANSWERS, options["budget"] or 0.0))
     names = ("key", "deadline", "questions", "window", "prompt_cache", "input_price", "output_price")
     given = {name: options[name] for name in names if options[name] is not None}
     url, model = options["decisions"], options["decision_model"]

@@ -30,7 +30,13 @@ from prism_jax.agent.loading import load_engine, load_reader
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import NOT_KEPT
 from prism_jax.agent.records_streams import read_records
-from prism_jax.agent.serving import DECISION_OPTIONS, decision_model, define_asking_flags, exported_model
+from prism_jax.agent.serving import (
+    DECISION_OPTIONS,
+    DEFAULT_ANSWERS,
+    decision_model,
+    define_asking_flags,
+    exported_model,
+)
 from prism_jax.agent.signals import probabilities
 from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig, CalibrationWarning, in_words
 from prism_jax.decision.operating_point import OperatingPoint
@@ -42,9 +48,9 @@ from prism_jax.report.numbers import number
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command, digests, distributed
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.files import check_absent
+from prism_jax.runtime.files import check_absent, check_folder_of, check_outputs
 from prism_jax.scores import Scores, write_scores
-from prism_jax.scores.files import holds_records
+from prism_jax.scores.files import check_suffix, holds_records
 from prism_jax.scores.units import folds_of
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
@@ -82,9 +88,7 @@ def main() -> None:
     """Asks, fits, writes and prints."""
     options = flags.FLAGS.flag_values_dict()
     _check(options)
-    for name in ("out", "scores"):
-        if options[name]:
-            check_absent(options[name])
+    _check_files(options)
     config, labels = CalibrationConfig(options["calibrator"]), options["labels"]
     streams, people = read_labels(labels)
     if any(event.text == NOT_KEPT for stream in streams for event in stream.events):
@@ -102,6 +106,8 @@ def main() -> None:
         asked = read_labelled(reader, streams)
         if isinstance(reader, AskingReader):
             _say(reader.sent)
+            if reader.mixed:
+                raise ValueError(f"--decisions: {reader.mixed[0]}, and no map fits them; another --answers asks anew")
         for reason, count in asked.unanswered.items():
             _say(f"{count} steps without an answer are left out: {reason}")
         scores = _scores(asked.rows, people, current.need_target, labels)
@@ -218,6 +224,20 @@ def _check(options: Mapping[str, Any]) -> None:
         for name in ("model", "context", "expect_digest"):
             if options[name] is not None:
                 raise ValueError(f"--{name}: found it with --decisions, expected it without")
+
+
+def _check_files(options: Mapping[str, Any]) -> None:
+    """An error, before anything is asked, for a file that could not be written then or would be written over."""
+    outputs = {name: options[name] for name in ("out", "scores")}
+    answers = {"answers": options["answers"] or DEFAULT_ANSWERS} if options["decisions"] is not None else {}
+    check_outputs(outputs | answers, {"questions": options["questions"]})
+    for path in find_files(options["labels"]):
+        check_outputs(outputs | answers, {"labels": path})
+    for path in filter(None, outputs.values()):
+        check_absent(path)
+        check_folder_of(path)
+    if options["scores"]:
+        check_suffix(options["scores"])
 
 
 def _labels(streams: list[Stream]) -> list[bool]:

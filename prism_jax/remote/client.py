@@ -73,7 +73,11 @@ class Client:
 
     def _from_cache(self, answer: Answer) -> Answer:
         self.tally.cached += 1
+        return self._counted(answer)
+
+    def _counted(self, answer: Answer) -> Answer:
         self.tally.count_failure(answer.error)
+        self.tally.count_name(f"{self.endpoint.model} at {self.endpoint.base_url}", answer.model)
         return answer
 
     def _worst(self, prepared: Prepared) -> float:
@@ -134,8 +138,7 @@ class Client:
             self.tally.prompt_tokens += answer.prompt_tokens
             self.tally.completion_tokens += answer.completion_tokens
             self.tally.cost += answer.cost
-            self.tally.count_failure(answer.error)
-            return answer
+            return self._counted(answer)
         self.tally.count_failure(words)
         return Answer(None, words, self.endpoint.model, prepared.key, seconds=time.monotonic() - started)
 

@@ -6,7 +6,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from absl import logging
+
 from prism_jax.remote.prices import Price
+from prism_jax.runtime.shown_text import shown_name
+
+MOST_NAMES = 100
+"""Names of models per endpoint that are told apart."""
 
 
 @dataclass
@@ -23,6 +29,8 @@ class Tally:
     cost: float = 0.0  # USD that this job paid; in a dry run, what it would pay if every answer had its expected length
     worst: float = 0.0  # in a dry run, USD that it would pay if every answer were as long as allowed
     prices: dict[str, Price] = field(default_factory=dict)  # the price of each model that the job asks
+    # the names that the answers state, by the model and the address that were asked
+    names: dict[str, set[str]] = field(default_factory=dict)
     dry: bool = False  # whether this is a dry run, in which nothing is sent
     problem: str = ""  # why the newest request without an answer has none
     started: float = field(default_factory=time.monotonic)
@@ -37,6 +45,24 @@ class Tally:
         if problem is not None:
             self.failed += 1
             self.problem = problem
+
+    def count_name(self, asked: str, name: str) -> None:
+        """Notes the name of a model that an answer states, if any."""
+        names = self.names.setdefault(asked, set())
+        if name and len(names) < MOST_NAMES:
+            before = len(names)
+            names.add(shown_name(name))
+            if before == 1 < len(names):
+                logging.warning("%s: found answers of %s, expected those of one model", asked, " and ".join(names))
+
+    @property
+    def mixed(self) -> tuple[str, ...]:
+        """A sentence on each endpoint whose answers name several models."""
+        return tuple(
+            f"{asked}: found answers of {len(names)} models ({', '.join(sorted(names)[:3])}), expected those of one"
+            for asked, names in self.names.items()
+            if len(names) > 1
+        )
 
     def check_answered(self, questions: int, missing: Counter[str]) -> None:
         """Raises RuntimeError if questions were asked and all are among those without a valid answer, by problem."""
@@ -64,4 +90,4 @@ class Tally:
         ]
         if self.resent:
             lines.append(f"{self.resent:,} requests were under way when an earlier run ended; they were sent again")
-        return tuple(lines)
+        return (*lines, *self.mixed)

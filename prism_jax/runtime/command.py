@@ -187,6 +187,11 @@ def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 def _in_words(error: Exception) -> str:
     """The message of an expected error; an unexpected one is named with its class and its line."""
+    if isinstance(error, OSError) and error.errno is not None and isinstance(error.filename2 or error.filename, str):
+        path = pathlib.Path(error.filename2 or error.filename)
+        if path.is_symlink() and not path.exists():
+            return f"{path}: found a link to {path.readlink()}, where nothing is, expected a new path or what is there"
+        return f"{path}: found that the system refuses it ({error.strerror}), expected a path that can be used"
     if isinstance(error, ValueError | OSError | RuntimeError) and str(error):
         return str(error)
     if isinstance(error, ImportError) and (message := missing_library(error, sys.argv)):

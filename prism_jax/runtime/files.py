@@ -109,16 +109,21 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def check_absent(path: epath.PathLike) -> None:
-    """Raises FileExistsError if `path` already exists."""
-    if epath.Path(path).exists():
-        raise FileExistsError(f"{path}: found something there, expected a path that does not exist yet")
+    """Raises FileExistsError if `path` already exists, or is a link to nothing."""
+    if epath.Path(path).exists() or (on_disk(path) and os.path.lexists(path)):
+        what = "something" if epath.Path(path).exists() else "a link to nothing"
+        raise FileExistsError(f"{path}: found {what} there, expected a path that does not exist yet")
 
 
 def check_folder_of(path: epath.PathLike) -> None:
-    """Raises FileNotFoundError if the folder of `path` does not exist: before long work, and not after it."""
+    """Raises OSError if no file can be written at `path`, for want of its folder, say: before long work."""
     path = epath.Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: found a folder, expected a file or a new path")
+    if on_disk(path) and not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"{path}: found the folder {path.parent}, which is read-only, expected one to write to")
 
 
 def check_outputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:

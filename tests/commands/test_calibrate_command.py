@@ -1,8 +1,10 @@
 """`calibrate`: asks an engine or a decision model on labels, and writes the gate that it needs."""
 
 import dataclasses
+import itertools
 import json
 import re
+import types
 
 import numpy as np
 import pytest
@@ -171,6 +173,66 @@ def test_the_distance_to_our_own_reader_is_that_of_the_log_odds():
     assert said.startswith(
         "the engine's log-odds are 0.48 away from our own on average and 2.2 at most; 1 of 2 decisions"
     )
+
+
+OPTIONS = {
+    **dict.fromkeys(("scores", "model", "engine", "decisions", "decision_model", "questions", "window", "answers")),
+    **dict.fromkeys(("prompt_cache", "budget", "input_price", "output_price", "key", "deadline", "context", "compare")),
+    **dict.fromkeys(("expect_digest", "policy", "compilation_cache")),
+    **{"redact": True, "c_fa": 1.0, "c_fn": 2.0, "calibrator": "platt", "identity_rows": 20.0},
+}
+
+
+def calibrated(folder, monkeypatch, **options):
+    """Runs the command in this process on the labels of a folder."""
+    paths = {name: str(folder / options.pop(name, name)) for name in ("labels", "out")}
+    own = {name: str(folder / options.pop(name)) for name in ("scores", "answers", "questions") if name in options}
+    flags = types.SimpleNamespace(FLAGS=types.SimpleNamespace(flag_values_dict=lambda: OPTIONS | paths | own | options))
+    monkeypatch.setattr(calibrate, "flags", flags)
+    calibrate.main()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scores": "out"}, "--scores: found .*out, the file of --out, expected another one"),
+        ({"scores": "s.csv"}, r"s\.csv: found the suffix '\.csv', expected \.parquet or \.jsonl"),
+        ({"out": "none/gate.json"}, r"none/gate\.json: found no folder .*none, expected an existing one"),
+        ({"scores": "none/s.jsonl"}, r"none/s\.jsonl: found no folder .*none, expected an existing one"),
+        ({"answers": "out"}, "--answers: found .*out, the file of --out, expected another one"),
+        ({"scores": "a.jsonl", "answers": "a.jsonl"}, "--answers: found .*a.jsonl, the file of --scores, expected"),
+        ({"out": "labels"}, "--out: found .*labels, the file of --labels, expected another one"),
+        ({"answers": "labels"}, "--answers: found .*labels, the file of --labels, expected another one"),
+        ({"out": "link"}, "link: found a link to nothing there, expected a path that does not exist yet"),
+        ({"out": "folder"}, "folder: found something there, expected a path that does not exist yet"),
+    ],
+)
+def test_what_could_not_be_written_is_an_error_before_anything_is_asked(tmp_path, monkeypatch, options, message):
+    fake = Fake("decisions", None)
+    write_streams(tmp_path / "labels", unlabelled(1))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises((ValueError, OSError), match=message):
+        calibrated(tmp_path, monkeypatch, decisions=fake.url, decision_model="m", **{"answers": "a"} | options)
+    assert sorted(tmp_path.iterdir()) == before and not fake.asked
+    fake.close()
+
+
+def test_answers_of_several_models_make_no_gate(tmp_path, monkeypatch, capsys):
+    fake, streams = Fake("decisions", None), unlabelled(3)
+    rng = np.random.default_rng(0)
+    log_odds = {(s.id, n): rng.normal(size=1 + len(t.candidates)) for s in streams for n, t in enumerate(s.steps)}
+    write_streams(tmp_path / "labels", labelled(streams, log_odds))
+    fake.names = (f"m{number}" for number in itertools.count())
+    with pytest.raises(ValueError, match=r"^--decisions: m at .*: found answers of 9 models \(m0, m1, m2\), expected"):
+        calibrated(tmp_path, monkeypatch, decisions=fake.url, decision_model="m", answers="a", budget=1.0)
+    assert "9 requests: 0 cached" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    fake.names = itertools.repeat("m-2026")
+    calibrated(tmp_path, monkeypatch, decisions=fake.url, decision_model="m", answers="b", budget=1.0)
+    assert (tmp_path / "out").exists()
+    fake.close()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """How mains end: one line on stderr for any error, with its place, and the traceback only where it is asked for."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -120,6 +121,21 @@ def test_an_error_that_nobody_foresaw_is_one_line_and_its_traceback_is_asked_for
 def test_a_broken_config_file_shows_its_traceback_where_it_is_asked_for(tmp_path):
     done = run(tmp_path, "--verbosity=1", config="import not_there\n")
     assert "Traceback" in done.stderr and done.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_a_link_to_nothing_and_what_the_system_refuses_are_named(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    said = []
+    for name in ("link", "link/deeper", "file/deeper"):
+        with pytest.raises(OSError) as error:
+            (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        said.append(command._in_words(error.value))
+    link = (
+        f"{tmp_path}/link: found a link to {tmp_path}/nowhere, where nothing is, expected a new path or what is there"
+    )
+    assert said[:2] == [link, link]
+    assert re.match(rf"{tmp_path}/file\S*: found that the system refuses it \(.+\), expected a path that can", said[2])
 
 
 def test_an_interrupt_is_one_line_with_the_status_of_a_shell(tmp_path):

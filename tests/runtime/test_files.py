@@ -10,6 +10,7 @@ from etils import epath
 from prism_jax.runtime import files
 from prism_jax.runtime.files import (
     JsonError,
+    check_folder_of,
     check_outputs,
     open_regular,
     parse_json,
@@ -169,3 +170,19 @@ def test_outputs_are_files_of_their_own(tmp_path, monkeypatch):
             check_outputs({"out": path}, {"streams": "in.jsonl"})
     with pytest.raises(ValueError, match=r"^--rows: found ./x, the file of --out, expected another one$"):
         check_outputs({"out": "x", "rows": "./x"}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("none/x", FileNotFoundError, "none/x: found no folder .*none, expected an existing one"),
+        ("folder", IsADirectoryError, "folder: found a folder, expected a file or a new path"),
+        ("folder/x", PermissionError, "folder/x: found the folder .*folder, which is read-only, expected one to write"),
+    ],
+)
+def test_where_no_file_can_be_written_is_said_beforehand(tmp_path, monkeypatch, name, error, message):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(tmp_path / "folder"))
+    check_folder_of(tmp_path / "new")
+    with pytest.raises(error, match=message):
+        check_folder_of(tmp_path / name)
