@@ -2,7 +2,8 @@
 
 The folder holds `score.json`, which says of what the scores are, and a table of scores per shard of streams; of a
 student that writes responses, also the streams of each shard with what it wrote. A file appears at once, complete, and
-depends on nothing but its streams, the model and the settings. A shard whose files are damaged later is made anew.
+depends on nothing but its streams, the model and the settings. A shard whose files are not as they were written, by
+the digests in `score.json`, is made anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from etils import epath
 from tqdm import tqdm
 
 from prism_jax.runtime.dataclass_config import check_at_least
+from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
 from prism_jax.scoring.passes import Passes, score_passes
@@ -118,16 +120,20 @@ def score_many(
         with _bar("checking") as bar:
             shards = cut(files, settings.shard, check, skip_bad=skip_bad, on_stream=bar.update)
         facts = _facts(model, settings, shards)
-        _check_claim(folder, facts)
+        written = _check_claim(folder, facts)
         # What is finished is kept.
-        missing = [shard for shard in shards.shards if not _is_finished(_paths(folder, shard, texts), shard)]
+        finished = [_finished(_paths(folder, shard, texts), shard, written) for shard in shards.shards]
+        missing = [shard for shard, own in zip(shards.shards, finished, strict=True) if own is None]
+        facts["files"] = {name: digest for own in finished for name, digest in (own or {}).items()}
         working = work(missing) if missing else iter(())
         _claim(folder, facts, missing)
         done = shards.streams - sum(shard.streams for shard in missing)
         with _bar("streams", shards.streams, done) as bar:
             for shard in working:
+                facts["files"] |= {path.name: sha256(path) for path in _paths(folder, shard, texts)}
+                write_json(folder / NAME, facts | {"complete": False})
                 bar.update(shard.streams)
-        write_json(folder / NAME, facts | {"complete": True})
+        write_json(folder / NAME, facts | {"files": dict(sorted(facts["files"].items())), "complete": True})
     return shards
 
 
@@ -157,30 +163,46 @@ def _facts(model: Mapping[str, Any], settings: ShardSettings, shards: Shards) ->
     }
 
 
-def _is_finished(paths: Sequence[epath.Path], shard: Shard) -> bool:
-    """Whether the files hold those of a shard; a warning names one that is damaged, by a loss of power, say."""
+def _finished(paths: Sequence[epath.Path], shard: Shard, written: Mapping[str, str]) -> dict[str, str] | None:
+    """The digests of the files of a shard by name; None where one is missing, or is not as it was written.
+
+    A warning names the latter. One that a killed run had no time to note has to hold the streams of the shard.
+    """
     if not all(path.exists() for path in paths):
-        return False
+        return None
+    found = {path.name: sha256(path) for path in paths}
     for path in paths:
-        try:
-            is_table = path.suffix == ".parquet"
-            streams = len(set(read_scores(path).stream)) if is_table else sum(1 for _ in iterate_streams(path))
-            problem = "" if streams == shard.streams else f"{path}: found {streams} streams, expected {shard.streams}"
-        except (ScoresError, StreamError) as error:
-            problem = str(error)
+        if path.name in written:
+            problem = "" if written[path.name] == found[path.name] else f"{path}: found other bytes than were written"
+        else:
+            problem = _other_streams(path, shard)
         if problem:
             logging.warning("%s; it is scored anew", problem)
-            return False
-    return True
+            return None
+    return found
 
 
-def _check_claim(folder: epath.Path, facts: Mapping[str, Any]) -> None:
-    """Checks that score.json, if there is one, says the same; one of a run that made no shard may say anything."""
+def _other_streams(path: epath.Path, shard: Shard) -> str:
+    """What is wrong with a file, in words, unless it holds the streams of a shard."""
+    try:
+        is_table = path.suffix == ".parquet"
+        ids = read_scores(path).stream.tolist() if is_table else [stream.id for stream in iterate_streams(path)]
+    except (ScoresError, StreamError) as error:
+        return str(error)
+    same = list(dict.fromkeys(ids)) == [stream.id for stream in read_shard(shard)]
+    return "" if same else f"{path}: found other streams than the {shard.streams} of its shard"
+
+
+def _check_claim(folder: epath.Path, facts: Mapping[str, Any]) -> dict[str, str]:
+    """Checks that score.json, if there is one, says the same, and returns the digests of files in it.
+
+    One of a run that made no shard may say anything.
+    """
     path, shards = folder / NAME, sorted(map(str, folder.glob("scores-*")))
     if path.exists():
         said = read_object(path, SOURCE, ValueError)
         if not shards and said.get("complete") is False:
-            return
+            return {}
         saved, current = dict(_flat(_identity(said))), dict(_flat(_identity(facts)))
         for key in [*current, *(key for key in saved if key not in current)]:
             if key not in saved or key not in current or saved[key] != current[key]:
@@ -189,13 +211,15 @@ def _check_claim(folder: epath.Path, facts: Mapping[str, Any]) -> None:
                     f"{path}: {key}: found {old}, expected {new}: the folder holds scores of another model, of other "
                     "streams, settings or versions; choose another --out"
                 )
-    elif shards:
+        return said["files"] if isinstance(said.get("files"), dict) else {}
+    if shards:
         raise ValueError(f"{shards[0]}: found scores without {NAME}, expected an empty or a new folder as --out")
+    return {}
 
 
 def _identity(said: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the scores: of the inputs the contents and their order, and not how their paths are spelled."""
-    same = {key: value for key, value in said.items() if key not in ("complete", "left_out")}
+    same = {key: value for key, value in said.items() if key not in ("complete", "left_out", "files")}
     inputs = said.get("inputs")
     if isinstance(inputs, list):
         same["inputs"] = [{**file, "path": ""} if isinstance(file, Mapping) else file for file in inputs]

@@ -1,6 +1,7 @@
 """`python -m prism_jax score`: the scores of an evaluation, in shards that a run finishes whatever ended it before."""
 
 import concurrent.futures
+import dataclasses
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from prism_jax.commands import score
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runs import many_streams, workers
 from prism_jax.runtime.digests import write_digests
-from prism_jax.scores import Scores, read_scores
+from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.scores.joining import read_all
 from prism_jax.scoring.fast import score_streams
 from prism_jax.scoring.passes import Passes, Scored, score_passes
@@ -135,18 +136,36 @@ def test_what_is_finished_stays_and_what_was_cut_off_is_made(exported, files, tm
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
-def test_a_damaged_shard_is_named_and_made_anew(exported, files, tmp_path, caplog):
+def test_a_shard_that_is_not_as_it_was_written_is_named_and_made_anew(exported, files, tmp_path, caplog):
     out = tmp_path / "out"
     run(exported, files, out)
     whole = content(out)
     first, second, third = sorted(out.glob("scores-*"))
-    first.write_bytes(b"")
-    second.write_bytes(whole[second.name][:-40])
-    third.write_bytes(whole[second.name])
+    changed = read_scores(first)
+    write_scores(first, dataclasses.replace(changed, p_accept_fast=changed.p_accept_fast / 2))
+    second.write_bytes(whole[first.name])  # with as many streams
+    third.write_bytes(b"")
     run(exported, files, out)
     assert content(out) == whole
-    problems = ["found no readable Parquet", "found no readable Parquet", "found 4 streams, expected 1"]
-    for path, problem, message in zip((first, second, third), problems, caplog.messages, strict=True):
+    for path, message in zip((first, second, third), caplog.messages, strict=True):
+        assert message == f"{path}: found other bytes than were written; it is scored anew"
+
+
+def test_a_shard_whose_digest_a_kill_left_unsaid_is_known_by_its_streams(exported, files, tmp_path, caplog):
+    out = tmp_path / "out"
+    run(exported, files, out)
+    whole = content(out)
+    first, second, third = sorted(out.glob("scores-*"))
+    facts = json.loads((out / "score.json").read_text())
+    assert sorted(facts.pop("files")) == [first.name, second.name, third.name]
+    (out / "score.json").write_text(json.dumps(facts))
+    second.write_bytes(whole[first.name])
+    third.write_bytes(whole[third.name][:-40])
+    kept = first.stat()
+    run(exported, files, out)
+    assert content(out) == whole and first.stat().st_mtime_ns == kept.st_mtime_ns
+    problems = "found other streams than the 4 of its shard", "found no readable Parquet"
+    for path, problem, message in zip((second, third), problems, caplog.messages, strict=True):
         assert message.startswith(f"{path}: {problem}") and message.endswith("; it is scored anew")
 
 
@@ -339,9 +358,8 @@ def test_a_shard_is_finished_with_both_files_and_equal_to_the_byte(writing, file
     (out / "written-00002.jsonl").write_bytes(whole["written-00001.jsonl"])
     run(writing, files, out)
     assert content(out) == whole
-    assert ["found broken JSON" in caplog.messages[0], "found 4 streams, expected 1" in caplog.messages[1]] == [
-        True
-    ] * 2
+    for number, message in enumerate(caplog.messages, 1):
+        assert message.startswith(f"{out}/written-0000{number}.jsonl: found other bytes than were written")
 
 
 def test_null_in_words_is_no_proposal():
