@@ -230,9 +230,7 @@ def _check_files(options: Mapping[str, Any]) -> None:
     """An error, before anything is asked, for a file that could not be written then or would be written over."""
     outputs = {name: options[name] for name in ("out", "scores")}
     answers = {"answers": options["answers"] or DEFAULT_ANSWERS} if options["decisions"] is not None else {}
-    check_outputs(outputs | answers, {"questions": options["questions"]})
-    for path in find_files(options["labels"]):
-        check_outputs(outputs | answers, {"labels": path})
+    check_outputs(outputs | answers, {"questions": options["questions"], "labels": find_files(options["labels"])})
     for path in filter(None, outputs.values()):
         check_absent(path)
         check_folder_of(path)

@@ -39,7 +39,7 @@ from prism_jax.report.templates import load_template
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.runtime.files import check_outputs, write_text
+from prism_jax.runtime.files import check_folder_of, check_outputs, write_text
 from prism_jax.scores import Scores, write_scores
 from prism_jax.scores.files import check_suffix
 from prism_jax.scores.joining import find_files as find_scores
@@ -62,7 +62,7 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     for files, endpoints or budgets that cannot be used.
     """
     streams, *others = _systems(options).values()
-    _check_files(options)
+    _check_files(options, config.remote.cache)
     scores = read_all(options["scores"]) if options["scores"] else None
     if options["scores_out"]:
         _judged(streams, scores)  # what does not fit is an error before judges are asked
@@ -99,20 +99,23 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
         print_all(tables)
 
 
-def _check_files(options: Mapping[str, Any]) -> None:
-    """ValueError, naming the flag, for a file that is written and read, or flags of scores that do not fit."""
+def _check_files(options: Mapping[str, Any], answers: str) -> None:
+    """An error, before anybody is asked, for a file that is written and read or cannot be written, or flags of scores.
+
+    `answers` is the file of the judges' answers.
+    """
     outputs = {name: options[name] for name in ("votes", "out", "scores_out")}
-    for path in options["human"] or ():
-        check_outputs(outputs, {"human": path})
-    for path in find_files(options["streams"]):
-        check_outputs(outputs, {"streams": path})
-    for system in options["system"]:
-        for path in find_files(system.partition("=")[2]):
-            check_outputs(outputs, {"system": path})
-    for path in find_scores(options["scores"]) if options["scores"] else ():
-        check_outputs(outputs, {"scores": path})
-    for path in options["against"]:
-        check_outputs({name: options[name] for name in ("out", "scores_out")}, {"against": path})
+    inputs = {
+        "config.remote.cache": answers,
+        "human": options["human"],
+        "streams": find_files(options["streams"]),
+        "system": [path for system in options["system"] for path in find_files(system.partition("=")[2])],
+        "scores": find_scores(options["scores"]) if options["scores"] else None,
+    }
+    check_outputs(outputs, inputs)
+    check_outputs({name: options[name] for name in ("out", "scores_out")}, {"against": options["against"]})
+    for path in filter(None, outputs.values()):
+        check_folder_of(path)
     if options["scores_out"] is not None:
         check_suffix(options["scores_out"])
     elif options["scores"] is not None:

@@ -40,7 +40,7 @@ from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.runtime.files import check_folder_of, check_outputs, read_lines, temporary_beside, writing
+from prism_jax.runtime.files import check_folder_of, check_outputs, parse_json, read_lines, temporary_beside, writing
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, read_streams, write_streams
 from prism_jax.teacher.labelling import LabelledStream, QuestionRow, TeacherConfig, label_stream
@@ -156,11 +156,14 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
 
     The rows appear when all streams are labelled, and then the streams; older files are replaced. Every answer is in
     the cache as soon as it arrives, so a call after an interruption goes quickly over what was answered before. Raises
-    ValueError, OSError or RuntimeError in one line, the latter also where no answer was valid; nothing is written.
+    ValueError, OSError or RuntimeError in one line, the latter also where no answer was valid, or where older rows have
+    answers to questions that have none now; nothing is written.
     """
     for path in (output, rows):
         check_folder_of(path)
+    before = _answered(rows)
     labeller, partial = _Labeller(config), temporary_beside(rows)
+    lost: list[QuestionRow] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(writing(output, rows))
         stack.callback(lambda: partial.unlink(missing_ok=True))
@@ -169,13 +172,26 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
         def streams() -> Iterator[Stream]:
             labelled_streams = labeller.label(iterate_streams(source), _count_lines(source), dry_run=False)
             for labelled in labelled_streams:
+                lost.extend(row for row in labelled.rows if row.problem is not None and row[:3] in before)
                 file.writelines(f"{_encode(row)}\n" for row in labelled.rows)
                 yield labelled.stream
+            if lost:
+                raise RuntimeError(
+                    f"{rows}: found answers to {len(lost):,} questions that have none now ({lost[0].problem}), so it "
+                    "stays as it was; expected another --out, or a new run that gets them"
+                )
             file.close()
             partial.replace(rows)
 
         write_streams(output, streams())
     return labeller.summary()
+
+
+def _answered(rows: epath.Path) -> set[tuple[str, int, str]]:
+    """Stream, event and pass of each question with a valid answer in a file of rows; none without the file."""
+    lines = read_lines(rows) if rows.exists() else ()
+    found = (parse_json(line, f"{rows}:{number}") for number, line in lines)
+    return {tuple(map(row.get, QuestionRow._fields[:3])) for row in found if row.get("problem") is None}
 
 
 def estimate(config: TeacherConfig, source: epath.Path) -> Summary:
@@ -295,6 +311,7 @@ def main() -> None:
     config, output = from_config_dict(TeacherConfig, options.config), epath.Path(options.out)
     if options.workers is not None:
         config = dataclasses.replace(config, endpoint=dataclasses.replace(config.endpoint, concurrency=options.workers))
+    check_outputs({"out": output, "rows": _rows_of(options)}, {"config.remote.cache": config.remote.cache})
     if options.agent:
         from prism_jax.proactivebench.prompted import prompt_agent  # labelling needs no agent
 

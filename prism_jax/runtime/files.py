@@ -129,9 +129,10 @@ def check_folder_of(path: epath.PathLike) -> None:
 def check_outputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     """Raises ValueError if a flag of `outputs` names a file that another one of them, or of `inputs`, names, too.
 
-    Both map names of flags to paths, or to None.
+    Both map names of flags to a path or None, and `inputs` also to lists of paths.
     """
-    flag_of = {without_links(path): flag for flag, path in inputs.items() if path}
+    several = {flag: paths if isinstance(paths, list) else [paths] for flag, paths in inputs.items() if paths}
+    flag_of = {without_links(path): flag for flag, paths in several.items() for path in paths}
     for flag, path in outputs.items():
         if path and (other := flag_of.setdefault(without_links(path), flag)) != flag:
             raise ValueError(f"--{flag}: found {path}, the file of --{other}, expected another one")

@@ -8,7 +8,7 @@ from judged_streams import bare, labelled, votes_of
 from prism_jax.commands.judge import judge, show_people, write_page
 from prism_jax.judges.judging import JudgesConfig
 from prism_jax.judges.votes import write_votes
-from prism_jax.remote.endpoints import EndpointConfig
+from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.streams.edit import map_candidates
 from prism_jax.streams.jsonl import read_streams, write_streams
 
@@ -52,9 +52,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(folder, **flags):
+def run(folder, config=CONFIG, **flags):
     files = {"streams": str(folder / "often.jsonl"), "votes": str(folder / "votes.jsonl")}
-    judge(CONFIG, {**UNUSED, **SETTINGS, **files, **flags})
+    judge(config, {**UNUSED, **SETTINGS, **files, **flags})
 
 
 def test_all_tables_are_printed_and_labels_written(folder, tmp_path, capsys):
@@ -83,13 +83,18 @@ def test_all_tables_are_printed_and_labels_written(folder, tmp_path, capsys):
         ({"out": "often.jsonl"}, "--out: found .*often.jsonl, the file of --streams, expected another one"),
         ({"votes": "often.jsonl"}, "--votes: found .*often.jsonl, the file of --streams, expected another one"),
         ({"out": "others.jsonl"}, "--out: found .*others.jsonl, the file of --against, expected another one"),
+        ({"out": "answers"}, "--out: found .*answers, the file of --config.remote.cache, expected another one"),
+        ({"votes": "answers"}, "--votes: found .*answers, the file of --config.remote.cache, expected another one"),
+        ({"scores_out": "none/s.jsonl"}, "none/s.jsonl: found no folder .*none, expected an existing one"),
+        ({"out": "none/o.jsonl"}, "none/o.jsonl: found no folder .*none, expected an existing one"),
     ],
 )
 def test_no_file_is_written_over_another(folder, flags, message):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     given = {name: str(folder / ".." / folder.name / file) for name, file in flags.items()}
-    with pytest.raises(ValueError, match=message):
-        run(folder, against=[str(folder / "others.jsonl")], **given)
+    remote = RemoteConfig(str(folder / "answers"))
+    with pytest.raises((ValueError, OSError), match=message):
+        run(folder, dataclasses.replace(CONFIG, remote=remote), against=[str(folder / "others.jsonl")], **given)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 

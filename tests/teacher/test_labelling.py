@@ -101,6 +101,26 @@ def test_without_any_answer_nothing_is_written(tmp_path):
     assert len(read_streams(paths[1])) == 2
 
 
+def test_an_older_answer_is_not_replaced_by_none(tmp_path):
+    """The same file is labelled with a new cache, while the teacher fails at one of two streams."""
+    streams = [stream_of(), Stream(id="t", events=(Event(time=0.0, text="waits"),), steps=())]
+    write_streams(tmp_path / "in.jsonl", streams)
+    paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "rows.jsonl")]
+    answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
+
+    def run(brain, cache):
+        with FakeEndpoint(brain) as fake:
+            endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
+            return label_file(TeacherConfig(endpoint, RemoteConfig(str(tmp_path / cache)), GIVEN), *paths)
+
+    assert not run(lambda body: answer, "a").missing
+    before = [path.read_bytes() for path in paths]
+    with pytest.raises(RuntimeError, match=r"rows.jsonl: found answers to 1 questions that have none now \(found 0"):
+        run(lambda body: answer if "waits" in str(body) else "no", "b")
+    assert [path.read_bytes() for path in paths] == before
+    assert not run(lambda body: answer, "c").missing
+
+
 def test_what_a_killed_run_left_is_removed(tmp_path):
     write_streams(tmp_path / "in.jsonl", [stream_of()])
     paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "out.rows.jsonl")]
