@@ -138,6 +138,10 @@ class DecisionReader(AskingReader):
         """SHA-256 of the texts of the newest event and its offers, and of the same hash after the event before."""
         return self._digest[stream].hex()
 
+    def erase(self) -> None:
+        """Deletes the answers that are kept, so that none outlives what it was about; OSError where it cannot."""
+        self._client.cache.erase()
+
     def warm_up(self) -> int:
         """Compiles nothing, and asks nothing, since answers cost money."""
         return 0

@@ -206,12 +206,13 @@ def gate_of(options: Mapping[str, Any]) -> Gate:
 
 
 def decision_model(
-    options: Mapping[str, Any], gate: Gate, stack: contextlib.ExitStack
+    options: Mapping[str, Any], gate: Gate, stack: contextlib.ExitStack, *, machines: bool = False
 ) -> tuple[DecisionReader, Exported]:
-    """The reader of --decisions, and what stands for the prism.json that it lacks."""
+    """The reader of --decisions, and what stands for the prism.json that it lacks; several `machines` may share it."""
     from prism_jax.remote.cache import Cache
 
-    cache = stack.enter_context(Cache(options["answers"] or DEFAULT_ANSWERS, options["budget"] or 0.0))
+    path, budget = options["answers"] or DEFAULT_ANSWERS, options["budget"] or 0.0
+    cache = stack.enter_context(Cache(path, budget, machines=machines))
     names = ("key", "deadline", "questions", "window", "prompt_cache", "input_price", "output_price")
     given = {name: options[name] for name in names if options[name] is not None}
     url, model = options["decisions"], options["decision_model"]

@@ -16,11 +16,11 @@ import pathlib
 import resource
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
+from etils import epath
 
 from prism_jax.agent.exported import Exported, fingerprint, read_exported, with_gate
 from prism_jax.agent.loading import load_reader
@@ -29,6 +29,7 @@ from prism_jax.agent.serving import (
     DECISION_OPTIONS,
     SETTINGS,
     check_goes_with,
+    decision_model,
     define_asking_flags,
     define_reading_flags,
     define_settings_flags,
@@ -47,6 +48,8 @@ from prism_jax.runtime.command import refuse_empty
 if TYPE_CHECKING:
     import fastapi
 
+    from prism_jax.agent.decision_reader import DecisionReader
+    from prism_jax.agent.state.store import StateStore
     from prism_jax.service.agents import Agents
     from prism_jax.service.answering import Answering
     from prism_jax.service.door import Door
@@ -56,11 +59,35 @@ if TYPE_CHECKING:
 OFFERS = 256
 """Tokens of the context that are free for the offers of one request."""
 ONLY_WITH_STATE = (
-    *("partitions", "population", "shadow", "keep_days", "owners", "deadline", "key", *DECISION_OPTIONS, *SETTINGS),
+    *(
+        "partitions",
+        "population",
+        "shadow",
+        "keep_days",
+        "sweep_share",
+        "owners",
+        "deadline",
+        "key",
+        *DECISION_OPTIONS,
+        *SETTINGS,
+    ),
 )
 """Flags that say nothing of decisions that each bring their stream."""
 OF_THE_DOOR = (
-    *("owners", "ray", "gpus", "host", "port", "token_file", "waiting", "body", "shadow", "keep_days", "replicas"),
+    *(
+        "owners",
+        "ray",
+        "gpus",
+        "host",
+        "port",
+        "token_file",
+        "waiting",
+        "body",
+        "shadow",
+        "keep_days",
+        "sweep_share",
+        "replicas",
+    ),
 )
 """Flags that say nothing of how owners decide."""
 LEAST_DAYS = 1 / 24
@@ -94,6 +121,14 @@ def define_flags() -> None:
     )
     flags.DEFINE_float(
         "keep_days", None, "With --state, delete streams of which nothing came for so many days, an hour or more.", 0.0
+    )
+    flags.DEFINE_float(
+        "sweep_share",
+        0.5,
+        "With --keep_days, largest share of the streams that may go where the clock has moved far since the last "
+        "sweep; 1 if that time has passed.",
+        0.0,
+        1.0,
     )
     flags.DEFINE_integer(
         "owners", None, "With --state, divide it among so many processes of Ray (extra `cluster`); 0 ends them.", 0
@@ -143,6 +178,8 @@ def _check(options: Mapping[str, Any]) -> None:
     for name in ("ray", "gpus"):
         if flags.FLAGS[name].present and options["owners"] is None and options["replicas"] is None:
             raise ValueError(f"--{name}: found it without --owners and --replicas, expected it with one of them")
+    if flags.FLAGS["sweep_share"].present and options["keep_days"] is None:
+        raise ValueError("--sweep_share: found it without --keep_days, expected it with that flag")
     if flags.FLAGS["lease"].present and options["owners"] is None:
         raise ValueError("--lease: found it without --owners, expected it with them")
     for name in ("keep_days", "lease", "gpus"):
@@ -164,6 +201,8 @@ def _check(options: Mapping[str, Any]) -> None:
         return
     if options["replicas"] is not None:
         raise ValueError("--replicas: found it with --state, expected it without, or --owners")
+    if options["answers"] is not None:
+        raise ValueError("--answers: found it with --state, expected it without: each tenant's are kept in the state")
     if options["name"] is not None:
         raise ValueError("--name: found it with --state, expected it without: no client asks for a model by name")
     if not has_model:
@@ -265,48 +304,67 @@ def _with_state(
     from prism_jax.service.state_app import make_state_app
 
     if options["owners"] is None:
-        door = Door(_loading(options, tokens.tenants, stack), options["state"], limits.waiting)
+        load, _ = _loading(options, tokens.tenants, stack)
+        door = Door(load, options["state"], limits.waiting)
     else:
         door = _divided(options, tokens.tenants, limits.waiting)
     reads_events = options["model"] is not None or options["decisions"] is not None
-    kept = {"shadow": options["shadow"], "keep_days": options["keep_days"]}
+    kept = {name: options[name] for name in ("shadow", "keep_days", "sweep_share")}
     app = make_state_app(door, reads_events=reads_events, tokens=tokens, limits=limits, **kept)
     return app, "an agent" if reads_events else "decisions on callers' numbers"
 
 
 def _loading(
     options: Mapping[str, Any], tenants: Sequence[str], stack: contextlib.ExitStack, alone: bool = True
-) -> Callable[[], Agents]:
-    """Loads the agents; flags and files that cannot be used are refused at once."""
+) -> tuple[Callable[[], Agents], list[StateStore]]:
+    """What loads the agents, and their stores, which are opened; what cannot be used is refused at once."""
     from prism_jax.service.agents import Agents, Models
 
     load_model: Callable[[], Reader] | None = None
-    if options["model"] is None and options["decisions"] is None:
-        stated = exported = with_gate(_bare(), gate_of(options))
-    else:
+    asking: Callable[[epath.Path], DecisionReader] | None = None
+    gate = gate_of(options) if options["model"] is None else None
+    if gate is None:
         load_model, exported = model_of(options, stack)
         stated = with_gate(_bare(), Gate(exported.point))
-    settings = settings_from({**options, "people": options["state"]}, Terms(exported.point), point_changes(options))
-    population = population_of(options)
+    elif options["decisions"] is None:
+        stated = exported = with_gate(_bare(), gate)
+    else:
+        stated = with_gate(_bare(), Gate(gate.point))
+
+        def asking(path: epath.Path) -> DecisionReader:
+            nonlocal exported
+            own = {**options, "answers": path}
+            reader, exported = decision_model(own, gate, stack, machines=not alone)
+            return reader
+
+    point = gate.point if gate is not None else exported.point
+    settings = settings_from({**options, "people": options["state"]}, Terms(point), point_changes(options))
+    agents = Agents(
+        None,
+        options["state"],
+        partitions=options["partitions"],
+        population=population_of(options),
+        streams=options["streams"] or 10_000,
+        report=_say,
+        alone=alone,
+        lease=options["lease"],
+        asking=asking,
+    )
+    stack.callback(agents.close)
+    stores = agents.open(tenants)
 
     def load() -> Agents:
         reader = None if load_model is None else load_model()
         if reader is not None:
             reader.warm_up()
-        models = Models(reader, exported, stated, settings, population)
-        numbers = {"partitions": options["partitions"], "streams": options["streams"] or 10_000}
-        agents = Agents(models, options["state"], report=_say, alone=alone, lease=options["lease"], **numbers)
-        agents.open(tenants)
+        agents.models = Models(reader, exported, stated, settings)
         return agents
 
-    return load
+    return load, stores
 
 
 def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -> Door:
     """The door to owners of partitions, which are actors of Ray."""
-    from prism_jax.agent.state.store import StateStore
-    from prism_jax.service.agents import folder_of
-
     try:
         import ray
 
@@ -314,12 +372,8 @@ def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -
         from prism_jax.service.divided import DividedDoor
     except ImportError as error:
         raise _no_cluster(error) from error
-    _loading(options, tenants, contextlib.ExitStack(), alone=False)  # what is wrong with the flags is said here
-    counts = set()
-    for tenant in tenants:
-        place, population = folder_of(options["state"], tenant), population_of(options)
-        with StateStore(place, partitions=options["partitions"], population=population, alone=False) as store:
-            counts.add(store.partitions)
+    with contextlib.ExitStack() as checked:  # what is wrong with the flags is said here
+        counts = {store.partitions for store in _loading(options, tenants, checked, alone=False)[1]}
     if len(counts) > 1:
         raise ValueError(f"--state: found stores of {sorted(counts)} partitions, expected one number for all tenants")
     partitions = counts.pop()
@@ -364,10 +418,8 @@ def _defined() -> frozenset[str]:
 
 
 def _load_in_owner(options: Mapping[str, Any], tenants: Sequence[str]) -> Agents:
-    """The agents of an owner, in its own process, with answers of its own."""
-    if options["answers"] is None:
-        options = {**options, "answers": f"{tempfile.mkdtemp()}/answers.sqlite"}
-    return _loading(options, tenants, contextlib.ExitStack(), alone=False)()
+    """The agents of an owner, in its own process."""
+    return _loading(options, tenants, contextlib.ExitStack(), alone=False)[0]()
 
 
 def _bare() -> Exported:

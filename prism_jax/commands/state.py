@@ -18,8 +18,9 @@ from etils import epath
 
 from prism_jax.agent.state.moving import export_records, import_files
 from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.reading import all_records, reading
-from prism_jax.agent.state.store import StateStore, partition_files
+from prism_jax.agent.state.places import partition_files, reading
+from prism_jax.agent.state.reading import all_records
+from prism_jax.agent.state.store import StateStore
 from prism_jax.people.store import PeopleStore
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -66,10 +67,10 @@ def show(folder: epath.Path) -> None:
     names = ("streams", "people", "events", "log")
     totals, size = dict.fromkeys(names, 0), 0
     files = partition_files(folder)
-    for _, path in files:
-        size += path.stat().length
-        with reading(path) as ask:
+    for place in files:
+        with reading(place) as ask:
             if ask is not None:
+                size += place.path.stat().length
                 for name in names:
                     totals[name] += ask(f"SELECT count(*) FROM {name}", ())[0][0]
     print(

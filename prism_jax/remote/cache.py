@@ -74,16 +74,17 @@ class Claim(NamedTuple):
 class Cache:
     """The SQLite file, which is created with its folder if need be, and the most USD that it may ever record as spent.
 
-    A link stands for its file. Raises ValueError if the file is something else, or damaged, or has several names.
+    A link stands for its file. Where processes of several `machines` share it, it needs no memory that all have. Raises
+    ValueError if the file is something else, or damaged, or has several names.
     """
 
-    def __init__(self, path: str | os.PathLike[str], budget: float = 0.0) -> None:
+    def __init__(self, path: str | os.PathLike[str], budget: float = 0.0, *, machines: bool = False) -> None:
         self.path = pathlib.Path(path).resolve()  # beside which SQLite and `Owner` have their files
         self.budget = budget
         self._lock = threading.RLock()
         self._mine: set[str] = set()  # keys that this process has under way
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = cache_file.open_database(self.path)
+        self._database = cache_file.open_database(self.path, "TRUNCATE" if machines else "WAL")
         self._status = self.path.stat()
         self._owner = Owner(self.path)
 
@@ -165,6 +166,14 @@ class Cache:
     def drop(self, key: str) -> None:
         """Forgets that this process has a request under way, which stays recorded as sent."""
         self._mine.discard(key)
+
+    def erase(self) -> None:
+        """Deletes every answer, with every copy; what was spent stays."""
+        with self._reading() as database:
+            database.execute("DELETE FROM answers")
+            database.execute("VACUUM")
+            if database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                raise OSError(f"{self.path}: found it in use, expected it free to leave no copy of what was deleted")
 
     @property
     def spent(self) -> float:

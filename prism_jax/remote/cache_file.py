@@ -69,7 +69,7 @@ def digest_of(*values: object) -> str:
     return hashlib.sha256(repr(plain).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def open_database(path: pathlib.Path) -> sqlite3.Connection:
+def open_database(path: pathlib.Path, journal: str = "WAL") -> sqlite3.Connection:
     """A connection to the cache at `path`, which is created if there is none, for its owner only to read.
 
     Raises ValueError if the file is something else, or damaged, or has several names; nothing in it is changed then.
@@ -91,7 +91,7 @@ def open_database(path: pathlib.Path) -> sqlite3.Connection:
             "found a damaged cache of answers ({}), so nothing was sent; restore a copy of it, or name another file "
             "to ask and pay anew"
         )
-        _prepare(database)
+        _prepare(database, journal)
         _check(database)
     except (sqlite3.Error, UnicodeError) as error:
         database.close()
@@ -124,9 +124,10 @@ def _version(database: sqlite3.Connection) -> int:
     return version
 
 
-def _prepare(database: sqlite3.Connection) -> None:
+def _prepare(database: sqlite3.Connection, journal: str) -> None:
     """Creates the tables of a new file, and adds the digests to those of version 1."""
-    database.execute("PRAGMA journal_mode=WAL")
+    database.execute(f"PRAGMA journal_mode={journal}")
+    database.execute("PRAGMA secure_delete=ON")
     database.execute("PRAGMA synchronous=NORMAL")  # a kill loses nothing; a power cut may lose the newest
     with transaction(database):
         version = _version(database)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
 
@@ -17,14 +17,22 @@ from prism_jax.agent.settings import AgentSettings
 from prism_jax.agent.state.claims import SettledClaims, StoredClaims
 from prism_jax.agent.state.durable import DurableAgent, Events
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
-from prism_jax.agent.state.store import MOST_OPEN, StateStore, partition_files
+from prism_jax.agent.state.places import partition_files, reading
+from prism_jax.agent.state.store import MOST_OPEN, StateStore
 from prism_jax.agent.stated_reader import StatedReader
 from prism_jax.people.layer import Population
 from prism_jax.service.http import ApiError, Metrics
 from prism_jax.service.namespaces import Namespace
 
+if TYPE_CHECKING:
+    from prism_jax.agent.decision_reader import DecisionReader
+
 EVENTS, DECIDE = "events", "decide"
 """The agents of a tenant: one reads events, one takes numbers that callers state."""
+SHARE = 0.5
+"""Largest share of the streams that goes at once after a clock has moved far."""
+ANSWERS = "answers.sqlite"
+"""Answers of a decision model, in the folder of a tenant's store."""
 
 
 class Visit(NamedTuple):
@@ -51,7 +59,6 @@ class Models(NamedTuple):
     exported: Exported  # its calibration
     stated: Exported  # that of the numbers that callers state
     settings: AgentSettings | None = None
-    population: Population | None = None
 
 
 class Agents:
@@ -59,17 +66,22 @@ class Agents:
 
     def __init__(
         self,
-        models: Models,
+        models: Models | None,
         folder: epath.PathLike,
         *,
         partitions: int | None = None,
+        population: Population | None = None,
         streams: int = 10_000,
         report: Callable[[str], None] = lambda _: None,
         alone: bool = True,
         lease: float = 10.0,
         clock: Callable[[], float] = time.time,
+        asking: Callable[[epath.Path], DecisionReader] | None = None,
     ) -> None:
         """Makes it of what decides, and the folder of the tenants' stores, which are made when they are first used.
+
+        Where stores are opened before the models are loaded, `models` is None, and set before anything is asked.
+        `asking` makes, of the file of its answers, a reader for one tenant in place of the models' reader.
 
         `report` is told what is wrong with a store; such a message has the name of a file, and nothing of its content.
         `clock` gives seconds since 1970. Where this process is not `alone`, it has the partitions that `own` says, each
@@ -77,11 +89,13 @@ class Agents:
         """
         self._clock, self._alone, self._lease, self._own = clock, alone, lease, frozenset[int]()
         self._most_open = MOST_OPEN
-        self._models, self._folder, self._report = models, epath.Path(folder), report
-        self._partitions, self._streams = partitions, streams
+        self.models, self._folder, self._report, self._asking = models, epath.Path(folder), report, asking
+        self._partitions, self._population, self._streams = partitions, population, streams
         self.metrics = Metrics()
         self._open = contextlib.ExitStack()
         self._agents: dict[str, dict[str, DurableAgent]] = {}
+        self._stores: dict[str, StateStore] = {}
+        self._readers: dict[str, DecisionReader] = {}
 
     def answer(self, items: Sequence[Asked]) -> list[Any]:
         """The answer to each request, in their order; an exception stands for one that failed."""
@@ -137,29 +151,28 @@ class Agents:
 
     def partition(self, tenant: str, key: str) -> int:
         """The partition of a person, or of a stream of nobody, whose tenant was asked before; any thread may ask."""
-        return self._agents[tenant][DECIDE].store.number_of(key)
+        return self._stores[tenant].number_of(key)
 
     def own(self, numbers: Iterable[int]) -> None:
         """Has these partitions of every tenant from now on, and lets the others go."""
         self._own = frozenset(numbers)
-        for agents in self._agents.values():
-            agents[DECIDE].store.own(self._own)
+        for store in self._stores.values():
+            store.own(self._own)
 
-    def open(self, tenants: Iterable[str]) -> None:
+    def open(self, tenants: Iterable[str]) -> list[StateStore]:
         """Opens the stores of tenants; ValueError or OSError names what cannot be used."""
         tenants = list(tenants)
         self._most_open = max(8, MOST_OPEN // max(1, len(tenants)))
-        for tenant in tenants:
-            self._of(tenant)
+        return [self._store_of(tenant) for tenant in tenants]
 
-    def _of(self, tenant: str) -> dict[str, DurableAgent]:
-        if tenant not in self._agents:
-            models, folder = self._models, folder_of(self._folder, tenant)
+    def _store_of(self, tenant: str) -> StateStore:
+        if tenant not in self._stores:
+            folder = folder_of(self._folder, tenant)
             try:
                 store = StateStore(
                     folder,
                     partitions=self._partitions,
-                    population=models.population,
+                    population=self._population,
                     alone=self._alone,
                     seconds=self._lease,
                     most_open=self._most_open,
@@ -168,12 +181,26 @@ class Agents:
             except OSError as error:
                 raise StateError(f"{folder}: {error}") from None
             self._open.callback(store.close)
+            for line in store.problems:
+                self._report(line)
             if not self._alone:
                 store.own(self._own)
+            self._stores[tenant] = store
+            if self._asking is not None:
+                self._readers[tenant] = self._asking(folder / ANSWERS)
+                self._open.callback(self._readers[tenant].close)
+                store.erasing[ANSWERS] = self._readers[tenant].erase
+        return self._stores[tenant]
+
+    def _of(self, tenant: str) -> dict[str, DurableAgent]:
+        if tenant not in self._agents:
+            assert self.models is not None, "they were loaded"
+            models, store = self.models, self._store_of(tenant)
             claims = None if self._alone else SettledClaims()
-            readers = {DECIDE: (StatedReader(), models.stated)}
-            if models.reader is not None:
-                readers[EVENTS] = (Namespace(models.reader, tenant), models.exported)  # type: ignore[assignment]
+            readers: dict[str, tuple[Reader, Exported]] = {DECIDE: (StatedReader(), models.stated)}
+            reader = self._readers.get(tenant, models.reader)
+            if reader is not None:
+                readers[EVENTS] = (Namespace(reader, tenant), models.exported)
             self._agents[tenant] = {
                 kind: DurableAgent(
                     reader,
@@ -226,7 +253,7 @@ def partition_of(agents: Mapping[str, DurableAgent], person: str) -> Partition |
     """A person's partition; None, and nothing is made, where nothing is kept of them."""
     store = agents[DECIDE].store
     number = store.number_of(person)
-    if store.owns(number) and all(made != number for made, _ in partition_files(store.folder, person)):
+    if store.owns(number) and not partition_files(store.folder, person):
         return None
     partition = store.partition(number)
     return partition if partition.knows(person) else None
@@ -248,14 +275,12 @@ def gone_of(number: int, streams: Sequence[str]) -> Visit:
 
 
 def forget(person: str) -> Visit:
-    """Deletes everything of a person; the answer is how many streams they had."""
+    """Deletes everything of a person; the answer is how many streams they had. IncompleteError where some is left."""
 
     def call(agents: Mapping[str, DurableAgent]) -> int:
-        store = agents[DECIDE].store
-        if store.owns(store.number_of(person)):
-            for agent in agents.values():
-                agent.drop(store.of(person).streams_of(person))
-        return len(store.forget_person(person))
+        for agent in agents.values():
+            agent.drop_person(person)
+        return len(agents[DECIDE].store.forget_person(person))
 
     return Visit(call)
 
@@ -300,27 +325,57 @@ def _delete(stream: str, known: tuple[str | None] | None) -> Visit:
     return Visit(call, alone=stream)
 
 
-def expire(number: int, seconds: float | None) -> Visit:
+def expire(number: int, seconds: float | None, share: float = SHARE) -> Visit:
     """Deletes the streams of a partition of which nothing was written for so long; the answer is how many.
 
-    None keeps all of them. Links and sessions that have ended are deleted, too.
+    None keeps all of them. Links and sessions that have ended are deleted, too. Where the clock may have jumped, no
+    stream is deleted while more than a `share` of all would go; StateError says so, once an hour.
     """
 
     def call(agents: Mapping[str, DurableAgent]) -> int:
         store = agents[DECIDE].store
         own = number % store.partitions
-        if not (store.owns(own) and any(made == own for made, _ in partition_files(store.folder))):
+        if not (store.owns(own) and any(place.number == own for place in partition_files(store.folder))):
             return 0
         store.partition(own).end_signins()
         if seconds is None:
             return 0
         before = agents[DECIDE].now() - seconds
+        if not _may_delete(store, seconds, before, share):
+            return 0
         old = [name for _, name, _ in store.partition(own).old_streams(before)]
         for agent in agents.values():
             agent.drop(old)  # before anything is deleted, which may end half-way
         return len(agents[DECIDE].expire(own, before))
 
     return Visit(call)
+
+
+def _may_delete(store: StateStore, seconds: float, before: float, share: float) -> bool:
+    """Whether what was written before a time is old, also by a clock that may have jumped since the last sweep."""
+    now = before + seconds
+    if 0 <= now - store.swept <= seconds / 4:
+        store.note_swept(now)
+        return True
+    if store.refused is not None and abs(now - store.refused) < 3600.0:
+        return False
+    asked = "SELECT count(*), total((SELECT max(written) FROM log WHERE stream = streams.number) < ?) FROM streams"
+    streams = old = 0
+    for place in partition_files(store.folder):
+        if store.owns(place.number):
+            with contextlib.suppress(StateError), reading(place) as ask:
+                ((own, own_old),) = [(0, 0.0)] if ask is None else ask(asked, (before,))
+                streams, old = streams + own, old + int(own_old)
+    if old > share * streams:
+        store.refused = now
+        days, moved = seconds / 86400, (now - store.swept) / 86400
+        raise StateError(
+            f"{store.folder}: keep_days: found {old} of {streams} streams older than {days:g} days, by a clock that "
+            f"moved {moved:.1f} days since the last sweep, expected a share of {share:g} at most; none was deleted: set "
+            "the clock, or if that time has passed, start with --sweep_share=1"
+        )
+    store.note_swept(now)
+    return True
 
 
 def claims_in(number: int) -> Visit:

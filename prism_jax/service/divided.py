@@ -23,8 +23,9 @@ from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.claims import UnclaimedError, other_person
 from prism_jax.agent.state.partition import StaleError
+from prism_jax.agent.state.places import number_of
 from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
-from prism_jax.agent.state.store import number_of
+from prism_jax.agent.state.store import IncompleteError
 from prism_jax.service import agents as visits
 from prism_jax.service.agents import Agents, Asked, Visit, folder_of, stream_of
 from prism_jax.service.door import Door
@@ -182,8 +183,7 @@ class DividedDoor(Door):
         if isinstance(item.request, Visit):
             if item.request.alone is not None:
                 return await self._visit(item.tenant, self._number(item.request.alone), item.request)
-            places = range(len((await self._known()).handles))
-            return sum(await asyncio.gather(*(self._visit(item.tenant, i, item.request) for i in places)))
+            return await self._visit_all(item.tenant, item.request)
         stream, place = stream_of(item.request), (item.tenant, stream_of(item.request))
         for _ in range(_TRIES):
             remembered = place in self._persons
@@ -209,10 +209,10 @@ class DividedDoor(Door):
         """See `ask`."""
         return await self.ask(item)
 
-    async def expire(self, tenant: str, number: int, seconds: float | None) -> None:
+    async def expire(self, tenant: str, number: int, seconds: float | None, share: float = visits.SHARE) -> None:
         """See `Door.expire`. A claim on a stream that is gone is deleted when it was found twice."""
         number %= self._partitions
-        await self._visit(tenant, number, visits.expire(number, seconds))
+        await self._visit(tenant, number, visits.expire(number, seconds, share))
         if seconds is None:
             return
         owners: dict[int, list[str]] = {}
@@ -245,14 +245,15 @@ class DividedDoor(Door):
 
     async def newest(self, tenant: str) -> Cursor:
         """See `Door.newest`."""
-        numbers: dict[int, int] = {}
+        found = Cursor()
 
         async def read(count: int, i: int) -> None:
-            mine = range(i, self._partitions, count)
-            numbers.update((await self._once(i, count, "newest", mine, tenant)).numbers)
+            own: Cursor = await self._once(i, count, "newest", range(i, self._partitions, count), tenant)
+            found.numbers.update(own.numbers)
+            found.ids.update(own.ids)
 
         await self._by_all(read)
-        return Cursor(numbers)
+        return found
 
     async def read(self, tenant: str, person: str, function: Callable[[epath.Path], T]) -> T:
         """See `Door.read`; the owner of the person's partition reads."""
@@ -312,6 +313,23 @@ class DividedDoor(Door):
                 raise ApiError(503, "the owners of the partitions have ended")
             self._owners = owners
         return self._owners
+
+    async def _visit_all(self, tenant: str, visit: Visit) -> int:
+        """The sum of what a visit to every owner gives, all of which are asked; raises what one of them has raised."""
+        places = range(len((await self._known()).handles))
+        visits_made = (self._visit(tenant, i, visit) for i in places)
+        answers = await asyncio.gather(*visits_made, return_exceptions=True)
+        streams, left = 0, dict[str, str]()
+        for answer in answers:
+            if isinstance(answer, IncompleteError):
+                streams, left = streams + answer.streams, left | answer.left
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                streams += answer
+        if left:
+            raise IncompleteError(streams, left)
+        return streams
 
     async def _visit(self, tenant: str, number: int, visit: Visit) -> Any:
         return await self._at(number, "ask", Asked(tenant, "", visit), seconds=VISIT_SECONDS)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from etils import epath
 
 from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
-from prism_jax.service.agents import DECIDE, Agents, Asked, expire, folder_of
+from prism_jax.service.agents import DECIDE, SHARE, Agents, Asked, expire, folder_of
 from prism_jax.service.http import Served
 from prism_jax.service.turns import Threads
 
@@ -44,9 +44,9 @@ class Door(Served[Asked, Any]):
         """The partition of a tenant where a person, or a stream of nobody, is."""
         return self._agents.partition(tenant, key)
 
-    async def expire(self, tenant: str, number: int, seconds: float | None) -> None:
+    async def expire(self, tenant: str, number: int, seconds: float | None, share: float = SHARE) -> None:
         """Deletes what is older in a partition; see `prism_jax.service.agents.expire`."""
-        await self.do(Asked(tenant, DECIDE, expire(number, seconds)))
+        await self.do(Asked(tenant, DECIDE, expire(number, seconds, share)))
 
     async def read_log(self, tenant: str, cursor: Cursor, most: int, **conditions: Any) -> tuple[list[Logged], Cursor]:
         """See `prism_jax.agent.state.reading.read_log`."""

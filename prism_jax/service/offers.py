@@ -9,7 +9,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 
 from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, Logged
+from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, CursorError, Logged
 from prism_jax.service.door import Door
 
 STEP, KEPT_ALIVE = 1.0, 15.0
@@ -96,7 +96,7 @@ class News:
                     waited += STEP
                     await self.look(tenant)
                 yield f"id: {cursor}\n\n".encode()  # and says that it is there
-        except StateError:  # who listens asks again, from the last id on
+        except (StateError, CursorError):  # who listens asks again, from the last id on, and is told why
             return
         finally:
             self._listeners[tenant].remove(own)

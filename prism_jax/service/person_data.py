@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
+from prism_jax.agent.state.places import partition_files, reading
 from prism_jax.agent.state.preferences import Preferences
-from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, read_log, reading
-from prism_jax.agent.state.store import partition_files
+from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, read_log
+from prism_jax.agent.state.schema import parsed, parsed_record
 from prism_jax.people.store import Person
 
 MOST_EVENTS = 500
@@ -33,11 +34,11 @@ def offer_of(folder: epath.PathLike, person: str, number: int) -> Offer | None:
         "SELECT name, offer, stream FROM log JOIN streams ON log.stream = streams.number "
         "WHERE log.number = ? AND person = ? AND event IS NOT NULL AND offer IS NOT NULL"
     )
-    for rows, ask in _asked(folder, person, asked, (number, person)):
+    for rows, ask, path in _asked(folder, person, asked, (number, person)):
         for name, offer, stream in rows:
             ((newest,),) = ask("SELECT max(time) FROM log WHERE stream = ?", (stream,))
             said = ask("SELECT record FROM log WHERE stream = ? AND event IS NULL AND offer = ?", (stream, offer))
-            return Offer(name, offer, newest, json.loads(said[0][0])["outcome"] if said else None)
+            return Offer(name, offer, newest, parsed_record(said[0][0], path)["outcome"] if said else None)
     return None
 
 
@@ -51,7 +52,7 @@ class Span(NamedTuple):
 def span_of(folder: epath.PathLike, person: str) -> Span:
     """What a person's records reach over. StateError for an unread file."""
     asked = "SELECT min(written), max(log.number) FROM log JOIN streams ON log.stream = streams.number WHERE person = ?"
-    for rows, _ in _asked(folder, person, asked, (person,)):
+    for rows, *_ in _asked(folder, person, asked, (person,)):
         return Span(*rows[0])
     return Span(None, None)
 
@@ -96,17 +97,17 @@ def _events(folder: epath.PathLike, person: str) -> Iterator[dict[str, Any]]:
     place, more = (0, 0), True
     while more:
         found: list[tuple[Any, ...]] = []
-        for rows, _ in _asked(folder, person, asked, (person, *place, MOST_EVENTS)):
-            found = rows
+        for rows, _, path in _asked(folder, person, asked, (person, *place, MOST_EVENTS)):
+            found = [(*row[:-1], parsed(row[-1], path)) for row in rows]
         for stream, number, name, kind, item in found:
             place = stream, number
-            yield {"stream": name, "kind": kind, "event": number, **json.loads(item)}
+            yield {"stream": name, "kind": kind, "event": number, **item}
         more = len(found) == MOST_EVENTS
 
 
-def _asked(folder: epath.PathLike, person: str, question: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
-    """What the person's file answers, and how it can be asked for more; nothing where there is no file."""
-    for _, path in partition_files(folder, person):
-        with reading(path) as ask:
+def _asked(folder: epath.PathLike, person: str, question: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """What the person's file answers, how it can be asked for more, and its path; nothing where there is no file."""
+    for place in partition_files(folder, person):
+        with reading(place) as ask:
             if ask is not None:
-                yield ask(question, values), ask
+                yield ask(question, values), ask, place.path

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.agent.state.partition import Partition
-from prism_jax.agent.state.reading import reading
-from prism_jax.agent.state.store import partition_file
+from prism_jax.agent.state.places import partition_files, reading
 
 LINK, SESSION = "link", "session"
 LASTS = {LINK: 15 * 60.0, SESSION: 30 * 86400.0}
 """Seconds after which each ends."""
 _TEXT = re.compile(r"([a-z0-9][a-z0-9_-]{0,63})\.([0-9]{1,4})\.[A-Za-z0-9_-]{43}")
-_OWNER = "SELECT person FROM signins WHERE hash = ? AND kind = ? AND until > ?"
+_OWNER = "SELECT person FROM signins WHERE hash = ? AND kind = ? AND until > ? AND until <= ?"
+"""What would last longer than any lasts was made by a clock that was ahead, and has ended."""
 
 
 class Key(NamedTuple):
@@ -60,11 +60,11 @@ def read_key(text: str, tenants: Collection[str]) -> Key | None:
 
 def owner(folder: epath.PathLike, key: Key, kind: str, now: float) -> str | None:
     """Whose a key is, by the tenant's folder; None where it has ended, or never was. StateError for an unread file."""
-    path = partition_file(folder, key.partition)
-    if not path.exists():
-        return None
-    with reading(path) as ask:
-        return None if ask is None else _person(ask, key, kind, now)
+    for place in partition_files(folder):
+        if place.number == key.partition:
+            with reading(place) as ask:
+                return None if ask is None else _person(ask, key, kind, now)
+    return None
 
 
 def issue(partition: Partition, key: Key, kind: str, person: str, now: float) -> float:
@@ -93,5 +93,5 @@ def end_all(partition: Partition, person: str) -> int:
 
 
 def _person(ask: Callable[[str, Any], list[tuple[Any, ...]]], key: Key, kind: str, now: float) -> str | None:
-    rows = ask(_OWNER, (key.hash, kind, now))
+    rows = ask(_OWNER, (key.hash, kind, now, now + LASTS[kind]))
     return rows[0][0] if rows else None

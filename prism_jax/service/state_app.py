@@ -22,10 +22,11 @@ from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.durable import Again, ConflictError, Events
 from prism_jax.agent.state.partition import StaleError, StateError
-from prism_jax.agent.state.reading import MOST_RECORDS, Cursor
-from prism_jax.agent.state.store import MOST_PARTITIONS
+from prism_jax.agent.state.places import MOST_PARTITIONS
+from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, CursorError
+from prism_jax.agent.state.store import IncompleteError
 from prism_jax.agent.steps import Observation
-from prism_jax.service.agents import DECIDE, EVENTS, Asked, Visit, delete_stream, forget
+from prism_jax.service.agents import DECIDE, EVENTS, SHARE, Asked, Visit, delete_stream, forget
 from prism_jax.service.door import Door
 from prism_jax.service.form import ErrorBody
 from prism_jax.service.http import MOST_LISTENERS, ApiError, Limits, make_base, problem
@@ -56,6 +57,7 @@ def make_state_app(
     reads_events: bool = True,
     shadow: bool = False,
     keep_days: float | None = None,
+    sweep_share: float = SHARE,
     tokens: Tokens | None = None,
     limits: Limits | None = None,
     clock: Callable[[], float] = time.time,
@@ -63,7 +65,8 @@ def make_state_app(
     """The application in front of the agents that a door reaches.
 
     Without tokens it answers requests to loopback names alone. Without `reads_events` it takes callers' numbers alone.
-    With `shadow` the host decides, and the gate watches. Streams of which nothing came for `keep_days` are deleted.
+    With `shadow` the host decides, and the gate watches. Streams of which nothing came for `keep_days` are deleted,
+    after a jump of the clock at most `sweep_share` of them.
     `clock` gives seconds since 1970, as that of the agents.
     """
     limits = limits or Limits()
@@ -72,7 +75,7 @@ def make_state_app(
 
     def begin() -> None:
         kept = None if keep_days is None else keep_days * 86400.0
-        tasks.add(asyncio.create_task(_expire(door, tokens.tenants, kept)))
+        tasks.add(asyncio.create_task(_expire(door, tokens.tenants, kept, sweep_share)))
 
     door.on_start = begin
     app = make_base(door, tokens, limits)
@@ -103,6 +106,10 @@ def make_state_app(
             raise ApiError(409, str(error)) from None
         except RefusedError as error:
             raise ApiError(422, str(error)) from None
+        except IncompleteError as error:
+            left = ", ".join(error.left)
+            words = f"{error.streams} streams are deleted; found files that cannot be searched now ({left})"
+            raise ApiError(503, f"{words}, expected all; ask again to end it", code="incomplete") from None
         except (StaleError, StateError) as error:
             words = "nothing of the request was" if not isinstance(item, Visit) else "ask again to end what has begun"
             raise ApiError(503, f"the state cannot be changed now ({_file_of(error)}); {words}") from None
@@ -192,7 +199,8 @@ def make_state_app(
         door.check_ready()
         check_query(request, "after", "person")
         text = request.headers.get("last-event-id") or after
-        begin = cursor_of(text) if text else await door.newest(request.state.tenant)
+        newest = await door.newest(request.state.tenant)
+        begin = cursor_of(text).within(newest) if text else newest
         if (count := news.listening(request.state.tenant)) >= MOST_LISTENERS:
             raise ApiError(429, f"found {count} who listen for offers, expected fewer")
         lines = news.sent(begin, request.state.tenant, person)
@@ -202,6 +210,10 @@ def make_state_app(
     async def unreadable(_: fastapi.Request, error: StateError) -> fastapi.responses.JSONResponse:
         print(error, file=sys.stderr, flush=True)
         return problem(503, f"the state cannot be read now ({_file_of(error)})")
+
+    @app.exception_handler(CursorError)
+    async def passed_by(_: fastapi.Request, error: CursorError) -> fastapi.responses.JSONResponse:
+        return problem(422, str(error), "after")
 
     page = PersonPage(door, tokens.tenants, ask, clock)
     page.add_to(app)
@@ -239,10 +251,10 @@ def _file_of(error: Exception) -> str:
     return str(error).partition(": ")[0].rpartition("/")[2]
 
 
-async def _expire(door: Door, tenants: Sequence[str], seconds: float | None) -> None:
+async def _expire(door: Door, tenants: Sequence[str], seconds: float | None, share: float) -> None:
     """Deletes old streams, one partition after the other: all of them within an hour."""
     for number in itertools.count(random.randrange(MOST_PARTITIONS)):  # whatever the time between two restarts
         await asyncio.sleep(3600.0 / MOST_PARTITIONS)
         for tenant in tenants:
             with contextlib.suppress(Exception):  # it is tried again; what is wrong with a store was reported
-                await door.expire(tenant, number, seconds)
+                await door.expire(tenant, number, seconds, share)

@@ -1,7 +1,9 @@
 """Agents on a decision model: both questions in one request, costs and maps from a gate, silence where it fails."""
 
+import contextlib
 import json
 import signal
+import sqlite3
 import threading
 import time
 
@@ -12,6 +14,8 @@ from engines import Fake, probability_of
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.decision_reader import Questions
 from prism_jax.agent.loading import load_decisions
+from prism_jax.agent.state.durable import Events
+from prism_jax.agent.steps import Observation
 from prism_jax.decision.calibration import Platt, apply_map
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import Gate
@@ -179,6 +183,42 @@ def test_the_command_needs_no_student(fake, tmp_path):
         assert (record["spoke"], record["reason"]) == (verdict.speak, verdict.reason)
     done = run("agent", *options, "--model=x")
     assert done.stderr.splitlines()[-1] == "error: --model: found it with --decisions, expected it without"
+
+
+def test_a_servers_answers_lie_in_each_tenants_store_and_go_with_a_deletion(fake, tmp_path, monkeypatch):
+    pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
+    from prism_jax.service.agents import ANSWERS, DECIDE, EVENTS, Agents, Asked, Models, forget
+
+    monkeypatch.chdir(tmp_path)
+    with contextlib.ExitStack() as stack:
+        caches = []
+
+        def asking(path):
+            caches.append(stack.enter_context(Cache(path, 4.0)))
+            return load_decisions(fake.url, "m", GATE, cache=caches[-1], input_price=1000.0, output_price=1000.0)[0]
+
+        exported = load_decisions(fake.url, "m", GATE, cache=stack.enter_context(Cache("other/any.sqlite", 1.0)))[1]
+        agents = Agents(Models(None, exported, exported), tmp_path / "state", partitions=2, asking=asking)
+        stack.callback(agents.close)
+        agents.open(["north", "south"])
+
+        def decide(tenant, stream, person, text="x"):
+            item = Observation(stream, Event(time=0.0, text=text), OFFERS, person=person)
+            return agents.answer([Asked(tenant, EVENTS, Events((item,)))])[0][0]["p_need"]
+
+        def kept():
+            counts = []
+            for tenant in ("north", "south"):
+                with contextlib.closing(sqlite3.connect(tmp_path / "state" / "tenants" / tenant / ANSWERS)) as file:
+                    counts.append(file.execute("SELECT count(*) FROM answers").fetchone()[0])
+            return counts
+
+        assert None not in [decide(tenant, "s", "ada") for tenant in ("north", "south")]
+        assert len(fake.asked) == 2 and kept() == [1, 1], "one tenant's answers are not another's"
+        assert decide("south", "t", "bob", "long " * 3000) is None, "its own budget is spent"
+        assert agents.answer([Asked("north", DECIDE, forget("ada"))]) == [1] and kept() == [0, 1]
+        assert caches[0].spent > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "state"]
 
 
 def test_neither_key_nor_text_follows_a_redirect_to_another_host(fake, cache, monkeypatch):

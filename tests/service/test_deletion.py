@@ -12,6 +12,7 @@ from served import Stateful
 from test_divided import all_of, event, run, to
 from visitor import COSTS, records
 
+from prism_jax.agent.state.places import number_of
 from prism_jax.service.agents import DECIDE, EVENTS, Asked, claim, delete_stream
 from prism_jax.service.http import ApiError
 from prism_jax.service.tokens import TENANT
@@ -122,3 +123,36 @@ def test_a_claim_of_which_nothing_came_goes_with_its_stream_and_a_newer_one_stay
         assert (await door.ask(to(event(1, "s"))))[0]["person"] == "ada"
 
     run(tmp_path, work)
+
+
+def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_are_named(tmp_path):
+    with Stateful(tmp_path, partitions=4) as served:
+        served.ready()
+        for i in range(8):
+            asked = {"stream": f"canary {i}", "person": f"p{i}", "time": 1.0, "p_need": 0.9, "p_accept": 0.9}
+            assert served.ask("/v1/decide", {**asked, "costs": COSTS})[0] == 200
+        after = served.ask("/v1/records")[1]["next"]
+    files = tmp_path / "tenants" / "default" / "partitions"
+    number = next(i for i in range(4) if i != number_of("p3", 4))
+    name, path = f"partitions/{number:05d}.sqlite", files / f"{number:05d}.sqlite"
+    whole = path.read_bytes()
+    path.write_bytes(b"damaged " * 1000)
+    with Stateful(tmp_path, partitions=4) as served:
+        served.ready()
+        for _ in range(2):  # 1 stream the first time, and none the second
+            status, answer, _ = served.ask("/v1/people/p3", method="DELETE")
+            assert (status, answer["error"]["code"]) == (503, "incomplete") and name in answer["error"]["message"]
+            assert served.ask("/v1/people/p3")[0] == 404
+        status, answer, _ = served.ask("/v1/records")
+        assert status == 503 and path.name in answer["error"]["message"]
+        assert served.ask("/v1/streams/new/events", {"time": 0.0, "text": "x"})[0] in (200, 503)
+    path.write_bytes(whole)
+    with Stateful(tmp_path, partitions=4) as served:
+        served.ready()
+        assert served.ask("/v1/people/p3", method="DELETE")[:2] == (200, {"streams": 0})
+        assert not with_canary(tmp_path) or all(b"canary 3" not in path.read_bytes() for path in with_canary(tmp_path))
+        for text in (after[:-8] + "AAAAAAA=", "e30", "eyIwLmFiYyI6MX0="):
+            for route in ("records", "offers"):
+                status, answer, _ = served.ask(f"/v1/{route}?after={text}")
+                assert status == 422 and answer["error"]["message"].startswith("after: found"), (route, text)
+        assert served.ask(f"/v1/records?after={after}")[0] == 200

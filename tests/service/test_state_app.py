@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -409,6 +410,10 @@ def test_who_saw_no_offer_yet_misses_none_on_another_connection(served):
         (("--state=s", "--c_fa=1", "--c_fn=2", "--expect_digest=" + "0" * 64), "--expect_digest: "),
         (("--state=s", "--model=m", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
         (("--state=s", "--model=m", "--name=x"), "--name: found it with --state"),
+        (
+            ("--state=s", "--decisions=http://h", "--decision_model=m", "--answers=a"),
+            "--answers: found it with --state",
+        ),
         (("--state=file", "--c_fa=1", "--c_fn=2", "--port=0"), "file"),
     ],
 )
@@ -418,6 +423,16 @@ def test_flags_that_say_nothing_are_refused_before_anything_is_made(flags, messa
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: ")
     assert message in done.stderr.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_a_server_on_a_store_that_another_one_has_says_so_before_it_listens(tmp_path):
+    from prism_jax.agent.state.store import StateStore
+
+    (tmp_path / "s" / "tenants").mkdir(parents=True)
+    with StateStore(tmp_path / "s" / "tenants" / "default"), socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = forked.run("prism_jax", "serve", "--state=s", "--c_fa=1", "--c_fn=2", f"--port={port}", cwd=tmp_path)
+    assert done.returncode == 1 and "found it in use by another process" in done.stderr.splitlines()[-1]
 
 
 def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_half_way(tmp_path, monkeypatch):
@@ -436,7 +451,9 @@ def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_
         return answer["id"]
 
     assert [decided(number) for number in range(3)] == ["s/0", "s/1", "s/2"]
-    now[0] += 1e6
+    for _ in range(5):
+        assert agents.answer([Asked(TENANT, "decide", expire(0, 1e5))]) == [0]
+        now[0] += 2.4e4
     erase = Partition.erase
 
     def busy(self):
@@ -518,3 +535,42 @@ def test_listeners_of_a_tenant_take_no_place_of_another_and_read_what_is_new_alo
             while lines is not own and b'"p3"' not in line:
                 line = lines.readline()
         assert len(read) <= 2 * 2 + 1, "a file for each listener and offer"
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_clock_that_jumps_deletes_no_stream_until_it_is_said_that_time_has_passed(restarted, tmp_path):
+    from prism_jax.agent.state.partition import StateError
+    from prism_jax.service.agents import Agents, Asked, Models, expire
+    from prism_jax.service.http import TENANT
+
+    now, said = [1e9], []
+    plain = exported(slow=False, responses=False)
+    models = Models(FakeReader(slow=False, responses=False), plain, plain)
+
+    def started():
+        return Agents(models, tmp_path, partitions=3, clock=lambda: now[0], report=said.append)
+
+    def swept(**more):
+        return agents.answer([Asked(TENANT, "decide", expire(number, 30 * 86400.0, **more)) for number in range(3)])
+
+    agents = started()
+    for i in range(30):
+        now[0] += 86400.0  # a stream a day, the oldest of which goes after 30 days
+        item = Observation(f"s{i}", Event(time=0.0, text="x"), person=f"p{i}")
+        agents.answer([Asked(TENANT, "events", Events((item,)))])
+        assert swept() == [0, 0, 0]
+    if restarted:
+        agents.close()
+        agents = started()
+    right, now[0] = now[0], now[0] + 31 * 86400.0
+    first = swept()
+    assert [type(one) for one in first] == [StateError, int, int], "it is said once"
+    assert "keep_days: found 30 of 30 streams" in str(first[0]) and said == [str(first[0])]
+    assert swept() == [0, 0, 0]
+    now[0] += 3601.0
+    assert isinstance(swept()[0], StateError), "and again in an hour"
+    now[0] = right + 2 * 86400.0
+    assert sum(swept()) == 1, "by a clock that is right again"
+    now[0] = right + 31 * 86400.0
+    assert sum(swept(share=1.0)) == 29
+    agents.close()

@@ -169,6 +169,10 @@ class DurableAgent:
             self._loaded.pop(name, None)
             self._persons.pop(name, None)
 
+    def drop_person(self, person: str) -> None:
+        """Drops a person's streams from memory."""
+        self.drop([name for name, whose in self._persons.items() if whose == person])
+
     # Events
 
     def _decide(self, group: Iterable[int], requests: Sequence[Any], found: dict[int, Any]) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -18,8 +19,8 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.agent.records import OfferOutcome, encode
-from prism_jax.agent.records_file import parse_record
-from prism_jax.agent.state.schema import StateError, prepare
+from prism_jax.agent.state.places import UNKNOWN, Place, check_journal, note_made
+from prism_jax.agent.state.schema import StateError, parsed, parsed_record, prepare
 from prism_jax.agent.steps import Observation
 from prism_jax.people.layer import Population
 from prism_jax.people.store import PeopleStore
@@ -28,8 +29,10 @@ from prism_jax.streams import Candidate, Event
 
 KEPT_SECONDS = 7 * 86400.0
 """How long the answer to a request with a key of its own is kept."""
-SMALL = ("cache_size = -256", "wal_autocheckpoint = 256")
-"""Memory and disk that each open file may take: KiB, and pages of its journal. Many are open at a time."""
+SMALL = ("cache_size = -256", "wal_autocheckpoint = 0")
+"""Memory that each open file may take, in KiB, and that nobody but `_empty_log` writes the log into it."""
+MOST_LOG = 2**20
+"""Bytes of the log of changes after which it is moved into the file."""
 _TO_ERASE = "INSERT OR REPLACE INTO facts VALUES ('erase', '{}')"
 """Notes, with a deletion, that copies of what was deleted are still in the file."""
 
@@ -79,6 +82,7 @@ class Partition:
         seconds: float = 10.0,
         alone: bool = True,
         clock: Callable[[], float] = time.time,
+        place: Place | None = None,
     ):
         """Opens or makes the file, and takes its lease.
 
@@ -89,47 +93,65 @@ class Partition:
           seconds: How long the lease lasts without a change.
           alone: Whether no other process has the store: an earlier owner then is dead, and its lease does not count.
           clock: Seconds since 1970.
+          place: Which partition of a store it must be; None takes any.
 
         Raises:
           StaleError: where another process has the lease.
-          StateError: for a file that is no partition, of another format, or that cannot be used.
+          StateError: for a file that is no partition, of another format, or that cannot be used; WrongFileError for
+            another partition, and for a log of changes that is not the file's.
         """
         self.path, self.epoch = str(path), 0
+        self._mark, self._of_file, self._is_unmarked = secrets.token_hex(8), list[str | None](), False
         self._owner, self._seconds, self._clock = owner, seconds, clock
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 check_regular(self.path + suffix, StateError, "a partition of an agent's state, or no file")
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            before = check_journal(self.path) if alone else None
             self._file = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             raise StateError(f"{self.path}: {error}") from None
         try:
-            self._open(population, alone)
+            self._open(population, alone, place, before)
         except BaseException:
             self._file.close()
             raise
 
-    def _open(self, population: Population | None, alone: bool) -> None:
+    def _open(self, population: Population | None, alone: bool, place: Place | None, mark: str | None) -> None:
         # A log of changes needs memory that all who use a file share, which machines do not.
-        mode = "wal" if alone else "truncate"
+        self._has_log, mode = alone, "wal" if alone else "truncate"
         if (found := self.rows(f"PRAGMA journal_mode = {mode}")) != [(mode,)]:
             raise StateError(f"{self.path}: found the journal {found}, expected to make it {mode}: it is in use")
         for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", *SMALL):
             self.rows(f"PRAGMA {pragma}")
         self.rows("BEGIN IMMEDIATE")
+        name = None
         try:
-            prepare(self.path, self.rows)
+            is_empty = prepare(self.path, self.rows)
+            if place is not None:
+                place.check(self.rows, is_empty=is_empty)
+                if place.id in (None, UNKNOWN):
+                    name = secrets.token_hex(4)
+                    own = {"store": place.store, "number": place.number, "partitions": place.partitions, "id": name}
+                    self.rows("INSERT OR REPLACE INTO facts VALUES ('partition', ?)", (json.dumps(own),))
             before, now = self.lease, self._clock()
             if before is not None and not alone and before.until > now:
                 raise StaleError(self.path, before.until - now)
             self.epoch = 1 if before is None else before.epoch + 1
             self._write_lease(now + self._seconds)
             self.people = PeopleStore.within(self._file, self.path, population, _Watched(self))
+            if self._has_log:
+                known = self.people.fact("journal")
+                self._of_file = [mark or (known["now"] if known else None)]
+                self._write_mark(*self._of_file, self._mark)
         except BaseException:
             self.roll_back()
             raise
         self.rows("COMMIT")
+        if place is not None and name is not None:
+            note_made(place.path.parent.parent, place.number, name)
+        self._empty_log()
 
     @property
     def lease(self) -> Lease | None:
@@ -147,6 +169,8 @@ class Partition:
                 raise StaleError(self.path, 0.0 if lease is None else lease.until - now)
             if lease.until < now + self._seconds / 2 or lease.until > now + self._seconds:  # a clock may jump back
                 self._write_lease(now + self._seconds)
+            if self._is_unmarked:  # the log, which begins with this
+                self._write_mark(*self._of_file)
         except BaseException:
             self.roll_back()
             raise
@@ -158,6 +182,32 @@ class Partition:
         except StateError:  # such as a full disk
             self.roll_back()
             raise
+        self._is_unmarked = False
+        if self._has_log and os.path.getsize(f"{self.path}-wal") > MOST_LOG:  # noqa: PTH202  beside SQLite's own names
+            with contextlib.suppress(StateError):  # it is tried again
+                self._empty_log()
+
+    def _write_mark(self, *of_file: str | None) -> None:
+        """Writes the mark of the file from its next writing on, and those that it can have until then."""
+        mark = {"now": self._mark, "file": of_file}
+        self.rows("INSERT OR REPLACE INTO facts VALUES ('journal', ?)", (json.dumps(mark),))
+
+    def _empty_log(self, seconds: float = 0.0) -> bool:
+        """Moves the log of changes into the file; False where somebody reads it for longer, and the log goes on."""
+        if not self._has_log:
+            return True
+        self._write_mark(*{*self._of_file, self._mark})
+        self.rows(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
+        try:
+            (busy, *_), *_ = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.rows("PRAGMA busy_timeout = 5000")
+        if busy:
+            self._of_file = list({*self._of_file, self._mark})
+        else:
+            self._of_file, self._mark = [self._mark], secrets.token_hex(8)
+        self._is_unmarked = True
+        return not busy
 
     def roll_back(self) -> None:
         """Ends the transaction, where one has begun, with nothing changed."""
@@ -185,6 +235,8 @@ class Partition:
         """Gives the lease back, so that another process can take the partition at once, and closes the file."""
         with contextlib.suppress(StaleError, StateError), self.transaction():
             self._write_lease(0.0)
+            if self._has_log:  # which goes into the file now
+                self._write_mark(*{*self._of_file, self._mark})
         self._file.close()
 
     # Streams
@@ -247,7 +299,7 @@ class Partition:
             "WHERE name = ? AND event IS NULL AND offer = ?",
             (stream, offer),
         )
-        return parse_record(found[0][0], f"{self.path}: log") if found else None
+        return parsed_record(found[0][0], self.path) if found else None
 
     def history(self, stream: Known, after: int, most: int) -> list[tuple[int, Observation | None, dict[str, Any]]]:
         """What a stream's log has behind a number, at most so many, in its order: number, event and record.
@@ -263,8 +315,8 @@ class Partition:
         return [
             (
                 number,
-                None if item is None else _observation(name, person, json.loads(item)),
-                parse_record(record, f"{self.path}: log"),
+                None if item is None else _observation(name, person, parsed(item, self.path)),
+                parsed_record(record, self.path),
             )
             for number, name, person, item, record in found
         ]
@@ -274,7 +326,7 @@ class Partition:
     def answered(self, key: str) -> tuple[bytes, Any] | None:
         """The digest of an earlier request's body and the answer to it; None where there was none."""
         found = self.rows("SELECT digest, answer FROM requests WHERE key = ?", (_hash(key),))
-        return (found[0][0], json.loads(found[0][1])) if found else None
+        return (found[0][0], parsed(f'{{"answer": {found[0][1]}}}', self.path)["answer"]) if found else None
 
     def note_answer(self, key: str, stream: Known, digest: bytes, answer: Any, written: float) -> None:
         """Keeps the answer to a request, and lets those go that are older than `KEPT_SECONDS`."""
@@ -324,7 +376,7 @@ class Partition:
             "AND offer = (SELECT offer FROM watched WHERE person = ?)",
             (stream, person),
         )
-        return parse_record(found[0][0], f"{self.path}: log") if found else None
+        return parsed_record(found[0][0], self.path) if found else None
 
     def delete_stream(self, number: int) -> None:
         """Deletes a stream with its events and records, in a transaction of the caller."""
@@ -356,8 +408,7 @@ class Partition:
         if self.people.fact("erase") is None:
             return
         self.rows("VACUUM")
-        (busy, *_), *_ = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
-        if busy:
+        if not self._empty_log(5.0):
             raise StateError(f"{self.path}: found it in use, expected it free to leave no copy of what was deleted")
         with self.transaction():
             self.rows("DELETE FROM facts WHERE name = 'erase'")

@@ -4,58 +4,101 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import json
-import pathlib
-import sqlite3
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from etils import epath
 
-from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.store import partition_files
+from prism_jax.agent.state.places import UNKNOWN, Ask, Place, made_in, partition_files, reading
+from prism_jax.agent.state.schema import parsed, parsed_record
 
 MOST_RECORDS = 1000
 """Most records that are read at once."""
+_MOST_BYTES = 2**17
+"""Most bytes that a cursor unpacks to."""
+_ANEW = "which is no longer as it was, expected one of this store; after=e30= begins with its first record"
 
 
 class Logged(NamedTuple):
     """A record where it stands."""
 
-    partition: int
+    place: Place
     number: int  # in its partition
     record: dict[str, Any]
     answer: dict[str, Any] | None  # of an offer, what who sent the event was answered
     written: float  # when, in seconds since 1970
 
 
-class Cursor:
-    """How far each partition was read: the number of its last record."""
+class CursorError(ValueError):
+    """A cursor of another store, or of a partition that is no longer as it was."""
 
-    def __init__(self, numbers: Mapping[int, int] | None = None) -> None:
-        self.numbers = dict(numbers or {})
+
+class Cursor:
+    """How far each partition was read: the number of its last record, and the partition's id where it is known."""
+
+    def __init__(self, numbers: Mapping[int, int] | None = None, ids: Mapping[int, str] | None = None) -> None:
+        self.numbers, self.ids = dict(numbers or {}), dict(ids or {})
 
     @classmethod
     def read(cls, text: str | None) -> Cursor:
         """What `str` of a cursor gave; None is the beginning. ValueError for any other text."""
         if not text:
             return cls()
+        numbers: dict[int, int] = {}
+        ids: dict[int, str] = {}
         try:
-            tree = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
-            numbers = {int(name): number for name, number in tree.items()}
-            if not all(type(number) is int and 0 <= number < 2**63 for number in numbers.values()):
-                raise ValueError
-        except (ValueError, AttributeError, UnicodeError, RecursionError, binascii.Error):
+            data = base64.urlsafe_b64decode(text.encode("ascii"))
+            if not data.startswith(b"{"):
+                data = zlib.decompressobj().decompress(data, _MOST_BYTES)
+            for name, number in json.loads(data).items():
+                partition, _, own = name.partition(".")
+                if type(number) is not int or not 0 <= number < 2**63:
+                    raise ValueError
+                numbers[int(partition)] = number
+                ids |= {int(partition): own} if own else {}
+        except (ValueError, AttributeError, UnicodeError, RecursionError, binascii.Error, zlib.error):
             raise ValueError(f"after: found {text!r:.40}, expected what an earlier answer gave as next") from None
-        return cls(numbers)
+        return cls(numbers, ids)
 
     def behind(self, one: Logged) -> Cursor:
         """The cursor behind a record that was read from here on."""
-        return Cursor({**self.numbers, one.partition: one.number})
+        after = Cursor(self.numbers, self.ids)
+        after.move(one.place, one.number)
+        return after
+
+    def move(self, place: Place, number: int) -> None:
+        """Moves it behind a record of a partition."""
+        if number:
+            self.numbers[place.number] = number
+            if place.id is not None and place.id != UNKNOWN:
+                self.ids[place.number] = place.id
+
+    def check(self, made: Mapping[int, str]) -> None:
+        """Raises CursorError unless the partitions of the store have the ids that it knows."""
+        for number in self.numbers:
+            if number not in made or self.ids.get(number, made[number]) != made[number]:
+                raise CursorError(f"after: found a cursor of another store, or of a partition {number} {_ANEW}")
+
+    def check_end(self, number: int, end: int) -> None:
+        """Raises CursorError where it is behind the newest record that a partition ever had."""
+        if self.numbers.get(number, 0) > end:
+            words = f"record {self.numbers[number]} of a partition {number} with {end} records, {_ANEW}"
+            raise CursorError(f"after: found a cursor behind {words}")
+
+    def within(self, newest: Cursor) -> Cursor:
+        """This cursor; CursorError as of `check` and `check_end`, where all records are behind another one."""
+        self.check({number: newest.ids.get(number, UNKNOWN) for number in newest.numbers})
+        for number, end in newest.numbers.items():
+            self.check_end(number, end)
+        return self
 
     def __str__(self) -> str:
-        return base64.urlsafe_b64encode(json.dumps(self.numbers, separators=(",", ":")).encode()).decode()
+        names = {number: f"{number}.{self.ids[number]}" if number in self.ids else number for number in self.numbers}
+        tree = {name: self.numbers[number] for number, name in names.items()}
+        data = json.dumps(tree, separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(data if len(data) < 1000 else zlib.compress(data)).decode()
 
 
 def read_log(
@@ -74,7 +117,7 @@ def read_log(
 
     `stream` and `person` take those of one alone, `since` and `until` those written in [since, until) (seconds since
     1970), `offers` decisions with an offer alone, and `partitions` those of some. No record is given twice, and none
-    that was there is left out. StateError names a file that cannot be read.
+    that was there is left out: CursorError refuses a cursor that could. StateError names a file that cannot be read.
     """
     where, values = "log.number > ?", []
     conditions = {"name = ?": stream, "person = ?": person, "written >= ?": since, "written < ?": until}
@@ -89,23 +132,25 @@ def read_log(
         f"WHERE {where} ORDER BY log.number LIMIT ?"
     )
     found: list[Logged] = []
-    numbers = dict(cursor.numbers)
-    for number, path in partition_files(folder, person):
+    cursor.check(made_in(folder))
+    after = Cursor(cursor.numbers, cursor.ids)
+    for place in partition_files(folder, person):
+        number = place.number
         if len(found) == most:
             break
         if partitions is not None and number not in partitions:
             continue
-        with reading(path) as ask:
+        with reading(place) as ask:
             if ask is None:
                 continue
             end = _end(ask)
-            rows = ask(question, (numbers.get(number, 0), *values, most - len(found)))
-        found += [_logged(number, row) for row in rows]
+            cursor.check_end(number, end)
+            rows = ask(question, (cursor.numbers.get(number, 0), *values, most - len(found)))
+        found += [_logged(place, row) for row in rows]
         if len(found) == most:  # there may be more
-            numbers[number] = rows[-1][0]
-        elif end:
-            numbers[number] = max(end, numbers.get(number, 0))
-    return found, Cursor(numbers)
+            end = rows[-1][0]
+        after.move(place, end)
+    return found, after
 
 
 def read_latest(folder: epath.PathLike, person: str, since: float, most: int) -> list[Logged]:
@@ -118,10 +163,10 @@ def read_latest(folder: epath.PathLike, person: str, since: float, most: int) ->
         "WHERE person = ? AND written >= ? ORDER BY log.number DESC LIMIT ?"
     )
     found: list[Logged] = []
-    for number, path in partition_files(folder, person):
-        with reading(path) as ask:
+    for place in partition_files(folder, person):
+        with reading(place) as ask:
             rows = [] if ask is None else ask(question, (person, since, most))
-        found += [_logged(number, row) for row in reversed(rows)]
+        found += [_logged(place, row) for row in reversed(rows)]
     return found
 
 
@@ -137,39 +182,22 @@ def all_records(folder: epath.PathLike, **conditions: Any) -> Iterator[dict[str,
 
 def newest(folder: epath.PathLike, partitions: Container[int] | None = None) -> Cursor:
     """The cursor behind all records that are there, or are in some of the partitions."""
-    numbers = {}
-    for number, path in partition_files(folder):
-        if partitions is not None and number not in partitions:
+    found = Cursor()
+    for place in partition_files(folder):
+        if partitions is not None and place.number not in partitions:
             continue
-        with reading(path) as ask:
-            if ask is not None and (end := _end(ask)):
-                numbers[number] = end
-    return Cursor(numbers)
+        with reading(place) as ask:
+            if ask is not None:
+                found.move(place, _end(ask))
+    return found
 
 
-_Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
-
-
-def _logged(partition: int, row: tuple[Any, ...]) -> Logged:
+def _logged(place: Place, row: tuple[Any, ...]) -> Logged:
     number, record, answer, written = row
-    return Logged(partition, number, json.loads(record), None if answer is None else json.loads(answer), written)
+    told = None if answer is None else parsed(answer, place.path)
+    return Logged(place, number, parsed_record(record, place.path), told, written)
 
 
-def _end(ask: _Ask) -> int:
-    """The number of the newest record; 0 where there is none."""
-    return int(ask("SELECT coalesce(max(number), 0) FROM log", ())[0][0])
-
-
-@contextlib.contextmanager
-def reading(path: epath.Path) -> Iterator[_Ask | None]:
-    """Asks a file, as it is at one moment; None for one that is being made."""
-    try:
-        # A file without its journals cannot be opened to be read alone.
-        uri = f"{pathlib.Path(path).absolute().as_uri()}?mode=rw"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None)) as file:
-            file.execute("PRAGMA query_only = ON")
-            file.execute("BEGIN")
-            is_made = file.execute("PRAGMA user_version").fetchone()[0]
-            yield (lambda question, values: file.execute(question, values).fetchall()) if is_made else None
-    except sqlite3.Error as error:
-        raise StateError(f"{path}: found state that cannot be read ({error}), expected a whole one") from None
+def _end(ask: Ask) -> int:
+    """The largest number that any record has had; 0 where there was none."""
+    return int(ask("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'log'", ())[0][0])

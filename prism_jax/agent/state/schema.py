@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
+from prism_jax.agent.records_file import RecordsError, parse_record
 from prism_jax.people.store import SCHEMA as PEOPLE
 
 APPLICATION = 0x50525354
@@ -45,20 +47,27 @@ class StateError(ValueError):
     """State that cannot be used or changed now; the message names the file, what was found and expected."""
 
 
-def prepare(path: str, ask: Callable[[str], list[tuple[Any, ...]]]) -> None:
+class WrongFileError(StateError):
+    """Another file than the partition that was made there, an emptied one or none, or of a format not known here."""
+
+
+def prepare(path: str, ask: Callable[[str], list[tuple[Any, ...]]]) -> bool:
     """Makes the tables in an empty database, or brings those of an earlier format up to date, in its transaction.
 
+    Returns:
+      Whether the database was empty.
+
     Raises:
-      StateError: for a database of another program, or of a format that is not known here.
+      WrongFileError: for a database of another program, or of a format that is not known here.
     """
     (kind,), (version,), (tables,) = (
         ask(question)[0]
         for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
     )
     if tables and kind != APPLICATION:
-        raise StateError(f"{path}: found a database of another program, expected a partition")
+        raise WrongFileError(f"{path}: found a database of another program, expected a partition")
     if tables and not 1 <= version <= FORMAT:
-        raise StateError(f"{path}: format: found {version}, expected {FORMAT}")
+        raise WrongFileError(f"{path}: format: found {version}, expected {FORMAT}")
     scripts = [] if tables else [_FIRST + PEOPLE]
     scripts += [_STEPS[step] for step in range(version if tables else 1, FORMAT)]
     for script in scripts:
@@ -67,3 +76,22 @@ def prepare(path: str, ask: Callable[[str], list[tuple[Any, ...]]]) -> None:
     if scripts:
         ask(f"PRAGMA application_id = {APPLICATION}")
         ask(f"PRAGMA user_version = {FORMAT}")
+    return not tables
+
+
+def parsed(text: Any, path: Any) -> dict[str, Any]:
+    """The JSON object in a row of a partition; StateError, naming the file, for anything else."""
+    try:
+        if isinstance(found := json.loads(text), dict):
+            return found
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise StateError(f"{path}: found damaged JSON in a row, expected an object; restore the file from a backup")
+
+
+def parsed_record(line: bytes, path: Any) -> dict[str, Any]:
+    """The record in a row of a partition; StateError, naming the file, for anything else."""
+    try:
+        return parse_record(line if isinstance(line, bytes) else str(line).encode(), f"{path}: log")
+    except RecordsError as error:
+        raise StateError(f"{error}; restore the file from a backup") from None

@@ -1,4 +1,4 @@
-"""A folder of partitions: which one a key has, opened when it is first asked for.
+"""A folder of partitions, each opened when it is first asked for.
 
 The key of a stream is its person, or its own name where nobody is named. The number of partitions is fixed when the
 store is made: to divide it among more machines moves partitions, never keys.
@@ -9,53 +9,67 @@ from __future__ import annotations
 import collections
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
 
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
+from prism_jax.agent.state.places import (
+    MOST_PARTITIONS,
+    STORE,
+    UNKNOWN,
+    Place,
+    check_journal,
+    count_in,
+    made_in,
+    note_made,
+    number_of,
+    partition_files,
+    reading,
+    strays,
+)
+from prism_jax.agent.state.schema import WrongFileError
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.layer import Population
 from prism_jax.people.store import DEFAULT
-from prism_jax.runtime.files import read_object, write_json
+from prism_jax.runtime.files import read_object, temporary_beside, write_json
 
-PARTITIONS, MOST_PARTITIONS = 256, 1024
+PARTITIONS = 256
 MOST_OPEN = 256
 """Most partitions that are open at a time, where no other process has the store; each has three files."""
 FORMAT = 1
-_FILE = "store.json"
 
 
-def partition_files(folder: epath.PathLike, key: str | None = None) -> list[tuple[int, epath.Path]]:
-    """The files of the partitions of a store that have one, with their numbers, ascending; with a key, that one's."""
-    folder = epath.Path(folder)
-    found = [(int(path.stem), path) for path in sorted((folder / "partitions").glob("*.sqlite"))]
-    if key is None or not found:
-        return found
-    wanted = number_of(key, read_object(folder / _FILE, "a store of an agent's state", StateError)["partitions"])
-    return [(number, path) for number, path in found if number == wanted]
+class IncompleteError(StateError):
+    """A deletion of which something is left.
 
+    Attributes:
+      streams: How many streams were deleted.
+      left: Why not, by the file in which something may be left.
+    """
 
-def partition_file(folder: epath.PathLike, number: int) -> epath.Path:
-    """Where a partition of a store lies."""
-    return epath.Path(folder) / "partitions" / f"{number:05d}.sqlite"
+    def __init__(self, streams: int, left: Mapping[str, str]) -> None:
+        self.streams, self.left = streams, dict(left)
+        files = "1 file" if len(left) == 1 else f"{len(left)} files"
+        why = "; ".join(left.values())
+        super().__init__(f"found {files} that cannot be searched now ({why}), expected all; {streams} streams are gone")
 
-
-def number_of(key: str, partitions: int) -> int:
-    """The number of the partition of a key, of so many."""
-    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") % partitions
+    def __reduce__(self) -> tuple[type[IncompleteError], tuple[int, dict[str, str]]]:
+        return IncompleteError, (self.streams, self.left)
 
 
 class StateStore:
     """An open store. One thread at a time may use it.
 
-    `leaving` is called with the number of a partition that is let go.
+    `leaving` is called with the number of a partition that is let go, and each of `erasing`, by the name of its file,
+    with a deletion: it raises OSError where it cannot erase. `problems` are what was damaged when it was opened.
+    `swept` is when old streams were last deleted, and `refused` when that last seemed wrong, in seconds since 1970.
     """
 
     def __init__(
@@ -83,7 +97,8 @@ class StateStore:
           clock: Seconds since 1970.
 
         Raises:
-          StateError: for a folder that is no store, of another format or other numbers, or that another process has.
+          StateError: for a folder that is no store, of another format or other numbers, or that another process has;
+            WrongFileError for a partition that is not the one that the store has made.
           OSError: if it cannot be made.
         """
         if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
@@ -95,38 +110,82 @@ class StateStore:
         self._lease: dict[str, Any] = {"owner": owner, "alone": alone, "seconds": seconds, "clock": clock}
         self._open: collections.OrderedDict[int, Partition] = collections.OrderedDict()
         self.leaving: list[Callable[[int], None]] = []
+        self.erasing: dict[str, Callable[[], None]] = {}
+        self.refused: float | None = None
         os.makedirs(self.folder, mode=0o700, exist_ok=True)  # noqa: PTH103  epath has no mode
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             self._take_lock()
-            path = self.folder / _FILE
-            if not path.exists():
-                numbers = {"partitions": partitions or PARTITIONS, "population": (population or DEFAULT)._asdict()}
-                write_json(path, {"format": FORMAT, **numbers})
-            tree = read_object(path, "a store of an agent's state", StateError)
-            if tree.get("format") != FORMAT:
-                raise StateError(f"{path}: format: found {tree.get('format')!r:.80}, expected {FORMAT}")
-            count = tree.get("partitions")
-            if type(count) is not int or not 1 <= count <= MOST_PARTITIONS:
-                raise StateError(f"{path}: partitions: found {count!r:.80}, expected 1 to {MOST_PARTITIONS}")
-            if partitions not in (None, count):
-                raise StateError(f"{path}: partitions: found {count}, expected {partitions}: it cannot change")
-            self.partitions = count
+            path = self.folder / STORE
+            tree = self._read_or_make(path, partitions or PARTITIONS, population or DEFAULT)
+            self.id, self.partitions = str(tree["id"]), count_in(tree, path)
+            if partitions not in (None, self.partitions):
+                raise StateError(
+                    f"{path}: partitions: found {self.partitions}, expected {partitions}: it cannot change"
+                )
             try:
                 self.population = population_from(tree.get("population"), f"{path}: population")
             except StoreError as error:
                 raise StateError(str(error)) from None
             if population not in (None, self.population):
                 raise StateError(f"{path}: population: found another one than was stated, expected the same")
+            self.problems = self._check()
+            self.swept = min(clock(), os.fstat(self._lock).st_mtime)
         except BaseException:
             os.close(self._lock)
             raise
+
+    @staticmethod
+    def _read_or_make(path: epath.Path, partitions: int, population: Population) -> dict[str, Any]:
+        """The content of store.json, which is made in a new folder, and gets an id where it is older than ids."""
+        if not path.exists():
+            partition_files(path.parent)  # has none, or says that store.json is missing
+            numbers = {"partitions": partitions, "population": population._asdict()}
+            temporary = temporary_beside(path)
+            write_json(temporary, {"format": FORMAT, "id": secrets.token_hex(8), **numbers})
+            with contextlib.suppress(FileExistsError):  # of two that make it at once, both take the first
+                os.link(temporary, path)
+            temporary.unlink()
+        status = os.stat(path)  # noqa: PTH116  before it is read, so that two at once give it the same id
+        tree = read_object(path, "a store of an agent's state", StateError)
+        if tree.get("format") != FORMAT:
+            raise StateError(f"{path}: format: found {tree.get('format')!r:.80}, expected {FORMAT}")
+        if "id" not in tree:
+            tree["id"] = hashlib.sha256(f"{status.st_ino} {status.st_mtime_ns} {tree}".encode()).hexdigest()[:16]
+            write_json(path, tree)
+        return tree
+
+    def _check(self) -> list[str]:
+        """What is damaged, or lies there and is no partition; WrongFileError for what is not as the store made it."""
+        found = []
+        for place in partition_files(self.folder):
+            try:
+                if self._alone:
+                    check_journal(place.path)
+                with reading(place) as ask:
+                    if ask is not None and place.id is None:
+                        note_made(self.folder, place.number, UNKNOWN)
+            except WrongFileError:
+                raise
+            except StateError as error:
+                found.append(str(error))
+        names = ", ".join(strays(self.folder)[:10])
+        if names:
+            found.append(
+                f"{self.folder}/partitions: found {names}, expected partitions alone: no deletion reaches them"
+            )
+        return found
 
     def _take_lock(self) -> None:
         try:
             fcntl.flock(self._lock, (fcntl.LOCK_EX if self._alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StateError(f"{self.folder}: found it in use by another process, expected one at a time") from None
+
+    def note_swept(self, now: float) -> None:
+        """Notes when old streams were deleted last, also for the next process."""
+        self.swept, self.refused = now, None
+        os.utime(self._lock, (now, now))
 
     def number_of(self, key: str) -> int:
         """The number of the partition of a key."""
@@ -144,12 +203,16 @@ class StateStore:
             self._open.move_to_end(number)
         else:
             self._close_idle()
-            path = partition_file(self.folder, number)
+            files = self.folder / "partitions"
+            place = Place(
+                number, files / f"{number:05d}.sqlite", self.id, self.partitions, made_in(self.folder).get(number)
+            )
             try:
-                path.parent.mkdir(mode=0o700, exist_ok=True)
+                place.check_there()
+                files.mkdir(mode=0o700, exist_ok=True)
             except OSError as error:
-                raise StateError(f"{path.parent}: {error}") from None
-            self._open[number] = Partition(path, population=self.population, **self._lease)
+                raise StateError(f"{files}: {error}") from None
+            self._open[number] = Partition(place.path, population=self.population, place=place, **self._lease)
         return self._open[number]
 
     def owns(self, number: int) -> bool:
@@ -179,18 +242,46 @@ class StateStore:
             partition.close()
 
     def forget_person(self, person: str) -> list[str]:
-        """Deletes everything of a person that is in partitions of this process, and returns the names of their streams.
+        """Deletes everything of a person in partitions of this process, and returns the names of their streams.
 
-        No agent may have these in memory.
+        No agent may have these in memory. What can be deleted is, the person's own partition first.
 
-        Where it fails with StateError, another call ends what this one has begun.
+        Raises:
+          IncompleteError: where something is left, which another call deletes.
         """
-        for _, partition in self.made():
-            partition.unclaim([stream for stream, _ in partition.claims(person)])
-        names = self.of(person).forget_person(person) if self.owns(self.number_of(person)) else []
-        for _, partition in self.made():
+        names: list[str] = []
+        left: dict[str, str] = {}
+
+        def forget_own() -> None:
+            partition = self.of(person)
+            names.extend(partition.forget_person(person))
             partition.erase()
+
+        def unclaim(number: int) -> None:
+            partition = self.partition(number)
+            partition.unclaim([stream for stream, _ in partition.claims(person)])
+            partition.erase()
+
+        own = self.number_of(person)
+        jobs = [(own, forget_own)] if self.owns(own) and partition_files(self.folder, person) else []
+        jobs += [(number, functools.partial(unclaim, number)) for number in self._made()]
+        for number, job in jobs:
+            try:
+                job()
+            except StateError as error:
+                left[f"partitions/{number:05d}.sqlite"] = str(error)
+        self._erase_more(left)
+        if left:
+            raise IncompleteError(len(names), left)
         return names
+
+    def _erase_more(self, left: dict[str, str]) -> None:
+        """Deletes what others keep beside the partitions; notes in `left` what cannot be deleted."""
+        for name, erase in self.erasing.items():
+            try:
+                erase()
+            except OSError as error:
+                left[name] = str(error)
 
     def delete_stream(self, stream: str) -> bool:
         """Deletes everything of a stream that names nobody, with the claim on it; False where there is none.
@@ -205,13 +296,19 @@ class StateStore:
                 partition.delete_stream(own.number)
         partition.unclaim([stream])
         partition.erase()
+        left: dict[str, str] = {}
+        self._erase_more(left)
+        if left:
+            raise IncompleteError(int(own is not None), left)
         return own is not None
 
+    def _made(self) -> list[int]:
+        return [place.number for place in partition_files(self.folder) if self.owns(place.number)]
+
     def made(self) -> Iterator[tuple[int, Partition]]:
-        """Every partition of this process that has a file, with its number, ascending."""
-        for number, _ in partition_files(self.folder):
-            if self.owns(number):
-                yield number, self.partition(number)
+        """Every partition of this process that was made, with its number, ascending."""
+        for number in self._made():
+            yield number, self.partition(number)
 
     def __enter__(self) -> StateStore:
         return self

@@ -1,0 +1,216 @@
+"""Where the partitions of a store lie, which of them it has made, and whether a file is the one that was made there.
+
+Beside `partitions/` lies `made.txt`, a line with the number and the id of each partition that was ever made. A file
+says of itself which one it is, so that one that was emptied, removed, copied or renamed never passes for a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.agent.state.schema import FORMAT, StateError, WrongFileError, parsed
+from prism_jax.runtime.files import read_object
+
+STORE, MADE = "store.json", "made.txt"
+UNKNOWN = "-"
+"""In place of the id of a partition that is older than ids, until it is next opened."""
+MOST_PARTITIONS = 1024
+_NAME, _LINE = re.compile(r"([0-9]{5})\.sqlite"), re.compile(r"([0-9]{5}) ([0-9a-f]+|-)")
+Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+
+class Place(NamedTuple):
+    """A partition of a store, and what its file must say of itself."""
+
+    number: int
+    path: epath.Path
+    store: str  # id of the store
+    partitions: int  # how many the store has
+    id: str | None  # that it was made with; None before it is made, `UNKNOWN` where it is older than ids
+
+    def check_there(self) -> None:
+        """Raises WrongFileError where the partition was made, and its file is missing or empty."""
+        there = self.path.exists()
+        if self.id is not None and not (there and self.path.stat().length):
+            raise self._wrong("an emptied file" if there else "no file")
+
+    def check(self, ask: Ask, *, is_empty: bool) -> str | None:
+        """Checks that the tables of an open file, or that it has none, are those of this partition.
+
+        Returns:
+          Its id; None where it has none yet.
+
+        Raises:
+          WrongFileError: for tables that are gone, or that are another partition's.
+        """
+        if is_empty and self.id is not None:
+            raise self._wrong("an emptied file")
+        rows = [] if is_empty else ask("SELECT value FROM facts WHERE name = 'partition'", ())
+        if not rows:
+            for name, person in [] if is_empty else ask("SELECT name, person FROM streams", ()):
+                if number_of(name if person is None else person, self.partitions) != self.number:
+                    raise self._wrong("streams of another one")
+            return None
+        said = parsed(rows[0][0], self.path)
+        own = {"store": self.store, "number": self.number, "partitions": self.partitions}
+        own |= {} if self.id in (None, UNKNOWN) else {"id": self.id}
+        for name, value in own.items():
+            if said.get(name) != value:
+                raise self._wrong(f"{name} {said.get(name)!r:.80}", f"{value!r}")
+        return str(said["id"])
+
+    def _wrong(self, what: str, expected: str = "the partition that was made there") -> WrongFileError:
+        words = f"{self.path}: found {what}, expected {expected}; restore the file from a backup, or give up what it "
+        return WrongFileError(f"{words}had: take it away, and its line out of {MADE} (docs/service.md)")
+
+
+def number_of(key: str, partitions: int) -> int:
+    """The number of the partition of a key, of so many."""
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") % partitions
+
+
+def count_in(tree: dict[str, Any], path: epath.PathLike) -> int:
+    """How many partitions a store has, by its store.json; StateError for a number that no store has."""
+    count = tree.get("partitions")
+    if type(count) is not int or not 1 <= count <= MOST_PARTITIONS:
+        raise StateError(f"{path}: partitions: found {count!r:.80}, expected 1 to {MOST_PARTITIONS}")
+    return count
+
+
+def partition_files(folder: epath.PathLike, key: str | None = None) -> list[Place]:
+    """The partitions of a store that were made, or are being made, ascending; with a key, that of the key.
+
+    StateError for partitions whose store.json is missing or damaged.
+    """
+    folder = epath.Path(folder)
+    numbers, path = _numbers_in(folder), folder / STORE
+    if not numbers and not path.exists():
+        return []
+    if not path.exists():
+        raise StateError(f"{path}: no such file, expected that of the partitions beside it; restore it, too")
+    tree = read_object(path, "a store of an agent's state", StateError)
+    count, made = count_in(tree, path), made_in(folder)
+    numbers |= made.keys()
+    chosen = sorted(numbers if key is None else numbers & {number_of(key, count)})
+    store, place = str(tree.get("id")), folder / "partitions"
+    return [
+        Place(number, place / f"{number:05d}.sqlite", store, count, made.get(number))
+        for number in chosen
+        if number < count
+    ]
+
+
+def strays(folder: epath.PathLike) -> list[str]:
+    """The names of what lies beside the partitions of a store and is none of them."""
+    own = {place.path.name for place in partition_files(folder)}
+    names = {name for name in _listed(epath.Path(folder)) if re.sub(r"-(wal|shm|journal)$", "", name) not in own}
+    return sorted(names)
+
+
+def made_in(folder: epath.PathLike) -> dict[int, str]:
+    """The ids of the partitions that a store has made, by their numbers."""
+    path = epath.Path(folder) / MADE
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []  # what has no end was cut by a crash
+    found = [(int(match[1]), match[2]) for match in map(_LINE.fullmatch, lines) if match]
+    return dict(sorted(found, key=lambda one: one[1] != UNKNOWN))  # the last one counts, and any before none
+
+
+def note_made(folder: epath.PathLike, number: int, name: str) -> None:
+    """Notes the id of a partition."""
+    file = os.open(epath.Path(folder) / MADE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        size = os.fstat(file).st_size
+        cut = "\n" if size and os.pread(file, 1, size - 1) != b"\n" else ""
+        os.write(file, f"{cut}{number:05d} {name}\n".encode())
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def reading(place: Place) -> Iterator[Ask | None]:
+    """Asks a partition, as it is at one moment; None for one that is being made.
+
+    Raises:
+      WrongFileError: for another file than was made there, or one of a format that is not known here.
+      StateError: for one that cannot be read.
+    """
+    place.check_there()
+    if not place.path.exists():
+        yield None
+        return
+    try:
+        # A file without its journals cannot be opened to be read alone.
+        with contextlib.closing(_opened(place.path, "mode=rw", 5.0)) as file:
+            file.execute("PRAGMA query_only = ON")
+            file.execute("BEGIN")
+
+            def ask(question: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+                return file.execute(question, values).fetchall()
+
+            ((version,),) = ask("PRAGMA user_version")
+            if version > FORMAT:
+                raise WrongFileError(f"{place.path}: format: found {version}, expected {FORMAT} at most")
+            place.check(ask, is_empty=not version)
+            yield ask if version else None
+    except sqlite3.Error as error:
+        raise StateError(f"{place.path}: found state that cannot be read ({error}), expected a whole one") from None
+
+
+def check_journal(path: epath.PathLike) -> str | None:
+    """The mark of a file without its log of changes, which nobody writes to now; None for one without a mark.
+
+    A log names the marks that its file can have, and each file has another one whenever it is written. After a backup
+    was restored over the files of a process that died, the log that lies there is not the backup's.
+
+    Raises:
+      StateError: for a file with the log of another one.
+    """
+    log = pathlib.Path(f"{path}-wal")
+    if not log.exists() or not log.stat().st_size:
+        return None
+    pathlib.Path(f"{path}-shm").touch(mode=0o600)  # without one, nobody can read without writing
+    marks: list[dict[str, Any]] = []
+    for how in ("mode=ro&immutable=1", "mode=ro"):  # without the log, and with it; neither moves it into the file
+        try:
+            with contextlib.closing(_opened(path, how, 1.0)) as file:
+                has_facts = file.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone()
+                row = has_facts and file.execute("SELECT value FROM facts WHERE name = 'journal'").fetchone()
+                marks.append(parsed(row[0], path) if row else {"now": None, "file": [None]})
+        except (sqlite3.Error, StateError):
+            marks.append({"now": "", "file": []})
+    alone, together = marks
+    if alone.get("now") not in together.get("file", []):
+        raise WrongFileError(
+            f"{log}: found the log of changes of another file, such as one that a backup was restored over, expected "
+            "that of the file beside it; take it and its -shm away, to begin with the file alone (docs/service.md)"
+        )
+    mark: str | None = alone.get("now")
+    return mark
+
+
+def _opened(path: epath.PathLike, how: str, seconds: float) -> sqlite3.Connection:
+    uri = f"{pathlib.Path(path).absolute().as_uri()}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=seconds, isolation_level=None)
+
+
+def _listed(folder: epath.Path) -> list[str]:
+    files = pathlib.Path(folder / "partitions")
+    return [path.name for path in files.iterdir()] if files.exists() else []
+
+
+def _numbers_in(folder: epath.Path) -> set[int]:
+    """The numbers of files with the name of a partition."""
+    return {int(found[1]) for found in map(_NAME.fullmatch, _listed(folder)) if found}
