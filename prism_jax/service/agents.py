@@ -371,7 +371,7 @@ def _may_delete(store: StateStore, seconds: float, before: float, share: float) 
         days, moved = seconds / 86400, (now - store.swept) / 86400
         raise StateError(
             f"{store.folder}: keep_days: found {old} of {streams} streams older than {days:g} days, by a clock that "
-            f"moved {moved:.1f} days since the last sweep, expected a share of {share:g} at most; none was deleted: set "
+            f"moved {moved:.1f} days since the last sweep, expected a share of {share:g} at most; deleted none; set "
             "the clock, or if that time has passed, start with --sweep_share=1"
         )
     store.note_swept(now)

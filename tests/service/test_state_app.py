@@ -541,7 +541,7 @@ def test_listeners_of_a_tenant_take_no_place_of_another_and_read_what_is_new_alo
 def test_a_clock_that_jumps_deletes_no_stream_until_it_is_said_that_time_has_passed(restarted, tmp_path):
     from prism_jax.agent.state.partition import StateError
     from prism_jax.service.agents import Agents, Asked, Models, expire
-    from prism_jax.service.http import TENANT
+    from prism_jax.service.tokens import TENANT
 
     now, said = [1e9], []
     plain = exported(slow=False, responses=False)
