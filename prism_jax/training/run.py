@@ -244,7 +244,7 @@ def first_params(config: RunConfig, model: Qwen3, mesh: Mesh) -> PRNGKeyArray | 
     if not config.training.start:
         return jax.random.key(config.training.seed)
     base = base_params(config, model, mesh)
-    return joined(base, read_adapters(config.lora.start, config.student)[1]) if config.lora.start else base
+    return joined(base, read_adapters(config.lora.start, config.student, base)[1]) if config.lora.start else base
 
 
 def untrained_params(run: Run) -> Params:

@@ -31,7 +31,7 @@ def load(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None, block
     """
     if is_adapter(path):
         base = load(base_of(path), dtype, mesh)
-        lora, part = read_adapters(path, base.model.config)
+        lora, part = read_adapters(path, base.model.config, base.params)
         if blocks:
             raise ValueError(f"blocks: found {blocks} for the adapters in {path}, expected 0")
         return Pretrained(base.model, Qwen3(base.model.config, lora).plain(joined(base.params, part)))

@@ -33,6 +33,11 @@ CONFIG = "adapter_config.json"
 TENSORS = "adapter_model.safetensors"
 
 _PREFIX = "base_model.model."
+# What PEFT saves of the embedding and the head beside what trains, such as with `save_embedding_layers`.
+_COPY = re.compile(
+    rf"{re.escape(_PREFIX)}(model\.embed_tokens|lm_head)"
+    r"(\.original_module|\.modules_to_save|\.token_adapter(\.base_layer)?)?\.(weight|trainable_tokens_delta)"
+)
 # Keys of the config that change nothing in what saved adapters compute; any other key that is set would.
 _HARMLESS = {
     "auto_mapping",
@@ -130,18 +135,21 @@ def adapters_as_in(config: LoraConfig, student: StudentConfig) -> LoraConfig:
     return dataclasses.replace(lora, dropout=config.dropout, start=config.start)
 
 
-def read_adapters(directory: epath.PathLike, student: StudentConfig) -> tuple[LoraConfig, Params]:
-    """Reads adapters, on the host in float32, and what they are.
+def read_adapters(directory: epath.PathLike, student: StudentConfig, base: Params) -> tuple[LoraConfig, Params]:
+    """Reads adapters, on the host in float32, and what they are; `base` holds the parameters that they belong to.
 
     Raises:
       OSError: when a file is missing. ValueError: naming the file, and the key of a variant of LoRA that is not known
-        here, or all tensors that are missing, unexpected, mis-shaped for this student or not finite.
+        here, or all tensors that are missing, unexpected, mis-shaped for this student or not finite, or an embedding or
+        head that is saved with the adapters and is not the base's.
     """
     folder = pathlib.Path(directory)
     lora, slices = _described(folder, student)
+    parts = _parts(Qwen3(student, lora))
+    _check_copies(f"{folder / TENSORS}", slices, parts, student.tied, base)
     leaves: dict[str, np.ndarray] = {}
     broken: list[str] = []
-    for part in _parts(Qwen3(student, lora)):
+    for part in parts:
         names = part.tensors if part.stacked else part.tensors[:1]
         tensors = [np.asarray(slices[name][:], np.float32) for name in names]
         broken += [name for name, tensor in zip(names, tensors, strict=True) if not np.isfinite(tensor).all()]
@@ -152,11 +160,33 @@ def read_adapters(directory: epath.PathLike, student: StudentConfig) -> tuple[Lo
     return lora, traverse_util.unflatten_dict(leaves, sep="/")
 
 
+def _check_copies(place: str, slices: Mapping[str, Any], parts: list[_Part], tied: bool, base: Params) -> None:
+    """Compares each embedding or head in a file with the one that trains, or else with the base's."""
+    trains = {part.tensors[0] for part in parts}
+    for name, match in ((name, _COPY.fullmatch(name)) for name in slices):
+        if match is None or name in trains:
+            continue
+        table = EMBEDDING.hf if tied else f"{match[1]}.weight"
+        kept = ".token_adapter.trainable_tokens_delta" if match[4] == "trainable_tokens_delta" else ".weight"
+        own = _PREFIX + table.replace(".weight", kept)
+        if own in trains and not name.endswith((".original_module.weight", ".base_layer.weight")):
+            words, expected = own, np.asarray(slices[own][:])
+        else:
+            words = "the base's"
+            expected = np.asarray(base["embedding"] if table == EMBEDDING.hf else base["head"]["kernel"].T)
+        found = np.asarray(slices[name][:])  # one of the two may be rounded to the precision of the other
+        if not (found.astype(expected.dtype) == expected).all() and not (found == expected.astype(found.dtype)).all():
+            raise ValueError(
+                f"{place}: {name}: found other numbers than {words}, expected the same: merge the adapters into their "
+                "base with PEFT (merge_and_unload), save that model and load it"
+            )
+
+
 class _Part(NamedTuple):
     """A parameter that trains, and the tensors of a file that hold it."""
 
     path: str
-    tensors: tuple[str, ...]  # one per layer of a stack; of a tied head two, of which the second, a copy, is not read
+    tensors: tuple[str, ...]  # one per layer of a stack; of a tied head two, of which the second is a copy
     shape: tuple[int, ...]  # of each tensor
     stacked: bool
     transposed: bool
@@ -189,12 +219,15 @@ def _described(folder: pathlib.Path, student: StudentConfig) -> tuple[LoraConfig
         raise ValueError(f"{place}: found no object, expected one")
     slices = open_tensors(inside(directory, TENSORS), None)
     lora = _settings(config, place, student.tied, tuple(slices))
-    shapes = {name: list(part.shape) for part in _parts(Qwen3(student, lora)) for name in part.tensors}
-    copies = {_PREFIX + HEAD.hf} if student.tied else set()
+    parts = _parts(Qwen3(student, lora))
+    shapes = {name: list(part.shape) for part in parts for name in part.tensors[: None if part.stacked else 1]}
     problems = []
-    if missing := [name for name in shapes if name not in slices and name not in copies]:
+    if missing := [name for name in shapes if name not in slices]:
         problems.append(f"missing {listed(missing)}")
-    if unexpected := [name for name in slices if name not in shapes and name not in copies]:
+    for copy in filter(None, map(_COPY.fullmatch, slices)):
+        rows = len(lora.tokens) if copy[4] == "trainable_tokens_delta" else student.vocab_size
+        shapes[copy[0]] = [rows, student.hidden_dim]
+    if unexpected := [name for name in slices if name not in shapes]:
         problems.append(f"unexpected {listed(unexpected)}")
     found = {name: slices[name].get_shape() for name in shapes if name in slices}
     if misshaped := [
@@ -236,15 +269,15 @@ def _settings(config: dict[str, Any], place: str, tied: bool, names: tuple[str, 
     if not isinstance(tokens, list) or not all(isinstance(token, int) and token >= 0 for token in tokens):
         raise refuse("trainable_token_indices", "a list of token ids")
     saved = {str(module).rpartition(".")[2] for module in config.get("modules_to_save") or ()}
-    if saved and saved != {"embed_tokens" if tied else "lm_head"}:
-        raise refuse("modules_to_save", "the head alone ('lm_head', on a tied head 'embed_tokens')")
-    if saved and tied and not config.get("ensure_weight_tying"):
+    if saved - {"embed_tokens", "lm_head"}:
+        raise refuse("modules_to_save", "the embedding and the head ('embed_tokens', 'lm_head') alone")
+    if tied and saved == {"embed_tokens"} and not config.get("ensure_weight_tying"):
         raise refuse("ensure_weight_tying", "true, so that the head is the saved embedding")
     present = {match[1] for name in names if (match := re.search(r"\.(\w+)\.lora_A\.weight$", name))}
     return LoraConfig(
         rank=rank,
         alpha=alpha * math.sqrt(rank) if config.get("use_rslora") else float(alpha),
         targets=tuple(target for target in TARGETS if target in present),
-        head="all" if saved else "slots" if tokens else "frozen",
+        head="all" if ("embed_tokens" if tied else "lm_head") in saved else "slots" if tokens else "frozen",
         tokens=tuple(tokens),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from prism_jax.runtime.model_files import inside, model_directory, read_json, re
 from prism_jax.student.model_config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import config_from_hf
-from prism_jax.student.weights.names import Format
+from prism_jax.student.weights.names import EMBEDDING, HEAD, NAMES, Format
 from prism_jax.student.weights.placing import Index, place
 from prism_jax.student.weights.pretrained import Pretrained
 
@@ -28,6 +29,10 @@ MOST_HEADER_BYTES = 1 << 24
 """Longest header of a safetensors file, enough for 100,000 tensors; reading one takes 16 times its size in memory."""
 
 _DTYPES = ("BF16", "F16", "F32")
+
+_NO_PARAMETER = re.compile(r"(.*\.)?(rotary_emb\.\w+|position_ids|(self_attn|attn)\.(bias|masked_bias))")
+"""Constants that files of older versions of transformers hold beside parameters. It does not read them either."""
+_OF_THE_TABLE = re.compile("|".join(re.escape(name.hf).replace(r"\{\}", r"\d+") for name in NAMES))
 
 
 def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None, blocks: int = 0) -> Pretrained:
@@ -43,7 +48,7 @@ def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = Non
         or mis-shaped.
     """
     whole = Qwen3(read_hf_config(directory, dtype))
-    file = SafetensorsDirectory(model_directory(pathlib.Path(directory)))
+    file = SafetensorsDirectory(model_directory(pathlib.Path(directory)), whole.config.tied)
     return Pretrained(Qwen3(whole.config.lowest(blocks)), place(file, whole, mesh, blocks))
 
 
@@ -54,15 +59,27 @@ def read_hf_config(directory: epath.PathLike, dtype: DTypeLike) -> StudentConfig
 
 
 class SafetensorsDirectory:
-    """The tensors of a directory's safetensors, memory-mapped; a `placing.TensorFile`."""
+    """The tensors of a directory's safetensors, memory-mapped; a `placing.TensorFile`.
+
+    As transformers reads them, names may lack `model.` or begin with it twice, and a tied head may be stored instead of
+    the embedding.
+    """
 
     form: Format = "hf"
 
-    def __init__(self, directory: pathlib.Path):
+    def __init__(self, directory: pathlib.Path, tied: bool):
         self.where = str(directory)
-        self._slices: dict[str, Any] = {}
+        stored: dict[str, Any] = {}
         for path, names in _shards(directory).items():
-            self._slices |= open_tensors(path, names)
+            stored |= open_tensors(path, names)
+        self._slices: dict[str, Any] = {}
+        for name, part in stored.items():
+            if not _NO_PARAMETER.fullmatch(name):
+                spellings = (name, f"model.{name}", name.removeprefix("model."))
+                known = next(filter(_OF_THE_TABLE.fullmatch, spellings), name)
+                self._slices[name if known in stored else known] = part
+        if tied and EMBEDDING.hf not in self._slices and HEAD.hf in self._slices:
+            self._slices[EMBEDDING.hf] = self._slices.pop(HEAD.hf)
         dtypes = {name: part.get_dtype() for name, part in self._slices.items()}
         self.shapes: Mapping[str, tuple[int, ...]] = {
             name: tuple(part.get_shape()) for name, part in self._slices.items()

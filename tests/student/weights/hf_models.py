@@ -63,6 +63,30 @@ def edit_tensors(directory, change):
     safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
 
 
+def add_buffers(tensors):
+    """What old files hold beside parameters: transformers computes it anew, and what it stores is not read."""
+    for layer in ("model.layers.0.self_attn", "model.layers.1.self_attn"):
+        tensors[f"{layer}.rotary_emb.inv_freq"] = np.ones(4, np.float64)
+        tensors[f"{layer}.rotary_emb.cos_cached"] = np.full((1, 1, 16, 8), np.nan, np.float32)
+        tensors[f"{layer}.bias"] = np.tril(np.ones((1, 1, 16, 16), bool))
+        tensors[f"{layer}.masked_bias"] = np.array(-1e4, np.float32)
+    tensors["model.rotary_emb.inv_freq"] = np.ones(4, np.float32)
+    tensors["model.embeddings.position_ids"] = np.arange(16)[None]
+
+
+def renamed(name_of):
+    return lambda tensors: [tensors.update({name_of(name): tensors.pop(name)}) for name in list(tensors)]
+
+
+SPELLINGS = {
+    "buffers": add_buffers,
+    "without the prefix": renamed(lambda name: name.removeprefix("model.")),
+    "the prefix twice": renamed(lambda name: f"model.{name}"),
+    "a tied head as well": lambda tensors: tensors.update({"lm_head.weight": tensors["model.embed_tokens.weight"]}),
+    "a tied head alone": renamed(lambda name: "lm_head.weight" if "embed" in name else name),
+}
+
+
 def stored(directory):
     """Loads all tensors of a directory's safetensors files."""
     tensors = {}

@@ -7,7 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from hf_models import edit_config, edit_tensors
+from hf_models import SPELLINGS, edit_config, edit_tensors
 
 from prism_jax.runtime.files import MOST_LINE_BYTES
 from prism_jax.student import Qwen3, StudentConfig
@@ -50,6 +50,24 @@ def refused(directory, pattern, error=ValueError, load=load_hf, dtype="float32")
 def test_what_is_whole_is_read(folder, sharded, params):
     for directory in (folder, sharded):
         jax.tree.map(np.testing.assert_array_equal, load_hf(directory, "float32").params, params)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_files_that_transformers_reads_too_are_read(spelling, folder, params):
+    """`tests/student/weights/test_parity.py` compares with transformers."""
+    edit_tensors(folder, SPELLINGS[spelling])
+    jax.tree.map(np.testing.assert_array_equal, load_hf(folder, "float32").params, params)
+
+
+def test_parameters_beside_those_of_the_model_are_still_refused(folder):
+    def change(tensors):
+        tensors["norm.weight"] = tensors["model.norm.weight"]
+        for name in ("self_attn.q_proj.bias", "mlp.bias", "self_attn.rotary.weight"):
+            tensors[f"model.layers.0.{name}"] = np.zeros(32, np.float32)
+
+    edit_tensors(folder, change)
+    names = "model.layers.0.mlp.bias, model.layers.0.self_attn.q_proj.bias, model.layers.0.self_attn.rotary.weight, "
+    refused(folder, re.escape(f": found tensors that don't fit the model: unexpected {names}norm.weight"))
 
 
 def test_paths_that_are_no_directory(tmp_path, folder):

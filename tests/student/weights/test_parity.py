@@ -6,7 +6,16 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-from hf_models import edit_config, edit_tensors, libraries, random_model, spell_as_transformers_4, stored, their_logits
+from hf_models import (
+    SPELLINGS,
+    edit_config,
+    edit_tensors,
+    libraries,
+    random_model,
+    spell_as_transformers_4,
+    stored,
+    their_logits,
+)
 
 from prism_jax.student.weights import Pretrained, load_hf, save_hf
 
@@ -164,6 +173,17 @@ def test_a_tied_checkpoint_may_store_its_head_once_more(tmp_path):
     edit_tensors(tmp_path, lambda t: t["lm_head.weight"].__setitem__((60, 23), 7.0))
     with pytest.raises(ValueError, match=r"lm_head\.weight unlike model\.embed_tokens\.weight, to"):
         load_hf(tmp_path, "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_spellings_of_a_file_that_transformers_reads_compute_the_same(spelling, tmp_path):
+    _, transformers = libraries()
+    random_model(tie_word_embeddings=True).save_pretrained(tmp_path)
+    edit_tensors(tmp_path, SPELLINGS[spelling])
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="float32").eval()
+    tokens = draw_tokens()
+    np.testing.assert_allclose(load_hf(tmp_path, "float32").logits(tokens), their_logits(theirs, tokens), atol=1e-4)
 
 
 def test_ids_outside_of_the_vocabulary_are_errors(ours):

@@ -1,5 +1,6 @@
 """Adapters are those of PEFT: its own load here, ours load there, and both compute the same, merged or not."""
 
+import dataclasses
 import json
 import warnings
 
@@ -84,13 +85,23 @@ def test_adapters_that_peft_trained_compute_the_same_here(peft, base, tmp_path, 
     oracle = trained_by_peft(peft, base, tmp_path, student.tied, **settings, **head_settings(head, student.tied))
     expected = logits_of(oracle)
     assert np.abs(expected - logits_of(of_transformers(base))).max() > 0.05
-    config, part = read_adapters(tmp_path, student)
+    base_params = load_hf(base, "float32").params
+    config, part = read_adapters(tmp_path, student, base_params)
     assert (config.head, config.tokens) == (head, TOKENS if head == "slots" else ())
-    params = lora.joined(load_hf(base, "float32").params, part)
+    params = lora.joined(base_params, part)
     np.testing.assert_allclose(Pretrained(Qwen3(student, config), params).logits(IDS), expected, atol=1e-5)
     merged = load(tmp_path, "float32")  # the base that the adapters name
     assert merged.model == Qwen3(student)
     np.testing.assert_allclose(merged.logits(IDS), logits_of(oracle.merge_and_unload()), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", HEADS)
+def test_adapters_that_peft_saved_with_the_embeddings_compute_the_same_here(peft, base, tmp_path, head):
+    tied = read_config(base, "float32").tied
+    oracle = trained_by_peft(peft, base, tmp_path, tied, **head_settings(head, tied))
+    oracle.save_pretrained(tmp_path, save_embedding_layers=True)
+    np.testing.assert_allclose(load(tmp_path, "float32").logits(IDS), logits_of(oracle), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -111,7 +122,7 @@ def test_peft_computes_the_same_from_saved_adapters(peft, base, tmp_path, head):
     np.testing.assert_allclose(logits_of(theirs), ours.logits(IDS), atol=1e-5)
     plain = Pretrained(loaded.model, model.plain(ours.params))
     np.testing.assert_allclose(logits_of(theirs.merge_and_unload()), plain.logits(IDS), atol=1e-5)
-    _, again = read_adapters(tmp_path, loaded.model.config)
+    _, again = read_adapters(tmp_path, loaded.model.config, loaded.params)
     jax.tree.map(np.testing.assert_array_equal, again, jax.device_get(part))
 
 
@@ -127,9 +138,9 @@ def test_gradients_are_those_of_peft(peft, base, tmp_path):
         if parameter.requires_grad:
             parameter.data = parameter.grad
     oracle.save_pretrained(tmp_path / "gradients")
-    _, expected = read_adapters(tmp_path / "gradients", student)
-    config, part = read_adapters(tmp_path, student)
     loaded = load_hf(base, "float32")
+    _, expected = read_adapters(tmp_path / "gradients", student, loaded.params)
+    config, part = read_adapters(tmp_path, student, loaded.params)
 
     def loss(part):
         logits = Pretrained(Qwen3(student, config), lora.joined(loaded.params, part)).logits(IDS)[:, :-1]
@@ -154,6 +165,60 @@ def saved(tmp_path):
     return tmp_path, student
 
 
+def save_with(tensors, folder):
+    safetensors.numpy.save_file(safetensors.numpy.load_file(folder / TENSORS) | tensors, folder / TENSORS)
+
+
+EMBEDDING, HEAD = ("base_model.model.model.embed_tokens", "base_model.model.lm_head")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"{EMBEDDING}.weight"],
+        [f"{EMBEDDING}.weight", f"{HEAD}.weight"],
+        [f"{EMBEDDING}.token_adapter.base_layer.weight", f"{HEAD}.original_module.weight"],
+    ],
+)
+def test_embeddings_that_are_saved_with_the_adapters_must_be_the_bases(saved, names):
+    folder, student = saved
+    base = Qwen3(student).init(jax.random.key(1))
+    table = np.asarray(base["embedding"])
+    config, part = read_adapters(folder, student, base)
+    save_with(dict.fromkeys(names, table), folder)
+    again, same = read_adapters(folder, student, base)
+    assert again == config
+    jax.tree.map(np.testing.assert_array_equal, same, part)
+    read_adapters(folder, student, {**base, "embedding": base["embedding"].astype(jnp.bfloat16)})
+    for other, message in (
+        (table + 1, rf"{names[-1]}: found other numbers than the base's, expected the same: .*merge_and_unload"),
+        (np.concatenate([table, table[:5]]), rf"mis-shaped {names[-1]} \[66, 24\] \(expected \[61, 24\]\)"),
+    ):
+        save_with({names[-1]: other}, folder)
+        with pytest.raises(ValueError, match=message):
+            read_adapters(folder, student, base)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_embedding_and_a_head_that_both_are_modules_to_save(saved, tied):
+    """A tied head must be the saved embedding; on an untied student only the head may differ from the base's."""
+    folder, student = saved
+    student = dataclasses.replace(student, tied=tied)
+    base = Qwen3(student).init(jax.random.key(1))
+    table, head = np.asarray(base["embedding"]), np.random.default_rng(0).random((61, 24), np.float32)
+    edit(folder / CONFIG, modules_to_save=["embed_tokens", "lm_head"])
+    save_with({f"{EMBEDDING}.weight": head if tied else table, f"{HEAD}.weight": head}, folder)
+    config, part = read_adapters(folder, student, base)
+    assert config.head == "all"
+    np.testing.assert_array_equal(part["embedding"] if tied else part["head"]["kernel"].T, head)
+    save_with({f"{EMBEDDING}.weight": table + 1}, folder)
+    words = (
+        f"{HEAD}.weight: found other numbers than {EMBEDDING}.weight" if tied else f"{EMBEDDING}.weight: found other"
+    )
+    with pytest.raises(ValueError, match=words):
+        read_adapters(folder, student, base)
+
+
 def edit(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
@@ -173,14 +238,14 @@ def edit(path, **changes):
         ({"trainable_token_indices": {"lm_head": [1]}}, r"expected those of the head, on a tied head those of the"),
         ({"trainable_token_indices": [1]}, r"missing base_model\.model\.model\.embed_tokens\.token_adapter\.trainable"),
         ({"modules_to_save": ["embed_tokens"]}, r"ensure_weight_tying: found None, expected true, so that the head is"),
-        ({"modules_to_save": ["norm"]}, r"modules_to_save: found \['norm'\], expected the head alone"),
+        ({"modules_to_save": ["norm"]}, r"modules_to_save: found \['norm'\], expected the embedding and the head"),
     ],
 )
 def test_other_adapters_are_refused_by_name(saved, changes, message):
     folder, student = saved
     edit(folder / CONFIG, **changes)
     with pytest.raises(ValueError, match=message):
-        read_adapters(folder, student)
+        read_adapters(folder, student, {})
 
 
 def test_tensors_must_be_those_of_the_student(saved):
@@ -190,15 +255,15 @@ def test_tensors_must_be_those_of_the_student(saved):
     whole = dict(tensors)
     safetensors.numpy.save_file({k: v for k, v in whole.items() if k != name}, folder / TENSORS)
     with pytest.raises(ValueError, match=r"adapter_model\.safetensors: found tensors .*: missing .*layers\.1\."):
-        read_adapters(folder, student)
+        read_adapters(folder, student, {})
     safetensors.numpy.save_file(whole | {"extra": np.zeros(1, np.float32)}, folder / TENSORS)
     with pytest.raises(ValueError, match=r"unexpected extra$"):
-        read_adapters(folder, student)
+        read_adapters(folder, student, {})
     safetensors.numpy.save_file(whole | {name: np.full_like(whole[name], np.nan)}, folder / TENSORS)
     with pytest.raises(
         ValueError, match=r"layers\.1\..*lora_B\.weight: found NaN or infinity, expected finite numbers"
     ):
-        read_adapters(folder, student)
+        read_adapters(folder, student, {})
 
 
 def test_a_start_must_have_the_rank_of_the_config_and_sets_the_rest(saved):
