@@ -20,11 +20,12 @@ from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.costs import gate_costs
 from prism_jax.acceptance.findings import Findings, Question, publish
 from prism_jax.acceptance.log_scores import scores_of_log, weights
-from prism_jax.acceptance.logs import AcceptanceLog, check_propensities, read_log
+from prism_jax.acceptance.logs import AcceptanceLog, check_propensities, doubted, read_log
 from prism_jax.acceptance.measures import Measures, measure, weighted_means
 from prism_jax.acceptance.own_score import MAPS, own_score, people_of
 from prism_jax.acceptance.study import Study, study
 from prism_jax.acceptance.tables import Facts
+from prism_jax.decision import off_policy
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.runtime.files import check_folder_of
 from prism_jax.scores import encode_scores
@@ -143,6 +144,7 @@ def findings_of(
             timed=log.timed,
             folds=studied.folds,
             unequal=bool((studied.weight != 1).any()),
+            doubted=doubted(drawn_of(log)),
         ),
         populations=studied.populations,
         measured=measured,
@@ -153,6 +155,16 @@ def findings_of(
         people=people_of(log, studied, own, question.threshold),
         costs=gate_costs(studied, weight, probabilities, question.c_fa, question.c_fn, seed),
     )
+
+
+def drawn_of(log: AcceptanceLog) -> list[off_policy.Drawn]:
+    """What the log says of its propensities; empty of one without."""
+    if log.propensity is None:
+        return []
+    score = np.zeros(len(log)) if log.score is None else log.score
+    edges, people = off_policy.edges_of(score), len(log.names)
+    sums = off_policy.drawn_sums(log.logged, log.propensity, score, edges, log.person, people)
+    return off_policy.drawn(*sums, people)
 
 
 def measure_all(

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float64, Int32, Int64
 from prism_jax.acceptance.cells import Cells, Kind
 from prism_jax.acceptance.columns import Condition, LogColumns, LogError, did_you_mean, split_condition
 from prism_jax.acceptance.log_files import open_log_file
+from prism_jax.decision import off_policy
 from prism_jax.runtime.shown_text import visible
 from prism_jax.runtime.written import look
 
@@ -179,6 +180,13 @@ def check_all_made(path: str | os.PathLike[str], silent: int, rows: int) -> None
             "propensity=COLUMN: without it, costs would be those of the offers that were made only, which --shown_only "
             "accepts and says in every title"
         )
+
+
+def doubted(found: list[off_policy.Drawn]) -> bool:
+    """Whether offers were not quite drawn with the propensities; raises a LogError where these are clearly wrong."""
+    if (reason := off_policy.doubt(found, off_policy.MOST_OFF)) is not None:
+        raise LogError(f"{reason}; --shown_only, without propensity=COLUMN, uses none")
+    return off_policy.doubt(found) is not None
 
 
 def _check_usable(place: str, log: AcceptanceLog, least_people: int) -> None:

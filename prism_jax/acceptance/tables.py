@@ -9,6 +9,7 @@ from prism_jax.acceptance.costs import Costs
 from prism_jax.acceptance.measures import Measures
 from prism_jax.acceptance.own_score import OwnScore, sentences
 from prism_jax.acceptance.study import MEANINGS
+from prism_jax.decision.off_policy import DOUBTED
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
@@ -28,6 +29,7 @@ class Facts(NamedTuple):
     timed: bool  # whether the log says when offers were made
     folds: int
     unequal: bool  # whether answers have weights other than 1
+    doubted: bool = False  # whether offers were not quite drawn with the propensities that weigh them
 
 
 def prediction_table(
@@ -129,4 +131,5 @@ def gate_table(facts: Facts, costs: Mapping[str, Costs], own: OwnScore | None, c
 
 def _titled(words: str, facts: Facts) -> str:
     """A title that says whose costs these are."""
-    return ", ".join([words, ALONE, *([SHOWN_ONLY] if facts.shown_only else [])])
+    said = {SHOWN_ONLY: facts.shown_only, DOUBTED: facts.doubted}
+    return ", ".join([words, ALONE, *(word for word, holds in said.items() if holds)])

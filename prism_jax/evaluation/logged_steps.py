@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int
+from jaxtyping import Bool, Float64, Int
 
 from prism_jax.decision import arrays, gate, off_policy
 from prism_jax.decision.off_policy import Logged
@@ -56,6 +56,16 @@ class Reading:
     records: bool = False  # whether a missing propensity means that no offer was possible
 
 
+class DrawnRows(NamedTuple):
+    """What tells whether offers were drawn with their propensities, of rows whose answers may be unknown."""
+
+    offered: Bool[np.ndarray, " rows"]
+    propensity: Rows
+    score: Rows
+    person: Int[np.ndarray, " rows"]
+    people: Sequence[str]
+
+
 @dataclasses.dataclass(frozen=True)
 class Decisions:
     """The rows of a log with a target policy."""
@@ -66,13 +76,26 @@ class Decisions:
     features: Float64[np.ndarray, "rows features"]  # what the model of the doubly robust estimate reads
     notes: tuple[str, ...] = ()  # sentences about how the log was read
     people: Sequence[str] | None = None  # the names of the people, of some rows of a log; None of a whole log
+    unfiltered: DrawnRows | None = None  # these rows and the offers without an answer; None where there are none
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the people; their numbers where all rows of the log are here."""
+        return list(map(str, range(int(self.person.max()) + 1))) if self.people is None else self.people
+
+    @property
+    def drawn(self) -> DrawnRows:
+        """The rows that tell whether offers were drawn with their propensities; the score is the first feature."""
+        logged = self.logged
+        own = DrawnRows(logged.offered, logged.propensity, self.features[:, 0], self.person, self.names)
+        return own if self.unfiltered is None else self.unfiltered
 
 
-def decided(scores: Scores) -> tuple[Scores | None, dict[str, Any]]:
+def decided(scores: Scores) -> tuple[Scores, dict[str, Any]]:
     """One row per step of some rows with whole steps: the offer that was or could have been made.
 
-    Of a step without such an offer, it is the likeliest one. Offers whose answer is unknown are left out; None where no
-    other step is left. Beside it the facts for `check` and `notes`: counts, which add up, and places.
+    Of a step without such an offer, it is the likeliest one; `decisions` leaves out the offers whose answer is unknown.
+    Beside it the facts for `check` and `notes`: counts, which add up, and places.
     """
     logged, propensity = _column(scores, "logged"), _column(scores, "propensity")
     possible = (logged == 1) | ~np.isnan(propensity)
@@ -102,7 +125,7 @@ def decided(scores: Scores) -> tuple[Scores | None, dict[str, Any]]:
     if undecided.any():
         row = int(undecided.argmax())
         facts["undecided"] = (f"stream {steps.stream[row]!r}, step {steps.step[row]}",)  # the first of each part
-    return steps if kept.all() else steps.take(kept) if kept.any() else None, facts
+    return steps, facts
 
 
 def check(facts: Mapping[str, Any]) -> None:
@@ -150,11 +173,23 @@ def decisions(steps: Scores, reading: Reading) -> Decisions:
     offered, propensity = _column(steps, "logged") == 1, _column(steps, "propensity")
     if reading.records:
         propensity = np.where(np.isnan(propensity), 0.0, propensity)
+    if (unanswered := offered & np.isnan(_column(steps, "y_accept"))).any():
+        return dataclasses.replace(decisions(steps.take(~unanswered), reading), unfiltered=drawn_rows(steps, reading))
     names, person = ordered(*steps.numbered("stream" if steps.person is None else "person"))
     accepted = np.where(offered, np.nan_to_num(_column(steps, "y_accept")), 0.0)
     logged = Logged(offered, propensity, accepted, np.nan_to_num(_column(steps, "y_need"), nan=1.0))
     features = np.column_stack([model_feature(accept), *([] if need is None else [model_feature(need)])])
     return Decisions(pi, logged, person, features, people=names)
+
+
+def drawn_rows(steps: Scores, reading: Reading) -> DrawnRows:
+    """The steps that `decided` gives, as rows that tell whether offers were drawn with their propensities."""
+    propensity = _column(steps, "propensity")
+    if reading.records:
+        propensity = np.where(np.isnan(propensity), 0.0, propensity)
+    names, person = ordered(*steps.numbered("stream" if steps.person is None else "person"))
+    score = model_feature(_signals(steps, reading.fits)[1])
+    return DrawnRows(_column(steps, "logged") == 1, propensity, score, person, names)
 
 
 def target_gate(need: Rows | None, accept: Rows, settings: EstimateSettings) -> Rows:

@@ -13,7 +13,7 @@ from etils import epath
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import off_policy
-from prism_jax.decision.off_policy import Estimator, Logged, Support
+from prism_jax.decision.off_policy import Drawn, Estimator, Logged, Support
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation import logged_steps
 from prism_jax.evaluation.fits import read_calibration
@@ -125,7 +125,6 @@ def _of_files(paths: Sequence[str], path: str, reading: Reading, left_out: dict[
     try:
         steps, facts = logged_steps.decided(scores)
         logged_steps.check(facts)
-        assert steps is not None, "some step was an offer with an answer"
         decisions = logged_steps.decisions(steps, reading)
     except ScoresError as error:
         raise located(error, path) from None
@@ -245,7 +244,11 @@ def _tables(estimates: Estimates, settings: EstimateSettings) -> list[Table]:
             "these may cost."
         )
     level = [_level(estimates.level)] if estimates.level else []
-    return [_difference(estimates.difference, settings, " ".join(notes)), *level, _support(support)]
+    doubt = off_policy.doubt(estimates.drawn)
+    if doubt:
+        notes.append(f"{doubt[0].upper()}{doubt[1:]}.")
+    difference = _difference(estimates.difference, settings, " ".join(notes), doubted=doubt is not None)
+    return [difference, *level, _support(support, estimates.drawn)]
 
 
 def _write(estimates: Estimates, settings: EstimateSettings, out: str | None) -> None:
@@ -267,11 +270,12 @@ def _write(estimates: Estimates, settings: EstimateSettings, out: str | None) ->
         print(f"The mean cost itself is not shown: {estimates.level_unknown}.")
 
 
-def _difference(means: Mapping[Estimator, Estimate], settings: EstimateSettings, note: str) -> Table:
+def _difference(means: Mapping[Estimator, Estimate], settings: EstimateSettings, note: str, *, doubted: bool) -> Table:
     rows = tuple(
         Row(NAMES[name], (show_estimate(mean, sign=True),), strong=name == "ips") for name, mean in means.items()
     )
     title = "Cost of the target policy minus that of the policy that made the log (below 0: cheaper)"
+    title += f", {off_policy.DOUBTED}" if doubted else ""
     columns = (Column("difference per step", f"C_FA = {settings.c_fa:g}, C_FN = {settings.c_fn:g}."),)
     return Table(title, "estimate", columns, (Section("", rows),), note, mark="headline")
 
@@ -285,7 +289,7 @@ def _level(level: Mapping[str, Mapping[Estimator, Estimate]]) -> Table:
     return Table("Mean cost per step", "policy", (Column("cost"),), sections, note)
 
 
-def _support(support: Support) -> Table:
+def _support(support: Support, drawn: Sequence[Drawn]) -> Table:
     shares = {
         "rows": str(support.rows),
         "offers in the log": str(support.offers),
@@ -297,11 +301,15 @@ def _support(support: Support) -> Table:
         "effective changes": DASH if np.isinf(support.changes) else number(support.changes, 1),
         "people": str(support.people),
         "effective people": number(support.effective_people, 1),
+        **{f"mean(A/e) of {of.where}": show_estimate(of.weight) for of in drawn},
     }
+    if drawn:
+        shares["offers made for each expected one"] = show_estimate(drawn[0].offers)
     rows = tuple(Row(name, (value,)) for name, value in shares.items())
     note = (
         "By the probabilities of the log, whatever was drawn. Effective offers: (Σπ)² / Σ(π²/e). Effective changes: "
-        "(Σec²)² / Σ(ec⁴), c = π/e − 1. Effective people: the same over people. No weight is clipped."
+        "(Σec²)² / Σ(ec⁴), c = π/e − 1. Effective people: the same over people. No weight is clipped. "
+        "mean(A/e) and sum(A)/sum(e) are 1 where the propensities are right, and a log is refused where they cannot be."
     )
     return Table("What the log can tell", "", (Column("value"),), (Section("", rows),), note)
 

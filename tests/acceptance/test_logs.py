@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from prism_jax.acceptance.columns import LogColumns, LogError, parse_columns
-from prism_jax.acceptance.logs import read_log
+from prism_jax.acceptance.log_evaluation import drawn_of
+from prism_jax.acceptance.logs import doubted, read_log
 from prism_jax.acceptance.merged.parts import divide, read_people
 
 HEADER = "who,at,took,rating,score,slow,kind,left\n"
@@ -163,6 +164,40 @@ def test_a_header_may_have_line_breaks_in_quotes(end, write, tmp_path):
     with pytest.raises(LogError, match="found no column 'token'") as error:
         read_log(path, LogColumns(person="who", accepted="token"))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("stated", "off"), [("right", 0), ("one third", 1), ("a constant", 1), ("what was done", 1), ("a little low", 0.5)]
+)
+def test_propensities_that_the_offers_contradict_are_refused_or_said_in_titles(stated, off, tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    score, made = rng.random(40_000), rng.random(40_000)
+    e = 0.1 + 0.8 * score
+    made = made < e
+    all_stated = {"right": e, "one third": 1 / 3, "a constant": made.mean(), "a little low": e * 0.96}
+    e = np.broadcast_to(all_stated.get(stated, np.where(made, e, 1 - e)), made.shape)
+    answers = pa.array(rng.random(40_000) < score, mask=~made)
+    table = {"p": rng.integers(0, 50, 40_000), "made": made, "e": e, "took": answers, "s": score}
+    pq.write_table(pa.table(table), tmp_path / "log.parquet")
+    columns = LogColumns(person="p", accepted="took", logged="made", propensity="e", score="s")
+    monkeypatch.setattr("prism_jax.acceptance.log_files.CHUNK_ROWS", 9_000)
+    log = read_log(tmp_path / "log.parquet", columns)
+    for doubts in (
+        lambda: doubted(drawn_of(log)),
+        lambda: divide("log", [str(tmp_path / "log.parquet")], columns, tmp_path / "parts", number=1).doubted,
+    ):
+        if off == 1:
+            with pytest.raises(LogError, match=r"found .* to be .*, expected 1: offers were not drawn with these prob"):
+                doubts()
+        else:
+            assert doubts() == (off == 0.5)
+
+
+def test_a_propensity_of_1_where_no_offer_was_made_is_refused(write):
+    text = "p,made,e,took\nx,1,0.7,1\ny,1,1,0\nx,0,0.3,\ny,0,1,\n"
+    says = r"row 3, column 'e': found 1 where no offer was made, expected the probability of an offer on silent rows"
+    with pytest.raises(LogError, match=says):
+        read_log(write(text), parse_columns("person=p,accepted=took,logged=made,propensity=e"))
 
 
 SAYS = {

@@ -1,6 +1,7 @@
 """Counterfactual costs: unbiased by enumeration, obp's numbers, intervals over people, and what is refused."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -187,6 +188,61 @@ def test_effective_numbers_are_those_of_their_formulas():
     assert agreeing.changes == np.inf and agreeing.effective_people == 12
     tiny = off_policy.measure_support(target, Logged(e > 0.5, np.where(e < 0.1, 5e-324, e), e, e), person)
     assert tiny.effective < 1e-9 and tiny.changes == pytest.approx(0, abs=1e-9)
+
+
+def drawn_of(offered, e, score, person):
+    people = int(person.max()) + 1
+    sums = off_policy.drawn_sums(offered, e, score, off_policy.edges_of(score), person, people)
+    return off_policy.drawn(*sums, people)
+
+
+RNG = np.random.default_rng(5)
+SCORE, PERSON = RNG.random(3000), np.sort(RNG.integers(0, 40, 3000))
+CHANCE = 0.1 + 0.8 * SCORE
+MADE = RNG.random(3000) < CHANCE
+WRONG = {  # the propensities that a log states, whether the offer was made, and what is found
+    "one over the number of options": (np.full(3000, 1 / 3), MADE, r"mean\(A/e\) of all rows to be 1\.4"),
+    "constant where offers follow the score": (np.full(3000, MADE.mean()), MADE, "of the lowest fifth of the score"),
+    "of what was done": (np.where(MADE, CHANCE, 1 - CHANCE), MADE, r"sum\(A\)/sum\(e\), of all rows"),
+    "half of each": (CHANCE / 2, MADE, r"mean\(A/e\) of all rows to be 1\.9"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_propensities_that_the_offers_contradict_are_doubted(kind):
+    e, made, words = WRONG[kind]
+    found = drawn_of(made, e, SCORE, PERSON)
+    np.testing.assert_allclose(found[0].weight.value, (made / e).mean())
+    np.testing.assert_allclose(found[0].offers.value, made.sum() / e.sum())
+    assert re.search(words, off_policy.doubt(found, off_policy.MOST_OFF))
+
+
+def test_right_propensities_are_seldom_doubted():
+    """Not with small ones, where few offers weigh much, nor where each person is given offers or none."""
+    rng, doubts = np.random.default_rng(1), 0
+    for _ in range(150):
+        score = rng.normal(size=400)
+        person = rng.integers(0, 12, 400)
+        rare = np.clip(rng.beta(0.3, 3, 400), 0.003, 1)
+        assigned = (rng.random(12) < 0.5)[person]
+        made = rng.random(400) < rare
+        doubts += off_policy.doubt(drawn_of(made, rare, score, person)) is not None
+        doubts += off_policy.doubt(drawn_of(assigned, np.full(400, 0.5), score, person)) is not None
+    assert doubts <= 3
+
+
+def test_the_check_of_propensities_adds_up_over_parts_and_says_where_it_cannot_tell():
+    edges = off_policy.edges_of(SCORE)
+    whole = off_policy.drawn_sums(MADE, CHANCE, SCORE, edges, PERSON, 40)
+    parts = [off_policy.drawn_sums(*(c[i::2] for c in (MADE, CHANCE, SCORE)), edges, PERSON[i::2], 40) for i in (0, 1)]
+    for both, *of_parts in zip(whole, *parts, strict=True):
+        np.testing.assert_allclose(sum(of_parts), both, atol=1e-9)
+    assert drawn_of(MADE, np.where(MADE, CHANCE, np.nan), SCORE, PERSON) == []  # offers alone have one
+    assert drawn_of(MADE, np.ones(3000), SCORE, PERSON) == []  # every offer was certain
+    assert [of.where for of in drawn_of(MADE, CHANCE, np.where(SCORE < 0.1, np.nan, 0.5), PERSON)][1:] == [
+        "the highest fifth of the score",
+        "the rows without a score",
+    ]
 
 
 def test_offers_that_the_log_could_not_show_cost_at_most_all_they_can():

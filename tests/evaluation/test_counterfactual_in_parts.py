@@ -113,6 +113,9 @@ def assert_same(ours, theirs):
     )
     for name in ("rows", "offers", "people", "everywhere"):
         assert getattr(ours.support, name) == getattr(theirs.support, name)
+    assert [of.where for of in ours.drawn] == [of.where for of in theirs.drawn]
+    for mine, other in zip(ours.drawn, theirs.drawn, strict=True):
+        assert (*mine.weight, *mine.offers) == pytest.approx((*other.weight, *other.offers), rel=1e-9, nan_ok=True)
     assert tuple(ours.support) == pytest.approx(tuple(theirs.support), rel=1e-10)
     pairs = [(ours.difference, theirs.difference), *((ours.level[name], theirs.level[name]) for name in theirs.level)]
     for mine, other in pairs:
@@ -164,11 +167,12 @@ def test_a_person_in_every_part_and_a_part_without_an_answer_are_no_special_case
         person=np.where(number % 4 == 0, "p0", scores.person).astype(object),
         y_accept=np.where(lost, np.nan, scores.y_accept),
         logged=np.where(lost, scores.candidate == 0, scores.logged),
-        propensity=np.where(lost, np.where(scores.candidate == 0, 0.5, np.nan), scores.propensity),
+        propensity=np.where(lost, np.where(scores.candidate == 0, 1.0, np.nan), scores.propensity),
     )
     chunks = [scores.take(number // 4 == i) for i in range(10)]
     assert all((chunk.person == "p0").any() for chunk in chunks)
-    assert logged_steps.decided(chunks[9])[0] is None
+    steps, facts = logged_steps.decided(chunks[9])
+    assert facts["unanswered"] == len(steps)
     expected = in_memory(scores, reading)
     assert expected.support.people == 28  # three of the others have lost all their rows
     for order in (chunks, chunks[::-1]):

@@ -27,12 +27,14 @@ from prism_jax.acceptance.logs import (
     check_all_made,
     check_answers,
     check_roles,
+    doubted,
     say_texts,
     warn_of_looks,
     warn_of_order,
 )
 from prism_jax.acceptance.score_maps import Scale
 from prism_jax.acceptance.study import FOLDS, no_propensity
+from prism_jax.decision import off_policy
 from prism_jax.decision.losses import propensity_weight
 
 PART_ROWS = 1 << 18
@@ -103,6 +105,7 @@ class Divided:
     folds: int
     timed: bool  # whether the log says when offers were made
     left_out: dict[str, str]  # files that cannot be read, with the reason
+    doubted: bool = False  # whether offers were not quite drawn with the propensities
 
 
 def read_people(part: PeoplePart) -> Iterator[Answers]:
@@ -182,6 +185,8 @@ class _Writer:
         self.contents = Contents()
         self.kinds: dict[str, set[str]] = {}  # of times, by column
         self.texts: Texts = collections.Counter()  # of outcomes
+        self.edges: np.ndarray | None = None  # of the fifths of the score, by the first rows
+        self.totals, self.units = np.zeros((6, 7)), np.zeros((0, 6, 3))  # `off_policy.drawn_sums`
         self.sample, self.every = np.zeros(0), 1  # one in so many scores
         absent = {name for name in ("score", "answered", "propensity") if getattr(columns, name) is None}
         absent |= {"propensity"} if shown_only else set()
@@ -191,6 +196,7 @@ class _Writer:
         """Writes the rows of a file; if it cannot be read to its end, its people and contents are not kept."""
         people, before, wanted = len(self.number_of), self.contents, None
         kept = self.sample, self.every, {name: set(kinds) for name, kinds in self.kinds.items()}, self.texts.copy()
+        drawn = self.edges, self.totals, self.units
 
         def names(place: str, all_names: tuple[str, ...]) -> Sequence[str]:
             nonlocal wanted
@@ -205,6 +211,7 @@ class _Writer:
                 raise LogError(f"{path}: found no rows, expected one per offer")
         except LogError:
             self.contents, (self.sample, self.every, self.kinds, self.texts) = before, kept
+            self.edges, self.totals, self.units = drawn
             self.number_of = dict(list(self.number_of.items())[:people])
             raise
 
@@ -220,6 +227,10 @@ class _Writer:
             "answered": table.answered(time),
             "propensity": table.propensity(logged),
         }
+        if values["propensity"] is not None and "propensity" in self.fields:
+            self._add_drawn(
+                logged, values["propensity"], np.zeros(len(table)) if score is None else score, values["person"]
+            )
         warn_of_order(table.wanted.place, person, time)
         shown = score[logged] if self.shown_only and score is not None else score
         self.contents = self.contents.with_rows(logged, shown)
@@ -233,6 +244,13 @@ class _Writer:
             if edges[i] < edges[i + 1]:
                 with path.open("ab") as out:
                     rows[order[edges[i] : edges[i + 1]]].tofile(out)
+
+    def _add_drawn(self, logged: np.ndarray, propensity: np.ndarray, score: np.ndarray, person: np.ndarray) -> None:
+        """Adds to what says whether offers were drawn with their propensities."""
+        self.edges = off_policy.edges_of(score) if self.edges is None else self.edges
+        totals, units = off_policy.drawn_sums(logged, propensity, score, self.edges, person, len(self.number_of))
+        units[: len(self.units)] += self.units
+        self.totals, self.units = self.totals + totals, units
 
     def _keep(self, scores: Float64[np.ndarray, " known"]) -> None:
         """Adds to the sample of scores, and thins it where it is too large."""
@@ -288,7 +306,8 @@ class _Writer:
             if len(rows):
                 parts.append(PeoplePart(str(path), len(rows), ("fold", *self.fields)))
         timed = self.columns.time is not None
-        return Divided(parts, self.contents, self._scale(), by_name + 1, int(fold.max()) + 1, timed, left_out)
+        doubtful = doubted(off_policy.drawn(self.totals, self.units, len(self.units)))
+        return Divided(parts, self.contents, self._scale(), by_name + 1, int(fold.max()) + 1, timed, left_out, doubtful)
 
     def _rows(self, path: Path, bad: set[int]) -> Float64[np.ndarray, "rows fields"]:
         rows = np.fromfile(path).reshape(-1, 1 + len(self.fields))

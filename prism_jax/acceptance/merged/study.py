@@ -95,6 +95,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
             timed=log.timed,
             folds=log.folds,
             unequal=census["unequal"] > 0,
+            doubted=log.doubted,
         ),
         populations=[predictor.populations[f"{layers[-1]} {fold}"] for fold in range(log.folds)],
         measured={name: read.measures(name, placements[name], name in probabilities) for name in predicted},

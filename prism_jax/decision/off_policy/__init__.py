@@ -1,8 +1,9 @@
 """What another policy would have cost, from a log of another one; users import it from here.
 
 Belongs here: estimators of the difference and of the level (`estimators`), the model of one of them (`models`), their
-intervals over people (`intervals`), and the checks of what a log can tell (`support`). All are made of sums over rows,
-which add up over the parts of a log. docs/counterfactual.md explains them; docs/maths.md, section 15, derives them.
+intervals over people (`intervals`), the checks of what a log can tell (`support`) and of its propensities
+(`propensities`). All are made of sums over rows, which add up over the parts of a log. docs/counterfactual.md explains
+them; docs/maths.md, section 15, derives them.
 Runs on the host, on NumPy arrays.
 Does not belong here: reading logs and making tables (`prism_jax.runs`).
 """
@@ -25,6 +26,7 @@ from prism_jax.decision.off_policy.intervals import (
     widened,
 )
 from prism_jax.decision.off_policy.models import Moments, coefficients, cross_fitted, normal_equations, predictions
+from prism_jax.decision.off_policy.propensities import DOUBTED, MOST_OFF, Drawn, doubt, drawn, drawn_sums, edges_of
 from prism_jax.decision.off_policy.support import (
     EXPLORATION,
     OverlapError,
@@ -42,9 +44,12 @@ from prism_jax.decision.off_policy.support import (
 )
 
 __all__ = [
+    "DOUBTED",
     "ESTIMATORS",
     "EXPLORATION",
     "LEAST_PEOPLE",
+    "MOST_OFF",
+    "Drawn",
     "Estimator",
     "Logged",
     "Moments",
@@ -56,6 +61,10 @@ __all__ = [
     "cross_fitted",
     "difference",
     "difference_terms",
+    "doubt",
+    "drawn",
+    "drawn_sums",
+    "edges_of",
     "effective_number",
     "enough_exploration",
     "explored",

@@ -8,22 +8,22 @@ person, and `Explored` the support of a log with more exploration. A log in memo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt64
 
 from prism_jax.decision import off_policy
-from prism_jax.decision.off_policy import Estimator, Moments, Support
+from prism_jax.decision.off_policy import Drawn, Estimator, Moments, Support
 from prism_jax.decision.uncertainty import Estimate, Resampled, interval, unit_keys
 from prism_jax.evaluation import logged_steps
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES
-from prism_jax.evaluation.logged_steps import Decisions, Reading, Rows
+from prism_jax.evaluation.logged_steps import Decisions, DrawnRows, Reading, Rows
 from prism_jax.evaluation.merged.planning import check_structure
 from prism_jax.evaluation.merged.running import Runner
 from prism_jax.evaluation.merged.scan import structure_of
-from prism_jax.evaluation.merged.states import Largest, State, UnitSums, merge
+from prism_jax.evaluation.merged.states import Beginning, Largest, State, UnitSums, merge
 from prism_jax.scores import Scores
 
 FOLDS = 5
@@ -31,6 +31,8 @@ FOLDS = 5
 POLICIES = ("target", "always", "never")
 """The policies whose mean cost is estimated where the log tells it."""
 _ROWS = "rows"
+_MOST_SCORES = 1 << 16
+"""Up to so many scores say where the fifths of the score begin."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Folds:
 
     def of_rows(self, rows: Decisions) -> Int64[np.ndarray, " rows"]:
         """The fold of each row."""
-        keys = unit_keys(_names(rows))
+        keys = unit_keys(rows.names)
         if self.keys is None:
             fold = (keys % np.uint64(self.number)).astype(np.int64)
         else:
@@ -77,12 +79,21 @@ class _Statistic:
         Raises:
           ScoresError: as `logged_steps.decisions`.
         """
-        steps, _ = logged_steps.decided(rows)
-        return state if steps is None else merge(state, self.of(logged_steps.decisions(steps, self.reading)))
+        return merge(state, self.of_steps(*logged_steps.decided(rows)))
+
+    def of_steps(self, steps: Scores, facts: Mapping[str, Any]) -> State:
+        """The state of the steps that `logged_steps.decided` gives, with its facts."""
+        if facts["unanswered"] == len(steps):
+            return self.of_drawn(logged_steps.drawn_rows(steps, self.reading))
+        return self.of(logged_steps.decisions(steps, self.reading))
 
     def of(self, rows: Decisions) -> State:
         """The state of some rows of a log."""
         raise NotImplementedError
+
+    def of_drawn(self, rows: DrawnRows, most: int | None = None) -> State:
+        """What the state has of rows whose answers may be unknown; up to `most` people are kept, None as elsewhere."""
+        return {}
 
 
 class Census(_Statistic):
@@ -91,12 +102,15 @@ class Census(_Statistic):
     def add(self, state: State, rows: Scores) -> State:
         """The state with some more rows; beside it, what tells whether the table can be used at all."""
         steps, facts = logged_steps.decided(rows)
-        more = {} if steps is None else self.of(logged_steps.decisions(steps, self.reading))
-        return merge(state, more | {"structure": structure_of(rows), "facts": facts})
+        return merge(state, self.of_steps(steps, facts) | {"structure": structure_of(rows), "facts": facts})
+
+    def of_drawn(self, rows: DrawnRows, most: int | None = None) -> State:
+        """The first scores."""
+        return {"scores": Beginning({"score": rows.score[:_MOST_SCORES]}, _MOST_SCORES)}
 
     def of(self, rows: Decisions) -> State:
         """The state of some rows of a log."""
-        return {
+        return self.of_drawn(rows.drawn) | {
             "moments": Moments.of(rows.features),
             "largest": {
                 name: Largest(off_policy.largest_change(pi, rows.logged)) for name, pi in _supported(rows).items()
@@ -112,6 +126,14 @@ class Sums(_Statistic):
     folds: Folds
     moments: Moments
     largest: Mapping[str, Largest]
+    edges: Float64[np.ndarray, "edges"]  # where the fifths of the score begin, which is the first feature
+
+    def of_drawn(self, rows: DrawnRows, most: int | None = None) -> State:
+        """The `off_policy.drawn_sums`."""
+        totals, units = off_policy.drawn_sums(*rows[:3], self.edges, rows.person, len(rows.people))
+        columns = {f"{i}": column for i, column in enumerate(units.reshape(len(units), -1).T)}
+        residuals = UnitSums.of_sums(rows.people, columns, resamples=RESAMPLES, seed=0, most=most)
+        return {"drawn": totals, "residuals": residuals}
 
     def of(self, rows: Decisions) -> State:
         """The state of some rows of a log."""
@@ -120,7 +142,7 @@ class Sums(_Statistic):
         )
         d, silence = _outcomes(rows, self.reading)
         x, fold = self.moments.standardised(rows.features), self.folds.of_rows(rows)
-        return {
+        return self.of_drawn(rows.drawn, len(rows.drawn.people) if rows.people is None else None) | {
             "support": support,
             "people": _by_person(rows, changes),
             "equations": off_policy.normal_equations(
@@ -179,6 +201,7 @@ class Estimates(NamedTuple):
     """What another gate would have cost."""
 
     support: Support
+    drawn: list[Drawn]  # whether offers were drawn with the propensities; empty where the log cannot tell
     difference: Mapping[Estimator, Estimate]  # from the cost of the policy that made the log
     level: Mapping[str, Mapping[Estimator, Estimate]]  # mean costs by policy; empty where the log does not tell them
     level_unknown: str | None  # why it does not
@@ -218,9 +241,13 @@ def estimate(run: Runner, reading: Reading) -> Estimates:
         check_structure(census["structure"])
         logged_steps.check(census["facts"])
     folds = Folds.of(census["people"])
-    sums = run("sums", Sums(reading, folds, census["moments"], census["largest"]))
+    edges = off_policy.edges_of(census["scores"].columns["score"])
+    sums = run("sums", Sums(reading, folds, census["moments"], census["largest"], edges))
     support, always = (_support(sums, name) for name in ("target", "always"))
     off_policy.check(support, lambda: _enough(run("explored", Explored(reading)), settings.limits), **settings.limits)
+    drawn = _drawn(sums)
+    if (reason := off_policy.doubt(drawn, off_policy.MOST_OFF)) is not None:
+        raise off_policy.OverlapError(reason)
     unknown = _level_unknown(always, settings.limits)
     fitted = off_policy.coefficients(sums["equations"])
     terms = run("terms", Terms(reading, folds, census["moments"], fitted, sums["weights"], unknown is None))
@@ -228,6 +255,7 @@ def estimate(run: Runner, reading: Reading) -> Estimates:
     unseen = (support.unknown + support.impossible) * support.target
     return Estimates(
         support,
+        drawn,
         {
             name: off_policy.widened(means[_column("difference", name)], unseen, settings.c_fa, settings.c_fn)
             for name in off_policy.ESTIMATORS
@@ -262,6 +290,15 @@ def _support(state: State, name: str) -> Support:
         total, squares = cells.units.sum(axis=0), (cells.units**2).sum(axis=0)
     numbers = map(off_policy.effective_number, total.tolist(), squares.tolist())
     return off_policy.support_of(state["support"][name], state["people"].number, min(numbers))
+
+
+def _drawn(sums: State) -> list[Drawn]:
+    cells, totals = sums["residuals"].cells(), sums["drawn"]
+    if isinstance(cells, Resampled):
+        spread = (cells.replicates - cells.sums) / np.sqrt(len(cells.replicates))
+    else:
+        spread = cells.units
+    return off_policy.drawn(totals, spread.reshape(len(spread), len(totals), -1), sums["residuals"].number)
 
 
 def _means(people: UnitSums, resamples: int, seed: int) -> dict[str, Estimate]:
@@ -299,14 +336,9 @@ def _support_sums(
     return {name: sums for name, (sums, _) in found.items()}, {name: changes for name, (_, changes) in found.items()}
 
 
-def _names(rows: Decisions) -> Sequence[str]:
-    """The names of the people; their numbers where all rows of the log are here."""
-    return list(map(str, range(int(rows.person.max()) + 1))) if rows.people is None else rows.people
-
-
 def _by_person(rows: Decisions, columns: Mapping[str, Rows]) -> UnitSums:
     """Sums of some columns, and last the number of rows, over each person."""
-    names = list(_names(rows))
+    names = list(rows.names)
     whole = len(names) if rows.people is None else None  # each person's sums are kept where all rows are in memory
     counted: dict[str, Any] = {**columns, _ROWS: np.ones(len(rows.target))}
     return UnitSums.of((names, rows.person), counted, resamples=RESAMPLES, seed=0, most=whole)
