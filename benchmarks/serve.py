@@ -163,6 +163,8 @@ def serve(kind: str, path: str, port: int) -> None:
         from prism_jax.scoring.student import Student
         from prism_jax.service.answering import Answering
         from prism_jax.service.app import make_app
+        from prism_jax.service.connection import make_config
+        from prism_jax.service.http import Limits, Served
         from prism_jax.student.weights import load_gguf
 
         def load() -> Answering:
@@ -180,7 +182,8 @@ def serve(kind: str, path: str, port: int) -> None:
             names = dict.fromkeys(("model", "calibration", "config"), "")
             return Answering(live, Exported({}, maps, OperatingPoint(), None, None, False, names))
 
-        app = make_app(load, "m")
+        app = make_app(Served(load, Limits().waiting), "m")
+        return uvicorn.Server(make_config(app, port=port)).run()
     uvicorn.run(app, port=port, log_level="warning", access_log=False)
 
 

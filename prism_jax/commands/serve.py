@@ -14,7 +14,6 @@ import math
 import os
 import pathlib
 import resource
-import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -222,9 +221,10 @@ def _stateless(
 ) -> tuple[fastapi.FastAPI, str]:
     """The server of decisions that each bring their stream."""
     from prism_jax.service.app import make_app
+    from prism_jax.service.http import Served
 
     name = _name(options)
-    return make_app(_answering(options), name, tokens=tokens, limits=limits), name
+    return make_app(Served(_answering(options), limits.waiting), name, tokens=tokens, limits=limits), name
 
 
 def _answering(options: Mapping[str, Any]) -> Callable[[], Answering]:
@@ -269,7 +269,7 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
         raise ValueError(f"--replicas: found {options['replicas']!r:.80}, expected NUMBER or LEAST:MOST") from None
     _answering(options)  # what is wrong with the flags is said here
     _start_ray(ray, options, numbers[1])
-    place = f"http://{options['host']}:{options['port']}/v1"
+    place = f"serving {_name(options)} at http://{options['host']}"
     run_replicas(
         functools.partial(_answering_in_replica, dict(options)),
         _name(options),
@@ -280,7 +280,7 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
         gpus=options["gpus"],
         host=options["host"],
         port=options["port"],
-        on_ready=lambda: _say(f"serving {_name(options)} at {place}"),
+        on_ready=lambda port: _say(f"{place}:{port}/v1"),
     )
 
 
@@ -432,18 +432,12 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
     """Listens until it is told to stop; raises what loading the model has raised."""
     import uvicorn
 
-    from prism_jax.service.connection import make_config
+    from prism_jax.service.connection import listen, make_config
 
     host, port = options["host"], options["port"]
-    try:
-        listening = socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
-        )
-    except OSError as error:
-        raise ValueError(f"--host, --port: {host}:{port}: {error.strerror or error}") from error
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a store has many files
-    with listening:
+    with listen(host, port) as listening:
         server, served = uvicorn.Server(make_config(app, timeout_graceful_shutdown=30)), app.state.prism
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import fastapi
 
-from prism_jax.service.answering import Answering
 from prism_jax.service.form import (
     Answered,
     Asked,
@@ -23,15 +21,13 @@ from prism_jax.service.tokens import Tokens
 
 
 def make_app(
-    load: Callable[[], Answering], name: str, *, tokens: Tokens | None = None, limits: Limits | None = None
+    served: Served[Asked, Answered], name: str, *, tokens: Tokens | None = None, limits: Limits | None = None
 ) -> fastapi.FastAPI:
-    """The application; `load` is called on the model's thread when it starts, and `name` is the model's.
+    """The application before what answers; `name` is the model's.
 
     Without tokens it answers requests to loopback names alone.
     """
-    limits = limits or Limits()
-    served: Served[Asked, Answered] = Served(load, limits.waiting)
-    app = make_base(served, tokens or Tokens(()), limits)
+    app = make_base(served, tokens or Tokens(()), limits or Limits())
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody} for status in (401, 404, 413, 422, 429, 503)
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from typing import Any
 
 import fastapi
@@ -15,6 +16,9 @@ from prism_jax.service.http import problem
 
 MOST_HEAD = 2**16
 """Most bytes of what stands before a body or behind it; cursors are the longest part of a head."""
+MOST_LINES, MOST_CHUNKS = 256, 2**11
+"""Most lines of a head, and most chunks of a body, each of which costs as much time as many bytes."""
+_SLICE = 2**12
 HEAD_SECONDS = 10.0
 """Until the head of a request ends."""
 STALL_SECONDS, LEAST_TAKEN = 15.0, 2**10
@@ -31,6 +35,26 @@ def make_config(app: fastapi.FastAPI, **settings: Any) -> uvicorn.Config:
     return uvicorn.Config(app, h11_max_incomplete_event_size=MOST_HEAD, **(own | settings))
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; ValueError, naming the flags, where that cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ValueError(f"--host, --port: {host}:{port}: {error.strerror or error}") from error
+
+
+class _Counting(h11.Connection):
+    """Counts the chunks of a request's body."""
+
+    chunks = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        self.chunks = 0 if isinstance(event, h11.Request) else self.chunks + isinstance(event, h11.Data)
+        return event
+
+
 class Connection(H11Protocol):
     """A connection with bounds; where there are too many, the half that waits longest for its client is closed.
 
@@ -45,7 +69,8 @@ class Connection(H11Protocol):
                 one.transport.abort()
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # so that whatever is not taken is known
-        self.since = self.loop.time()
+        self.conn: _Counting = _Counting(h11.SERVER, MOST_HEAD)
+        self.since, self._lines, self._rest, self._is_deaf = self.loop.time(), 0, b"", False
         self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, transport.abort)
         self._stall: asyncio.TimerHandle | None = None
 
@@ -58,18 +83,41 @@ class Connection(H11Protocol):
         if self.conn.their_state is h11.IDLE and self._head is None:
             self.since = self.loop.time()
             self._head = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
-        for begin in range(0, len(data), MOST_HEAD // 4):  # h11 looks at the size of what has not ended alone
-            if self.conn.their_state is not h11.ERROR:
-                super().data_received(data[begin : begin + MOST_HEAD // 4])
+        for begin in range(0, len(data), _SLICE):  # h11 looks at the size of what has not ended alone
+            part = data[begin : begin + _SLICE]
+            if self.conn.their_state is h11.DONE:  # the next request waits until this one is answered
+                self._rest += data[begin:]
+                self.flow.pause_reading()
+                break
+            if self.conn.their_state is h11.IDLE:
+                self._lines += part.partition(b"\r\n\r\n")[0].count(b"\n")
+            if self._lines > MOST_LINES:
+                self.send_400_response(f"found more than {MOST_LINES} lines, expected fewer")
+            elif self.conn.chunks > MOST_CHUNKS:
+                self.send_400_response(f"found more than {MOST_CHUNKS} chunks of a body, expected fewer")
+            if self._is_deaf:
+                return
+            super().data_received(part)
+            if self.conn.their_state is not h11.IDLE:
+                self._lines = 0
         if self.conn.their_state is not h11.IDLE and self._head is not None:
             self._head.cancel()
             self._head = None
 
+    def on_response_complete(self) -> None:  # noqa: D102
+        super().on_response_complete()
+        if self._rest and not self.transport.is_closing():
+            rest, self._rest = self._rest, b""
+            self.data_received(rest)
+
     def send_400_response(self, msg: str) -> None:  # noqa: D102
+        if self._is_deaf or self.transport.is_closing():
+            return
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # what is being answered has no whole request
             self.cycle.message_event.set()
-        body = bytes(problem(400, f"head: {msg}").body)
+        self._is_deaf = True
+        body = bytes(problem(400, msg).body)
         headers = [("content-type", "application/json"), ("connection", "close"), ("content-length", str(len(body)))]
         try:
             for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):

@@ -205,7 +205,7 @@ class DividedDoor(Door):
             return answer
         raise ApiError(503, "found whose the stream is said anew all the time; try again")
 
-    async def do(self, item: Asked) -> Any:
+    async def do(self, item: Asked, caller: str = "") -> Any:
         """See `ask`."""
         return await self.ask(item)
 

@@ -141,7 +141,7 @@ class Served(Generic[Q, A]):
     async def ask(self, item: Q, request: fastapi.Request) -> A:
         """The answer to an item in its turn, unless who asks has closed the connection; they then wait no longer."""
         self.check_ready()
-        answer = asyncio.ensure_future(self._turns.ask(item, request.state.tenant))
+        answer = asyncio.ensure_future(self.do(item, request.state.tenant))
         gone = asyncio.ensure_future(_gone(request))
         try:
             await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -149,15 +149,15 @@ class Served(Generic[Q, A]):
                 raise ApiError(499, "the caller has gone")
             return answer.result()
         except BusyError:
-            raise ApiError(429, f"found {self._waiting} requests waiting, expected fewer") from None
+            raise ApiError(429, "found too many requests waiting, expected fewer") from None
         finally:
             for task in (answer, gone):
                 task.cancel()
 
-    async def do(self, item: Q) -> A:
-        """The answer to an item in its turn, which nobody waits for over HTTP; BusyError where too many wait."""
+    async def do(self, item: Q, caller: str = "") -> A:
+        """The answer to an item in its caller's turn; BusyError where too many wait."""
         self.check_ready()
-        return await self._turns.ask(item)
+        return await self._turns.ask(item, caller)
 
     def _loaded(self) -> None:
         try:

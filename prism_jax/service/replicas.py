@@ -1,18 +1,99 @@
-"""Replicas of a model on several machines, without state, by Ray Serve: as many as the requests under way need."""
+"""Replicas of a model on several machines, without state, by Ray Serve: as many as the requests under way need.
+
+Ray's own HTTP has no bounds on what comes before a body, and knows no tenants, so a server of ours stands on every
+machine in its place and asks the replicas through Ray.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
-import fastapi
+import ray
+import uvicorn
 from ray import serve
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from prism_jax.service.answering import Answering
 from prism_jax.service.app import make_app
-from prism_jax.service.http import BATCH, Limits
+from prism_jax.service.connection import listen, make_config
+from prism_jax.service.form import Answered, Asked
+from prism_jax.service.http import BATCH, ApiError, Limits, Served
 from prism_jax.service.tokens import Tokens
+from prism_jax.service.turns import Turns
+
+LOOK_SECONDS = 5.0
+"""How often a machine that has joined meanwhile is looked for."""
+_TRIES = 3
+"""How often a request is sent to a replica, each time where one was lost."""
+
+
+class Replica:
+    """A model in a process of its own."""
+
+    def __init__(self, load: Callable[[], Answering], waiting: int) -> None:
+        self._turns: Turns[Asked, Answered] = Turns(load().answer, most=BATCH, waiting=waiting)
+        self._has_begun = False
+
+    async def ask(self, item: Asked, caller: str) -> Answered:
+        """The answer to a request in its turn; raises what `Turns.ask` raises."""
+        if not self._has_begun:  # on the event loop of requests
+            self._has_begun = True
+            self._turns.start()
+        return await self._turns.ask(item, caller)
+
+
+class Replicated(Served[Asked, Answered]):
+    """Takes requests to the replicas."""
+
+    is_ready = True
+
+    def __init__(self, handle: Any) -> None:
+        super().__init__(lambda: None, 1)  # type: ignore[arg-type, return-value]
+        self._handle = handle
+
+    def start(self) -> None:
+        """Begins at once."""
+
+    def check_ready(self) -> None:
+        """Each replica takes requests when it is loaded."""
+
+    async def stop(self) -> None:
+        """Ends; the replicas are another's."""
+
+    async def do(self, item: Asked, caller: str = "") -> Answered:
+        """See `Served.do`."""
+        for _ in range(_TRIES):
+            try:
+                answer: Answered = await self._handle.ask.remote(item, caller)
+                return answer
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except ray.exceptions.RayError:  # a replica was lost, which has changed nothing
+                continue
+        raise ApiError(503, "found no replica that answers, expected one; try again")
+
+
+class Front:
+    """A server on a machine of the cluster, before the replicas."""
+
+    def __init__(self, handle: Any, name: str, tokens: Tokens, limits: Limits, host: str, port: int) -> None:
+        self._socket = listen(host, port)
+        app = make_app(Replicated(handle), name, tokens=tokens, limits=limits)
+        self._server = uvicorn.Server(make_config(app, timeout_graceful_shutdown=30))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
+        self._thread.start()
+
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._socket.getsockname()[1])
+
+    def stop(self) -> None:
+        """Ends after the requests under way."""
+        self._server.should_exit = True
+        self._thread.join()
 
 
 def run_replicas(
@@ -26,30 +107,38 @@ def run_replicas(
     gpus: float,
     host: str,
     port: int,
-    on_ready: Callable[[], None],
+    on_ready: Callable[[int], None],
 ) -> None:
     """Serves `POST /v1/decisions` from `least` to `most` replicas until it is told to stop.
 
     `load` is called in each replica, which takes requests when it is loaded and answers up to `BATCH` of them together;
-    `gpus` are those of one replica. Ray is started by the caller.
+    `gpus` are those of one replica, and `on_ready` is told the port. Ray is started by the caller.
     """
-
-    def build() -> fastapi.FastAPI:
-        answering = load()
-        return make_app(lambda: answering, name, tokens=tokens, limits=limits)
-
     replica = serve.deployment(
-        serve.ingress(build)(),
+        Replica,
         name="model",
         ray_actor_options={"num_cpus": 1, "num_gpus": gpus},
-        max_ongoing_requests=limits.waiting,
+        logging_config={"enable_access_log": False},
+        max_ongoing_requests=2**16,  # more than ever wait: each replica refuses by itself, in turns
         autoscaling_config={"min_replicas": least, "max_replicas": most, "target_ongoing_requests": BATCH},
     )
-    serve.start(http_options={"host": host, "port": port})
-    serve.run(replica.bind(), name=name)
-    on_ready()
+    serve.start(proxy_location="Disabled")
+    handle = serve.run(replica.bind(load, limits.waiting), name=name, route_prefix=None)
+    fronts: dict[str, Any] = {}
+
+    def stand_in_front() -> None:
+        """Puts a server on every machine that has none."""
+        for node in [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in fronts]:
+            there = NodeAffinitySchedulingStrategy(node, soft=False)
+            front = ray.remote(Front).options(num_cpus=0, max_restarts=-1, scheduling_strategy=there)
+            fronts[node] = front.remote(handle, name, tokens, limits, host, port)
+
+    stand_in_front()
+    on_ready(ray.get([front.port.remote() for front in fronts.values()])[0])
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    stop.wait()
+    while not stop.wait(LOOK_SECONDS):
+        stand_in_front()
+    ray.wait([front.stop.remote() for front in fronts.values()], num_returns=len(fronts), timeout=40)
     serve.delete(name)

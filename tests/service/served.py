@@ -17,6 +17,7 @@ from prism_jax.service.app import make_app
 from prism_jax.service.connection import make_config
 from prism_jax.service.door import Door
 from prism_jax.service.http import Limits
+from prism_jax.service.http import Served as OneModel
 from prism_jax.service.state_app import make_state_app
 from prism_jax.service.tokens import Tokens
 
@@ -73,7 +74,8 @@ class Served(Running):
             return answer(items)
 
         answering.answer = held
-        super().__init__(make_app(load or (lambda: answering), name, tokens=Tokens(tokens), limits=limits))
+        served = OneModel(load or (lambda: answering), (limits or Limits()).waiting)
+        super().__init__(make_app(served, name, tokens=Tokens(tokens), limits=limits))
 
     def __exit__(self, *_):
         self.gate.set()

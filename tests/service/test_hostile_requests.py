@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import re
 import socket
 import threading
 import time
@@ -253,10 +254,39 @@ def swallowed(port, begin, more=b"a" * 2**16, most=2**25):
 
 
 @pytest.mark.parametrize("place", UNFINISHED)
-def test_what_stands_around_a_body_has_bounds(place, served, capfd):
+def test_what_stands_around_a_body_has_bounds(place, served, monkeypatch, capfd):
+    monkeypatch.setattr(connection, "STOP_SECONDS", 0.1)
     more = b"X: y\r\n" * 10_000 if place == "headers" else b"a" * 2**16
     assert swallowed(served.port, UNFINISHED[place], more) < 2**24
     assert served.ask("/healthz")[0] == 200 and capfd.readouterr().err == ""
+
+
+def send(client, data):
+    with contextlib.suppress(OSError):  # it may be closed before the end
+        client.sendall(data)
+
+
+@pytest.mark.parametrize(
+    ("sent", "statuses"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * 300 + b"\r\n", [400]),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500, [200] * 500),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" * 2 + b"\r\n", [400]),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\n" + b"a:\r\n" * 30_000, [200, 400]),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 5_000, [400]),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1;a=b\r\na\r\n" * 500 + b"0\r\n\r\n", [422]),
+    ],
+)
+def test_many_small_parts_cost_no_more_than_few(sent, statuses, served, capfd):
+    with socket.create_connection(("127.0.0.1", served.port), timeout=6) as client:
+        sender = threading.Thread(target=send, args=(client, sent))
+        sender.start()
+        found = b""
+        while len(re.findall(rb"HTTP/1.1 (\d+)", found)) < len(statuses) and (new := client.recv(2**16)):
+            found += new
+    sender.join()
+    assert [int(one) for one in re.findall(rb"HTTP/1.1 (\d+)", found)] == statuses
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
