@@ -12,6 +12,7 @@ from prism_jax.acceptance.study import MEANINGS, Study
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.numbers import DASH, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import over_units
 
 SEEN = ((0, 0), (1, 4), (5, 19), (20, None))
 """Numbers of earlier answers of the person, from and to, that are compared."""
@@ -90,7 +91,8 @@ def by_answers_table(parts: Sequence[Part], pair: Pair) -> Table:
         cells = (*(f"{part.brier[name]:.3f}" for name in names), _signed(part.difference))
         rows.append(Row(seen, (f"{part.answers:,}", str(part.people), *cells)))
     title = "Brier score by how many answers of the person had been seen"
-    note = "95 % intervals of the difference over people."
+    people = [part.people for part in parts]
+    note = f"Of the difference, {over_units(min(people), 'people', most=max(people))}."
     return Table(title, "seen before", columns, (Section("", tuple(rows)),), note)
 
 

@@ -46,6 +46,7 @@ from prism_jax.evaluation.recalibration import FOLDS, Recalibrated, recalibrate
 from prism_jax.gate import Gate
 from prism_jax.report.numbers import number
 from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.tables import over_units
 from prism_jax.runtime import command, digests, distributed
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import check_absent, check_folder_of, check_outputs
@@ -167,7 +168,7 @@ def tables(found: Recalibrated) -> list[Table]:
     costs = Table(
         "Cost per judged step",
         "gate",
-        (Column("cost", "With its 95 % interval over people, or streams", text=True),),
+        (Column("cost", "With its interval", text=True),),
         (
             Section(
                 "",
@@ -178,6 +179,7 @@ def tables(found: Recalibrated) -> list[Table]:
                 ),
             ),
         ),
+        f"{over_units(found.units, 'people or streams')}.",
     )
     return [signals, costs]
 
@@ -200,10 +202,18 @@ def lines(found: Recalibrated) -> list[str]:
         return [*said, "too few people or streams for an interval"]
     if found.change.high < 0:
         said.append("calibration saves: the interval of the change is below 0")
+    elif found.change.low > 0:
+        said.append("calibration costs more here: the interval of the change is above 0")
     elif found.enough is not None:
-        said.append(f"not shown to save yet: about {found.enough:,.0f} judged steps like these would show it")
+        said.append(
+            "not shown to save: with a probability of 80 %, about {:,.0f} judged steps like these would show a saving "
+            "as large as the interval allows, and {:,.0f} the one measured; no number would show one if calibration "
+            "saves nothing, which the interval allows as well".format(*found.enough)
+        )
     else:
-        said.append("calibration saves nothing here, and more labels like these would not show that it does")
+        said.append(
+            "not shown to save: no saving above its standard error, so how many labels would show one is unknown"
+        )
     return said
 
 

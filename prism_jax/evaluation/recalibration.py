@@ -7,9 +7,8 @@ are (`calibration.fit_shrunk`), which are what remains without any label.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
@@ -33,7 +32,7 @@ from prism_jax.scores.units import folds_of
 
 FOLDS = 5
 SIGNALS: tuple[Signal, ...] = ("need", "accept")
-_Z = 1.959963984540054
+_Z = 1.959963984540054 + 0.8416212335729143
 
 
 class SignalGain(NamedTuple):
@@ -60,14 +59,23 @@ class Recalibrated(NamedTuple):
     change: Estimate | None = None  # after - before
 
     @property
-    def enough(self) -> float | None:
-        """How many judged steps like these would show the change; None where it is no gain, or has no interval.
+    def enough(self) -> tuple[float, float] | None:
+        """How many judged steps like these would show a gain as large as the interval allows, and as it was measured.
 
-        Its interval shrinks with the root of their number, and excludes 0 from then on.
+        None where there is no gain above its standard error: anything between no gain and a large one then looks so.
         """
-        if self.change is None or not self.change.value < 0 or not math.isfinite(self.change.standard_error):
-            return None
-        return self.steps * (_Z * self.change.standard_error / self.change.value) ** 2
+        found = None if self.change is None else labels_to_show(self.change, self.steps)
+        return None if found is None or not np.isfinite(found).all() else (float(found[0]), float(found[1]))
+
+
+def labels_to_show(change: Estimate, labels: Any) -> Float64[np.ndarray, "2 *k"]:
+    """How many labels show a gain with a probability of 80 %: one at the lower end of the interval, and the one found.
+
+    A standard error e shrinks with the root of their number, and an interval then excludes 0 with this probability if
+    the gain is 2.80 e, the quantiles of 0.975 and 0.8 of the normal distribution together. NaN above -e.
+    """
+    gain, error = np.stack([change.low, change.value]), change.standard_error
+    return np.where(change.value <= -error, labels * (_Z * error / np.where(gain < 0, gain, np.nan)) ** 2, np.nan)
 
 
 class Apart(NamedTuple):

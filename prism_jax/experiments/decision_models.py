@@ -28,6 +28,7 @@ from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.recalibration import out_of_fold
 from prism_jax.report.numbers import number
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import over_units
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
@@ -92,7 +93,7 @@ def cost_table(
                 if apart.low > 0:
                     losses.append(f"the {mine} by {number(float(apart.value))} to {name} at {ratio:g}")
     lost = f"Beyond the interval of the difference loses {'; '.join(losses)}." if losses else "No gate of ours loses."
-    note = f"{len(units)} steps of {len(set(units.tolist()))} people or streams, 95 % intervals over these. {lost}"
+    note = f"{len(units)} steps, {over_units(len(set(units.tolist())), 'people or streams')}. {lost}"
     columns = tuple(Column(f"C_FN = {ratio:g}", "Cost per step at C_FA = 1", text=True) for ratio in RATIOS)
     return Table(title, "policy", columns, (Section("", tuple(rows)),), note)
 

@@ -26,7 +26,7 @@ from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 
 Rows = Float64[np.ndarray, " rows"]
-Kind = Literal["rare rows", "rare people", "beta", "constant", "explores", "linear", "hidden"]
+Kind = Literal["rare rows", "rare people", "rare answers", "beta", "constant", "explores", "linear", "hidden"]
 HABIT = 0.6
 """How far people's acceptance lies from that of the rows, at most, in shares of the distance to 0 or 1."""
 RARE = 0.05
@@ -56,6 +56,7 @@ class Design(NamedTuple):
 WORDS: dict[Kind, str] = {
     "rare rows": "e = x at 5 % of rows, where 10 % of offers would be accepted, else 0.9 and 70 %",
     "rare people": "the same, by people",
+    "rare answers": "e = 0.2; acceptance x",
     "beta": "e ~ Beta(x, 1); acceptance 0.2 + 0.6 e",
     "constant": "e = x; acceptance 70 %",
     "explores": "a gate that takes the other decision with probability x; acceptance 30 % where it is silent, or 70 %",
@@ -67,6 +68,7 @@ DESIGNS = (
     *(Design("rare rows", e, 200, 60) for e in (0.02, 0.05, 0.1)),
     *(Design("rare rows", 0.4, 30, 60, sizes) for sizes in ("equal", "unequal")),
     *(Design("rare people", e, 200, 40) for e in (0.02, 0.1, 0.3)),
+    Design("rare answers", 0.01, 100, 12),
     *(Design("beta", a, 200, 12) for a in (0.3, 0.5, 1.0, 2.0, 3.0, 4.0)),
     *(Design("constant", e, 200, 12) for e in (0.01, 0.02, 0.05)),
     Design("constant", 0.3, 8, 30),
@@ -138,6 +140,8 @@ def _rows(design: Design, person: Int[np.ndarray, " rows"], generator: np.random
         by = generator.permutation(_grid(design.people))[person]
     if design.kind in ("rare rows", "rare people"):
         return np.where(by < RARE, x, 0.9), np.where(by < RARE, 0.1, 0.7)
+    if design.kind == "rare answers":
+        return np.full(len(by), 0.2), np.full(len(by), x)
     if design.kind == "beta":
         e = by ** (1 / x)
         return e, 0.2 + 0.6 * e

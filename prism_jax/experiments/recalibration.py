@@ -29,6 +29,7 @@ from prism_jax.people import recalibration
 from prism_jax.people.layer import Belief, Population, believe, fit_population, predict, update
 from prism_jax.report.numbers import DASH, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import over_units
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
@@ -96,7 +97,7 @@ def table(title: str, sections: Mapping[str, tuple[Answers, Population]], resamp
         Column("stated minus accepted", "Mean probability minus share of accepted offers."),
         Column("product rings after", "Answers until the product of the people's alarms rings, at alpha = 0.05."),
     )
-    shown_sections = []
+    shown_sections, people = [], []
     for name, (answers, population) in sections.items():
         forecasts = forecast(answers, population)
         loss = {kind: np.logaddexp(0.0, z) - answers.accepted * z for kind, z in forecasts.items()}
@@ -116,9 +117,10 @@ def table(title: str, sections: Mapping[str, tuple[Answers, Population]], resamp
                 _rings(p, y, answers.person[at]),
             )
             rows.append(Row(kind, cells, strong=kind == BOTH))
-        people = len(np.unique(answers.person[answers.counted]))
-        shown_sections.append(Section(f"{name}, {people} people", tuple(rows)))
-    note = "The second half of the answers. 95 % intervals over people in brackets. Negative differences are gains."
+        people.append(len(np.unique(answers.person[answers.counted])))
+        shown_sections.append(Section(f"{name}, {people[-1]} people", tuple(rows)))
+    over = over_units(min(people), "people", most=max(people))
+    note = f"The second half of the answers. {over}, in brackets. Negative differences are gains."
     return Table(title, "forecast", columns, tuple(shown_sections), note)
 
 

@@ -26,6 +26,7 @@ from prism_jax.decision.uncertainty import Bounds, mean_interval
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import over_units
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import Step, Stream
@@ -176,8 +177,8 @@ def cost_table(held_out: HeldOut, point: OperatingPoint) -> Table:
         "",
         (Column("cost"), Column("speak rate", unit="%")),
         tuple(sections),
-        f"{len(index):,} pairs of a model and a step with a judged offer, {len(set(stream))} streams; 95 % intervals "
-        "over streams. An offer is one that people judged, not the model's own.",
+        f"{len(index):,} pairs of a model and a step with a judged offer, {over_units(len(set(stream)))}. "
+        "An offer is one that people judged, not the model's own.",
     )
 
 

@@ -109,8 +109,7 @@ def corrected_table(rows: Iterable[CorrectedRow], system: str) -> Table:
 def _over(rows: Iterable[Mapping[str, Estimate]]) -> str:
     """Words for the intervals of some rows, with their numbers of streams."""
     numbers = {max((int(interval.units) for interval in row.values()), default=0) for row in rows} or {0}
-    few, most = min(numbers), max(numbers)
-    words = over_units(most) if few == most else f"95 % intervals over {few} to {most} streams"
+    words = over_units(min(numbers), most=max(numbers))
     return f"{words[0].upper()}{words[1:]}, in brackets."
 
 

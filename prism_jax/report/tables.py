@@ -35,11 +35,18 @@ def count(value: float | int) -> str:
 LOW, HIGH = "Lower end of the interval of the number before it.", "Upper end of that interval."
 
 
-def over_units(units: int, unit: str = "streams", level: float = 0.95) -> str:
-    """Words for a table's intervals: how many units they have, or that they are too few."""
-    if units < LEAST_UNITS:
-        return f"no intervals: {units} {unit}, at least {LEAST_UNITS} needed"
-    return f"{100 * level:g} % intervals over {units} {unit}"
+MANY_UNITS = 20
+"""With fewer, all tables say what their intervals cannot know (`experiments few_units`)."""
+
+
+def over_units(units: int, unit: str = "streams", level: float = 0.95, most: int | None = None) -> str:
+    """Words for a table's intervals: how many units they have, to `most` where rows differ, or why there are none."""
+    largest = units if most is None else most
+    if largest < LEAST_UNITS:
+        return f"no intervals: {largest} {unit}, at least {LEAST_UNITS} needed"
+    number = f"{units}" if largest == units else f"{units} to {largest}"
+    few = f" (below {MANY_UNITS}, they miss the truth much more often if a rare kind of unit is terrible)"
+    return f"{100 * level:g} % intervals over {number} {unit}{few if units < MANY_UNITS else ''}"
 
 
 UNEQUAL = (

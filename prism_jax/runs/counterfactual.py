@@ -21,6 +21,7 @@ from prism_jax.evaluation.logged_steps import Decisions, EstimateSettings, Readi
 from prism_jax.evaluation.merged.counterfactual import Estimates, estimate, over_log
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.tables import over_units
 from prism_jax.runs.scores_files import Running, refuse_records, say_left_out, usable_cpus
 from prism_jax.runs.sharded import Sharded
 from prism_jax.runtime.files import parse_json, read_lines, write_files
@@ -235,7 +236,7 @@ def _estimate(decisions: Decisions, settings: EstimateSettings) -> Estimates:
 
 def _tables(estimates: Estimates, settings: EstimateSettings) -> list[Table]:
     support, people = estimates.support, estimates.support.people
-    notes = [*estimates.notes, f"95 % intervals over resamples of {people} people."]
+    notes = [*estimates.notes, f"{over_units(people, 'people')}."]
     if people < FEW:
         notes.append(f"With fewer than {FEW} people they may cover less often.")
     if uncovered := support.unknown + support.impossible:

@@ -24,6 +24,7 @@ from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.promises import Line, PromiseResult, Wanted, promise
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.tables import over_units
 from prism_jax.runs.scores_files import Running, refuse_records, shown_offers, usable_cpus
 from prism_jax.runs.sharded import Sharded
 from prism_jax.runtime.files import check_folder_of, write_json
@@ -203,7 +204,7 @@ def _note(result: PromiseResult, point: OperatingPoint) -> str:
     if result.test is None:
         note += "; no others are left to measure on"
     else:
-        note += f"; measured on {result.test.number} others, with 95 % intervals over them"
+        note += f"; measured on others, {over_units(result.test.number, units)}"
     if len(result.families) > 1:
         note += f". Stated ratio {point.cost_ratio:g}."
     else:

@@ -126,6 +126,14 @@ def test_there_is_no_breakdown_without_the_columns(evaluation):
     assert [table.title for table in tables.group_tables(evaluation)] == ["By domain"]
 
 
+@pytest.mark.parametrize(("units", "most", "says"), [(19, None, True), (20, None, False), (7, 40, True), (3, 40, True)])
+def test_intervals_of_few_units_say_what_they_cannot_know(units, most, says):
+    words = tables.over_units(units, "people", most=most)
+    assert words.startswith(f"95 % intervals over {units}{f' to {most}' if most else ''} people")
+    assert ("a rare kind of unit is terrible" in words) == says
+    assert tables.over_units(3, most=4) == "no intervals: 4 streams, at least 5 needed"
+
+
 def test_the_tables_show_all_of_it(evaluation):
     shown = {table.title: table.to_markdown() for table in tables.all_tables(evaluation)}
     assert f"95 % intervals over {evaluation.units} streams" in shown["How certain the realised costs are"]

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from prism_jax.commands.calibrate import lines
 from prism_jax.decision.calibration import (
     CALIBRATORS,
     CalibrationConfig,
@@ -17,6 +18,7 @@ from prism_jax.decision.calibration import (
 )
 from prism_jax.decision.gate import decide
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation import recalibration
 from prism_jax.evaluation.recalibration import FOLDS, recalibrate
 from prism_jax.gate import Gate
@@ -52,7 +54,25 @@ def test_a_known_error_is_found_and_its_cost_saved():
     assert all(gain.ece_after < gain.ece_before / 3 and gain.labels == 1800 for gain in found.signals.values())
     assert found.change.high < 0 and found.flips > 100
     assert found.change.value == pytest.approx(found.after.value - found.before.value, abs=1e-12)
-    assert (found.steps, found.units) == (1800, 300) and 0 < found.enough < 1800
+    assert (found.steps, found.units) == (1800, 300) and 0 < found.enough[0] < found.enough[1] < 1800
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "low", "numbers"),
+    [
+        (-0.02, 0.015, -0.05, (141, 883)),  # 200 * (2.8016 * 0.015 / saving) ** 2
+        (-0.02, 0.021, -0.06, None),  # within its standard error
+        (0.02, 0.015, -0.01, None),
+        (-0.02, np.nan, np.nan, None),  # too few units
+    ],
+)
+def test_labels_are_said_to_show_a_gain_only_where_there_is_a_sign_of_one(value, error, low, numbers):
+    change = Estimate(np.array(value), np.array(low), np.array(2 * value - low), np.array(error))
+    found = recalibrate(scores(6), POINT, PLATT)._replace(steps=200, change=change)
+    assert found.enough is None if numbers is None else found.enough == pytest.approx(numbers, rel=0.01)
+    (line,) = [line for line in lines(found._replace(flips=1)) if "show" in line or "too few" in line]
+    told = "no saving above its" if numbers is None else f"about {numbers[0]} judged steps"
+    assert ("too few people" if np.isnan(low) else told) in line
 
 
 def test_costs_are_those_of_the_definition():

@@ -29,10 +29,10 @@ def test_the_table_has_a_row_per_design_and_a_dash_where_nothing_is_answered():
 @pytest.mark.study
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda one: f"{one.kind}, {one}")
 def test_answered_logs_are_covered(design):
-    """At least 93 %, within three standard errors of the simulation; a design is answered if most of its logs are."""
-    found = measure_design(design, REPLICATIONS)
+    """At least 93 %, of rare answers 90, within three standard errors; a design is answered if most of its logs are."""
+    found, least = measure_design(design, REPLICATIONS), 0.9 if design.kind == "rare answers" else 0.93
     if found.refused < 0.5:
-        assert min(found.covered) >= 0.93 - 3 * np.sqrt(0.93 * 0.07 / REPLICATIONS)
+        assert min(found.covered) >= least - 3 * np.sqrt(0.93 * 0.07 / REPLICATIONS)
 
 
 @pytest.mark.study

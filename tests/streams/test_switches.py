@@ -82,6 +82,20 @@ def test_shape_of_the_population():
     assert stats.chisquare([kinds[kind] for kind in switches.NEXT], expected).pvalue > 1e-3
 
 
+def test_where_the_gate_decides_otherwise_than_the_joint_probability():
+    stuck = np.linspace(0, 1, 2001)
+
+    def mixed(pair):
+        return (1 - stuck) * pair[0] + stuck * pair[1]
+
+    need, accept = switches.NEED["try"], switches.ACCEPT["newcomer", "try"]
+    p_accept, joint = mixed(accept), mixed([n * a for n, a in zip(need, accept, strict=True)])
+    product = mixed(need) * p_accept
+    assert 0.06 < (joint - product).max() < 0.065
+    differs = stuck[(1 - p_accept <= 2 * joint) != (1 - p_accept <= 2 * product)]
+    assert (differs.min(), differs.max()) == pytest.approx((0.32, 0.36), abs=0.005)
+
+
 def test_tables_are_complete():
     assert sum(switches.NEXT.values()) == pytest.approx(1, abs=1e-12)
     personas, kinds = set(simulator_text.ARRIVALS), set(switches.NEXT)

@@ -120,8 +120,9 @@ def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarr
     """Lower and upper ends of the interval; NaN where there is none.
 
     A statistic between two bounds that lies on one of them has the interval of Clopper and Pearson (1934) with each
-    unit as one trial: it holds for units with any dependence within. Elsewhere there is no interval if the units do not
-    differ, as nothing tells how much they may: a constant prediction has the same Brier score everywhere.
+    unit as one trial. It holds under any dependence within units if rates are unrelated to their sizes. Elsewhere there
+    is no interval if the units do not differ, as nothing tells how much they may: a constant prediction has the same
+    Brier score everywhere.
     """
     low, high = (np.broadcast_to(np.asarray(bound, np.float64), of.estimate.shape) for bound in bounds)
     quantile = special.stdtrit(of.freedom, (1 + level) / 2)
