@@ -173,7 +173,7 @@ class EngineReader(AskingReader):
                 found = await self._route.tokens(value["text"])
                 if found != expected:
                     raise EngineError(
-                        f"slots.{name}: found the ids {found} for {value['text']!r} in {served.model}, expected "
+                        f"slots.{name}: found the ids {found!r:.200} for {value['text']!r} in {served.model}, expected "
                         f"{expected}: the engine serves a model with another tokenizer"
                     )
         readings = await all_of(self._ask(one["ids"], 0) for one in self._sample)

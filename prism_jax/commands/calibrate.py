@@ -12,6 +12,7 @@ and none leave the probabilities as they are: those of an export, by its own cal
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import sys
@@ -109,8 +110,11 @@ def main() -> None:
             _say(reader.sent)
             if reader.mixed:
                 raise ValueError(f"--decisions: {reader.mixed[0]}, and no map fits them; another --answers asks anew")
-        for reason, count in asked.unanswered.items():
+        reasons = collections.Counter(asked.unanswered)
+        for reason, count in reasons.most_common(5):
             _say(f"{count} steps without an answer are left out: {reason}")
+        if len(reasons) > 5:
+            _say(f"{reasons.total()} steps are left out in all, for {len(reasons)} reasons")
         scores = _scores(asked.rows, people, current.need_target, labels)
         if options["scores"]:
             write_scores(options["scores"], scores)

@@ -34,6 +34,7 @@ class Faults:
     malformed: float = 0.0  # share of answers whose text is no JSON
     ignores_schema: float = 0.0  # share of answers that are JSON, but of another schema
     truncated: float = 0.0  # share of answers that are cut short
+    renamed: float = 0.0  # share of answers that name a model of their own
     garbled: float = 0.0  # share of responses whose body is no JSON at all
     # ranges (first, end) of arrivals, counted from 0, whose connection is closed without a response
     down: tuple[tuple[int, int], ...] = ()
@@ -169,7 +170,8 @@ class FakeEndpoint:
         usage["total_tokens"] = sum(usage.values())
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
         completion = {"id": f"chatcmpl-{key[:16]}", "object": "chat.completion", "created": 0}
-        return _response(200, completion | {"model": body["model"], "choices": [choice], "usage": usage})
+        model = f"{key:.8}" if self._draw("renamed", key, repetition) < self.faults.renamed else body["model"]
+        return _response(200, completion | {"model": model, "choices": [choice], "usage": usage})
 
     def _draw(self, kind: str, key: str, repetition: int) -> float:
         """A number in [0, 1) that only the seed and the arguments decide."""

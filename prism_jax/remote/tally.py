@@ -32,7 +32,6 @@ class Tally:
     # the names that the answers state, by the model and the address that were asked
     names: dict[str, set[str]] = field(default_factory=dict)
     dry: bool = False  # whether this is a dry run, in which nothing is sent
-    problem: str = ""  # why the newest request without an answer has none
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -42,18 +41,15 @@ class Tally:
 
     def count_failure(self, problem: str | None) -> None:
         """Counts a request that ended without an answer; none if there is no problem."""
-        if problem is not None:
-            self.failed += 1
-            self.problem = problem
+        self.failed += problem is not None
 
     def count_name(self, asked: str, name: str) -> None:
         """Notes the name of a model that an answer states, if any."""
         names = self.names.setdefault(asked, set())
-        if name and len(names) < MOST_NAMES:
-            before = len(names)
-            names.add(shown_name(name))
-            if before == 1 < len(names):
-                logging.warning("%s: found answers of %s, expected those of one model", asked, " and ".join(names))
+        if name and len(names) < MOST_NAMES and (shown := shown_name(name)) not in names:
+            names.add(shown)
+            if len(names) == 2:
+                logging.warning("%s", next(words for words in self.mixed if words.startswith(f"{asked}: ")))
 
     @property
     def mixed(self) -> tuple[str, ...]:

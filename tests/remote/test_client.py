@@ -182,6 +182,18 @@ def test_a_server_that_asks_for_more_patience_than_there_is_holds_nobody_up(conn
         assert fake.received.total() == 9
 
 
+def test_answers_that_name_several_models_are_told(connected, monkeypatch):
+    told = []
+    monkeypatch.setattr("absl.logging.warning", lambda words, *values: told.append(words % values))
+    with connected() as (fake, client):
+        ask(client, *map(str, range(6)))
+        assert len(client.tally.lines()) == 2 and not told
+        fake.faults = Faults(renamed=1.0)
+        ask(client, *map(str, range(9)))
+        assert client.tally.lines()[2].startswith(f"m at {fake.url}: found answers of 4 models (")
+        assert len(told) == 1 and told[0].startswith(f"m at {fake.url}: found answers of 2 models (")
+
+
 def test_an_answer_that_trickles_ends_at_the_deadline(connected):
     """Each byte comes in time for the SDK, which only ends silence."""
     with connected(Faults(trickle=0.03), timeout=0.2, patience=0.1) as (_, client):
