@@ -101,9 +101,10 @@ def open_tensors(path: pathlib.Path, indexed: set[str] | None) -> dict[str, Any]
         slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - not a dict
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path}: found a truncated or corrupt safetensors file ({error})") from None
-    if indexed is not None and slices.keys() != indexed:
-        different = ", ".join(sorted(slices.keys() ^ indexed)[:5])
-        raise ValueError(f"{path}: found other tensors than {INDEX} lists ({different}), expected the same")
+    different = [] if indexed is None else sorted(slices.keys() ^ indexed)
+    if different := [name for name in different if not _NO_PARAMETER.fullmatch(name)]:
+        shown = ", ".join(different[:5])
+        raise ValueError(f"{path}: found other tensors than {INDEX} lists ({shown}), expected the same")
     return slices
 
 

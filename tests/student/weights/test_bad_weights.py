@@ -7,6 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 from hf_models import SPELLINGS, edit_config, edit_tensors
 
 from prism_jax.runtime.files import MOST_LINE_BYTES
@@ -57,6 +58,13 @@ def test_files_that_transformers_reads_too_are_read(spelling, folder, params):
     """`tests/student/weights/test_parity.py` compares with transformers."""
     edit_tensors(folder, SPELLINGS[spelling])
     jax.tree.map(np.testing.assert_array_equal, load_hf(folder, "float32").params, params)
+
+
+def test_an_index_may_leave_out_buffers(sharded, params):
+    path = next(path for path in sharded.glob("model-*") if "model.norm.weight" in safetensors.numpy.load_file(path))
+    buffer = {"model.rotary_emb.inv_freq": np.ones(4, np.float32)}
+    safetensors.numpy.save_file(safetensors.numpy.load_file(path) | buffer, path)
+    jax.tree.map(np.testing.assert_array_equal, load_hf(sharded, "float32").params, params)
 
 
 def test_parameters_beside_those_of_the_model_are_still_refused(folder):
