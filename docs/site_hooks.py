@@ -31,7 +31,7 @@ DECISION = (
         "audbc",
         "losses",
     ),
-    *("curation", "calibration", "metrics", "agreement", "judge_noise", "uncertainty", "drift"),
+    *("curation", "calibration", "metrics", "judge_noise", "uncertainty", "drift"),
 )
 REFERENCE = {
     "decision": tuple(f"prism_jax.decision.{name}" for name in DECISION),

@@ -52,17 +52,7 @@ def score_paper(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals) 
     Kept for reproduction. The score is improper. It also ranks correct silence (at most 0) below every accepted offer
     with small penalties, so selecting the global top k by it inflates the prevalence.
 
-    Args:
-      q_need: The teacher's probability of need.
-      q_accept: The teacher's probability of acceptance.
-      y_need: Need labels in [0, 1].
-      y_accept: Acceptance labels in [0, 1].
-
-    Returns:
-      Scores in [-2, 1], elementwise.
-
-    Raises:
-      ValueError: for a value outside its range or shapes that do not broadcast.
+    Arguments, range and errors are those of `score`.
     """
     arrays.check_broadcast(q_need=q_need, q_accept=q_accept, y_need=y_need, y_accept=y_accept)
     _check(q_need, q_accept, y_need, y_accept)

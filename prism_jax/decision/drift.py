@@ -76,14 +76,8 @@ def flip_rate(
 ) -> Floats:
     """Share of rows whose decision under (T, epsilon) differs from that under (1, 0).
 
-    Args:
-      p_need: Probability that help is needed, one per row.
-      p_accept: Probability that an offer would be accepted, one per row.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
-      temperature: T > 0.
-      epsilon: Finite amount by which the threshold is lowered, in units of probability.
-      weight: Importance of each row; None is 1 everywhere.
+    Arguments are those of `decide`, with one probability of each signal per row, and the importance `weight` of each
+    row; None is 1 everywhere.
 
     Returns:
       A scalar in [0, 1].

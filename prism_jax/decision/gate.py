@@ -227,12 +227,7 @@ def slow_band(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
     Only the distance of p_accept from the threshold counts, with tau(0) = 1. The gate's clause, silence where
     p_accept * p_need = 0, is not applied here.
 
-    Args:
-      p_need: Need probability of the fast pass.
-      p_accept: Acceptance probability of the fast pass.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
-      margin: delta >= 0, in units of probability.
+    The probabilities are those of the fast pass, and `margin` is delta >= 0, in units of probability.
 
     Returns:
       Booleans of the broadcast shape; True is to run the slow pass.
@@ -325,13 +320,8 @@ def soft_slow(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
 
     As width -> 0 it becomes `slow_band` wherever the distance differs from the margin. It is 0 at margin 0.
 
-    Args:
-      z_need: Need logits.
-      z_accept: Acceptance logits.
-      c_fa: Cost C_FA > 0 of an offer that is not accepted.
-      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
-      margin: Slow margin delta >= 0, in units of probability.
-      width: Width h_delta > 0, in units of probability.
+    `margin` is the slow margin delta >= 0 and `width` h_delta > 0, both in units of probability; other arguments are
+    those of `soft_gate`.
 
     Raises:
       ValueError: for a cost, margin or width outside its range, or shapes that do not broadcast.

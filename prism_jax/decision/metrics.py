@@ -221,13 +221,8 @@ def expected_realised_cost(
 ) -> Floats:
     """The expectation of `realised_cost`, for rows whose true probabilities are known, as in the simulator.
 
-    Args:
-      decision: Whether the policy intervened.
-      p_accept: True Pr(accept | X, intervene).
-      p_both: True Pr(need AND accept | X), at most p_accept.
-      c_fa: Cost C_FA > 0 of an offer that is not accepted.
-      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
-      weight: Importance of each row; None is 1 everywhere.
+    `p_accept` is the true Pr(accept | X, intervene), and `p_both`, at most that, the true Pr(need AND accept | X).
+    Other arguments are those of `realised_cost`.
 
     Raises:
       ValueError: for unequal lengths, empty input, a decision, probability, cost or weight outside its range, or a

@@ -137,12 +137,7 @@ def value_of_thinking(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, 
 
     At most the lower of the two expected costs, which is all that can be saved; the normal form alone can exceed it.
 
-    Args:
-      p_need: Need probability of the fast pass.
-      p_accept: Acceptance probability of the fast pass.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
-      moves: Moves of the log-odds; arrays broadcast with the signals.
+    The probabilities are those of the fast pass; arrays of `moves` broadcast with them.
 
     Returns:
       VOI >= 0 in the unit of the costs, of the broadcast shape.

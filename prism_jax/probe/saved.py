@@ -17,7 +17,6 @@ from typing import Any, get_args
 import numpy as np
 import safetensors
 import safetensors.numpy
-from absl import logging
 from etils import epath
 
 from prism_jax.decision.calibration import Platt
@@ -34,14 +33,8 @@ FORMAT = 1
 SOURCE = "`python -m prism_jax probe`"
 _COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
 _PARTS = ("mean", "scale", "weight")
-_KEYS = ("format", "columns", "intercepts", "maps", "states")
-_LATER = ("need_target", "window")
-"""Keys that probes of earlier versions lack. Without the first, p_need is the unconditional one; without the second,
-the probe was trained on columns that see whole streams, and sees the window from now on."""
-_EARLIER = "digests"
-"""A key of a probe of an earlier version, with the digests of the other two files; it has no digests.json."""
-_FILES = ("ngrams.json", "weights.safetensors")
-FILES = ("probe.json", *_FILES)
+_KEYS = ("format", "columns", "window", "intercepts", "maps", "need_target", "states")
+FILES = ("probe.json", "ngrams.json", "weights.safetensors")
 """The files of a saved probe."""
 _MOST_BYTES = 2**30
 
@@ -105,12 +98,7 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
         raise SavedProbeError(f"{path}: found no object with keys, expected what {SOURCE} writes")
     digests = read_digests(folder)
     if digests is None:
-        if not isinstance(head.get(_EARLIER), dict):
-            raise SavedProbeError(f"{folder / NAME}: found no such file, expected what {SOURCE} writes")
-        logging.warning(
-            "%s: found no %s, as earlier versions wrote it: changes of this file are not noticed", path, NAME
-        )
-        digests = {**head[_EARLIER], path.name: hashlib.sha256(contents[path.name]).hexdigest()}
+        raise SavedProbeError(f"{folder / NAME}: found no such file, expected what {SOURCE} writes")
     for name, content in contents.items():
         _check_digest(folder / name, content, digests.get(name))
     _check_keys(path, head)
@@ -138,9 +126,8 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
         if key not in head:
             raise SavedProbeError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
     for key in head:
-        if key not in (*_KEYS, *_LATER, _EARLIER):
-            known = ", ".join((*_KEYS, *_LATER))
-            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {known}")
+        if key not in _KEYS:
+            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {', '.join(_KEYS)}")
     for key in ("columns", "intercepts", "maps"):
         if not isinstance(head[key], dict):
             raise SavedProbeError(f"{path}: {key}: found {head[key]!r:.40}, expected an object with keys")
@@ -152,7 +139,7 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
                 f"{path}: columns.{name}: found other columns than the {len(columns)} that this version computes, "
                 "expected the same: train the probe again"
             )
-    if head.get("window", window := WINDOW._asdict()) != window:
+    if head["window"] != (window := WINDOW._asdict()):
         raise SavedProbeError(
             f"{path}: window: found {head['window']!r:.80}, expected {window}, as this version sees a stream: "
             "train the probe again"
@@ -208,7 +195,7 @@ def _numbers(fitted: Platt) -> dict[str, float]:
 
 
 def _need_target(path: epath.Path, head: Mapping[str, Any]) -> NeedTarget:
-    target, known = head.get("need_target", "marginal"), get_args(NeedTarget)
+    target, known = head["need_target"], get_args(NeedTarget)
     if target not in known:
         raise SavedProbeError(f"{path}: need_target: found {target!r:.40}, expected one of {', '.join(known)}")
     return target

@@ -25,7 +25,6 @@ from prism_jax.student.attention import no_branches
 from prism_jax.student.dispatch import ChosenPath, attention_path, dispatch
 from prism_jax.student.flash import flash_cached
 from prism_jax.student.layers import Keep, keep_all, rotary_tables
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.partial_attention import PartialAttention, attend_partially, group_queries, merge, ungroup
 from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm, take
 
@@ -84,17 +83,6 @@ def unstack_layers(params: Params) -> Params:
         return tuple(jax.tree.map(operator.itemgetter(i), layers) for i in range(count))
 
     return params | {"layers": split(params["layers"])}
-
-
-def empty(config: StudentConfig, batch: int, capacity: int) -> Cache:
-    """A cache of zeros in the dtype of activations."""
-    heads, width = (batch, config.num_kv_heads), config.head_dim
-    return tuple(
-        LayerCache(
-            jnp.zeros((*heads, width, capacity), config.dtype), jnp.zeros((*heads, capacity, width), config.dtype)
-        )
-        for _ in range(config.num_layers)
-    )
 
 
 def capacity_of(cache: Cache) -> int:

@@ -68,15 +68,6 @@ def truncated(name):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-1])
 
 
-def as_earlier(folder):
-    """Makes the probe one of an earlier version, whose probe.json holds the digests of the other files."""
-    digests = json.loads((folder / "digests.json").read_text())
-    (folder / "digests.json").unlink()
-    edited(
-        "need_target", sealed=False, digests={name: digests[name] for name in ("ngrams.json", "weights.safetensors")}
-    )(folder)
-
-
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
@@ -88,6 +79,7 @@ def as_earlier(folder):
         (edited(states={}), "weights.safetensors: states.mean: found no such tensor"),
         (edited(need_target="joint"), "probe.json: need_target: found 'joint', expected one of marginal, given_accept"),
         (edited(window={"events": 9}), "probe.json: window: found {'events': 9}, expected .*: train the probe again"),
+        (edited("window"), "probe.json: window: found no such key, expected it"),
         (edited(more=1), "probe.json: more: found an unknown key"),
         (
             edited(sealed=False, intercepts={}),
@@ -106,25 +98,10 @@ def test_a_damaged_probe_is_refused(probes, tmp_path, damage, found):
         load_probe(tmp_path / "probe")
 
 
-def test_a_probe_without_a_window_loads_and_sees_this_one(probes, tmp_path):
-    probe, seen = probes[None]
-    save_probe(tmp_path / "probe", SavedProbe(probe))
-    path = tmp_path / "probe" / "probe.json"
-    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "window"}))
-    write_digests(epath.Path(tmp_path / "probe"))
-    for ours, theirs in zip(load_probe(tmp_path / "probe").probe.predict(seen), probe.predict(seen), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-def test_what_need_means_is_kept_and_an_older_probe_has_the_unconditional_one(probes, tmp_path):
+def test_what_need_means_is_kept(probes, tmp_path):
     for target in ("marginal", "given_accept"):
         save_probe(tmp_path / target, SavedProbe(dataclasses.replace(probes[None][0], need_target=target)))
         assert load_probe(tmp_path / target).probe.need_target == target
-    as_earlier(tmp_path / "given_accept")
-    assert load_probe(tmp_path / "given_accept").probe.need_target == "marginal"
-    truncated("ngrams.json")(tmp_path / "given_accept")
-    with pytest.raises(SavedProbeError, match=r"ngrams.json: found the SHA-256"):
-        load_probe(tmp_path / "given_accept")
 
 
 def test_maps_of_another_meaning_of_need_are_not_exported(tmp_path):

@@ -67,13 +67,7 @@ def burden_benefit_curve(
 ) -> BurdenBenefitCurve:
     """The curve whose area is `audbc`: the gate's decisions at every cost ratio, against empirical labels.
 
-    Args:
-      fast: Probabilities of the fast pass, one of each signal for each step.
-      y: Gold labels, 0 or 1.
-      slow: Probabilities of the slow pass; needed with a margin.
-      margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
-      weight: Importance of each step; None is 1.
-      y_slow: Gold labels of the slow pass's candidates, which count where it runs; None is `y`.
+    Arguments are those of `audbc`.
 
     Returns:
       The curve with n + 1 points regardless of ties, so that it can be jitted; with `y_slow` 2 n + 1.

@@ -96,12 +96,8 @@ def panel_intervals(
 ) -> dict[str, Estimate]:
     """Agreement among the judges of a panel, with intervals.
 
-    Args:
-      votes: Number of judges that put each item in each category; items with fewer than 2 votes are left out.
-      streams: Stream of each item; streams are the units. None treats items as independent.
-      level: Nominal coverage, in (0, 1).
-      resamples: Number of resamples.
-      seed: Seed of the resamples.
+    `votes` holds the number of judges that put each item in each category; items with fewer than 2 votes are left out.
+    Other arguments are those of `agreement_intervals`.
 
     Returns:
       By the names of `PANEL_MEASURES`: the share of pairs of votes on one item that agree, averaged over items; Fleiss'
@@ -166,17 +162,8 @@ def paired_official_rates(
     Each system is judged on its own proposals, so the two may have different verdicts at one step. A step comes
     with the verdicts on both, so the variation that the systems share cancels in the difference.
 
-    Args:
-      first_proposed: Whether the first system proposed something at each step.
-      first_accepted: Whether the judge accepted its proposal or silence.
-      second_proposed: Whether the second system proposed something.
-      second_accepted: Whether the judge accepted that.
-      streams: Stream of each step; streams are the units. None treats steps as independent.
-      names: Names of the rates, fields of `metrics.Rates`.
-      level: Nominal coverage, in (0, 1).
-      method: As in `uncertainty.interval`; None is its rule.
-      resamples: Number of resamples.
-      seed: Seed of the resamples.
+    For each system, `proposed` says whether it proposed something at each step, and `accepted` whether the judge
+    accepted that, silence included. Other arguments are those of `uncertainty.rate_intervals`.
 
     Raises:
       ValueError: as `uncertainty.interval`, and for unequal lengths, values other than 0 and 1, or an unknown name.

@@ -97,21 +97,8 @@ def paired_rates(
 ) -> dict[str, Estimate]:
     """Intervals of the differences, second minus first, between two policies' rates on the same steps.
 
-    Args:
-      first: Decisions of the policy that is subtracted.
-      second: Decisions of the policy from which it is subtracted.
-      y: Gold labels, 0 or 1.
-      streams: Stream of each step, the units. None, which must be given explicitly, takes steps as independent.
-      y_second: Gold labels for the second policy, where steps have several candidates; None is `y`.
-      weight: Importance of each step, such as an inverse-propensity weight; None is 1.
-      names: Names of the rates, fields of `metrics.Rates`.
-      level: Nominal coverage, in (0, 1).
-      method: As in `uncertainty.interval`; None is its rule.
-      resamples: Number of resamples.
-      seed: Seed of the resamples.
-
-    Raises:
-      ValueError: as `rate_intervals`.
+    `first` is subtracted from `second`. `y_second` holds the gold labels with which the second policy's decisions
+    count, where steps have several candidates; None is `y`. Other arguments and errors are those of `rate_intervals`.
     """
     arrays.check_lengths(first=first, second=second, y=y, streams=streams, y_second=y_second, weight=weight)
     arrays.check_decision(first=first, second=second)
@@ -148,20 +135,8 @@ def paired_p_values(
     that count and to the number of resamples (Davison and Hinkley 1997, section 4.4), so it is never 0. It is NaN for a
     rate that is undefined on every resample.
 
-    Args:
-      first: Decisions of the policy that is subtracted.
-      second: Decisions of the policy from which it is subtracted.
-      y: Gold labels, 0 or 1.
-      streams: Stream of each step, the units. None, which must be given explicitly, takes steps as independent.
-      y_second: Gold labels for the second policy, where steps have several candidates; None is `y`.
-      weight: Importance of each step, such as an inverse-propensity weight; None is 1.
-      names: Names of the rates, fields of `metrics.Rates`.
-      method: `percentile` resamples any number of units; None and `jackknife` are as for `uncertainty.interval`.
-      resamples: Number of resamples.
-      seed: Seed of the resamples.
-
-    Raises:
-      ValueError: as `rate_intervals`.
+    `method` may be `percentile`, which resamples any number of units. Other arguments and errors are those of
+    `paired_rates`.
     """
     arrays.check_lengths(first=first, second=second, y=y, streams=streams, y_second=y_second, weight=weight)
     arrays.check_decision(first=first, second=second)
@@ -224,11 +199,7 @@ def mcnemar(first: Vector, second: Vector, y: Vector, y_second: Vector | None = 
     right one with probability 1/2 on the other steps, so the p-value is binomial and exact (McNemar 1947). The test
     treats steps as independent; where steps come in streams, use `paired_rates` with `streams` instead.
 
-    Args:
-      first: Decisions of the first policy.
-      second: Decisions of the second policy.
-      y: Gold labels, 0 or 1.
-      y_second: Those with which the second policy's decisions count; None is `y`.
+    `y_second` holds the labels with which the second policy's decisions count; None is `y`.
 
     Raises:
       ValueError: for unequal lengths, empty input, or a decision or label other than 0 and 1.
