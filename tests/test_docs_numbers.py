@@ -1,0 +1,258 @@
+"""Numbers of the pages: what stands beside a cheap command is what it prints, and constants are those of the labels.
+
+A command is cheap if it only reads what is there, the run of the quickstart, the tables of this repository or the
+public data beside it, or if the list of experiments says that it takes a minute at most. The others are skipped, each
+with its reason (`pytest -rs`). The text from a command to the next one or to the end of its section, or the row of a
+table that ends in it, is compared with what it prints and with the tables that it writes.
+
+Compared are intervals with their values, decimals, percentages and whole numbers of three digits, and in tables and
+printed blocks all numbers, to the digits that the page has. Not compared are years, times, sizes and prices, `code`,
+and what is in `COMPUTED`. The student of the quickstart is that of one machine: on others, its last digits may differ.
+"""
+
+import ast
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from prism_jax.experiments.paper.registry import STUDIES
+from prism_jax.streams import proactivebench
+from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.streams.sources import DataConfig, load_splits
+
+ROOT = pathlib.Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+LOGS, BENCH = SHARED / "acceptance-logs", SHARED / "proactivebench"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.py"))]
+COMMAND = re.compile(r"(?<!\| `)(?:python -m prism_jax[ .](?:\\\n|[^\n`])*|(?<=\n)make quickstart\b)")
+QUICKSTART = ("--config=configs/quickstart.py", "--workdir=runs/quickstart")
+READING = ("evaluate", "promise", "counterfactual", "audit", "probe")
+"""Commands that train nothing and ask nobody."""
+INPUTS = r"--(?:scores|log|source|config|calibration|records|streams|weights|system)=|\S*\.csv$"
+THERE = r"--\w+=(?:\$LOGS/|DIR$|PROACTIVEBENCH$|runs/(?:quickstart|people_demo)/|\w+/probe_)|docs/paper_tables/"
+MACHINE = re.compile(r"\s*(?:to [\d.]+ )?(?:s|ms|μs|seconds?|minutes?|hours?|times|[GMTk]i?B|bytes|USD|tokens)\b")
+NUMBER = r"[+−-]?(?:\d[\d,]*\d|\d)(?:\.\d+)?|[+−-]?\.\d+"
+TRIPLE = re.compile(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]")
+SINGLE = re.compile(rf"(?<![\w.,^/:–])(?:{NUMBER})(?![\w^/]|\.\d)")
+TABLE = re.compile(r"\||.*[─▸]|    ? ?\S.*\d  ")
+COMPUTED = {
+    "distillation.md": "0.026",  # a difference of two printed costs
+    "personal_agent.md": "400",  # a setting
+    "proactivebench.md": "706",  # pairs of annotator and step
+    "probe_simulator.py": "80",  # a bound
+    "README.md": "3.11",  # a version
+    "quickstart.py": "0.06",  # a bound that tests/slow/test_quickstart.py checks
+    "judges.md": "223 89.1 229 0.71 3.5",  # labels without ties; the paper's numbers; a model's name
+    "index.md": "57 36.4",  # of the log's column confidence, and of its answers where there is one
+    "acceptance_logs.md": "57 36.4 15",
+    # arithmetic on the paper's numbers
+    "paper.md": "20.14 66.47 231 77.25 87.17 172.43 175.17 174.88 126.23 72.96 11.15 89.1 89.08 91.2 91.27",
+}
+"""Numbers by page that follow from printed ones, or that define what is done."""
+
+
+class Beside(NamedTuple):
+    """Commands that follow each other, and what stands beside them."""
+
+    page: str
+    commands: tuple[str, ...]
+    text: str
+
+    @property
+    def reasons(self):
+        """Why it is skipped; nothing if it is run."""
+        return list(filter(None, map(reason_to_skip, self.commands)))
+
+
+def reason_to_skip(command):
+    """Why a command is not run; empty for one that is."""
+    words = shlex.split(command.replace("\\\n", " "), comments=True)
+    if words[0] == "make" or words[2:] == ["prism_jax.train", *QUICKSTART]:
+        return ""
+    name, *rest = words[3:] if words[2] == "prism_jax" else (words[2].partition(".")[2], *words[3:])
+    if name == "experiments":
+        name, *rest = rest
+        takes = "seconds" if name == "main" else STUDIES[name].takes if name in STUDIES else "minutes"
+        if takes not in ("seconds", "a minute"):
+            return f"{name} takes {takes}"
+    elif name not in READING:
+        return f"{name} trains, asks or serves"
+    inputs = [word for word in rest if re.match(INPUTS, word)]
+    missing = [word for word in inputs if not re.match(THERE, word)]
+    alone = name in STUDIES or inputs
+    return f"{name} reads {missing[0]}" if missing else "" if alone and "$W" not in command else f"{name} reads more"
+
+
+def quoted_beside():
+    """The commands of all pages with the text that quotes what they print."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        text = text if page.suffix == ".md" else "# \n" + (ast.get_docstring(ast.parse(text)) or "")
+        for name, words in re.findall(r'^([A-Z]+)="(python -m .*)"$', text, re.MULTILINE):
+            text = text.replace(f'{name}="{words}"', "").replace(f"${name} ", f"{words} ")
+        for quoted, command in re.findall(
+            r"^(\|.*)\| `((?:python -m prism_jax|make quick).*)` \|$", text, re.MULTILINE
+        ):
+            yield Beside(page.name, (command,), quoted)
+        for section in re.split(r"^#+ ", text, flags=re.MULTILINE)[1:]:
+            blocks: list[list[re.Match]] = []
+            for match in COMMAND.finditer(section):
+                between = section[blocks[-1][-1].end() : match.start()] if blocks else "\n\n"
+                blocks[-1].append(match) if between.count("\n") == 1 else blocks.append([match])
+            if not blocks:
+                continue
+            ends = [*(block[0].start() for block in blocks[1:]), len(section)]
+            for number, (block, end) in enumerate(zip(blocks, ends, strict=True)):
+                before = section[: block[0].start()] if number == 0 else ""
+                commands = tuple(match.group() for match in block)
+                yield Beside(page.name, commands, before + "\n" + section[block[-1].end() : end])
+
+
+def quoted_numbers(text):
+    """The numbers to compare, each with its line: a value with the ends of its interval, or a number alone."""
+    text = re.sub(r"```(?:python|sh|json|toml)\n.*?```", "", text, flags=re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)|https?://\S+", "]", re.sub(r"`[^`\n]*`", "", text))
+    for line in text.splitlines():
+        yield from ((match.groups(), line) for match in TRIPLE.finditer(line))
+        rest = TRIPLE.sub(" ", line)
+        for match in SINGLE.finditer(rest):
+            number, after = match.group(), rest[match.end() :]
+            counts = re.fullmatch(r"(?!19|20)\d{3}|\d{1,3},\d{3}", number) or TABLE.match(line)
+            if not MACHINE.match(after) and ("." in number or re.match(r" ?%", after) or counts):
+                yield (number,), line
+
+
+def value(number):
+    return float(number.replace(",", "").replace("−", "-"))
+
+
+def is_printed(numbers, printed):
+    """Whether an output has a value with its interval, or a number with either sign, as it is or in percent."""
+    digits = [len(number.partition(".")[2]) for number in numbers]
+    found = TRIPLE.findall(printed) if len(numbers) == 3 else [(one,) for one in re.findall(NUMBER, printed)]
+    among, wanted = np.array([[*map(value, one)] for one in found]).reshape(-1, len(numbers)), [*map(value, numbers)]
+    if len(numbers) == 1:
+        among, wanted = np.abs(among), np.abs(wanted)
+    room = [0.5000001 * 10.0**-digit for digit in digits]
+    return any((np.abs(scale * among - wanted) <= room).all(axis=1).any() for scale in (1, 100))
+
+
+CHEAP = [beside for beside in quoted_beside() if any(True for _ in quoted_numbers(beside.text))]
+CASES = [
+    pytest.param(
+        of,
+        id=f"{of.page}: {' '.join(of.commands[0].split())[:90]}",
+        marks=[pytest.mark.skip(reason=why[0])] if why else [],
+    )
+    for of in CHEAP
+    for why in [of.reasons]
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working folder with the run of the quickstart, which prints into quickstart.txt, beside the public data."""
+    made = tmp_path_factory.mktemp("pages") / "work"
+    made.mkdir()
+    if SHARED.is_dir():
+        (made.parent / "shared").symlink_to(SHARED)
+    for name in ("docs", "configs", "notebooks"):
+        (made / name).symlink_to(ROOT / name)
+    (made / "quickstart.txt").write_text(run(" ".join(("python -m prism_jax.train", *QUICKSTART)), made))
+    return made
+
+
+def run(command, folder):
+    """What a command prints, and the tables that it writes."""
+    if command.startswith("make") or ((folder / "quickstart.txt").exists() and command.endswith(" ".join(QUICKSTART))):
+        return (folder / "quickstart.txt").read_text()
+    line = re.sub(r"--source=(?:DIR|PROACTIVEBENCH)\b", f"--source={BENCH}", command)
+    places = {"LOGS": str(LOGS), "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    words = ["bash", "-c", line.replace("python", sys.executable, 1)]
+    done = subprocess.run(words, cwd=folder, env=os.environ | places, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr  # 1 is what `audit` ends with where it finds something
+    made = re.search(r"--workdir=(\S+)", command)
+    tables = sorted((folder / made.group(1)).glob("*.csv")) if made and "quickstart" not in made.group(1) else []
+    return "\n".join([done.stdout, *(table.read_text() for table in tables)])
+
+
+def section_of(page, start):
+    """The text from a mark to the next heading."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert text.count(start) == 1, (page, start)
+    return re.split(r"^#+ ", text.partition(start)[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_commands_and_the_numbers_beside_them_are_found():
+    found = {of.page: of for of in CHEAP if not of.reasons}
+    assert {"README.md", "index.md", "acceptance_logs.md", "promises.md", "probe_proactivebench.py"} <= set(found)
+    assert len(CHEAP) - len(found) > 10 and all(len(reason) > 10 for of in CHEAP for reason in of.reasons)
+    printed = "gate 0.4761 [0.41, 0.55]  12 % 3,005 −0.02"
+    for text, right in {
+        "costs 0.476 [0.41, 0.55]": True,
+        "costs 0.476 [0.41, 0.56]": False,
+        "costs 0.477": False,
+        "12.0 % of 3,005 and 0.02 less": True,
+        "13 %": False,
+        "| 3,006 |": False,
+        "it takes 5.5 seconds and 3.1 GiB, `0.99`": True,
+    }.items():
+        assert all(is_printed(numbers, printed) for numbers, _ in quoted_numbers(text)) == right, text
+
+
+@pytest.mark.parametrize("name", ["copilot", "coauthor", "distraction"])
+def test_the_costs_of_constants_on_logs_are_those_of_their_answers(name):
+    if not (path := LOGS / f"{name}.parquet").is_file():
+        pytest.skip(f"{path} is not there")
+    column = "distraction" if name == "distraction" else "accepted"
+    answers = parquet.read_table(path, columns=[column])[column].to_numpy()
+    accepted = np.mean(answers < 4 if name == "distraction" else answers)
+    quoted = section_of("docs/acceptance_logs.md", f"$LOGS/{name}.parquet \\\n")
+    for policy, cost in {"always": 1 - accepted, "never": 2 * accepted}.items():
+        (number,) = re.findall(rf"^\| {policy} \| 10?0\.0 \| ([\d.]+) ", quoted, re.MULTILINE) or re.findall(
+            rf"^\| {policy} \| 0\.0 \| ([\d.]+) ", quoted, re.MULTILINE
+        )
+        assert float(number) == pytest.approx(cost, abs=5e-4)
+
+
+def test_the_cost_of_silence_on_human_judgements_is_that_of_the_labels():
+    """C_FN where help was needed and some offer of the step would have been accepted, at each ratio of the pages."""
+    if not BENCH.is_dir():
+        pytest.skip(f"{BENCH} is not there")
+
+    def never(streams):
+        steps = [step for stream in streams for step in stream.steps if step.y_need is not None and step.candidates]
+        return np.mean([step.y_need * max(offer.y_accept or 0 for offer in step.candidates) for step in steps])
+
+    data = DataConfig(name="proactivebench", source=str(BENCH), folds=4, fold=0)
+    every, fold = never(proactivebench.load(BENCH)), never(load_splits(data, SimulatorConfig()).test)
+    names = "docs/proactivebench.md", "configs/probe_proactivebench.py"
+    page, config = ((ROOT / name).read_text(encoding="utf-8") for name in names)
+    (row,) = re.findall(r"^\| never offering \| (.*) \|$", page, re.MULTILINE)
+    quoted = [float(cell.split()[0]) for cell in row.split(" | ")]
+    assert quoted == pytest.approx([ratio * every for ratio in (4, 2, 1, 0.5)], abs=5e-4)
+    for text, ratio, share in ((page, 2, every), (page, 1, every), (config, 2, fold)):
+        assert f"{ratio * share:.3f}" in re.findall(r"never\s+offering\s+(?:costs\s+)?(\d\.\d+)", text)
+    known = {f"{ratio * every:.3f}" for ratio in (1, 2)}
+    assert set(re.findall(r"never\s+offering\s+(?:costs\s+)?(\d\.\d+)", page)) <= known
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("beside", CASES)
+def test_a_page_quotes_what_its_command_prints(beside, folder):
+    if not SHARED.is_dir() and re.search(r"LOGS|DIR|PROACTIVE|bench|decision_models", " ".join(beside.commands)):
+        pytest.skip(f"{SHARED} is not there")
+    printed = "\n".join(run(command, folder) for command in beside.commands)
+    computed = COMPUTED.get(beside.page, "").split()
+    wrong = [
+        (numbers, line.strip()) for numbers, line in quoted_numbers(beside.text) if not is_printed(numbers, printed)
+    ]
+    assert [one for one in wrong if one[0][0] not in computed] == []
