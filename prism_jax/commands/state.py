@@ -18,7 +18,7 @@ from etils import epath
 
 from prism_jax.agent.state.moving import export_records, import_files
 from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.places import partition_files, reading
+from prism_jax.agent.state.places import check_idle, partition_files, reading
 from prism_jax.agent.state.reading import all_records
 from prism_jax.agent.state.store import StateStore
 from prism_jax.people.store import PeopleStore
@@ -53,6 +53,7 @@ def run_job(options: Mapping[str, Any]) -> None:
         return
     if not partition_files(folder):
         raise StateError(f"{folder}: found no partitions, expected the store of a tenant")
+    check_idle(folder)
     if options["export"]:
         check_absent(options["export"])
         conditions = {name: options[name] for name in ("stream", "person", "since", "until")}

@@ -108,7 +108,7 @@ class Partition:
                 check_regular(self.path + suffix, StateError, "a partition of an agent's state, or no file")
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            before = check_journal(self.path) if alone else None
+            before = check_journal(self.path)
             self._file = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             raise StateError(f"{self.path}: {error}") from None

@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -182,23 +183,41 @@ def check_journal(path: epath.PathLike) -> str | None:
     if not log.exists() or not log.stat().st_size:
         return None
     pathlib.Path(f"{path}-shm").touch(mode=0o600)  # without one, nobody can read without writing
-    marks: list[dict[str, Any]] = []
-    for how in ("mode=ro&immutable=1", "mode=ro"):  # without the log, and with it; neither moves it into the file
-        try:
-            with contextlib.closing(_opened(path, how, 1.0)) as file:
-                has_facts = file.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone()
-                row = has_facts and file.execute("SELECT value FROM facts WHERE name = 'journal'").fetchone()
-                marks.append(parsed(row[0], path) if row else {"now": None, "file": [None]})
-        except (sqlite3.Error, StateError):
-            marks.append({"now": "", "file": []})
-    alone, together = marks
-    if alone.get("now") not in together.get("file", []):
-        raise WrongFileError(
-            f"{log}: found the log of changes of another file, such as one that a backup was restored over, expected "
-            "that of the file beside it; take it and its -shm away, to begin with the file alone (docs/service.md)"
-        )
-    mark: str | None = alone.get("now")
-    return mark
+    for _ in range(3):  # another owner may be moving it into the file now
+        # Without the log, and with it; neither moves it into the file.
+        alone, together = _marks(path, "mode=ro&immutable=1"), _marks(path, "mode=ro")
+        if alone.get("now", "") in together.get("file", ()):
+            mark: str | None = alone["now"]
+            return mark
+        time.sleep(0.05)
+    raise WrongFileError(
+        f"{log}: found the log of changes of another file, such as one that a backup was restored over, expected that "
+        "of the file beside it; take it and its -shm away, to begin with the file alone (docs/service.md)"
+    )
+
+
+def check_idle(folder: epath.PathLike) -> None:
+    """Calls `check_journal` for each partition of a store that no process has: who reads one alone moves its log."""
+    lock = os.open(epath.Path(folder) / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        for place in partition_files(folder):
+            check_journal(place.path)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)
+
+
+def _marks(path: epath.PathLike, how: str) -> dict[str, Any]:
+    """What a file says of its mark and of those that it can have; nothing where it cannot be read."""
+    try:
+        with contextlib.closing(_opened(path, how, 1.0)) as file:
+            has_facts = file.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone()
+            row = has_facts and file.execute("SELECT value FROM facts WHERE name = 'journal'").fetchone()
+            return parsed(row[0], path) if row else {"now": None, "file": [None]}
+    except (sqlite3.Error, StateError):
+        return {}
 
 
 def _opened(path: epath.PathLike, how: str, seconds: float) -> sqlite3.Connection:

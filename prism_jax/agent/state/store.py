@@ -160,8 +160,7 @@ class StateStore:
         found = []
         for place in partition_files(self.folder):
             try:
-                if self._alone:
-                    check_journal(place.path)
+                check_journal(place.path)
                 with reading(place) as ask:
                     if ask is not None and place.id is None:
                         note_made(self.folder, place.number, UNKNOWN)
