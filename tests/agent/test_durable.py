@@ -434,14 +434,22 @@ def test_a_copied_store_resumes_where_the_other_was(closed, tmp_path):
         store.close()
 
 
-def with_data(folder, partitions=4):
-    """A store with a stream of each of some people, and one of nobody; returns it, closed."""
-    with StateStore(folder, partitions=partitions) as store:
-        agent = durable(store)
-        for i in range(12):
-            item = Observation(f"canary {i}", Event(time=0.0, text="x"), person=f"person {i}" if i else None)
-            assert agent.answer([Events((item,))])[0][0]["id"] == f"canary {i}/0"
+def make_data(folder):
+    """A store of four partitions with a stream of each of some people, and one of nobody, closed."""
+    with StateStore(folder, partitions=4) as store:
+        items = [
+            Observation(f"canary {i}", Event(time=0.0, text="x"), person=f"person {i}" if i else None)
+            for i in range(12)
+        ]
+        durable(store).answer([Events((item,)) for item in items])
     return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Copies the store of `make_data` to a folder, which it returns."""
+    made = make_data(tmp_path_factory.mktemp("data") / "state")
+    return lambda folder: shutil.copytree(made, folder, dirs_exist_ok=True)
 
 
 def edited(path, statement):
@@ -454,7 +462,7 @@ def edit_store(folder, **changes):
 
 
 def of_another_store(folder):
-    with_data(folder / "other")
+    make_data(folder / "other")
     shutil.copy(folder / "other" / "partitions" / "00002.sqlite", folder / "partitions")
 
 
@@ -482,8 +490,8 @@ def empty(folder):
 
 
 @pytest.mark.parametrize("damage", WRONG.values(), ids=WRONG)
-def test_what_is_not_the_partition_that_was_made_is_refused_by_name_and_read_by_nobody(damage, tmp_path):
-    folder = with_data(tmp_path / "state")
+def test_what_is_not_the_partition_that_was_made_is_refused_by_name_and_read_by_nobody(damage, data, tmp_path):
+    folder = data(tmp_path / "state")
     cursor = newest(folder)
     damage(folder)
     with pytest.raises(StateError, match=r"0000\d.sqlite: (found|format: found)|store.json: no such file") as refused:
@@ -496,15 +504,15 @@ def test_what_is_not_the_partition_that_was_made_is_refused_by_name_and_read_by_
         read_log(folder, cursor, 1000)
 
 
-def test_a_partition_that_is_given_up_begins_anew_and_cursors_of_before_are_refused(tmp_path):
-    folder = with_data(tmp_path / "state")
+def test_a_partition_that_is_given_up_begins_anew_and_cursors_of_before_are_refused(data, tmp_path):
+    folder = data(tmp_path / "state")
     before = newest(folder)
     (folder / "partitions" / "00002.sqlite").unlink()
     lines = (folder / "made.txt").read_text().splitlines(keepends=True)
     (folder / "made.txt").write_text("".join(line for line in lines if not line.startswith("00002")))
     with StateStore(folder) as store:
         store.partition(2)
-        for text in (str(before), str(Cursor(before.numbers)), str(newest(with_data(tmp_path / "other")))):
+        for text in (str(before), str(Cursor(before.numbers)), str(newest(make_data(tmp_path / "other")))):
             with pytest.raises(CursorError, match="after: found a cursor"):
                 read_log(folder, Cursor.read(text), 1000)
             with pytest.raises(CursorError, match="after: found a cursor"):
@@ -513,8 +521,8 @@ def test_a_partition_that_is_given_up_begins_anew_and_cursors_of_before_are_refu
 
 
 @pytest.mark.parametrize("name", ["backup.sqlite", "00001 (copy).sqlite", "00007.sqlite", "2.sqlite", "notes.txt"])
-def test_strange_files_beside_partitions_are_named_and_left_alone(name, tmp_path):
-    folder = with_data(tmp_path)
+def test_strange_files_beside_partitions_are_named_and_left_alone(name, data, tmp_path):
+    folder = data(tmp_path)
     shutil.copy(folder / "partitions" / "00001.sqlite", folder / "partitions" / name)
     before = len(read_log(folder, Cursor(), 1000)[0])
     with StateStore(folder) as store:
@@ -546,8 +554,8 @@ def older(folder):
     return folder
 
 
-def test_a_store_that_is_older_than_ids_is_brought_up_to_date(tmp_path):
-    folder = older(with_data(tmp_path / "state"))
+def test_a_store_that_is_older_than_ids_is_brought_up_to_date(data, tmp_path):
+    folder = older(data(tmp_path / "state"))
     records, _ = read_log(folder, Cursor(), 1000)
     old = Cursor.read(str(Cursor(newest(folder).numbers)))
     with StateStore(folder) as store:
@@ -559,7 +567,7 @@ def test_a_store_that_is_older_than_ids_is_brought_up_to_date(tmp_path):
     (folder / "partitions" / "00002.sqlite").unlink()
     with pytest.raises(WrongFileError, match=r"00002.sqlite: found no file"):
         StateStore(folder)
-    copied = older(with_data(tmp_path / "copied"))
+    copied = older(data(tmp_path / "copied"))
     shutil.copy(copied / "partitions" / "00001.sqlite", copied / "partitions" / "00002.sqlite")
     with pytest.raises(WrongFileError, match=r"00002.sqlite: found streams of another one"):
         StateStore(copied)
@@ -576,8 +584,8 @@ def torn(path):
 
 @pytest.mark.parametrize("damage", [garbage, torn])
 @pytest.mark.parametrize("whose", ["person 3", "another"])
-def test_a_deletion_deletes_what_it_can_and_names_what_is_left(damage, whose, tmp_path):
-    folder = with_data(tmp_path)
+def test_a_deletion_deletes_what_it_can_and_names_what_is_left(damage, whose, data, tmp_path):
+    folder = data(tmp_path)
     with StateStore(folder) as store:
         own = store.number_of("person 3")
         number = own if whose == "person 3" else next(i for i in range(4) if i != own)
@@ -593,9 +601,8 @@ def test_a_deletion_deletes_what_it_can_and_names_what_is_left(damage, whose, tm
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["backup of a running store", "copy of a stopped store"])
-@pytest.mark.parametrize("more", [1, 20], ids=["one log", "several logs"])
+@pytest.mark.parametrize("more", [1, 9], ids=["one log", "several logs"])
 def test_a_backup_over_the_files_of_a_process_that_died_is_not_mixed_with_its_log(running, more, tmp_path, monkeypatch):
-    monkeypatch.setattr("prism_jax.agent.state.partition.MOST_LOG", 2**16)
     folder, copy = tmp_path / "state", tmp_path / "copy.sqlite"
     store = StateStore(folder, partitions=1)
     agent = durable(store)
@@ -610,7 +617,8 @@ def test_a_backup_over_the_files_of_a_process_that_died_is_not_mixed_with_its_lo
         store = StateStore(folder)
         agent = durable(store)
     for number in range(1, more + 1):
-        agent.answer([Events((observation("s0", number, text="word " * 500),))])
+        monkeypatch.setattr("prism_jax.agent.state.partition.MOST_LOG", 2**14 if number < more else 2**30)
+        agent.answer([Events((observation("s0", number),))])
     died = tmp_path / "died"
     shutil.copytree(folder, died)  # as a killed process leaves it
     with StateStore(died) as again:
