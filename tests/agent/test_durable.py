@@ -649,3 +649,27 @@ def test_damaged_json_in_a_record_is_said_with_the_name_of_the_file(statement, t
         assert isinstance(answer, StateError) and "partitions/00000.sqlite: " in str(answer)
     with pytest.raises(StateError, match=r"partitions/00000.sqlite: "):
         read_log(tmp_path, Cursor(), 10)
+
+
+def test_a_file_that_is_removed_or_restored_under_an_open_store_is_noticed(tmp_path):
+    with StateStore(tmp_path, partitions=1) as store:
+        agent = durable(store)
+        agent.answer([Events((observation("s0", 0),))])
+        path = tmp_path / "partitions" / "00000.sqlite"
+        with (
+            contextlib.closing(sqlite3.connect(path)) as file,
+            contextlib.closing(sqlite3.connect(tmp_path / "copy")) as to,
+        ):
+            file.backup(to)
+        agent.answer([Events((observation("s0", 1),))])
+        path.unlink()
+        (answer,) = agent.answer([Events((observation("s0", 2),))])
+        assert isinstance(answer, WrongFileError) and "found no file" in str(answer)
+        shutil.copy(tmp_path / "copy", path)
+        (answer,) = agent.answer([Events((observation("s0", 1),))])
+        assert isinstance(answer, WrongFileError) and "00000.sqlite-wal: found the log" in str(answer)
+        for suffix in ("-wal", "-shm"):
+            (tmp_path / "partitions" / f"00000.sqlite{suffix}").unlink()
+        (answer,) = agent.answer([Events((observation("s0", 1),))])
+        assert answer[0]["id"] == "s0/1"
+    assert [record["event"] for record in log_of(store, "s0")] == [0, 1]

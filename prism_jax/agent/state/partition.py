@@ -152,6 +152,15 @@ class Partition:
         if place is not None and name is not None:
             note_made(place.path.parent.parent, place.number, name)
         self._empty_log()
+        self._inode = os.stat(self.path).st_ino  # noqa: PTH116  as SQLite has opened it
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its path still leads to the file that is open."""
+        try:
+            return os.stat(self.path).st_ino == self._inode  # noqa: PTH116
+        except FileNotFoundError:
+            return False
 
     @property
     def lease(self) -> Lease | None:
@@ -183,8 +192,8 @@ class Partition:
             self.roll_back()
             raise
         self._is_unmarked = False
-        if self._has_log and os.path.getsize(f"{self.path}-wal") > MOST_LOG:  # noqa: PTH202  beside SQLite's own names
-            with contextlib.suppress(StateError):  # it is tried again
+        with contextlib.suppress(StateError, OSError):  # it is tried again
+            if self._has_log and os.path.getsize(f"{self.path}-wal") > MOST_LOG:  # noqa: PTH202  as SQLite names it
                 self._empty_log()
 
     def _write_mark(self, *of_file: str | None) -> None:
@@ -192,16 +201,17 @@ class Partition:
         mark = {"now": self._mark, "file": of_file}
         self.rows("INSERT OR REPLACE INTO facts VALUES ('journal', ?)", (json.dumps(mark),))
 
-    def _empty_log(self, seconds: float = 0.0) -> bool:
-        """Moves the log of changes into the file; False where somebody reads it for longer, and the log goes on."""
+    def _empty_log(self, *, waits: bool = False) -> bool:
+        """Moves the log of changes into the file; False where somebody reads it, and the log goes on."""
         if not self._has_log:
             return True
         self._write_mark(*{*self._of_file, self._mark})
-        self.rows(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
+        ((before,),) = self.rows("PRAGMA busy_timeout")
+        self.rows(f"PRAGMA busy_timeout = {before if waits else 0}")
         try:
             (busy, *_), *_ = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
-            self.rows("PRAGMA busy_timeout = 5000")
+            self.rows(f"PRAGMA busy_timeout = {before}")
         if busy:
             self._of_file = list({*self._of_file, self._mark})
         else:
@@ -233,10 +243,11 @@ class Partition:
 
     def close(self) -> None:
         """Gives the lease back, so that another process can take the partition at once, and closes the file."""
-        with contextlib.suppress(StaleError, StateError), self.transaction():
-            self._write_lease(0.0)
-            if self._has_log:  # which goes into the file now
-                self._write_mark(*{*self._of_file, self._mark})
+        if self.is_there:
+            with contextlib.suppress(StaleError, StateError), self.transaction():
+                self._write_lease(0.0)
+                if self._has_log:  # which goes into the file now
+                    self._write_mark(*{*self._of_file, self._mark})
         self._file.close()
 
     # Streams
@@ -408,7 +419,7 @@ class Partition:
         if self.people.fact("erase") is None:
             return
         self.rows("VACUUM")
-        if not self._empty_log(5.0):
+        if not self._empty_log(waits=True):
             raise StateError(f"{self.path}: found it in use, expected it free to leave no copy of what was deleted")
         with self.transaction():
             self.rows("DELETE FROM facts WHERE name = 'erase'")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import fcntl
-import functools
 import hashlib
 import os
 import secrets
@@ -198,6 +197,9 @@ class StateStore:
         """A partition by its number; errors as of `Partition`."""
         if not self.owns(number):
             raise StaleError(f"{self.folder}: partition {number}", 1.0)
+        opened = self._open.get(number)
+        if opened is not None and not (opened.is_changing or opened.is_there):
+            self.let_go(number)
         if number in self._open:
             self._open.move_to_end(number)
         else:
@@ -251,22 +253,14 @@ class StateStore:
         names: list[str] = []
         left: dict[str, str] = {}
 
-        def forget_own() -> None:
-            partition = self.of(person)
-            names.extend(partition.forget_person(person))
-            partition.erase()
-
-        def unclaim(number: int) -> None:
-            partition = self.partition(number)
-            partition.unclaim([stream for stream, _ in partition.claims(person)])
-            partition.erase()
-
         own = self.number_of(person)
-        jobs = [(own, forget_own)] if self.owns(own) and partition_files(self.folder, person) else []
-        jobs += [(number, functools.partial(unclaim, number)) for number in self._made()]
-        for number, job in jobs:
+        for number in sorted(self._made(), key=lambda number: number != own):
             try:
-                job()
+                partition = self.partition(number)
+                if number == own:
+                    names = partition.forget_person(person)
+                partition.unclaim([stream for stream, _ in partition.claims(person)])
+                partition.erase()
             except StateError as error:
                 left[f"partitions/{number:05d}.sqlite"] = str(error)
         self._erase_more(left)
