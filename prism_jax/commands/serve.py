@@ -13,7 +13,6 @@ import functools
 import math
 import os
 import pathlib
-import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -435,8 +434,6 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
     from prism_jax.service.connection import listen, make_config
 
     host, port = options["host"], options["port"]
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a store has many files
     with listen(host, port) as listening:
         server, served = uvicorn.Server(make_config(app, timeout_graceful_shutdown=30)), app.state.prism
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

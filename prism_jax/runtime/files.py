@@ -17,6 +17,7 @@ import os
 import pathlib
 import re
 import reprlib
+import resource
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
@@ -196,6 +197,13 @@ def open_regular(path: epath.PathLike, error: type[ValueError] = JsonError, expe
         file.close()
         raise error(f"{path}: found it replaced while it was opened, expected {expected}")
     return file
+
+
+def allow_files() -> int:
+    """Lets this process have as many files open as it ever may; returns how many."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 def read_lines(

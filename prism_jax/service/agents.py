@@ -21,6 +21,7 @@ from prism_jax.agent.state.places import partition_files, reading
 from prism_jax.agent.state.store import MOST_OPEN, StateStore
 from prism_jax.agent.stated_reader import StatedReader
 from prism_jax.people.layer import Population
+from prism_jax.runtime.files import allow_files
 from prism_jax.service.http import ApiError, Metrics
 from prism_jax.service.namespaces import Namespace
 
@@ -148,6 +149,8 @@ class Agents:
         for message in {str(one) for one in answers if isinstance(one, StaleError | StateError)}:
             self._report(message)
         found.update(zip(group, answers, strict=True))
+        if first.tenant in self._agents:  # a batch may open more than may stay open
+            self._agents[first.tenant][DECIDE].store.close_idle()
 
     def partition(self, tenant: str, key: str) -> int:
         """The partition of a person, or of a stream of nobody, whose tenant was asked before; any thread may ask."""
@@ -162,7 +165,15 @@ class Agents:
     def open(self, tenants: Iterable[str]) -> list[StateStore]:
         """Opens the stores of tenants; ValueError or OSError names what cannot be used."""
         tenants = list(tenants)
-        self._most_open = max(8, MOST_OPEN // max(1, len(tenants)))
+        count, files = max(1, len(tenants)), allow_files()
+        # Half of the files that may be open are theirs: four for each tenant, and three for each partition.
+        most = (files // 2 - 4 * count) // (3 * count)
+        if most < 1:
+            raise ValueError(
+                f"--token_file: found {count} tenants and {files} files that may be open, expected {14 * count} or "
+                "more: raise the limit (ulimit -Hn)"
+            )
+        self._most_open = min(most, max(8, MOST_OPEN // count))
         return [self._store_of(tenant) for tenant in tenants]
 
     def _store_of(self, tenant: str) -> StateStore:

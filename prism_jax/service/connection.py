@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 from typing import Any
 
@@ -12,6 +11,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from prism_jax.runtime.files import allow_files
 from prism_jax.service.http import problem
 
 MOST_HEAD = 2**16
@@ -62,8 +62,7 @@ class Connection(H11Protocol):
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # noqa: D102
-        most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-        if len(self.connections) >= most:
+        if len(self.connections) >= min(MOST_CONNECTIONS, allow_files() // 4):
             waiting = [one for one in self.connections if isinstance(one, Connection) and one.waits_for_client]
             for one in sorted(waiting, key=lambda one: one.since)[: len(waiting) // 2 + 1]:
                 one.transport.abort()

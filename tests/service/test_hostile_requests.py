@@ -220,7 +220,7 @@ def test_what_is_no_name_is_refused_wherever_it_stands(text, named):
 def test_nothing_is_made_for_a_name_that_nobody_has_used(tmp_path):
     with Stateful(tmp_path / "state") as running:
         running.ready()
-        for path, method in (("TYPO", "GET"), ("TYPO/link", "POST"), ("TYPO/link", "DELETE")):
+        for path, method in (("TYPO", "GET"), ("TYPO/link", "POST"), ("TYPO/link", "DELETE"), ("TYPO", "DELETE")):
             status, answer, _ = running.ask(f"/v1/people/{path}", b"" if method == "POST" else None, method=method)
             assert (status, *answer.values()) in ((404, answer.get("error")), (200, 0)), (path, method)
         assert not list((tmp_path / "state").rglob("*.sqlite"))

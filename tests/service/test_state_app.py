@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -26,9 +27,10 @@ from fake_reader import FakeReader, exported
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.state.durable import Events
 from prism_jax.agent.state.reading import reading
+from prism_jax.agent.stated_reader import stated_event
 from prism_jax.agent.steps import Observation
 from prism_jax.gate import Gate
-from prism_jax.streams import Event
+from prism_jax.streams import Candidate, Event
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
@@ -574,3 +576,56 @@ def test_a_clock_that_jumps_deletes_no_stream_until_it_is_said_that_time_has_pas
     now[0] = right + 31 * 86400.0
     assert sum(swept(share=1.0)) == 29
     agents.close()
+
+
+@pytest.mark.parametrize("damage", ['{"kind": "dec', "[]", "null", '"x"', "[" * 5000, b"\xff\xfe"])
+def test_a_damaged_record_is_a_503_that_names_the_file(damage, tmp_path, capfd):
+    with Stateful(tmp_path / "state", partitions=1, clock=lambda: 1e9) as served:
+        served.ready()
+        offer = offer_of(served, "mine", "ada")
+        assert served.ask("/v1/streams/read/events", event(0))[0] == 200
+    (file,) = tmp_path.rglob("*.sqlite")
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE log SET record = ?", (damage,))
+    with Stateful(tmp_path / "state", partitions=1, clock=lambda: 1e9) as served:
+        served.ready()
+        outcome = {"stream": "mine", "offer": offer, "outcome": "accepted", "time": 2.0}
+        for path, body in (
+            *(("/v1/records", None), ("/v1/people/ada", None), ("/v1/shadow", None)),
+            *(("/v1/streams/read/events", event(1)), ("/v1/outcomes", outcome)),
+        ):
+            status, answer, headers = served.ask(path, body)
+            assert (status, headers["retry-after"]) == (503, "1"), (path, answer)
+            assert file.name in answer["error"]["message"] and "/" not in answer["error"]["message"], (path, answer)
+        assert str(file) in capfd.readouterr().err
+        assert served.ask("/v1/people/ada", method="DELETE")[:2] == (200, {"streams": 1}), "and can be deleted"
+
+
+def test_many_tenants_have_room_in_the_files_that_a_process_may_open(tmp_path, monkeypatch):
+    from prism_jax.service.agents import DECIDE, Agents, Asked, Models
+
+    def opened():
+        found = 0
+        for link in pathlib.Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):  # that of the folder itself is closed
+                found += link.readlink().is_relative_to(tmp_path)
+        return found
+
+    plain = exported(slow=False, responses=False)
+    models, tenants = Models(None, plain, plain), [f"t{i}" for i in range(6)]
+    monkeypatch.setattr("prism_jax.service.agents.allow_files", lambda: 100)
+    agents = Agents(models, tmp_path, partitions=4)
+    agents.open(tenants)
+    for tenant in tenants:
+        events = [Events((observation(f"{person}'s", person),)) for person in ("a", "b", "c", "d")]
+        answers = agents.answer([Asked(tenant, DECIDE, one) for one in events])
+        assert all(isinstance(answer, list) for answer in answers), answers
+    assert 6 < opened() <= 50
+    agents.close()
+    monkeypatch.setattr("prism_jax.service.agents.allow_files", lambda: 32)
+    with pytest.raises(ValueError, match="found 6 tenants and 32 files that may be open, expected 84 or more"):
+        Agents(models, tmp_path, partitions=4).open(tenants)
+
+
+def observation(stream, person):
+    return Observation(stream, stated_event(0.0, 0.9, [0.9]), (Candidate(),), None, None, person)

@@ -203,7 +203,7 @@ class StateStore:
         if number in self._open:
             self._open.move_to_end(number)
         else:
-            self._close_idle()
+            self.close_idle(room=1)
             files = self.folder / "partitions"
             place = Place(
                 number, files / f"{number:05d}.sqlite", self.id, self.partitions, made_in(self.folder).get(number)
@@ -226,9 +226,9 @@ class StateStore:
         for number in [number for number in self._open if number not in self._own]:
             self.let_go(number)
 
-    def _close_idle(self) -> None:
-        """Closes the file that was idle longest where too many are open; what is in memory of it stays true."""
-        while self._alone and len(self._open) >= self._most_open:
+    def close_idle(self, room: int = 0) -> None:
+        """Closes the files that were idle longest where too many are open; what is in memory of them stays true."""
+        while self._alone and len(self._open) > self._most_open - room:
             idle = [number for number, partition in self._open.items() if not partition.is_changing]
             if not idle:
                 return
