@@ -250,8 +250,8 @@ class Dependence:
     """Whether need and acceptance depend on each other given what the fast pass sees, which Eq. 1 takes for no.
 
     Attributes:
-      covariance: Weighted mean of (y_need - p_need)(y_accept - p_accept) over judged steps, with calibrated signals;
-        the gate misjudges the cost of silence by C_FN times as much on average.
+      covariance: Weighted mean of (y_need - p_need)(y_accept - p_accept) over judged steps, with calibrated signals and
+        without what these tell of either factor; the gate misjudges the cost of silence by C_FN times as much.
       low: Lower end of its interval over units; None where there are too few.
       high: Upper end.
       steps: Number of steps: of the calibration split, or out of fold of all.
@@ -266,8 +266,8 @@ class Dependence:
         """What the gate assumes, what was measured, and what p_need is to estimate."""
         said = (
             "The gate takes need and acceptance for independent given what the fast pass sees; on "
-            f"{self.steps:,} labelled steps, the mean of (y_need − p_need)(y_accept − p_accept) is "
-            f"{_signed(self.covariance)}"
+            f"{self.steps:,} labelled steps, the mean of (y_need − p_need)(y_accept − p_accept) without what "
+            f"miscalibration adds is {_signed(self.covariance)}"
         )
         if self.low is None or self.high is None:
             return f"{said}, of too few units for an interval."
@@ -275,8 +275,9 @@ class Dependence:
         if self.low <= 0 <= self.high:
             return f"{said}: no sign of the contrary."
         return (
-            f"{said}: they are not. Try loss.need_target=given_accept (of a probe fit.need_target) and compare the "
-            "costs: it needs no independence, but learns from accepted offers alone."
+            f"{said}: they are not. A p_need given acceptance needs no independence, but learns from accepted offers "
+            "alone: compare the costs (loss.need_target=given_accept in training, fit.need_target of a probe, a column "
+            "need_target of scores of your own)."
         )
 
 

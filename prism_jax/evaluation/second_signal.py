@@ -15,8 +15,8 @@ from jaxtyping import Float64, Int64
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Cells, Resampled, mean_interval
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, paired_costs
+from prism_jax.decision.uncertainty import Cells, Resampled, interval
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, paired_costs, totals_of
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Dependence, SecondSignalRow
 from prism_jax.scores.labels import acceptance_weight
@@ -103,10 +103,44 @@ def dependence(data: EvaluationData) -> Dependence | None:
 
     The student must not have been trained on these steps, and p_need must be unconditional.
     """
-    judged = data.judged
-    if not judged.any():
+    if not data.judged.any():
         return None
-    need, accept = (data.label(name)[judged] - data.signal(f"{name}_fast", "calibrated")[judged] for name in SIGNALS)
-    weight = acceptance_weight(data.steps)[judged]
-    covariance = mean_interval(need * accept, data.judged_units, weight, level=LEVEL, resamples=RESAMPLES, seed=SEED)
-    return Dependence(float(covariance.value), known(covariance.low), known(covariance.high), int(judged.sum()))
+    return dependence_of(Cells.of_units(np.stack(list(dependence_sums(data).values()), axis=1)))
+
+
+_TERMS = np.triu_indices(9)
+"""Pairs of the nine columns of `dependence_sums`."""
+
+
+def dependence_sums(data: EvaluationData) -> dict[str, Float64[np.ndarray, "units"]]:
+    """Weighted sums by unit that `dependence_of` takes, the number of steps last.
+
+    They are those of all products of two of nine columns: 1, the first three powers of p_need and of p_accept, and
+    what these leave of the labels of need and of acceptance.
+    """
+    judged, weight = data.judged, data.weight
+    signals = [data.signal(f"{name}_fast", "calibrated")[judged] for name in SIGNALS]
+    left = [data.label(name)[judged] - p for name, p in zip(SIGNALS, signals, strict=True)]
+    columns = [np.ones(len(weight)), *(p**power for p in signals for power in (1, 2, 3)), *left]
+    products = {f"{i} {j}": columns[i] * columns[j] * weight for i, j in zip(*_TERMS, strict=True)}
+    size = len(data.named_units[0])
+    sums = {**products, "steps": np.ones(len(weight))}
+    return {name: np.bincount(data.judged_units, column, size) for name, column in sums.items()}
+
+
+def dependence_of(cells: Cells | Resampled) -> Dependence:
+    """The covariance of what both signals leave, without what the signals themselves tell of it.
+
+    Miscalibrated signals leave something in common that is no dependence: E[y - p | p_need, p_accept], here taken for
+    linear in the powers of `dependence_sums`, is subtracted by least squares.
+    """
+
+    def covariance(totals: Float64[np.ndarray, "*resamples sums"]) -> Float64[np.ndarray, "*resamples"]:
+        products = np.empty((*totals.shape[:-1], 9, 9))
+        products[..., _TERMS[0], _TERMS[1]] = products[..., _TERMS[1], _TERMS[0]] = totals[..., :-1]
+        told, common = products[..., :7, :7], products[..., :7, 7:]
+        explained = np.swapaxes(common, -1, -2) @ np.linalg.pinv(told, 1e-10, hermitian=True) @ common
+        return np.asarray((products[..., 7, 8] - explained[..., 0, 1]) / products[..., 0, 0])
+
+    found = interval(cells, covariance, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    return Dependence(float(found.value), known(found.low), known(found.high), int(totals_of(cells)[-1]))

@@ -341,6 +341,8 @@ def test_intervals_of_many_units_are_those_of_the_bootstrap(monkeypatch):
     _, found = running.evaluate(running.over(parts_of(scores, 6)), POINT)
     for mine, theirs in zip(found.evaluation.policies, expected.policies, strict=True):
         assert mine.realised_cost == pytest.approx(theirs.realised_cost, rel=1e-6)
+        if mine.policy == "clairvoyant":  # its cost is 0 by construction
+            continue
         width = theirs.realised_high - theirs.realised_low
         assert mine.realised_low == pytest.approx(theirs.realised_low, abs=0.2 * width)
         assert mine.realised_high == pytest.approx(theirs.realised_high, abs=0.2 * width)

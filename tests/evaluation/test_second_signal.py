@@ -7,8 +7,10 @@ import pytest
 from synthetic_scores import POINT, evaluate, make_columns, sigmoid
 
 from prism_jax.decision import gate
-from prism_jax.evaluation import protocol
-from prism_jax.evaluation.second_signal import most_accepted
+from prism_jax.decision.calibration import Temperature
+from prism_jax.evaluation import policy_rows, protocol
+from prism_jax.evaluation.fits import Calibration, SignalFit
+from prism_jax.evaluation.second_signal import dependence, most_accepted
 from prism_jax.report.numbers import number
 from prism_jax.report.tables import second_signal_table, signal_table
 from prism_jax.scores import Scores, ScoresError
@@ -137,17 +139,48 @@ def test_ties_share_what_is_left():
     np.testing.assert_array_equal(most_accepted(np.array([0.2, 0.7]), 2.0), [1, 1])
 
 
+def covariance_left(p, y, weight):
+    """The mean product of what weighted least squares on powers of both signals leave of both errors."""
+    root = np.sqrt(weight)
+    told = np.stack([root, *(root * one**power for one in p for power in (1, 2, 3))], axis=1)
+    errors = [root * (label - one) for label, one in zip(y, p, strict=True)]
+    need, accept = (error - told @ np.linalg.lstsq(told, error)[0] for error in errors)
+    return need @ accept / weight.sum()
+
+
+@pytest.mark.parametrize(("scale", "bias"), [(1.5, 1.5), (1.0, -2.0), (3.0, 2.0), (0.4, 0.0)])
+@pytest.mark.parametrize("dependent", [False, True])
+def test_what_miscalibration_leaves_is_no_dependence(scale, bias, dependent):
+    """The product of errors alone has a mean of .007 to .089 where labels are independent."""
+    rng = np.random.default_rng(0)
+    z = rng.multivariate_normal([0.0, -0.5], [[2.0, 1.2], [1.2, 2.0]], 6000)
+    need, accept = (1 / (1 + np.exp(-z))).T
+    said = 1 / (1 + np.exp(-(scale * z + bias)))
+    both = need * accept + dependent * 0.2 * np.minimum(need, accept) * (1 - np.maximum(need, accept))
+    draw = rng.random(6000)
+    y_need, y_accept = draw < need, (draw < both) | ((draw >= need) & (draw < need + accept - both))
+    columns = {"stream": [f"s{n // 10}" for n in range(6000)], "step": np.tile(np.arange(10), 600)}
+    columns |= {"p_need_fast": said[:, 0], "p_accept_fast": said[:, 1]}
+    labels = {"y_need": y_need * 1.0, "y_accept": y_accept * 1.0, "fold": np.repeat(np.arange(600) % 4, 10)}
+    same = SignalFit(Temperature(1.0), base_rate=0.5, count=1, effective_count=1.0)
+    fits = Calibration(same, same)
+    data = policy_rows.EvaluationData(Scores.from_columns(columns | labels), fits, POINT, None, has_truth=False)
+    found, truth = dependence(data), float((both - need * accept).mean())
+    assert found.low - 0.001 <= truth <= found.high + 0.001
+    assert ("they are not" in str(found)) == dependent
+
+
 def test_dependence_is_the_covariance_of_what_the_signals_leave_on_calibration_steps():
     scores = dependent_scores("marginal")
     evaluation = evaluate(scores, POINT)
     found, fits = evaluation.dependence, protocol.calibrate(scores)
     rows = protocol.rows_of(scores, "calibration")
     need, accept = (fits.calibrated(signal, "fast", rows) for signal in ("need", "accept"))
-    expected = np.mean((rows.y_need - need) * (rows.y_accept - accept))
+    expected = covariance_left((need, accept), (rows.y_need, rows.y_accept), np.ones(len(rows)))
     assert found.covariance == pytest.approx(expected) and found.steps == len(rows)
     assert 0 < found.low < found.covariance < found.high
     note = second_signal_table(evaluation).note
-    assert f"{found.covariance:+.4f} [{found.low:+.4f}, {found.high:+.4f}]: they are not. Try loss.need_target" in note
+    assert f"{found.covariance:+.4f} [{found.low:+.4f}, {found.high:+.4f}]: they are not. A p_need given" in note
 
 
 def test_labels_that_are_drawn_independently_show_no_dependence():
@@ -176,8 +209,7 @@ def test_in_a_log_with_propensities_dependence_has_their_weights():
     scores = Scores.from_columns(columns)
     fits, rows = protocol.calibrate(scores), protocol.rows_of(scores, "calibration")
     need, accept = (fits.calibrated(signal, "fast", rows) for signal in ("need", "accept"))
-    left = (rows.y_need - need) * (rows.y_accept - accept)
-    expected = np.average(left, weights=1 / rows.propensity)
+    expected = covariance_left((need, accept), (rows.y_need, rows.y_accept), 1 / rows.propensity)
     assert evaluate(scores, POINT).dependence.covariance == pytest.approx(expected)
 
 

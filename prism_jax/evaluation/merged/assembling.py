@@ -22,7 +22,7 @@ from prism_jax.evaluation import (
     surfaces,
     triggers,
 )
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals_of, with_intervals
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, totals_of, with_intervals
 from prism_jax.evaluation.merged.histograms import Above, Area, Histogram, area, highest, isotonic_score
 from prism_jax.evaluation.merged.parts import test_data
 from prism_jax.evaluation.merged.planning import Plan, facts_of
@@ -31,7 +31,7 @@ from prism_jax.evaluation.merged.states import Beginning, State, UnitSums
 from prism_jax.evaluation.merged.sums import Settings, SignalSums, column
 from prism_jax.evaluation.protocol import TEST
 from prism_jax.evaluation.results import Counts, Evaluation, Triggers
-from prism_jax.evaluation.rows import Dependence, Form, SecondSignalRow, SignalRow
+from prism_jax.evaluation.rows import Form, SecondSignalRow, SignalRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal, Thinking
@@ -86,7 +86,7 @@ def assemble(plan: Plan, scan: State, ranks: State, settings: Settings, sums: St
         else other_maps.in_words([other_maps.RAW, other_maps.PLATT], units.cells(maps), deployed),
         triggers=_triggers(plan, scan, ranks, sums) if plan.fitted_on else None,
         second_signal=_second_signal(plan, ranks, settings, units, bounds) if plan.has_need else (),
-        dependence=_dependence(sums.get("dependence")),
+        dependence=second_signal.dependence_of(sums["dependence"].cells()) if "dependence" in sums else None,
         need_given_accept=plan.calibration.need_target == "given_accept",
         has_need=plan.has_need,
         unit=plan.whole.unit,
@@ -234,22 +234,6 @@ def _triggers(plan: Plan, scan: State, ranks: State, sums: State) -> Triggers:
     cells = sums["units"].cells([*(column("share", *name) for name in names), "weight"])
     number = (facts_of(scan).steps, sum(ranks["fitted"].values()))
     return triggers.rows_of(names, list(sums["shares"].values()), totals_of(cells), cells, plan.point, number)
-
-
-def _dependence(units: UnitSums | None) -> Dependence | None:
-    """Whether need and acceptance depend on each other, from sums by unit."""
-    if units is None:
-        return None
-    estimate = interval(
-        units.cells(["product", "weight"]),
-        lambda totals: totals[..., :1] / totals[..., 1:],
-        level=LEVEL,
-        resamples=RESAMPLES,
-        seed=SEED,
-    )
-    low, high = (known(end[0]) for end in (estimate.low, estimate.high))
-    steps = int(totals_of(units.cells(["steps"]))[0])
-    return Dependence(float(estimate.value[0]), low, high, steps)
 
 
 def _exploration(plan: Plan, sums: State, data: policy_rows.EvaluationData) -> Exploration | str:

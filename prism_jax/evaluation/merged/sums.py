@@ -278,15 +278,10 @@ class Sums:
             return None
         whole = policy_rows.Whole(plan.calibration_unit, two_candidates=False, several_candidates=False)
         data = EvaluationData(part.steps(), plan.calibration, plan.point, None, has_truth=False, whole=whole)
-        judged = data.judged
-        if not judged.any():
+        if not data.judged.any():
             return None
-        need, accept = (
-            data.label(name)[judged] - data.signal(f"{name}_fast", "calibrated")[judged] for name in ("need", "accept")
-        )
-        weight = acceptance_weight(data.steps)[judged]
-        columns = {"product": need * accept * weight, "weight": weight, "steps": np.ones(len(weight))}
-        return UnitSums.of(data.named_units, columns, resamples=RESAMPLES, seed=SEED)
+        sums = second_signal.dependence_sums(data)
+        return UnitSums.of_sums(data.named_units[0], sums, resamples=RESAMPLES, seed=SEED)
 
 
 def _beginning(rows: Scores) -> Beginning:
