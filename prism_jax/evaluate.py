@@ -3,7 +3,7 @@
     python -m prism_jax.evaluate --workdir=RUN [--base]
     python -m prism_jax.evaluate --config=FILE --workdir=DIR [--expect_digest=SHA256]
     python -m prism_jax.evaluate --scores=FILES --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
-        [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
+        [--trigger=value --price=1e-4] [--calibrator=penalised | --calibration=FILE]
         [--runner=local|ray --workers=N --exact --skip_bad]
     python -m prism_jax.evaluate --scores=LOGS --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
         [--c_fa=1 --c_fn=2] [--context=NAME,NAME] [--weighted] [--export_scores=FILE [--keep_names]] [--shown_only]
@@ -25,7 +25,7 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from prism_jax.decision.calibration import CALIBRATORS
+from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.runs.scores_files import Running, evaluate_scores
@@ -69,7 +69,7 @@ def define_flags() -> None:
         "calibrator",
         None,
         CALIBRATORS,
-        "With --scores: the map that recalibrates every signal, by default temperature; a run's config names its own.",
+        f"With --scores: the map that recalibrates every signal, by default {OF_SCORES}; a run's config names its own.",
     )
     flags.DEFINE_string("calibration", None, "With --scores: calibration.json to apply instead of fitting one.")
     flags.DEFINE_list(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,9 @@ from etils import epath
 from prism_jax.decision import arrays
 from prism_jax.decision import gate as formulas
 from prism_jax.decision.calibration import (
+    OF_SCORES,
     CalibrationConfig,
+    CalibrationWarning,
     Calibrator,
     GroupedTemperature,
     Map,
@@ -44,7 +47,8 @@ if TYPE_CHECKING:
 
 FILE, FORMAT, SOURCE = "gate.json", "prism_jax gate 1", "`prism_jax.Gate.save`"
 NEED_TARGETS = ("marginal", "given_accept")
-_KEYS = ("format", "c_fa", "c_fn", "policy", "fixed_threshold", "need", "accept", "need_target")
+_KEYS = ("format", "c_fa", "c_fn", "policy", "fixed_threshold", "need", "accept", "need_target", "caution")
+_OPTIONAL = ("c_fa", "c_fn", "caution")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +108,14 @@ class Gate:
       accept: Map from raw to calibrated p_accept; None takes it as it is.
       need: The same for p_need.
       need_target: What p_need estimates: need (`marginal`), or need given that the offer is accepted (`given_accept`).
+      caution: What the evaluation that wrote it found cheaper on its test steps: the raw signals, or a constant.
     """
 
     point: OperatingPoint
     accept: Map | None = None
     need: Map | None = None
     need_target: str = "marginal"
+    caution: str = ""
 
     def __post_init__(self) -> None:
         arrays.check_choice("need_target", self.need_target, NEED_TARGETS)
@@ -160,7 +166,7 @@ class Gate:
         c_fa: float,
         c_fn: float,
         policy: str = "dynamic",
-        calibrator: Calibrator = "temperature",
+        calibrator: Calibrator = OF_SCORES,
     ) -> Gate:
         """Fits the maps of the fast pass as `python -m prism_jax.evaluate` does, on all rows that may be fitted on.
 
@@ -172,10 +178,14 @@ class Gate:
           c_fa: Cost C_FA > 0 of an offer that is not accepted.
           c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
           policy: The rule that decides, such as dynamic, the gate (`prism_jax.decision.policies.DEPLOYABLE`).
-          calibrator: The kind of map: temperature, platt, isotonic or grouped.
+          calibrator: The kind of map, such as penalised, scale and bias that few labels move little (`CALIBRATORS`).
 
         Raises:
           ValueError: naming file, row and column, for a bad table, or labels on which no map can be fitted.
+
+        Warns:
+          CalibrationWarning: naming the signal, for a map at a bound, probabilities that are stated as certain, or
+            labels of shown offers without propensities, of which a bias learns the log's selection.
         """
         from prism_jax.scores import ScoresError, located  # a decision needs no pyarrow
         from prism_jax.scores.joining import read_all
@@ -202,6 +212,7 @@ class Gate:
             "need": None if self.need is None else map_to_dict(self.need),
             "accept": None if self.accept is None else map_to_dict(self.accept),
             "need_target": self.need_target,
+            **({"caution": self.caution} if self.caution else {}),
         }
 
     @classmethod
@@ -256,9 +267,12 @@ def _fitted(scores: Scores, config: CalibrationConfig) -> tuple[Map, Map | None]
         readings = read(scores, signal, "fast")
         domain = readings.rows.domain
         try:
-            return fit_map(config, *readings.labelled(), None if domain is None else domain[readings.known])
+            fitted = fit_map(config, *readings.labelled(), None if domain is None else domain[readings.known])
         except ValueError as error:
             raise ScoresError(f"cannot calibrate p_{signal}_fast: {error}", f"y_{signal}") from None
+        for said in readings.labels.said(fitted):
+            warnings.warn(f"p_{signal}_fast: {said}", CalibrationWarning, stacklevel=4)
+        return fitted
 
     return fit("accept"), fit("need") if scores.has_need else None
 
@@ -288,7 +302,7 @@ def _check_keys(tree: Mapping[str, Any]) -> None:
         if key not in _KEYS:
             raise ValueError(f"{key}: found an unknown key, expected one of {', '.join(_KEYS)}")
     for key in _KEYS:
-        if key not in tree and key not in ("c_fa", "c_fn"):
+        if key not in tree and key not in _OPTIONAL:
             raise KeyError(key)
 
 
@@ -336,8 +350,10 @@ def _gate(tree: Mapping[str, Any], costs: Mapping[str, float | None]) -> Gate:
             numbers[name] = float(value)
     point = OperatingPoint(**numbers)
     accept, need = (_map(name, tree[name]) for name in ("accept", "need"))
-    need_target = tree.get("need_target")
-    return Gate(point, accept, need, "marginal" if need_target is None else need_target)
+    need_target, caution = tree.get("need_target"), tree.get("caution", "")
+    if not isinstance(caution, str):
+        raise ValueError(f"caution: found {caution!r:.80}, expected a text")
+    return Gate(point, accept, need, "marginal" if need_target is None else need_target, caution)
 
 
 def _map(name: str, tree: Any) -> Map | None:

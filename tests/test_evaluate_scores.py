@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from synthetic_scores import make_columns
 
+from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.report import tables
@@ -71,7 +72,7 @@ def test_a_scores_file_is_evaluated_without_a_model(tmp_path, scores):
         "report.html",
     }
     table = read_scores(path)
-    calibration = protocol.calibrate(table)
+    calibration = protocol.calibrate(table, CalibrationConfig("penalised"))
     expected = protocol.evaluate(table, calibration, OperatingPoint(c_fa=2.0, c_fn=3.0, policy="product"))
     assert json.loads((folder / "calibration.json").read_text()) == calibration.to_dict()
     assert json.loads((folder / "evaluation.json").read_text()) == expected.to_dict()

@@ -1,8 +1,10 @@
 """The gate as one object: what it decides, where it comes from, and what it loads."""
 
+import dataclasses
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from prism_jax import Gate, Verdict
 from prism_jax.decision import gate as formulas
 from prism_jax.decision.calibration import (
+    CALIBRATORS,
     CalibrationConfig,
+    CalibrationWarning,
     GroupedTemperature,
     Platt,
     Temperature,
@@ -29,6 +33,7 @@ MAPS = {
     "none": None,
     "temperature": Temperature(1.7),
     "platt": Platt(0.6, -0.3),
+    "bounded": Platt(0.6, -0.3, 2.5),
     "isotonic": fit_isotonic(NEED, (RNG.random(400) < NEED**2).astype(float)),
 }
 
@@ -162,7 +167,7 @@ def table(rng, rows, **more):
     return Scores.from_rows([dict(zip(names, row, strict=True)) for row in cells])
 
 
-@pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic", "grouped"])
+@pytest.mark.parametrize("calibrator", CALIBRATORS)
 @pytest.mark.parametrize("kind", ["plain", "weighted", "given accept", "without need"])
 def test_it_fits_the_maps_that_evaluation_fits(calibrator, kind, tmp_path):
     rng = np.random.default_rng(5)
@@ -192,13 +197,16 @@ def test_the_files_of_a_folder_are_fitted_on_together(tmp_path):
     for i in range(2):
         write_scores(tmp_path / f"{i}.parquet", scores.take(number % 2 == i))
     ours, whole = (Gate.fit(of, c_fa=1.0, c_fn=2.0) for of in (tmp_path, scores))
-    assert ours.accept.temperature == pytest.approx(whole.accept.temperature, rel=1e-9)
+    assert (ours.accept.scale, ours.accept.bias) == pytest.approx((whole.accept.scale, whole.accept.bias), rel=1e-9)
 
 
 def test_the_gate_that_an_evaluation_writes_is_the_one_that_it_deploys(tmp_path):
     scores, point = table(np.random.default_rng(6), 300), OperatingPoint(c_fn=3.0, policy="product")
-    outputs.evaluate_into(tmp_path, scores, point, facts={}, keep_scores=False)
-    assert Gate.load(tmp_path).to_dict() == Gate.fit(scores, c_fa=1.0, c_fn=3.0, policy="product").to_dict()
+    outputs.evaluate_into(
+        tmp_path, scores, point, facts={}, keep_scores=False, calibrator=CalibrationConfig("penalised")
+    )
+    fitted = Gate.fit(scores, c_fa=1.0, c_fn=3.0, policy="product")
+    assert dataclasses.replace(Gate.load(tmp_path), caution="").to_dict() == fitted.to_dict()
 
 
 def test_rows_of_other_splits_are_never_fitted_on():
@@ -206,8 +214,30 @@ def test_rows_of_other_splits_are_never_fitted_on():
     with pytest.raises(ScoresError, match="split: found no row of the split 'calibration', expected some"):
         Gate.fit(scores, c_fa=1.0, c_fn=2.0)
     folds = table(np.random.default_rng(8), 300, split=["test"] * 300, fold=[i // 5 % 3 for i in range(300)])
-    expected = calibrate(folds).accept_fast.map
+    expected = calibrate(folds, CalibrationConfig("penalised")).accept_fast.map
     assert map_to_dict(Gate.fit(folds, c_fa=1.0, c_fn=2.0).accept) == map_to_dict(expected)
+
+
+@pytest.mark.parametrize("calibrator", ["penalised", "temperature"])
+def test_a_bias_of_shown_offers_without_propensities_is_warned_about(calibrator):
+    shown = np.arange(300) % 3 > 0
+    columns = {"logged": shown, "y_accept": [int(i % 2) if yes else None for i, yes in enumerate(shown)]}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        Gate.fit(table(np.random.default_rng(9), 300, **columns), c_fa=1.0, c_fn=2.0, calibrator=calibrator)
+        given = len([one for one in caught if "p_accept_fast: all 100 labels" in str(one.message)])
+        Gate.fit(table(np.random.default_rng(9), 300, **columns, propensity=[0.5] * 300), c_fa=1.0, c_fn=2.0)
+    assert given == (calibrator == "penalised")
+    assert not [one for one in caught[given:] if "without a propensity" in str(one.message)]
+
+
+def test_a_caution_is_kept_by_the_file(tmp_path):
+    gate = Gate(OperatingPoint(), Platt(0.6, -0.3, 2.5), caution="never offering costs less")
+    gate.save(tmp_path / "gate.json")
+    assert Gate.load(tmp_path) == gate
+    (tmp_path / "gate.json").write_text(json.dumps(gate.to_dict() | {"caution": 3}))
+    with pytest.raises(ValueError, match=r"gate\.json: caution: found 3, expected a text"):
+        Gate.load(tmp_path)
 
 
 def test_labels_of_one_class_are_named():

@@ -1,6 +1,7 @@
 """Scores in many files: read part by part with whole steps, evaluated by several workers, killed and resumed."""
 
 import dataclasses
+import html
 import importlib.util
 import io
 import json
@@ -22,8 +23,10 @@ from synthetic_scores import make_columns
 
 from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.log_evaluation import evaluate_log
+from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, fit_map, map_to_dict
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.merged import histograms
+from prism_jax.gate import Gate
 from prism_jax.runs import sharded
 from prism_jax.runs.scores_files import Running, evaluate_scores
 from prism_jax.scores import Scores, ScoresError, parts, write_scores
@@ -133,6 +136,74 @@ def test_workers_change_no_byte(tmp_path, capsys, monkeypatch):
     path = tmp_path / "scores.parquet"
     write(path, scores_of(streams=60, steps=6))
     assert evaluate(path, tmp_path / "one", workers=1) == evaluate(path, tmp_path / "two", workers=2)
+
+
+def biased(seed=0, steps=2000, certain=False):
+    """Steps of an agent whose log-odds are 1.5 times the true ones plus 1.5; with `certain`, some stated as 0 and 1."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal((-0.6, -0.3), 1.2, (steps, 2))
+    p = 1 / (1 + np.exp(-1.5 * true - 1.5))
+    if certain:
+        p = np.where(np.abs(p - 0.5) > 0.45, np.round(p), p)
+    y = (rng.random((steps, 2)) < 1 / (1 + np.exp(-true))).astype(float)
+    return Scores.from_columns(
+        {
+            "stream": [f"s{i // 20}" for i in range(steps)],
+            "step": np.arange(steps) % 20,
+            "split": ["calibration" if i < steps // 4 else "test" for i in range(steps)],
+            **{f"p_{name}_fast": p[:, i] for i, name in enumerate(("need", "accept"))},
+            **{f"y_{name}": y[:, i] for i, name in enumerate(("need", "accept"))},
+        }
+    )
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("calibrator", [None, "temperature"])
+def test_a_biased_agent_is_mended_or_the_first_line_says_what_is_cheaper(small, tmp_path, capsys, calibrator, exact):
+    write(tmp_path / "scores.parquet", biased())
+    folder, running = epath.Path(tmp_path / "out"), Running(workers=1, exact=exact)
+    evaluate_scores(str(tmp_path / "scores.parquet"), folder, POINT, calibrator=calibrator, running=running)
+    printed = capsys.readouterr().out
+    found = json.loads((folder / "evaluation.json").read_text())
+    cost = {(row["policy"], row["form"]): row["realised_cost"] for row in found["policies"]}
+    gate, page = Gate.load(folder), html.unescape((folder / "report.html").read_text())
+    deployed, never = cost["dynamic", "calibrated"], cost["never", None]
+    if calibrator is None:
+        assert deployed < 0.8 * min(never, cost["dynamic", "raw"]) and gate.accept.scale > 0 > gate.accept.bias
+        assert gate.caution == "" and "caution" not in found and "Caution" not in printed
+    else:
+        assert deployed > never  # a temperature cannot mend a bias
+        assert gate.caution == found["caution"] == printed.splitlines()[0] and gate.caution in page
+        start = f"Caution: on these test steps the deployed gate costs {deployed:.4f} per step, and "
+        assert gate.caution.startswith(start) and f"{never:.4f} by never offering, less by" in gate.caution
+        assert re.search(r"\d % more \(not told apart\) than never offering and \d+ % more than on the raw sig", page)
+        assert f"<em>never {never:.4f}, not told apart</em>" in page
+
+
+@pytest.mark.parametrize("calibrator", ["temperature", "platt", "penalised", "isotonic"])
+def test_stated_certainties_do_not_ruin_a_map(small, tmp_path, calibrator):
+    """Maps are near those of the other rows alone, in memory and by parts, and say how many there are."""
+    scores, out = biased(certain=True), {}
+    write(tmp_path / "scores.parquet", scores)
+    for exact in (True, False):
+        folder, running = epath.Path(tmp_path / f"{exact}"), Running(workers=1, exact=exact)
+        with pytest.warns(CalibrationWarning, match="p_accept_fast: .* of 500 probabilities with labels are exactly"):
+            evaluate_scores(str(tmp_path / "scores.parquet"), folder, POINT, calibrator=calibrator, running=running)
+        out[exact] = json.loads((folder / "calibration.json").read_text())["accept_fast"]
+    rows = scores.take(scores.split == "calibration")
+    certain = (rows.p_accept_fast == 0) | (rows.p_accept_fast == 1)
+    assert out[True]["certain"] == out[False]["certain"] == certain.sum() > 50
+    if calibrator == "isotonic":
+        assert all(0 < level < 1 for one in out.values() for level in one["y"])
+        return
+    inside = rows.take(~certain)
+    alone = map_to_dict(fit_map(CalibrationConfig(calibrator), inside.p_accept_fast, inside.y_accept))
+    for key in alone.keys() - {"calibrator"}:
+        assert out[False][key] == pytest.approx(out[True][key], rel=0.01, abs=0.01)
+        exactly = key in ("temperature", "bound")
+        assert out[True][key] == pytest.approx(alone[key], **({"rel": 1e-9} if exactly else {"abs": 0.3}))
+    certainty = float(Gate.load(tmp_path / "False").accept(1.0))
+    assert certainty == 1.0 if calibrator == "temperature" else 0.5 < certainty < 0.95
 
 
 @pytest.mark.study

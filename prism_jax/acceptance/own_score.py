@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreMap, best_map, fit_score_maps
 from prism_jax.acceptance.study import Study
-from prism_jax.decision.calibration import Map, Rule, rules_by_group
+from prism_jax.decision.calibration import Map, Rule, certain, rules_by_group
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Belief, Population, fit_population, predict, prequential
 from prism_jax.report.numbers import number, percent
@@ -35,6 +35,7 @@ class OwnScore:
     brier: Mapping[str, float]  # these Brier scores where the score is known, and that of the constant rate
     low: float  # smallest score of the answered offers
     high: float  # largest score of the answered offers
+    certain: int = 0  # number of these scores that are probabilities of exactly 0 or 1
 
     @property
     def rule(self) -> Rule:
@@ -49,7 +50,8 @@ class OwnScore:
     def as_dict(self) -> dict[str, Any]:
         """The rules as JSON values."""
         rules = {name: fitted.rule(self.threshold)._asdict() for name, fitted in self.maps.items()}
-        return {"column": self.column, "best": self.best, "brier": dict(self.brier), "rules": rules}
+        found = {"column": self.column, "best": self.best, "brier": dict(self.brier), "rules": rules}
+        return found | ({"certain": self.certain} if self.certain else {})
 
 
 def own_score(
@@ -72,7 +74,10 @@ def own_score(
         name: float(np.average((studied.predictions[name][known] - y) ** 2, weights=weight[known]))
         for name in ("constant", *maps)
     }
-    return OwnScore(column, threshold, maps, best, brier, float(score[known].min()), float(score[known].max()))
+    ends = float(score[known].min()), float(score[known].max())
+    return OwnScore(
+        column, threshold, maps, best, brier, *ends, int(certain(score[known]).sum()) if log.score_is_probability else 0
+    )
 
 
 def sentences(own: OwnScore) -> list[str]:
@@ -88,6 +93,11 @@ def sentences(own: OwnScore) -> list[str]:
         lines.append(
             f"On people that it was not fitted on, its Brier score is {own.brier[own.best]:.3f}, "
             f"the lowest; the others: {', '.join(others)}."
+        )
+    if own.certain:
+        lines.append(
+            f"{own.certain:,} scores are exactly 0 or 1: no temperature moves them, and they are left out of its fit; "
+            "for Platt's map they count as the largest other log-odds."
         )
     if own.brier[own.best] >= own.brier["constant"]:
         lines.append(

@@ -18,6 +18,7 @@ from prism_jax.decision.calibration import (
     Rule,
     Temperature,
     apply_map,
+    certain,
     fit_platt,
     fit_temperature,
     rule_of_map,
@@ -35,9 +36,10 @@ class Scale(NamedTuple):
     width: float = 1.0  # their standard deviation, above 0
 
     def unit(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
-        """The score between 0 and 1, increasing in the score and away from both ends."""
+        """The score between 0 and 1, increasing in it; away from both ends, but where it is a probability of 0 or 1."""
         unit = score if self.middle is None else scipy.special.expit((score - self.middle) / self.width)
-        return np.clip(unit, EDGE, 1 - EDGE)
+        inside = np.clip(unit, EDGE, 1 - EDGE)
+        return inside if self.middle is not None else np.where(certain(score), score, inside)
 
     def on_score(self, rule: Rule) -> Rule:
         """A rule between 0 and 1 as one on the score."""

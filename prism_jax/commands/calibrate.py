@@ -39,7 +39,14 @@ from prism_jax.agent.serving import (
     exported_model,
 )
 from prism_jax.agent.signals import probabilities
-from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig, CalibrationWarning, in_words
+from prism_jax.decision.calibration import (
+    CALIBRATORS,
+    IDENTITY_ROWS,
+    OF_SCORES,
+    CalibrationConfig,
+    CalibrationWarning,
+    in_words,
+)
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.decision.uncertainty import Estimate
@@ -78,8 +85,8 @@ def define_flags() -> None:
     flags.DEFINE_float("c_fa", None, "C_FA, the cost of an offer that is not accepted; default: the export's.", 1e-6)
     flags.DEFINE_float("c_fn", None, "C_FN, the cost of silence where help was missed; default: the export's.", 0.0)
     flags.DEFINE_enum("policy", None, DEPLOYABLE, "The rule that decides; default: the export's.")
-    flags.DEFINE_enum("calibrator", "platt", CALIBRATORS, "The kind of map.")
-    flags.DEFINE_float("identity_rows", 20.0, "What the probabilities so far count for, in labels.", 1e-6, 1e9)
+    flags.DEFINE_enum("calibrator", OF_SCORES, CALIBRATORS, "The kind of map.")
+    flags.DEFINE_float("identity_rows", IDENTITY_ROWS, "What the probabilities so far count for, in labels.", 1e-6, 1e9)
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
@@ -195,11 +202,16 @@ def lines(found: Recalibrated) -> list[str]:
     if few:
         counted = ", ".join(f"{count} of p_{signal}" for signal, count in few.items())
         said.append(f"few labels ({counted}): the maps are drawn towards those so far")
+    for signal, gain in found.signals.items():
+        said += [f"p_{signal}: {line}" for line in gain.kinds.said(getattr(found.gate, signal))]
     if found.change is None:
         return [*said, "no step has both labels of what its cost depends on: no cost is known"]
     said.append(f"{found.flips} of {found.steps} decisions change, on {found.units} people or streams")
     if found.selected:
-        said.append("costs are those of the judged steps, by inverse propensity where there is one; others may differ")
+        said.append(
+            "costs are those of the judged steps, by inverse propensity where there is one; others may differ, and "
+            "without propensities a bias learns which steps were judged"
+        )
     if not found.flips:
         return said
     if not np.isfinite(found.change.low):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from absl import flags
 
-from prism_jax.decision.calibration import CALIBRATORS
+from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.promise_units import promised_policies
 from prism_jax.runs.promising import families_of, promise_scores
@@ -46,7 +46,7 @@ def define_flags() -> None:
     flags.DEFINE_multi_float(
         "margin", [0.0], "Slow margin of dynamic, which needs slow signals; several are promised at once.", 0.0, 1.0
     )
-    flags.DEFINE_enum("calibrator", None, CALIBRATORS, "The map of every signal, by default temperature.")
+    flags.DEFINE_enum("calibrator", None, CALIBRATORS, f"The map of every signal, by default {OF_SCORES}.")
     flags.DEFINE_string("calibration", None, "calibration.json of other people, to apply instead of fitting one.")
     flags.DEFINE_float(
         "start",

@@ -32,6 +32,9 @@ from prism_jax.scores.schema import NEED_TARGETS
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 
 
+_NUMBERS = ("base_rate", "count", "effective_count", "offer_rate", "certain")
+
+
 @dataclasses.dataclass(frozen=True)
 class SignalFit:
     """One signal's fit on calibration rows.
@@ -43,6 +46,7 @@ class SignalFit:
       effective_count: (sum w)^2 / sum w^2 of their inverse-propensity weights; equal to `count` if all are equal.
       offer_rate: Weighted mean label of the offers that a policy would make, each step's candidate with the highest
         p_accept of the fast pass; None for need, and where no such offer has a label.
+      certain: Number of labels whose probability was exactly 0 or 1; 0 in older files.
     """
 
     map: Map
@@ -50,6 +54,7 @@ class SignalFit:
     count: int
     effective_count: float
     offer_rate: float | None = None
+    certain: int = 0
 
     def __post_init__(self) -> None:
         expected = {
@@ -57,6 +62,7 @@ class SignalFit:
             "count": (self.count >= 1, "at least 1"),
             "effective_count": (0 < self.effective_count < math.inf, "a finite number above 0"),
             "offer_rate": (self.offer_rate is None or 0 <= self.offer_rate <= 1, "a number in [0, 1] or null"),
+            "certain": (0 <= self.certain <= self.count, "a number from 0 to count"),
         }
         for name, (right, words) in expected.items():
             if not right:
@@ -69,7 +75,7 @@ class SignalFit:
 
     def to_dict(self) -> dict[str, Any]:
         """The fit in calibration.json: the map's keys beside the others."""
-        numbers = {name: getattr(self, name) for name in ("base_rate", "count", "effective_count", "offer_rate")}
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
         return map_to_dict(self.map) | numbers
 
 
@@ -324,16 +330,16 @@ def _fit(place: str, name: str, value: Any) -> SignalFit | None:
         fitted, values = map_from_dict(value)
     except ValueError as error:
         raise ValueError(f"{place}.{error}") from None
-    names = ("base_rate", "count", "effective_count", "offer_rate")
-    if values.keys() | {"offer_rate"} != set(names):
+    if values.keys() | {"offer_rate", "certain"} != set(_NUMBERS):
         keys = ", ".join(values) or "none of them"
-        raise ValueError(f"{place}: found {keys} beside the map, expected the keys {', '.join(names)}")
+        raise ValueError(f"{place}: found {keys} beside the map, expected the keys {', '.join(_NUMBERS)}")
     for key, number in values.items():
         if key == "offer_rate" and number is None:
             continue
-        _check_number(f"{place}.{key}", number, whole=key == "count")
+        _check_number(f"{place}.{key}", number, whole=key in ("count", "certain"))
     numbers: dict[str, Any] = {
-        key: number if key == "count" or number is None else float(number) for key, number in values.items()
+        key: number if key in ("count", "certain") or number is None else float(number)
+        for key, number in values.items()
     }
     try:
         return SignalFit(fitted, **numbers)

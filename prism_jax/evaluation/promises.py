@@ -37,7 +37,7 @@ from prism_jax.evaluation.promise_units import (
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, out_of_fold, rows_of
 from prism_jax.scores import Scores, ScoresError
 
-INCREASING = ("temperature", "isotonic")
+INCREASING = ("temperature", "penalised", "isotonic")
 """Calibrators whose map never reverses the order of a signal."""
 GRID = np.array([float(f"{ratio:.4g}") for ratio in np.geomspace(1e-3, 1e3, 241)])
 """Cost ratios of the gates that are tested, short enough to be typed; the stated ratio and the starts join them."""

@@ -37,7 +37,7 @@ from prism_jax.evaluation.results import Counts, Evaluation
 from prism_jax.evaluation.rows import Dependence, SignalRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores, ScoresError
-from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
+from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, effective_count, read
 
 CALIBRATION, TEST = "calibration", "test"
 Prepared = tuple[policy_rows.EvaluationData, dict[str, str]]
@@ -378,7 +378,7 @@ def _count(rows: Scores, data: policy_rows.EvaluationData) -> Counts:
         need_unknown=int(np.isnan(data.label("need")).sum()),
         accept_unknown=int(np.isnan(data.label("accept") + data.label("accept", data.everywhere_slow)).sum()),
         positive=float(np.average(data.missed[judged], weights=weight)),
-        effective=signals.effective_count(weight),
+        effective=effective_count(weight),
         fields_correct=_all_fields_correct(data.steps) if data.slow else None,
         people=None if data.steps.person is None else len(set(data.steps.person)),
     )

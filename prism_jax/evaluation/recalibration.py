@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 
 from prism_jax.decision import gate as formulas
 from prism_jax.decision.calibration import (
+    IDENTITY_ROWS,
     CalibrationConfig,
     Map,
     apply_map,
@@ -27,7 +28,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
 from prism_jax.gate import Gate
 from prism_jax.scores import Scores
-from prism_jax.scores.labels import Readings, Signal, acceptance_weight, read
+from prism_jax.scores.labels import Labels, Readings, Signal, acceptance_weight, read
 from prism_jax.scores.units import folds_of
 
 FOLDS = 5
@@ -39,6 +40,7 @@ class SignalGain(NamedTuple):
     """How well one signal is calibrated on labelled rows, before and after."""
 
     labels: int
+    kinds: Labels  # the same by kind
     ece_before: float
     brier_before: float
     ece_after: float
@@ -110,7 +112,11 @@ class Apart(NamedTuple):
 
 
 def out_of_fold(
-    scores: Scores, config: CalibrationConfig, *, identity_rows: int | float = 20.0, current: Gate | None = None
+    scores: Scores,
+    config: CalibrationConfig,
+    *,
+    identity_rows: int | float = IDENTITY_ROWS,
+    current: Gate | None = None,
 ) -> Apart:
     """Calibrates each fold by the labels of the others; arguments are those of `recalibrate`."""
     now: dict[Signal, Map | None] = {
@@ -131,7 +137,7 @@ def out_of_fold(
             _, y, weight = readings.labelled()
             new = _held_out(apart[signal], readings.p, readings.rows)
             gains[signal] = SignalGain(
-                int(known.sum()), *_badness(before[known], y, weight), *_badness(new[known], y, weight)
+                int(known.sum()), readings.labels, *_badness(before[known], y, weight), *_badness(new[known], y, weight)
             )
     steps = scores.steps()
     need = np.ones(len(steps)) if steps.p_need_fast is None else steps.p_need_fast
@@ -146,7 +152,7 @@ def recalibrate(
     point: OperatingPoint,
     config: CalibrationConfig,
     *,
-    identity_rows: int | float = 20.0,
+    identity_rows: int | float = IDENTITY_ROWS,
     current: Gate | None = None,
 ) -> Recalibrated:
     """Fits the gate of a model on labelled scores, and measures it out of fold.
@@ -195,8 +201,7 @@ def _fit(
     domain = readings.rows.domain
     group = None if domain is None else domain[chosen]
     labelled = readings.p[chosen], readings.y[chosen], readings.weight[chosen]
-    towards = _applied(current, readings.p, readings.rows)[chosen]
-    return fit_shrunk(config, *labelled, group, towards=towards, identity_rows=identity_rows)
+    return fit_shrunk(config, *labelled, group, current=current, identity_rows=identity_rows)
 
 
 def _applied(fitted: Map | None, p: Float64[np.ndarray, "n"], rows: Scores) -> Float64[np.ndarray, "n"]:

@@ -23,6 +23,9 @@ from prism_jax.evaluation.rows import (
 )
 from prism_jax.scores.units import Unit
 
+LEAST_CAUTION = 5e-5
+"""Cost per step, half of the last digit shown, by which something else must be cheaper to be named."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
@@ -149,7 +152,6 @@ class Evaluation:
       trace: The deployed policy step by step.
       population: Words for the rows that were evaluated, if these are not all; empty otherwise.
       calibrated: Words for what the signals were calibrated on, if not on the calibration split; empty otherwise.
-      other_maps: Words for a map, or the raw signals, on which the deployed policy costs less; empty if there is none.
       base: The same results for the student before training; None if it was not evaluated.
       second_signal: The gate beside p_accept alone at equal speak rates, by cost ratio; empty without need.
       dependence: Whether need and acceptance depend on each other given the fast pass, on calibration steps; None
@@ -173,7 +175,6 @@ class Evaluation:
     trace: Trace
     population: str = ""
     calibrated: str = ""
-    other_maps: str = ""
     base: Evaluation | None = None
     triggers: Triggers | None = None
     second_signal: tuple[SecondSignalRow, ...] = ()
@@ -200,15 +201,49 @@ class Evaluation:
         """The row of the operating point's policy."""
         return next(row for row in self.policies if row.deployed)
 
+    @property
+    def caution(self) -> str:
+        """A sentence where the deployed policy costs more than on the raw signals or than a constant, else empty."""
+        row = self.deployed
+        rivals = {"on the raw signals": (row.policy, "raw"), "by never offering": ("never", None)}
+        rivals["by always offering"] = ("always", None)
+        less = []
+        for words, name in rivals.items():
+            for rival in self.policies if row.form == "calibrated" else ():
+                if (rival.policy, rival.form) == name and (rival.difference or 0.0) <= -LEAST_CAUTION:
+                    less.append(f"{rival.realised_cost:.4f} {words}, less by {_less(rival)}")
+        if not less:
+            return ""
+        return (
+            f"Caution: on these test steps the deployed gate costs {row.realised_cost:.4f} per step, and "
+            f"{'; '.join(less)}. A map that is chosen by this comparison should be measured on other steps."
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Everything except the trace, ready for JSON; undefined and infinite numbers become null."""
         names = tuple(field.name for field in dataclasses.fields(self) if field.name not in ("trace", "base"))
         optional = {"triggers": self.triggers, "bounds": self.bounds}
         tree = {name: _plain(getattr(self, name)) for name in names if name not in optional or optional[name]}
+        tree |= {"caution": self.caution} if self.caution else {}
         return tree if self.base is None else tree | {"base": self.base.to_dict()}
 
     def _names(self) -> str:
         return ", ".join(f"{row.policy} ({row.form})" if row.form else row.policy for row in self.policies)
+
+
+def told_apart(row: PolicyRow) -> bool:
+    """Whether the interval of a policy's difference to the deployed one leaves out 0."""
+    low, high = row.difference_low, row.difference_high
+    return low is not None and high is not None and not low <= 0 <= high
+
+
+def _less(row: PolicyRow) -> str:
+    """By how much a policy costs less than the deployed one, with its interval."""
+    assert row.difference is not None, "asked only where it is known"
+    if row.difference_low is None or row.difference_high is None:
+        return f"{-row.difference:.4f} [no interval]"
+    ends = f"[{-row.difference_high:.4f}, {-row.difference_low:.4f}]"
+    return f"{-row.difference:.4f} {ends}{'' if told_apart(row) else ', not told apart'}"
 
 
 def _plain(value: Any) -> Any:

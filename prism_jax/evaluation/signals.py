@@ -17,12 +17,7 @@ from prism_jax.decision.passes import Pass
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
 from prism_jax.evaluation.rows import Form, SignalRow
 from prism_jax.scores import Scores, ScoresError
-from prism_jax.scores.labels import Readings, Signal, Thinking, read
-
-
-def effective_count(weight: Float64[np.ndarray, "rows"]) -> float:
-    """Kish's effective sample size (sum w)^2 / sum w^2."""
-    return float(weight.sum() ** 2 / (weight**2).sum())
+from prism_jax.scores.labels import Labels, Readings, Signal, Thinking, read
 
 
 def check_domains(rows: Scores, config: measures.CalibrationConfig) -> None:
@@ -40,7 +35,8 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
       ScoresError: for labels on which no map can be fitted, or a missing column `domain` for the calibrator `grouped`.
 
     Warns:
-      CalibrationWarning: naming the signal, if a temperature ends at a bound or the map reverses the order.
+      CalibrationWarning: naming the signal, if a temperature or scale ends at a bound, the map reverses the order, or
+        some probabilities are stated as certain.
     """
     readings = read(rows, signal, thinking)
     if np.isnan(readings.p).all():
@@ -48,13 +44,16 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
     p, y, weight = readings.labelled()
     domain = readings.rows.domain
     check_domains(rows, config)
-    fitted = fit_labelled(signal, thinking, config, p, y, weight, None if domain is None else domain[readings.known])
+    count = readings.labels
+    domain = None if domain is None else domain[readings.known]
+    fitted = fit_labelled(signal, thinking, config, p, y, weight, domain, count)
     return SignalFit(
         fitted,
         _mean(y, weight),
-        len(y),
-        effective_count(weight),
+        count.number,
+        count.effective,
         _offer_rate(rows) if signal == "accept" else None,
+        count.certain,
     )
 
 
@@ -66,6 +65,7 @@ def fit_labelled(
     y: Float64[np.ndarray, "n"],
     weight: Float64[np.ndarray, "n"],
     domain: Shaped[np.ndarray, "n"] | None,
+    labels: Labels,
 ) -> measures.Map:
     """The map of a signal's labelled rows; errors and warnings as `fit`, with the signal's name."""
     if len(y) == 0:
@@ -76,10 +76,11 @@ def fit_labelled(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", measures.CalibrationWarning)
         try:
-            fitted = measures.fit_map(config, p, y, weight, domain)
+            fitted = measures.fit_map(config, p, y, weight, domain, effective=labels.effective)
         except ValueError as error:
             raise ScoresError(f"cannot calibrate p_{signal}_{thinking}: {error}", f"y_{signal}") from None
     messages = [str(warning.message) for warning in caught]
+    messages += labels.said(fitted)
     if isinstance(fitted, measures.Platt) and fitted.scale <= 0:
         messages.append(f"platt: found the scale {fitted.scale:.3g}, which reverses the order of the scores")
     for message in messages:

@@ -16,7 +16,6 @@ from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.other_maps import other_maps
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.gate import Gate
 from prism_jax.report import page, tables
@@ -57,17 +56,14 @@ def evaluate_into(
     """
     place = epath.Path(folder)
     facts = {name: without_credentials(fact) for name, fact in facts.items()}
-    fixed = calibration is not None
     if calibration is None:
         calibration = protocol.calibrate(scores, calibrator)
         calibrated = f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""
     prepared = protocol.prepare(scores, calibration, point)
     with protocol.at_once(scores) as pool:
         explored = pool.submit(protocol.explored, prepared[0])
-        better_map = None if fixed else pool.submit(other_maps, scores, calibration, point, prepared)
         evaluation = protocol.evaluate(scores, calibration, point, prepared)
-    words = "" if better_map is None else better_map.result()
-    evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated, other_maps=words)
+    evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated)
     if base is not None:
         before = protocol.evaluate(base, protocol.calibrate(base, calibrator), point)
         evaluation = dataclasses.replace(evaluation, base=before)
@@ -97,7 +93,7 @@ def write_evaluation(
     contents = {
         **more,
         "calibration.json": encode_json(calibration.to_dict()),
-        "gate.json": encode_json(_gate(calibration, point).to_dict()),
+        "gate.json": encode_json(_gate(calibration, point, evaluation.caution).to_dict()),
         "evaluation.json": encode_json(evaluation.to_dict()),
         "report.html": html.encode(),
     }
@@ -108,7 +104,7 @@ def write_evaluation(
     return evaluation
 
 
-def _gate(calibration: Calibration, point: OperatingPoint) -> Gate:
+def _gate(calibration: Calibration, point: OperatingPoint, caution: str) -> Gate:
     """The gate of the fast pass, for scores from elsewhere."""
-    need = calibration.need_fast
-    return Gate(point, calibration.accept_fast.map, None if need is None else need.map, calibration.need_target)
+    need = None if calibration.need_fast is None else calibration.need_fast.map
+    return Gate(point, calibration.accept_fast.map, need, calibration.need_target, caution)

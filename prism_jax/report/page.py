@@ -15,7 +15,8 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit
 from prism_jax.evaluation.policy_rows import ALL_POLICIES
-from prism_jax.evaluation.results import Evaluation
+from prism_jax.evaluation.results import LEAST_CAUTION, Evaluation, told_apart
+from prism_jax.evaluation.rows import PolicyRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.report import controls, figures, tables
 from prism_jax.report.templates import load_template
@@ -117,24 +118,32 @@ def finding(evaluation: Evaluation) -> str:
     name = ALL_POLICIES[row.policy].label
     who = f"The policy “{name}” on calibrated signals" if row.form else f"The policy “{name}”"
     compared = [
-        f"{_against(row.realised_cost, evaluation.policy(constant).realised_cost)} {words}"
+        f"{_against(row.realised_cost, evaluation.policy(constant))} {words}"
         for constant, words in (("always", "always offering"), ("never", "never offering"))
         if row.policy != constant
     ]
+    if row.form and (raw := evaluation.policy(row.policy, "raw")).realised_cost < row.realised_cost - LEAST_CAUTION:
+        compared.append(f"{_against(row.realised_cost, raw)} on the raw signals")
     answered = (
         "it makes no offer" if math.isnan(row.dismissed) else f"{_share(row.dismissed)} of its offers are dismissed"
     )
     return f"{who} costs {' and '.join(compared)}; {answered}"
 
 
-def _against(cost: float, other: float) -> str:
-    """A cost beside another in words: "66 % less than"."""
-    if not other > 0:
-        return f"{tables.number(cost)} per step against {tables.number(other)} for"
-    change = 100 * (cost / other - 1)
+def _against(cost: float, other: PolicyRow) -> str:
+    """The deployed policy's cost beside another's in words: "66 % less than"."""
+    if not other.realised_cost > 0:
+        return f"{tables.number(cost)} per step against {tables.number(other.realised_cost)} for"
+    change = 100 * (cost / other.realised_cost - 1)
     if round(change) == 0:
         return "as much as"
-    return f"{abs(change):.0f} % {'less' if change < 0 else 'more'} than"
+    doubt = " (not told apart)" if _doubt(other) else ""
+    return f"{abs(change):.0f} % {'less' if change < 0 else 'more'}{doubt} than"
+
+
+def _doubt(other: PolicyRow) -> str:
+    """What to add where the deployed policy's cost and another's are not told apart."""
+    return "" if other.difference_low is None or told_apart(other) else ", not told apart"
 
 
 def _share(value: float) -> str:
@@ -145,7 +154,7 @@ def headlines(evaluation: Evaluation) -> list[Headline]:
     """The numbers at the top: of the deployed policy, and of the fast pass's calibrated signals."""
     row = evaluation.deployed
     better, cost = _better_constant(evaluation)
-    against = f"{better} {tables.number(cost)}"
+    against = f"{better} {tables.number(cost)}{_doubt(evaluation.policy(better))}"
     if row.expected_cost is not None:
         against += f", Bayes {tables.number(evaluation.policy('bayes').realised_cost)}"
     shown = [Headline(tables.number(row.realised_cost), "", "realised cost per step", against)]

@@ -322,7 +322,7 @@ def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:
 
 
 def print_tables(evaluation: Evaluation, console: rich.console.Console | None = None) -> None:
-    """Prints a line about the test split, the tables, and one line for each measure that is switched off.
+    """Prints any caution, a line about the test split, the tables, and a line for each measure that is switched off.
 
     Args:
       evaluation: The evaluation to show.
@@ -333,11 +333,11 @@ def print_tables(evaluation: Evaluation, console: rich.console.Console | None = 
     costs = (
         f"C_FA = {evaluation.point.c_fa:g}, C_FN = {evaluation.point.c_fn:g}; ▸ is the policy of the operating point."
     )
+    if evaluation.caution:
+        console.print(rich.text.Text(evaluation.caution), soft_wrap=True)
     console.print(rich.text.Text(f"{what_was_measured(evaluation)} {costs}"), soft_wrap=True)
     for table in shown:
         console.print(table.to_terminal())
-    if evaluation.other_maps:
-        console.print(rich.text.Text(evaluation.other_maps), soft_wrap=True)
     for line in evaluation.switched_off:
         console.print(rich.text.Text(visible(f"off: {line}"), style="dim"), soft_wrap=True)
 

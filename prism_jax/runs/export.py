@@ -44,7 +44,7 @@ RULE = "intervene where p_accept * p_need > 0 and (1 - p_accept) * c_fa <= p_acc
 _AT = "with z = z_yes - z_no, the next-token logits at a slot's last token"
 PROBABILITY = {
     "temperature": "sigmoid((z_yes - z_no) / temperature), with the next-token logits at a slot's last token",
-    "platt": f"sigmoid(scale * z + bias), {_AT}",
+    "platt": f"sigmoid(scale * z + bias) with z kept between -bound and bound where there is one, {_AT}",
     "isotonic": f"linear interpolation of y over x at sigmoid(z), constant beyond the ends, {_AT}",
     "grouped": f"sigmoid(z / T), T = temperatures[the stream's domain], pooled for any other, {_AT}",
 }

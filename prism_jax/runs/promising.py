@@ -15,7 +15,7 @@ from prism_jax.acceptance.measures import auroc
 from prism_jax.acceptance.own_score import promised
 from prism_jax.acceptance.score_maps import Scale
 from prism_jax.decision import risk
-from prism_jax.decision.calibration import CalibrationConfig, Calibrator
+from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.intervals import known
@@ -71,7 +71,7 @@ def promise_scores(
       point: The costs to which the gate comes as near as the promises allow.
       level: The probability 1 - eta with which they hold, for all families at once.
       families: The policies and slow margins; none is the policy of `point` without a margin.
-      calibrator: The map to fit; None is one temperature per signal.
+      calibrator: The map to fit to each signal; None is `OF_SCORES`.
       calibration: A calibration.json fitted on other people, instead.
       start: Cost ratio at which the tests of false discovery and dismissals begin.
       test_share: Share of the people to measure and not to certify on, of scores without splits, or with a calibration
@@ -90,7 +90,7 @@ def promise_scores(
         check_folder_of(out)
     promises = [risk.Promise.parse(text) for text in texts]
     fits = None if calibration is None else read_calibration(calibration).pooled()
-    config = None if calibrator is None else CalibrationConfig(calibrator)
+    config = CalibrationConfig(calibrator or OF_SCORES)
     wanted = Wanted(promises, point, 1 - level, tuple(families) or (Family(point.policy),), start)
     running = Running() if running is None else running
     how: dict[str, Any] = {"config": config, "calibration": fits, "test_share": test_share}

@@ -12,7 +12,7 @@ import numpy as np
 from absl import flags
 from etils import epath
 
-from prism_jax.decision.calibration import CalibrationConfig, Calibrator
+from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.facts import shown_facts, unweighted
 from prism_jax.evaluation.fits import Calibration, read_calibration
@@ -87,7 +87,7 @@ class _Wanted:
 
     point: OperatingPoint
     shown_only: bool
-    config: CalibrationConfig | None  # the choice of the map; None is one temperature
+    config: CalibrationConfig  # the choice of the map
     fits: Calibration | None  # maps to apply instead
     calibrated: str  # words for where they come from
     facts: dict[str, str]
@@ -112,7 +112,7 @@ def evaluate_scores(
 
     `pattern` is a file, a folder or a glob. Up to `MOST_EXACT_ROWS` rows are held in memory, more are evaluated part by
     part. The folder may not hold a run. With `shown_only`, rows whose offer was not made are left out, and the title of
-    every table says so. Without a calibrator, the map is one temperature per signal. `calibration` is a
+    every table says so. Without a calibrator, the map is `OF_SCORES`. `calibration` is a
     calibration.json to apply instead; of an out-of-fold one, the maps of all folds together.
 
     Raises:
@@ -130,7 +130,7 @@ def evaluate_scores(
     wanted = _Wanted(
         point,
         shown_only,
-        None if calibrator is None else CalibrationConfig(calibrator),
+        CalibrationConfig(calibrator or OF_SCORES),
         None if calibration is None else read_calibration(calibration).pooled(),
         "" if calibration is None else f"calibrated by {calibration}",
         as_facts(provenance()) | {"scores": pattern},

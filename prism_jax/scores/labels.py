@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
+from prism_jax.decision.calibration import Isotonic, Map, Platt, certain
 from prism_jax.decision.losses import propensity_weight
 from prism_jax.scores.table import Scores
 
@@ -28,6 +29,38 @@ def acceptance_weight(scores: Scores) -> Float64[np.ndarray, "rows"]:
     return weight
 
 
+class Labels(NamedTuple):
+    """How many labels a signal is fitted on."""
+
+    number: int
+    effective: float  # what they are worth with their weights
+    certain: int  # those of a probability that is stated as certain, exactly 0 or 1
+    unweighted: int  # those of offers that a log says it made, without a propensity
+
+    def said(self, fitted: Map) -> list[str]:
+        """What to say of a map that was fitted on them: of stated certainties, and of a selection that it learns."""
+        said = []
+        bound = fitted.bound if isinstance(fitted, Platt) else None
+        if self.certain:
+            what = "no temperature moves them, and they are left out of its fit"
+            if bound is not None:
+                what = f"they count as log-odds of {bound:.2f}, the largest of the others, as all beyond will"
+            elif isinstance(fitted, Isotonic):
+                what = "they are fitted as they are, and no end of the map is 0 or 1"
+            said.append(f"{self.certain} of {self.number} probabilities with labels are exactly 0 or 1: {what}")
+        if self.unweighted == self.number and isinstance(fitted, Platt):
+            said.append(
+                f"all {self.number} labels are of offers that were shown, without a propensity: a bias learns which "
+                "offers the log showed, unless it showed all; expected a column propensity"
+            )
+        return said
+
+
+def effective_count(weight: Float64[np.ndarray, "rows"]) -> float:
+    """Kish's effective sample size (sum w)^2 / sum w^2; 0 without rows."""
+    return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0
+
+
 class Readings(NamedTuple):
     """One signal on its own rows: steps for need, offers for acceptance."""
 
@@ -36,6 +69,15 @@ class Readings(NamedTuple):
     y: Float64[np.ndarray, "n"]  # labels, NaN where unknown
     true: Float64[np.ndarray, "n"]  # the simulator's true probabilities, NaN where unknown
     weight: Float64[np.ndarray, "n"]  # weights of the labels
+
+    @property
+    def labels(self) -> Labels:
+        """How many labels there are, and of what kind."""
+        p, _, weight = self.labelled()
+        logged, propensity = (None if of is None else of[self.known] for of in (self.rows.logged, self.rows.propensity))
+        shown = np.zeros(len(p), bool) if logged is None else logged == 1
+        known = np.zeros(len(p), bool) if propensity is None else ~np.isnan(propensity)
+        return Labels(len(p), effective_count(weight), int(certain(p).sum()), int((shown & ~known).sum()))
 
     @property
     def known(self) -> Bool[np.ndarray, "n"]:

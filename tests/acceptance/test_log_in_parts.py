@@ -39,6 +39,7 @@ def simulated(seed=0, people=12, rows=600):
             "at": at,
             "took": took.astype(float),
             "p": pa.array(1 / (1 + np.exp(-1.7 * logits)), mask=rng.random(rows) < 0.1),
+            "said": np.where(np.abs(logits) > 1.5, logits > 0, 1 / (1 + np.exp(-1.7 * logits))),  # some as certain
             "points": pa.array(40 + 12 * logits, mask=rng.random(rows) < 0.1),
             "later": at + rng.exponential(3e4, rows),
             "shown": shown,
@@ -114,6 +115,7 @@ def check_close(found, expected):
     ("roles", "options"),
     [
         (f"{ROLES},score=p", {}),
+        (f"{ROLES},score=said", {}),
         pytest.param(f"{ROLES},score=points,answered=later", {}, marks=pytest.mark.slow),
         ("person=who,accepted=p>=0.5", {}),
         ("person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share", {"weighted": True}),
@@ -142,6 +144,7 @@ def test_every_number_is_that_of_the_study_in_memory(tmp_path, small, capsys, ro
     again = capsys.readouterr().out.replace("AUROC comes from histograms", "")
     tables = [text.split("How people differ")[1].split() for text in (printed, again)]
     assert tables[0] == tables[1]
+    assert ("scores are exactly 0 or 1" in printed) == ("scores are exactly 0 or 1" in again) == ("said" in roles)
     assert not (tmp_path / "parts" / ".unfinished").exists()
 
 

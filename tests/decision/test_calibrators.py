@@ -143,8 +143,8 @@ def test_certain_probabilities_do_not_break_the_fit():
     p, y = sample(300)
     with_ends = np.append(p, [0.0, 1.0]), np.append(y, [0.0, 1.0])
     assert calibration.fit_temperature(*with_ends) == pytest.approx(calibration.fit_temperature(p, y), rel=1e-6)
-    wrong = np.append(p, [0.0, 1.0]), np.append(y, [1.0, 0.0])
-    assert calibration.fit_temperature(p, y) < calibration.fit_temperature(*wrong) < 20
+    wrong = np.append(p, [0.0, 1.0]), np.append(y, [1.0, 0.0])  # no temperature moves them, so they say nothing of it
+    assert calibration.fit_temperature(*wrong) == pytest.approx(calibration.fit_temperature(p, y), rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:Since FrozenEstimator")

@@ -21,6 +21,8 @@ MAPS = [
     Platt(1.3, -0.7),
     Platt(-0.8, 0.2),
     Platt(0.0, 0.3),
+    Platt(1.3, -0.7, 1.5),
+    Platt(-0.8, 0.2, 1.5),
     Isotonic(np.array([0.1, 0.3, 0.6, 0.9]), np.array([0.2, 0.2, 0.5, 0.8])),
     Isotonic(np.array([0.5]), np.array([0.4])),
 ]

@@ -163,7 +163,7 @@ def test_calibration_round_trips(tmp_path):
         (lambda tree: tree.update(need_fast=None, need_slow=tree["accept_fast"]), "need_fast: found null beside need_"),
         (
             lambda tree: tree["need_fast"].pop("count"),
-            "need_fast: found base_rate, effective_count, offer_rate beside the map, expected the keys",
+            "need_fast: found base_rate, effective_count, offer_rate, certain beside the map, expected the keys",
         ),
         (lambda tree: tree["need_fast"].update(temperature=0), "need_fast.temperature: found 0, expected a finite"),
         (

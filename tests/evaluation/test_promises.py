@@ -277,8 +277,9 @@ def test_the_default_start_of_false_discovery_is_said_to_suit_product_only(score
 def test_the_smallest_limit_of_false_discovery_that_would_pass_is_said(scores, tmp_path, capsys, start):
     def found(limit):
         one = risk.Promise("false_discovery", limit)
-        return promises.promise(scores, [one], point, error=0.1, start=start), one
+        return promises.promise(scores, [one], point, error=0.1, start=start, config=config), one
 
+    config = CalibrationConfig("penalised")
     point = dataclasses.replace(POINT, policy="product")
     nothing, one = found(0.02)
     assert nothing.chosen is None

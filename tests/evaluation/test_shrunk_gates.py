@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy
 
 from prism_jax.commands.calibrate import lines
 from prism_jax.decision.calibration import (
@@ -146,8 +147,8 @@ def test_shrinkage_ends_at_the_labels_and_at_the_identity(calibrator):
     def mapped(fitted):
         return apply_map(fitted, grid, np.array(["a"] * 9))
 
-    labels = fit_map(config, p, y, None, group)
-    tolerance = 0.02 if calibrator in ("platt", "isotonic") else 1e-3  # Platt's own targets are smoothed
+    labels = fit_platt(p, y) if calibrator == "penalised" else fit_map(config, p, y, None, group)
+    tolerance = 0.02 if calibrator in ("platt", "penalised", "isotonic") else 1e-3  # Platt's own targets are smoothed
     np.testing.assert_allclose(
         mapped(fit_shrunk(config, p, y, None, group, identity_rows=1e-6)), mapped(labels), atol=tolerance
     )
@@ -156,12 +157,36 @@ def test_shrinkage_ends_at_the_labels_and_at_the_identity(calibrator):
         fit_shrunk(config, p, y, None, group, identity_rows=0.0)
 
 
-def test_half_weight_is_half_way():
-    """As many rows of the identity as of labels: the fit to both halves together."""
+@pytest.mark.parametrize("calibrator", ["platt", "penalised"])
+@pytest.mark.parametrize(
+    ("current", "line"), [(None, (1.0, 0.0)), (Temperature(2.0), (0.5, 0.0)), (Platt(0.5, 0.3), (0.5, 0.3))]
+)
+def test_scale_and_bias_minimise_the_likelihood_with_its_penalty(calibrator, current, line):
     rng = np.random.default_rng(2)
-    p = rng.uniform(0.05, 0.95, 300)
-    y = (rng.random(300) < 0.5).astype(float)
-    fitted = fit_shrunk(PLATT, p, y, identity_rows=300.0)
-    both = fit_platt(np.tile(p, 2), np.concatenate([y, p]), smooth_targets=False)
-    assert isinstance(fitted, Platt)
-    assert (fitted.scale, fitted.bias) == pytest.approx((both.scale, both.bias), abs=1e-9)
+    p, weight = rng.uniform(0.05, 0.95, 300), rng.uniform(0.5, 3.0, 300)
+    y = (rng.random(300) < 0.3 + 0.3 * p).astype(float)
+    z, effective = np.log(p / (1 - p)), weight.sum() ** 2 / (weight**2).sum()
+    mean = np.average(z, weights=weight)
+
+    def loss(theta):
+        logit = theta[0] * z + theta[1]
+        moved = (theta - line) @ (mean, 1.0)
+        penalty = 40 / 2 * ((theta[0] / line[0] - 1) ** 2 + moved**2 / 20) * weight.sum() / effective
+        return np.sum(weight * (np.logaddexp(0.0, logit) - y * logit)) + penalty
+
+    fitted = fit_shrunk(CalibrationConfig(calibrator), p, y, weight, current=current, identity_rows=40)
+    best = scipy.optimize.minimize(loss, line, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}).x
+    assert (fitted.scale, fitted.bias) == pytest.approx(best, abs=1e-6)
+    assert fitted.bound == pytest.approx(np.abs(z).max(), abs=1e-12)
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS)
+def test_stated_certainties_that_the_labels_follow_stop_no_gate(calibrator):
+    """Labels that scores of 0, 1/2 and 1 separate; the probability 1 is nowhere taken for the log-odds of a float."""
+    table = scores(20)
+    said = np.round(2 * table.p_accept_fast) / 2
+    table = dataclasses.replace(table, p_accept_fast=said, y_accept=(said > 0.6).astype(float), domain=table.stream)
+    found = recalibrate(table, POINT, CalibrationConfig(calibrator))
+    assert found.signals["accept"].kinds.certain == np.isin(said, (0.0, 1.0)).sum() > 60
+    if isinstance(found.gate.accept, Platt):
+        assert found.gate.accept.bound == pytest.approx(np.log(121))  # of 1 / (n + 2): all others are 1/2

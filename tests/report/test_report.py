@@ -1,6 +1,7 @@
 """The HTML report: page and figures."""
 
 import base64
+import dataclasses
 import hashlib
 import html
 import json
@@ -164,9 +165,13 @@ def test_the_first_sentence_compares_with_both_constants_and_says_how_many_offer
     less = [round(100 * (1 - row.realised_cost / cost)) for cost in (always, never)]
     offers = evaluation.trace.decision
     dismissed = 100 * (1 - evaluation.trace.y_accept[offers]).mean()
+    raw = evaluation.policy(row.policy, "raw")
+    more = round(100 * (row.realised_cost / raw.realised_cost - 1))
+    assert raw.difference_low < 0 < raw.difference_high
     assert page.finding(evaluation) == (
         f"The policy “on margin” on calibrated signals costs {less[0]} % less than always offering and {less[1]} % "
-        f"less than never offering; {dismissed:.1f} % of its offers are dismissed"
+        f"less than never offering and {more} % more (not told apart) than on the raw signals; {dismissed:.1f} % of "
+        "its offers are dismissed"
     )
     shown = page.headlines(evaluation)
     assert [one.value for one in shown][:2] == [f"{row.realised_cost:.4f}", f"{100 * row.gap_closed:.1f}"]
@@ -179,10 +184,11 @@ def test_the_first_sentence_compares_with_both_constants_and_says_how_many_offer
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        ("never", "The policy “never” costs [0-9]+ % (less|more) than always offering; it makes no offer"),
+        ("never", r"The policy “never” costs [0-9]+ % less \(not told apart\) than always offering; it makes no offer"),
         (
             "always",
-            "The policy “always” costs [0-9]+ % (less|more) than never offering; [0-9.]+ % of its offers are dismissed",
+            r"The policy “always” costs [0-9]+ % more \(not told apart\) than never offering; [0-9.]+ % of its offers "
+            "are dismissed",
         ),
     ],
 )
@@ -191,10 +197,18 @@ def test_a_constant_is_compared_with_the_other(policy, expected):
     assert re.fullmatch(expected, page.finding(evaluation))
 
 
-def test_costs_of_nothing_are_not_compared_in_percent():
-    assert page._against(0.25, 0.0) == "0.2500 per step against 0.0000 for"
-    assert page._against(0.2, 0.2004) == "as much as"
-    assert page._against(0.3, 0.2) == "50 % more than"
+def test_costs_of_nothing_are_not_compared_in_percent(arguments):
+    never = arguments[0].policy("never")
+
+    def against(cost, other, *ends):
+        low, high = ends or (None, None)
+        row = dataclasses.replace(never, realised_cost=other, difference_low=low, difference_high=high)
+        return page._against(cost, row)
+
+    assert against(0.25, 0.0) == "0.2500 per step against 0.0000 for"
+    assert against(0.2, 0.2004) == "as much as"
+    assert against(0.3, 0.2) == against(0.3, 0.2, -0.15, -0.05) == "50 % more than"
+    assert against(0.3, 0.2, -0.25, 0.05) == "50 % more (not told apart) than"
 
 
 def test_the_glossary_says_every_term_of_the_page_once(tmp_path, arguments):

@@ -16,7 +16,7 @@ from prism_jax.acceptance.measures import BINS, RESAMPLES, bin_of, pairs_by_pers
 from prism_jax.acceptance.merged.parts import Answers
 from prism_jax.acceptance.own_score import latest_beliefs
 from prism_jax.acceptance.score_maps import EDGE, PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
-from prism_jax.decision.calibration import Platt
+from prism_jax.decision.calibration import Platt, certain
 from prism_jax.decision.gate import intervene
 from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.off_policy import Moments
@@ -59,6 +59,7 @@ class Census:
         if rows.score is not None and known.any():
             score = rows.score[known]
             more |= {"low": Largest(-float(score.min())), "high": Largest(float(score.max()))}
+            more["certain"] = int(certain(score).sum())
             more["scores"] = {
                 fold: Moments.of(score[rows.fold[known] == fold][:, None]) for fold in _present(rows.fold[known])
             }
@@ -84,14 +85,8 @@ class ScoreHistograms:
         middle, width = self.scale
         z = log_odds(self.scale.unit(score)) if middle is None else (score - middle) / width
         weight = study_weight(rows, self.weighted)[known]
-        one, zero = weight * y, weight * (1 - y)
-        columns = {"one": one, "zero": zero, "z_one": one * z, "z_zero": zero * z}
-        more = {
-            number: Histogram.of(LOG_ODDS, z[inside], {name: column[inside] for name, column in columns.items()})
-            for number in _present(fold)
-            for inside in [fold == number]
-        }
-        return merge(state, more)
+        inside = {number: fold == number for number in _present(fold)}
+        return merge(state, {number: labelled(z[rows], y[rows], weight[rows]) for number, rows in inside.items()})
 
 
 class Fitted(NamedTuple):

@@ -39,7 +39,7 @@ from prism_jax.acceptance.tables import Facts
 from prism_jax.decision.off_policy import Moments
 from prism_jax.decision.uncertainty import Cells, Estimate, Resampled
 from prism_jax.evaluation.intervals import totals_of
-from prism_jax.evaluation.merged.histograms import Histogram
+from prism_jax.evaluation.merged.histograms import Histogram, by_label
 from prism_jax.evaluation.merged.running import Runner
 from prism_jax.evaluation.merged.states import State, UnitSums, merge
 from prism_jax.people.layer import Belief, Theta, fit_together
@@ -177,13 +177,9 @@ class _Table(NamedTuple):
     def _maps(self, histograms: Mapping[int, Histogram], without: int, unit: float) -> Mapping[str, ScoreMap]:
         """The maps on the scores outside a fold; `unit` is the weight that counts as one answer."""
         parts = [histogram for fold, histogram in sorted(histograms.items()) if fold != without]
-        sums, scale, grid = functools.reduce(merge, parts).sums, self.scale_without(without), self.scale
-        weight = np.concatenate([sums["one"], sums["zero"]])
-        filled = weight > 0
-        z = np.concatenate([sums["z_one"], sums["z_zero"]])[filled] / weight[filled]
-        y = np.repeat([1.0, 0.0], len(sums["one"]))[filled]
-        p = scipy.special.expit(z) if grid.middle is None else scale.unit(grid.middle + grid.width * z)
-        return maps_of_units(scale, p, y, weight[filled] / unit)
+        rows, scale, grid = by_label(functools.reduce(merge, parts)), self.scale_without(without), self.scale
+        p = rows.p if grid.middle is None else scale.unit(grid.middle + grid.width * scipy.special.logit(rows.p))
+        return maps_of_units(scale, p, rows.y, rows.weight / unit)
 
 
 def _own(column: str, maps: Mapping[str, ScoreMap], table: _Table, read: _Read, threshold: float) -> OwnScore:
@@ -191,9 +187,9 @@ def _own(column: str, maps: Mapping[str, ScoreMap], table: _Table, read: _Read, 
     brier = {name: total / read.sums["known"] for name, total in read.sums["where_known"].items()}
     of_maps = {name: brier[name] for name in maps}
     low, high = -table.census["low"].value, table.census["high"].value
-    return OwnScore(
-        column, threshold, maps, simplest_best(of_maps), {"constant": brier["constant"], **of_maps}, low, high
-    )
+    stated = table.census["certain"] if table.probability else 0
+    brier = {"constant": brier["constant"], **of_maps}
+    return OwnScore(column, threshold, maps, simplest_best(of_maps), brier, low, high, stated)
 
 
 class _Read(NamedTuple):

@@ -1,24 +1,24 @@
 """Measures of calibration, and fits that improve it; users import both from here.
 
 Belongs here: calibration errors, proper scores and reliability curves (`measures`) on bins (`binning`); temperature,
-Platt and isotonic fits (`calibrators`, `isotonic`), the choice among them and their numbers for JSON (`maps`), and
-thresholds on what they are applied to (`thresholds`).
+Platt and isotonic fits (`calibrators`, `platt`, `isotonic`), the choice among them and their numbers for JSON
+(`maps`), and thresholds on what they are applied to (`thresholds`).
 Does not belong here: the choice of the split on which a map is fitted (`prism_jax.evaluation`).
 """
 
 from prism_jax.decision.calibration.calibrators import (
     CalibrationWarning,
     GroupedTemperature,
-    Platt,
     Temperature,
     apply_temperature,
+    certain,
     fit_grouped,
-    fit_platt,
     fit_temperature,
 )
 from prism_jax.decision.calibration.isotonic import Isotonic, fit_isotonic
 from prism_jax.decision.calibration.maps import (
     CALIBRATORS,
+    OF_SCORES,
     CalibrationConfig,
     Calibrator,
     Map,
@@ -40,10 +40,13 @@ from prism_jax.decision.calibration.measures import (
     negative_log_likelihood,
     reliability_curve,
 )
+from prism_jax.decision.calibration.platt import IDENTITY_ROWS, Platt, fit_penalised, fit_platt
 from prism_jax.decision.calibration.thresholds import Rule, rule_of_map, rules_by_group
 
 __all__ = [
     "CALIBRATORS",
+    "IDENTITY_ROWS",
+    "OF_SCORES",
     "BinSums",
     "BrierDecomposition",
     "CalibrationConfig",
@@ -60,10 +63,12 @@ __all__ = [
     "apply_temperature",
     "brier_decomposition",
     "brier_score",
+    "certain",
     "expected_calibration_error",
     "fit_grouped",
     "fit_isotonic",
     "fit_map",
+    "fit_penalised",
     "fit_platt",
     "fit_shrunk",
     "fit_temperature",

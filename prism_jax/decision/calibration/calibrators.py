@@ -45,7 +45,7 @@ def apply_temperature(p: Reals, temperature: Reals) -> Floats:
     arrays.check_probability("p", p)
     arrays.check_range("temperature", temperature, 0.0, np.inf, "a finite temperature above 0", open_low=True)
     xp, prob, t = arrays.as_floats(p, temperature)
-    scaled = arrays.sigmoid(_logit(xp, prob) / t)
+    scaled = arrays.sigmoid(logit(xp, prob) / t)
     # Both identities hold up to rounding; this makes them exact.
     return xp.where((t == 1) | (prob == 0) | (prob == 1), prob, xp.where(prob == 0.5, 0.5, scaled))[()]
 
@@ -69,9 +69,8 @@ def fit_temperature(p: Vector, y: Vector, weight: Vector | None = None) -> float
     """The temperature T that minimises the negative log-likelihood of sigmoid(logit(p) / T) (Guo et al. 2017).
 
     The NLL is convex in beta = 1 / T; safeguarded Newton steps solve its score equation
-    sum w z (sigmoid(beta z) - y) = 0 with z = logit(p), for beta in [1/20, 20]. Probabilities of exactly 0 and 1 take
-    the largest finite logit that p's precision can represent, so swapping the classes does not change T. If every p is
-    1/2, every T gives the same probabilities, and T = 1 is returned.
+    sum w z (sigmoid(beta z) - y) = 0 with z = logit(p), for beta in [1/20, 20]. No T moves a probability of exactly 0
+    or 1, so these rows are left out. If all others are 1/2, no T moves any, and T = 1 is returned.
 
     Args:
       p: Probabilities of the positive class.
@@ -85,59 +84,12 @@ def fit_temperature(p: Vector, y: Vector, weight: Vector | None = None) -> float
       ValueError: for unequal lengths, empty input, a value outside its range, or labels of one class only.
 
     Warns:
-      CalibrationWarning: if T ends at a bound.
+      CalibrationWarning: if T ends at a bound, or the rows that are left have labels of one class only, so that T = 1.
     """
-    z, labels, w = _fit_inputs(p, y, weight)
+    z, labels, w = fit_inputs(p, y, weight)
     need_two_classes(labels, w)
-    return 1 / _fit_beta(z, labels, w)
-
-
-@dataclasses.dataclass(frozen=True)
-class Platt:
-    """The map p -> sigmoid(scale * logit(p) + bias)."""
-
-    scale: float
-    bias: float
-
-    def of_log_odds(self, z: Any) -> Any:
-        """Scale * z + bias: the map from log-odds to log-odds."""
-        return self.scale * z + self.bias
-
-    def __call__(self, p: Reals) -> Floats:
-        """Calibrated probabilities.
-
-        Raises:
-          ValueError: for a probability outside [0, 1].
-        """
-        arrays.check_probability("p", p)
-        xp, prob = arrays.as_floats(p)
-        return arrays.sigmoid(self.of_log_odds(_logit(xp, prob, finite=True)))
-
-
-def fit_platt(p: Vector, y: Vector, weight: Vector | None = None, *, smooth_targets: bool = True) -> Platt:
-    """Scale and bias on the logit, by maximum likelihood (Platt 1999).
-
-    Args:
-      p: Probabilities of the positive class.
-      y: Labels in [0, 1].
-      weight: Importance of each row; None is 1 everywhere.
-      smooth_targets: Platt's targets (N1 + 1) / (N1 + 2) and 1 / (N0 + 2) in place of 1 and 0, with N1 and N0 the
-        weights of the two classes; they keep the optimum finite for separable data.
-
-    Raises:
-      ValueError: for unequal lengths, empty input, a value outside its range, labels of one class only, or separable
-        data without smooth targets, which have no finite optimum.
-    """
-    z, labels, w = _fit_inputs(p, y, weight)
-    need_two_classes(labels, w)
-    if smooth_targets:
-        positive, total = float(np.dot(w, labels)), float(w.sum())
-        high, low = (positive + 1) / (positive + 2), 1 / (total - positive + 2)
-        labels = low + (high - low) * labels
-    elif _separable(z[w > 0], labels[w > 0]):
-        raise ValueError("y: found labels that the scores separate, expected overlap, or smooth_targets=True")
-    scale, bias = _newton(z, labels, w)
-    return Platt(scale, bias)
+    inside = ~certain(p)
+    return 1 / _fit_beta(z[inside], labels[inside], w[inside])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -188,22 +140,23 @@ def fit_grouped(
     """
     arrays.check_lengths(p=p, group=group)
     arrays.check_range("prior_rows", prior_rows, 0.0, np.inf, "a finite number of at least 0")
-    z, labels, w = _fit_inputs(p, y, weight)
+    z, labels, w = fit_inputs(p, y, weight)
     need_two_classes(labels, w)
-    pooled = _fit_beta(z, labels, w)
-    curvature = _score(z, labels, w, pooled)[1] / float(w.sum())
+    inside = ~certain(p)  # as for one temperature
+    pooled = _fit_beta(z[inside], labels[inside], w[inside])
+    curvature = _score(z[inside], labels[inside], w[inside], pooled)[1] / max(float(w[inside].sum()), 1e-300)
     temperatures = {}
     names, index = np.unique(np.asarray(group), return_inverse=True)
     for number, name in enumerate(names.tolist()):
-        rows = index == number
-        if prior_rows == 0:
+        rows = (index == number) & inside
+        if prior_rows == 0 and rows.any():
             need_two_classes(labels[rows], w[rows], f"y of group {name!r}")
         beta = _fit_beta(z[rows], labels[rows], w[rows], prior_rows * curvature, pooled, f" of group {name!r}")
         temperatures[name] = 1 / beta
     return GroupedTemperature(temperatures, 1 / pooled)
 
 
-def _logit(xp: Any, p: Any, *, finite: bool = False) -> Any:
+def logit(xp: Any, p: Any, *, finite: bool = False) -> Any:
     """log(p) - log(1 - p); 0 and 1 give 0 as a placeholder, or the largest logit of p's precision with `finite`."""
     end = (p == 0) | (p == 1)
     z = arrays.log_odds(xp.where(end, 0.5, p))
@@ -214,11 +167,17 @@ def _logit(xp: Any, p: Any, *, finite: bool = False) -> Any:
     return xp.clip(xp.where(end, (2 * p - 1) * bound, z), -bound, bound)
 
 
-def _fit_inputs(p: Any, y: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def certain(p: Any) -> np.ndarray:
+    """Whether each probability is stated as certain, exactly 0 or 1."""
+    prob = np.asarray(p)
+    return np.asarray((prob == 0) | (prob == 1))
+
+
+def fit_inputs(p: Any, y: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Checked logits, labels and weights, in float64 on the host."""
     arrays.check_scored_rows(p, y, weight)
     prob = arrays.as_float(np.asarray(p))
-    z = _logit(np, prob, finite=True).astype(np.float64)
+    z = logit(np, prob, finite=True).astype(np.float64)
     labels = arrays.host(y)
     return z, labels, np.ones_like(labels) if weight is None else arrays.host(weight)
 
@@ -247,6 +206,14 @@ def _fit_beta(
     z: np.ndarray, y: np.ndarray, w: np.ndarray, stiffness: float = 0.0, centre: float = 1.0, place: str = ""
 ) -> float:
     """Beta = 1 / T that minimises NLL(beta) + stiffness / 2 * (beta - centre)^2 in BETA_RANGE; warns at a bound."""
+    if stiffness == 0 and np.any(z * w) and (np.all(y[w > 0] == 0) or np.all(y[w > 0] == 1)):
+        warnings.warn(
+            f"temperature{place}: found only the label {y[w > 0][0]:g} on the {int((w > 0).sum())} rows whose "
+            "probability is not exactly 0 or 1, expected both classes, so T = 1",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+        return centre
     beta = _solve_beta(z, y, w, stiffness, centre)
     if beta in BETA_RANGE:
         why = "separable data" if beta == BETA_RANGE[1] else "scores that do not agree with the labels"
@@ -298,43 +265,3 @@ def _increasing_root(slope: Callable[[float], tuple[float, float]], bottom: floa
         if last <= 1e-15 * x:
             return new
         x = new
-
-
-def _separable(z: np.ndarray, y: np.ndarray) -> bool:
-    """Whether a threshold on z splits the labels, ties on it allowed; then the likelihood has no finite optimum."""
-    zeros, ones = z[y < 1], z[y > 0]  # a soft label belongs to both
-    return bool(z.min() < z.max() and (zeros.max() <= ones.min() or ones.max() <= zeros.min()))
-
-
-def _newton(z: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[float, float]:
-    """Scale and bias that minimise the logistic loss: Newton's method with halved steps."""
-    theta = np.array([1.0, 0.0])
-    loss, gradient, hessian = _logistic(z, y, w, theta)
-    for _ in range(100):
-        # Least squares, because the Hessian is singular for constant scores.
-        step = -np.linalg.lstsq(hessian, gradient, rcond=1e-12)[0]
-        decrement = -float(gradient @ step)
-        if decrement <= 1e-18 * loss:  # the loss is within this relative distance of its minimum
-            break
-        size = 1.0
-        new = _logistic(z, y, w, theta + step)
-        while new[0] > loss - 1e-4 * size * decrement + 1e-14 * loss:
-            size /= 2
-            new = _logistic(z, y, w, theta + size * step)
-        theta = theta + size * step
-        loss, gradient, hessian = new
-    return float(theta[0]), float(theta[1])
-
-
-def _logistic(z: np.ndarray, y: np.ndarray, w: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """Loss, gradient and Hessian in (scale, bias) of weighted logistic regression, computed in chunks."""
-    loss, gradient, hessian = 0.0, np.zeros(2), np.zeros((2, 2))
-    for start in range(0, z.size, CHUNK):
-        rows = slice(start, start + CHUNK)
-        x = np.stack([z[rows], np.ones_like(z[rows])])
-        logit = theta @ x
-        q = arrays.sigmoid(logit)
-        loss += float(np.dot(w[rows], np.logaddexp(0.0, logit) - y[rows] * logit))
-        gradient += x @ (w[rows] * (q - y[rows]))
-        hessian += (x * (w[rows] * q * (1 - q))) @ x.T
-    return loss, gradient, hessian

@@ -14,17 +14,18 @@ from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Vector
 from prism_jax.decision.calibration.calibrators import (
     GroupedTemperature,
-    Platt,
     Temperature,
     fit_grouped,
-    fit_platt,
     fit_temperature,
     need_two_classes,
 )
 from prism_jax.decision.calibration.isotonic import Isotonic, fit_isotonic
+from prism_jax.decision.calibration.platt import IDENTITY_ROWS, Platt, fit_penalised, fit_platt
 
-Calibrator = Literal["temperature", "platt", "isotonic", "grouped"]
+Calibrator = Literal["temperature", "platt", "penalised", "isotonic", "grouped"]
 CALIBRATORS: tuple[Calibrator, ...] = get_args(Calibrator)
+OF_SCORES: Calibrator = "penalised"
+"""What calibrates somebody's own numbers where nothing is said: these may be too high or too low everywhere."""
 Map = Temperature | Platt | Isotonic | GroupedTemperature
 
 
@@ -33,8 +34,9 @@ class CalibrationConfig:
     """The map that recalibrates every signal.
 
     Attributes:
-      calibrator: `temperature` (one number, keeps ranks and 1/2), `platt` (scale and bias on the logit), `isotonic`
-        (the best non-decreasing map) or `grouped` (one temperature per domain, shrunk towards that of all rows).
+      calibrator: `temperature` (one number, keeps ranks and 1/2), `platt` (scale and bias on the logit), `penalised`
+        (the same, which few labels move little, and which keeps ranks), `isotonic` (the best non-decreasing map) or
+        `grouped` (one temperature per domain, shrunk towards that of all rows).
       prior_rows: Strength of that shrinkage in rows, at least 0; used by `grouped` only.
     """
 
@@ -46,7 +48,15 @@ class CalibrationConfig:
         arrays.check_range("prior_rows", self.prior_rows, 0.0, np.inf, "a finite number of at least 0")
 
 
-def fit_map(config: CalibrationConfig, p: Vector, y: Vector, weight: Vector | None = None, group: Any = None) -> Map:
+def fit_map(
+    config: CalibrationConfig,
+    p: Vector,
+    y: Vector,
+    weight: Vector | None = None,
+    group: Any = None,
+    *,
+    effective: float | None = None,
+) -> Map:
     """Fits the map of a config.
 
     Args:
@@ -55,12 +65,13 @@ def fit_map(config: CalibrationConfig, p: Vector, y: Vector, weight: Vector | No
       y: Labels in [0, 1].
       weight: Importance of each row; None is 1 everywhere.
       group: The group of each row; required by `grouped`, ignored by the others.
+      effective: How many labels the weights are worth, where rows stand for several; used by `penalised` only.
 
     Raises:
       ValueError: for invalid rows, labels of one class only, or `grouped` without groups.
 
     Warns:
-      CalibrationWarning: if a temperature ends at a bound.
+      CalibrationWarning: if a temperature or a scale ends at a bound.
     """
     if config.calibrator == "grouped":
         if group is None:
@@ -68,11 +79,20 @@ def fit_map(config: CalibrationConfig, p: Vector, y: Vector, weight: Vector | No
         return fit_grouped(p, y, group, weight, prior_rows=config.prior_rows)
     if config.calibrator == "platt":
         return fit_platt(p, y, weight)
-    if config.calibrator == "isotonic":
-        labels = np.asarray(y, np.float64)
-        need_two_classes(labels, np.ones_like(labels) if weight is None else np.asarray(weight, np.float64))
-        return fit_isotonic(p, y, weight)
-    return Temperature(fit_temperature(p, y, weight))
+    if config.calibrator == "temperature":
+        return Temperature(fit_temperature(p, y, weight))
+    arrays.check_scored_rows(p, y, weight)
+    labels = np.asarray(y, np.float64)
+    w = np.ones_like(labels) if weight is None else np.asarray(weight, np.float64)
+    need_two_classes(labels, w)
+    if config.calibrator == "penalised":
+        return fit_penalised(p, y, weight, effective=effective)
+    return _never_certain(fit_isotonic(p, y, weight), float(w.sum()))
+
+
+def _never_certain(fitted: Isotonic, rows: float) -> Isotonic:
+    """The map with 1 / (n + 2) in place of 0, and 1 minus that of 1: labels of n rows make nothing certain."""
+    return Isotonic(fitted.x, np.clip(fitted.y, 1 / (rows + 2), 1 - 1 / (rows + 2)))
 
 
 def fit_shrunk(
@@ -82,13 +102,14 @@ def fit_shrunk(
     weight: Vector | None = None,
     group: Any = None,
     *,
-    towards: Vector | None = None,
-    identity_rows: int | float = 20.0,
+    current: Map | None = None,
+    identity_rows: int | float = IDENTITY_ROWS,
 ) -> Map:
     """Fits the map of a config to few labels: the probabilities so far count as much as so many rows.
 
-    Each row is there a second time, with its probability so far as the label, and these weigh as much as
-    `identity_rows` rows. Few labels therefore move the probabilities little, and labels of one class are enough.
+    For `platt` and `penalised` this is `fit_penalised` around the map so far. For others each row is there a second
+    time, with its probability so far as the label, and these weigh as much as `identity_rows` rows. Few labels
+    therefore move the probabilities little, and labels of one class are enough.
 
     Args:
       config: The choice of the map.
@@ -96,7 +117,7 @@ def fit_shrunk(
       y: Labels in [0, 1].
       weight: Importance of each row; None is 1 everywhere.
       group: The group of each row; required by `grouped`, ignored by the others.
-      towards: The probabilities so far, by another map; None is `p` itself.
+      current: The map so far; None takes the probabilities as they are.
       identity_rows: What the probabilities so far count for, in rows of mean weight, above 0.
 
     Raises:
@@ -105,13 +126,28 @@ def fit_shrunk(
     arrays.check_lengths(p=p, y=y)
     arrays.check_range("identity_rows", identity_rows, 0.0, np.inf, "a finite number above 0", open_low=True)
     p, y = np.asarray(p, np.float64), np.asarray(y, np.float64)
+    so_far = p if current is None else apply_map(current, p, group)
+    if config.calibrator in ("platt", "penalised"):
+        return fit_penalised(p, y, weight, around=_line(current, p, so_far), identity_rows=identity_rows)
     own = np.ones(len(p)) if weight is None else np.asarray(weight, np.float64)
     both = np.concatenate([own, own * (identity_rows / len(own))])
-    labels = np.concatenate([y, p if towards is None else np.asarray(towards, np.float64)])
     groups = None if group is None else np.tile(np.asarray(group), 2)
-    if config.calibrator == "platt":  # the rows with soft labels do what Platt's smoothed targets do
-        return fit_platt(np.tile(p, 2), labels, both, smooth_targets=False)
-    return fit_map(config, np.tile(p, 2), labels, both, groups)
+    return fit_map(config, np.tile(p, 2), np.concatenate([y, so_far]), both, groups)
+
+
+def _line(current: Map | None, p: Vector, so_far: Vector) -> tuple[float, float]:
+    """Scale and bias of a map on the log-odds; of a map that is none, those of the line nearest to it on some rows."""
+    if current is None:
+        return 1.0, 0.0
+    if isinstance(current, Temperature):
+        return 1 / current.temperature, 0.0
+    if isinstance(current, Platt):
+        return (current.scale, current.bias) if current.scale > 0 else (1.0, current.bias)
+    least = np.finfo(np.float64).eps
+    before, now = (arrays.log_odds(np.asarray(one), least) for one in (p, so_far))
+    scale = float(np.polyfit(before, now, 1)[0]) if np.ptp(before) > 0 else 1.0
+    scale = scale if scale > 0 else 1.0
+    return scale, float(now.mean() - scale * before.mean())
 
 
 def apply_map(fitted: Map, p: Float[np.ndarray, "n"], group: Any = None) -> Float[np.ndarray, "n"]:
@@ -137,7 +173,9 @@ def map_to_dict(fitted: Map) -> dict[str, Any]:
     if isinstance(fitted, Temperature):
         return {"calibrator": "temperature", "temperature": fitted.temperature}
     if isinstance(fitted, Platt):
-        return {"calibrator": "platt", "scale": fitted.scale, "bias": fitted.bias}
+        return {"calibrator": "platt", "scale": fitted.scale, "bias": fitted.bias} | (
+            {} if fitted.bound is None else {"bound": fitted.bound}
+        )
     if isinstance(fitted, Isotonic):
         return {"calibrator": "isotonic", "x": fitted.x.tolist(), "y": fitted.y.tolist()}
     temperatures = {str(name): temperature for name, temperature in fitted.temperatures.items()}
@@ -165,17 +203,19 @@ def map_from_dict(tree: Mapping[str, Any]) -> tuple[Map, dict[str, Any]]:
       ValueError: naming the key, for a missing one or a value that no such map has.
     """
     name = tree.get("calibrator", "temperature")
-    if name not in CALIBRATORS:
-        raise ValueError(f"calibrator: found {name!r}, expected one of {', '.join(CALIBRATORS)}")
+    if name not in _NUMBERS:
+        raise ValueError(f"calibrator: found {name!r}, expected one of {', '.join(_NUMBERS)}")
     keys = _NUMBERS[name]
     for key in keys:
         if key not in tree:
             raise ValueError(f"{key}: found no such key, expected it beside the calibrator {name!r}")
-    remaining = {key: value for key, value in tree.items() if key not in ("calibrator", *keys)}
+    optional = ("bound",) if name == "platt" else ()
+    remaining = {key: value for key, value in tree.items() if key not in ("calibrator", *keys, *optional)}
     if name == "temperature":
         return Temperature(_positive("temperature", tree["temperature"])), remaining
     if name == "platt":
-        return Platt(*(_number(key, tree[key]) for key in keys)), remaining
+        bound = None if tree.get("bound") is None else _positive("bound", tree["bound"])
+        return Platt(_number("scale", tree["scale"]), _number("bias", tree["bias"]), bound), remaining
     if name == "isotonic":
         return _isotonic(tree["x"], tree["y"]), remaining
     temperatures = tree["temperatures"]

@@ -11,6 +11,7 @@ import scipy
 from prism_jax.decision.calibration.calibrators import GroupedTemperature, Temperature
 from prism_jax.decision.calibration.isotonic import Isotonic
 from prism_jax.decision.calibration.maps import Map
+from prism_jax.decision.calibration.platt import Platt
 
 
 class Rule(NamedTuple):
@@ -64,6 +65,10 @@ def rule_of_map(fitted: Map | None, threshold: float) -> Rule:
         return Rule("never")
     scale, bias = (1 / fitted.temperature, 0.0) if isinstance(fitted, Temperature) else (fitted.scale, fitted.bias)
     log_odds = scipy.special.logit(threshold)
+    if isinstance(fitted, Platt) and fitted.bound is not None:  # beyond it nothing changes any more
+        least, most = sorted((bias - scale * fitted.bound, bias + scale * fitted.bound))
+        if not least < log_odds <= most:
+            return Rule("always" if log_odds <= least else "never")
     if scale == 0:
         return Rule("always" if bias >= log_odds else "never")
     return Rule("at_least" if scale > 0 else "at_most", float(scipy.special.expit((log_odds - bias) / scale)))

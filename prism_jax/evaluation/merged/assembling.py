@@ -14,7 +14,6 @@ from prism_jax.decision.audbc import Audbc, ExpectedCost
 from prism_jax.decision.uncertainty import SHARE, Cells, Resampled, interval
 from prism_jax.evaluation import (
     breakdowns,
-    other_maps,
     policy_rows,
     policy_sums,
     ratios,
@@ -64,14 +63,11 @@ def assemble(plan: Plan, scan: State, ranks: State, settings: Settings, sums: St
     data = test_data(shown, plan)
     assert data is not None, "the shown rows are test rows"
     deployed, units = data.deployed(), sums["units"]
-    form = "calibrated" if plan.point.policy not in ("always", "never") else None
     bounds = dict(plan.bounds)
     rows = policy_sums.rows_of(sums["policies"], deployed, plan.slow)
     costs = [column("policy", *name) for name in sums["policies"]]
     number = (sums["counts"]["judged"], len(sums["counts"]["streams"]))
     across = ratios.ratios_of(*_ratios(plan, settings, sums, bounds), deployed, number, plan.no_area)
-    own = column("policy", deployed, form)
-    maps = [own, column("policy", deployed, "raw" if form else None), own, "platt", "weight"]
     evaluation = Evaluation(
         point=plan.point,
         counts=_counts(plan, scan, sums),
@@ -81,9 +77,6 @@ def assemble(plan: Plan, scan: State, ranks: State, settings: Settings, sums: St
         groups=tuple(sums["groups"][name].row(*name, plan.has_need) for name in sorted(sums["groups"], key=_in_order)),
         switched_off=(*plan.off.values(), *([across.no_area] if across.no_area else [])),
         trace=breakdowns.trace(data),
-        other_maps=""
-        if plan.platt is None
-        else other_maps.in_words([other_maps.RAW, other_maps.PLATT], units.cells(maps), deployed),
         triggers=_triggers(plan, scan, ranks, sums) if plan.fitted_on else None,
         second_signal=_second_signal(plan, ranks, settings, units, bounds) if plan.has_need else (),
         dependence=second_signal.dependence_of(sums["dependence"].cells()) if "dependence" in sums else None,

@@ -211,7 +211,7 @@ def labelled(
 
 
 _FINITE = float(np.log1p(-np.finfo(np.float64).eps / 2) - np.log(np.finfo(np.float64).eps / 2))
-"""The largest finite log-odds of a float64, which a fit takes for those of a certain probability."""
+"""The largest finite log-odds of a float64, which stand for those of a certain probability."""
 
 
 def by_label(histogram: Histogram) -> Rows:
@@ -224,7 +224,7 @@ def by_label(histogram: Histogram) -> Rows:
         weight = histogram.sums[name]
         filled = weight > 0
         z = histogram.sums[f"z_{name}"][filled] / weight[filled]
-        parts.append((_probability(z), np.full(len(z), label), weight[filled]))
+        parts.append((_probability(z, filled), np.full(len(z), label), weight[filled]))
     return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -234,14 +234,16 @@ def by_bin(histogram: Histogram) -> Rows:
     weight = one + zero
     filled = weight > 0
     z = (histogram.sums["z_one"] + histogram.sums["z_zero"])[filled] / weight[filled]
-    return Rows(_probability(z), one[filled] / weight[filled], weight[filled])
+    return Rows(_probability(z, filled), one[filled] / weight[filled], weight[filled])
 
 
-def _probability(z: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
-    """Probabilities of finite log-odds; the largest are those of 1 and 0."""
+def _probability(z: Float64[np.ndarray, "n"], filled: Bool[np.ndarray, "all_bins"]) -> Float64[np.ndarray, "n"]:
+    """Probabilities of the finite log-odds of filled bins; those of infinite ones, the first and last, are 0 and 1."""
     # Above 1/2 from 1 - p, which is precise: near 1, sigmoid(z) can be a neighbour of the p that z came from.
     p = np.where(z > 0, 1 - np.asarray(arrays.sigmoid(-z)), np.asarray(arrays.sigmoid(z)))
-    return np.where(z >= _FINITE, 1.0, np.where(z <= -_FINITE, 0.0, p))
+    p = np.clip(p, np.finfo(np.float64).tiny, 1 - np.finfo(np.float64).eps / 2)
+    p[: int(filled[0])], p[len(p) - int(filled[-1]) :] = 0.0, 1.0
+    return p
 
 
 def temperature_error(histogram: Histogram, temperature: float) -> float:
@@ -250,12 +252,12 @@ def temperature_error(histogram: Histogram, temperature: float) -> float:
     T solves a score equation sum w z (sigmoid(z / T) - y) = 0. Its part without y is a sum of f(z) = z sigmoid(b z),
     b = 1 / T; the mean of f over a bin differs from f of the mean by at most width^2 / 8 * max |f''|, and |f''| is at
     most b (2 |sigmoid'| + |b z sigmoid''|) <= 0.62 b. Divided by the slope of the score, that is the error of b. A fit
-    takes all that lies beyond the grid for the largest finite log-odds, so these bins add nothing. The result is
-    infinite where the rows say nothing of T, as where every probability is 1/2.
+    takes all that lies beyond the grid for the largest finite log-odds, and leaves out 0 and 1, so these bins add
+    nothing. The result is infinite where the rows say nothing of T, as where every probability is 1/2.
     """
     b = 1 / temperature
     rows = by_label(histogram)
-    z = log_odds(np.clip(rows.p, 1e-300, 1 - 2**-53))
+    z = log_odds(np.where((rows.p == 0) | (rows.p == 1), 0.5, rows.p))
     slope = float((rows.weight * z**2 * rows.p**b * (1 - rows.p) ** b / (rows.p**b + (1 - rows.p) ** b) ** 2).sum())
     if slope <= 0:
         return math.inf

@@ -22,7 +22,7 @@ from prism_jax.evaluation.need import certain_need
 from prism_jax.evaluation.policy_rows import Whole
 from prism_jax.evaluation.protocol import CALIBRATION, TEST
 from prism_jax.scores import ScoresError
-from prism_jax.scores.labels import Signal, Thinking
+from prism_jax.scores.labels import Labels, Signal, Thinking
 from prism_jax.scores.units import Unit
 
 
@@ -153,14 +153,17 @@ def _fit(part: State, signal: Signal, thinking: Thinking, config: measures.Calib
     rows, domains = Rows(*(np.zeros(0),) * 3), None
     if of["count"]:
         rows, domains = _rows(of["histograms"], by_bin if config.calibrator == "isotonic" else by_label)
-    fitted = signals.fit_labelled(signal, thinking, config, *rows, domains)
+    effective = of["weight"] ** 2 / of["squares"] if of["count"] else 0.0
+    count = Labels(of["count"], effective, of["certain"], of["unweighted"])
+    fitted = signals.fit_labelled(signal, thinking, config, *rows, domains, count)
     offers = part["offers"]
     return SignalFit(
         fitted,
         of["labels"] / of["weight"],
-        of["count"],
-        of["weight"] ** 2 / of["squares"],
+        count.number,
+        count.effective,
         offers["labels"] / offers["weight"] if signal == "accept" and offers["count"] else None,
+        count.certain,
     )
 
 
@@ -210,7 +213,6 @@ class Plan:
     columns: tuple[str, ...]  # the columns that the groups of the surface are made of
     groups: tuple[tuple[str, ...], ...]
     off: Mapping[str, str]  # what cannot be computed, with its reason
-    platt: Calibration | None = None  # Platt's map, to compare with; None where it is not compared
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     unbounded_maps: bool = False  # whether the maps were fitted on histograms without a bound of their own error
 
@@ -220,7 +222,6 @@ def plan(
     calibration: Calibration,
     point: OperatingPoint,
     *,
-    platt: Calibration | None = None,
     bounds: Mapping[str, float] | None = None,
     unbounded_maps: bool = False,
 ) -> Plan:
@@ -277,7 +278,6 @@ def plan(
         columns=columns,
         groups=groups,
         off=off,
-        platt=platt if needs or platt is None else certain_need(platt),
         bounds=bounds or {},
         unbounded_maps=unbounded_maps,
     )

@@ -28,19 +28,18 @@ from prism_jax.scores.labels import acceptance_weight, read
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """How far the slow pass moves the log-odds, by some calibrations, each on the rows that it was fitted on."""
+    """How far the slow pass moves the log-odds, by a calibration, on the rows that it was fitted on."""
 
-    calibrations: dict[str, Calibration]
+    calibration: Calibration
     out_of_fold: bool
 
     def init(self) -> State:
         """The state of no rows."""
-        return {name: {} for name in self.calibrations}
+        return {}
 
     def add(self, state: State, rows: Scores) -> State:
         """The state with some more rows, in which every step is whole."""
-        more = {name: moves_of(rows, fits, self.out_of_fold) for name, fits in self.calibrations.items()}
-        return merge(state, more)
+        return merge(state, moves_of(rows, self.calibration, self.out_of_fold))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
-from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, Temperature
+from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import planning
@@ -16,7 +15,7 @@ from prism_jax.evaluation.merged.scan import Scan
 from prism_jax.evaluation.merged.states import State, merge
 from prism_jax.evaluation.merged.sums import Sums
 from prism_jax.evaluation.need import certain_need
-from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores import Scores
 
 
 @runtime_checkable
@@ -65,7 +64,7 @@ def evaluate(
       OutOfOrderError: where the rows of a stream are not together; they must be put together first.
       ScoresError: as `protocol.calibrate` and `protocol.evaluate`.
     """
-    scan, calibration, plan = planned(run, point, config, calibration, compare=True)
+    scan, calibration, plan = planned(run, point, config, calibration)
     ranks = run("ranks", Ranks(plan))
     settings = settings_of(plan, ranks)
     return calibration, assemble(plan, scan, ranks, settings, run("sums", Sums(plan, settings)))
@@ -76,47 +75,24 @@ def planned(
     point: OperatingPoint,
     config: CalibrationConfig | None = None,
     calibration: Calibration | None = None,
-    *,
-    compare: bool = False,
 ) -> tuple[State, Calibration, planning.Plan]:
-    """The first two statistics: the scan, the maps, and how the rows are to be evaluated.
-
-    With `compare`, a fitted map is also compared with Platt's. Other arguments and errors are those of `evaluate`.
-    """
+    """The first two statistics: the scan, the maps, and how the rows are to be evaluated, as `evaluate` says."""
     config = CalibrationConfig() if config is None else config
     scan = run("scan", Scan(config))
     planning.check(scan)
-    platt, bounds, unbounded = None, {}, False
+    bounds, unbounded = {}, False
     if calibration is None:
         calibration = planning.calibrate(scan, config)
         bounds = planning.temperature_errors(scan, calibration)
-        unbounded = config.calibrator != "temperature"
-        platt = _platt(scan, calibration) if compare else None
-        calibration, platt = _with_moves(run, scan, calibration, platt)
-    plan = planning.plan(scan, calibration, point, platt=platt, bounds=bounds, unbounded_maps=unbounded)
+        unbounded = config.calibrator in ("isotonic", "grouped")
+        calibration = _with_moves(run, scan, calibration)
+    plan = planning.plan(scan, calibration, point, bounds=bounds, unbounded_maps=unbounded)
     return scan, calibration, plan
 
 
-def _platt(scan: State, calibration: Calibration) -> Calibration | None:
-    """Platt's map to compare one temperature with; None where there is none."""
-    if not isinstance(calibration.accept_fast.map, Temperature):
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)
-        try:
-            return planning.calibrate(scan, CalibrationConfig("platt"))
-        except ScoresError:  # one class in some part: there is no such map
-            return None
-
-
-def _with_moves(
-    run: Runner, scan: State, calibration: Calibration, platt: Calibration | None
-) -> tuple[Calibration, Calibration | None]:
-    """Both calibrations with the moves of the slow pass, where they have maps of it."""
+def _with_moves(run: Runner, scan: State, calibration: Calibration) -> Calibration:
+    """The calibration with the moves of the slow pass, where it has maps of it."""
     if calibration.accept_slow is None:
-        return calibration, platt
-    both = {"own": calibration} if platt is None else {"own": calibration, "platt": platt}
-    taken = both if planning.has_need(scan) else {name: certain_need(fits) for name, fits in both.items()}
-    moves = run("moves", Moves(taken, planning.out_of_fold(scan)))
-    found = {name: planning.with_moves(fits, moves[name]) for name, fits in both.items()}
-    return found["own"], found.get("platt")
+        return calibration
+    taken = calibration if planning.has_need(scan) else certain_need(calibration)
+    return planning.with_moves(calibration, run("moves", Moves(taken, planning.out_of_fold(scan))))

@@ -93,6 +93,8 @@ class Scan:
                 "weight": float(weight.sum()),
                 "squares": float((weight**2).sum()),
                 "labels": float((weight * y).sum()),
+                "certain": readings.labels.certain,
+                "unweighted": readings.labels.unweighted,
                 "histograms": {
                     name: labelled(log_odds(p[member]), y[member], weight[member]) for name, member in groups.items()
                 },

@@ -140,10 +140,6 @@ class Sums:
             state["shares"] = dict(zip(names, sums, strict=True))
         if not len(weight):
             return state
-        if plan.platt is not None:
-            mended = test_data(rows, plan, plan.platt)
-            assert mended is not None, "the same rows as of `data`"
-            columns["platt"] = mended.costs(mended.decide(data.deployed(), "calibrated"))[judged] * weight
         if plan.has_need:
             columns |= self._second(data, weight)
         state["references"], state["mean_costs"] = self._mean_costs(data, weight)

@@ -6,8 +6,8 @@ CALIBRATION = (
     Fault(
         "temperature-inverted",
         "decision/calibration/calibrators.py",
-        "arrays.sigmoid(_logit(xp, prob) / t)",
-        "arrays.sigmoid(_logit(xp, prob) * t)",
+        "arrays.sigmoid(logit(xp, prob) / t)",
+        "arrays.sigmoid(logit(xp, prob) * t)",
         "A temperature above 1 makes probabilities more certain.",
         ("decision/test_calibrators.py",),
         vital=True,
@@ -15,8 +15,8 @@ CALIBRATION = (
     Fault(
         "fitted-temperature-inverted",
         "decision/calibration/calibrators.py",
-        "return 1 / _fit_beta(z, labels, w)",
-        "return _fit_beta(z, labels, w)",
+        "return 1 / _fit_beta(z[inside], labels[inside], w[inside])",
+        "return _fit_beta(z[inside], labels[inside], w[inside])",
         "Overconfident signals are made more overconfident.",
         ("decision/test_calibrators.py",),
         vital=True,
@@ -32,7 +32,7 @@ CALIBRATION = (
     ),
     Fault(
         "platt-target-of-the-other-class",
-        "decision/calibration/calibrators.py",
+        "decision/calibration/platt.py",
         "(positive + 1) / (positive + 2), 1 / (total - positive + 2)",
         "(positive + 1) / (positive + 2), 1 / (positive + 2)",
         "Platt's map is biased where the classes are of unequal size.",

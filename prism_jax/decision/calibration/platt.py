@@ -1,0 +1,202 @@
+"""Scale and bias on the log-odds, by maximum likelihood or with a penalty (docs/maths.md, section 7)."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy
+
+from prism_jax.decision import arrays
+from prism_jax.decision.arrays import Floats, Reals, Vector
+from prism_jax.decision.calibration.calibrators import (
+    BETA_RANGE,
+    CHUNK,
+    CalibrationWarning,
+    certain,
+    fit_inputs,
+    logit,
+    need_two_classes,
+)
+
+IDENTITY_ROWS = 20.0
+"""What the probabilities so far count for in a fit with a penalty, in labels."""
+SLOPE, BIAS = 1.0, 1 / 20
+"""Penalty of each on the squared relative change of the slope, and of the log-odds at their mean.
+
+Chosen by simulation, on other seeds than those of the table (`python benchmarks/maps.py --choose`).
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Platt:
+    """The map p -> sigmoid(scale * logit(p) + bias).
+
+    Attributes:
+      scale: What log-odds are multiplied by.
+      bias: What is added to them.
+      bound: The largest log-odds, in size, on which the map was fitted: any beyond, such as those of a probability of 0
+        or 1, are taken for it. None only keeps them finite.
+    """
+
+    scale: float
+    bias: float
+    bound: float | None = None
+
+    def of_log_odds(self, z: Any) -> Any:
+        """Scale * z + bias of log-odds within the bound: the map from log-odds to log-odds."""
+        if self.bound is not None:
+            z = arrays.namespace(z).clip(z, -self.bound, self.bound)
+        return self.scale * z + self.bias
+
+    def __call__(self, p: Reals) -> Floats:
+        """Calibrated probabilities.
+
+        Raises:
+          ValueError: for a probability outside [0, 1].
+        """
+        arrays.check_probability("p", p)
+        xp, prob = arrays.as_floats(p)
+        return arrays.sigmoid(self.of_log_odds(logit(xp, prob, finite=True)))
+
+
+def fit_platt(p: Vector, y: Vector, weight: Vector | None = None, *, smooth_targets: bool = True) -> Platt:
+    """Scale and bias on the logit, by maximum likelihood (Platt 1999).
+
+    Args:
+      p: Probabilities of the positive class; exactly 0 and 1 count as the largest other log-odds.
+      y: Labels in [0, 1].
+      weight: Importance of each row; None is 1 everywhere.
+      smooth_targets: Platt's targets (N1 + 1) / (N1 + 2) and 1 / (N0 + 2) in place of 1 and 0, with N1 and N0 the
+        weights of the two classes; they keep the optimum finite for separable data.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, a value outside its range, labels of one class only, or separable
+        data without smooth targets, which have no finite optimum.
+    """
+    z, labels, w, bound = _inputs(p, y, weight)
+    need_two_classes(labels, w)
+    if smooth_targets:
+        positive, total = float(np.dot(w, labels)), float(w.sum())
+        high, low = (positive + 1) / (positive + 2), 1 / (total - positive + 2)
+        labels = low + (high - low) * labels
+    elif _separable(z[w > 0], labels[w > 0]):
+        raise ValueError("y: found labels that the scores separate, expected overlap, or smooth_targets=True")
+    scale, bias = _newton(z, labels, w, np.array([1.0, 0.0]), np.zeros((2, 2)))
+    return Platt(scale, bias, bound)
+
+
+def fit_penalised(
+    p: Vector,
+    y: Vector,
+    weight: Vector | None = None,
+    *,
+    around: tuple[float, float] = (1.0, 0.0),
+    identity_rows: int | float = IDENTITY_ROWS,
+    effective: float | None = None,
+) -> Platt:
+    """Scale and bias on the logit that few labels move little, and that never reverse the order.
+
+    With z = logit(p), m the mean of z, and a scale and bias (s0, b0) so far, they minimise
+
+        NLL(s, b) + n/2 * ((s / s0 - 1)^2 + 1/20 * (s m + b - s0 m - b0)^2),    s in [1/20, 20]
+
+    for n = `identity_rows`. The second penalty is on what the map does to log-odds at their mean, so a slope can be
+    learnt without a bias. Labels of one class are enough, and labels that the scores separate.
+
+    Args:
+      p: Probabilities of the positive class; exactly 0 and 1 count as the largest other log-odds.
+      y: Labels in [0, 1].
+      weight: Importance of each row; None is 1 everywhere.
+      around: The scale and bias so far; by default the probabilities as they are.
+      identity_rows: What these count for, in labels, above 0.
+      effective: How many labels the weights are worth; None is (sum w)^2 / sum w^2.
+
+    Raises:
+      ValueError: for unequal lengths, empty input or a value outside its range.
+
+    Warns:
+      CalibrationWarning: if the scale ends at a bound.
+    """
+    z, labels, w, bound = _inputs(p, y, weight)
+    mean, start = np.array([float(np.average(z, weights=w)), 1.0]), np.array(around)
+    effective = float(w.sum() ** 2 / (w**2).sum()) if effective is None else effective
+    strength = identity_rows * float(w.sum()) / effective
+    ridge = strength * (np.diag([SLOPE / start[0] ** 2, 0.0]) + BIAS * np.outer(mean, mean))
+    scale, bias = _newton(z, labels, w, start, ridge)
+    low, high = BETA_RANGE
+    if not low < scale < high:
+        scale = low if scale <= low else high
+
+        def pull(bias: float) -> float:
+            theta = np.array([scale, bias])
+            return float((_logistic(z, labels, w, theta)[1] + ridge @ (theta - start))[1])
+
+        far = high * bound + 2 * abs(start[1]) + 40 + 40 * abs(mean[0])
+        bias = float(scipy.optimize.brentq(pull, -far, far))
+        why = "scores that do not agree with the labels" if scale == low else "separable data"
+        warnings.warn(f"scale: found {scale:g}, a bound of its range, as for {why}", CalibrationWarning, stacklevel=2)
+    return Platt(scale, bias, bound)
+
+
+def _inputs(p: Any, y: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Checked log-odds within a bound, labels and weights, and the bound.
+
+    The bound is the largest log-odds, in size, of probabilities that are not stated as certain; if those say nothing,
+    because all are 1/2 or there is none, that of 1 / (n + 2) for n rows.
+    """
+    z, labels, w = fit_inputs(p, y, weight)
+    others = np.abs(z[~certain(p) & (w > 0)])
+    bound = float(others.max(initial=0.0)) or float(np.log1p(w.sum()))
+    return np.clip(z, -bound, bound), labels, w, bound
+
+
+def _separable(z: np.ndarray, y: np.ndarray) -> bool:
+    """Whether a threshold on z splits the labels, ties on it allowed; then the likelihood has no finite optimum."""
+    zeros, ones = z[y < 1], z[y > 0]  # a soft label belongs to both
+    return bool(z.min() < z.max() and (zeros.max() <= ones.min() or ones.max() <= zeros.min()))
+
+
+def _newton(z: np.ndarray, y: np.ndarray, w: np.ndarray, start: np.ndarray, ridge: np.ndarray) -> tuple[float, float]:
+    """Scale and bias that minimise the logistic loss: Newton's method with halved steps.
+
+    The loss has a penalty of half the quadratic form `ridge` in the change from `start`.
+    """
+
+    def at(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        loss, gradient, hessian = _logistic(z, y, w, theta)
+        pull = ridge @ (theta - start)
+        return loss + float(pull @ (theta - start)) / 2, gradient + pull, hessian + ridge
+
+    theta = start
+    loss, gradient, hessian = at(theta)
+    for _ in range(100):
+        # Least squares, because the Hessian is singular for constant scores.
+        step = -np.linalg.lstsq(hessian, gradient, rcond=1e-12)[0]
+        decrement = -float(gradient @ step)
+        if decrement <= 1e-18 * loss:  # the loss is within this relative distance of its minimum
+            break
+        size = 1.0
+        new = at(theta + step)
+        while new[0] > loss - 1e-4 * size * decrement + 1e-14 * loss:
+            size /= 2
+            new = at(theta + size * step)
+        theta = theta + size * step
+        loss, gradient, hessian = new
+    return float(theta[0]), float(theta[1])
+
+
+def _logistic(z: np.ndarray, y: np.ndarray, w: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Loss, gradient and Hessian in (scale, bias) of weighted logistic regression, computed in chunks."""
+    loss, gradient, hessian = 0.0, np.zeros(2), np.zeros((2, 2))
+    for start in range(0, z.size, CHUNK):
+        rows = slice(start, start + CHUNK)
+        x = np.stack([z[rows], np.ones_like(z[rows])])
+        logit_ = theta @ x
+        q = arrays.sigmoid(logit_)
+        loss += float(np.dot(w[rows], np.logaddexp(0.0, logit_) - y[rows] * logit_))
+        gradient += x @ (w[rows] * (q - y[rows]))
+        hessian += (x * (w[rows] * q * (1 - q))) @ x.T
+    return loss, gradient, hessian
