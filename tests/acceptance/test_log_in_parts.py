@@ -39,12 +39,12 @@ def simulated(seed=0, people=12, rows=600):
             "at": at,
             "took": took.astype(float),
             "p": pa.array(1 / (1 + np.exp(-1.7 * logits)), mask=rng.random(rows) < 0.1),
-            "said": np.where(np.abs(logits) > 1.5, logits > 0, 1 / (1 + np.exp(-1.7 * logits))),  # some as certain
             "points": pa.array(40 + 12 * logits, mask=rng.random(rows) < 0.1),
             "later": at + rng.exponential(3e4, rows),
             "shown": shown,
             "took_shown": pa.array(took.astype(float), mask=~shown),
             "share": 0.3 + 0.6 / (1 + np.exp(-logits)),
+            "said": np.where(np.abs(logits) > 1.5, logits > 0, 1 / (1 + np.exp(-1.7 * logits))),  # some as certain
         }
     )
 
@@ -370,7 +370,7 @@ def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
     pa.csv.write_csv(bad, tmp_path / "log" / "b.csv")
     with (tmp_path / "log" / "b.csv").open("ab") as file:
         file.write(b"1,2\n")
-    with pytest.raises(LogError, match=r"b\.csv.*found 2 values, expected 9"):
+    with pytest.raises(LogError, match=r"b\.csv.*found 2 values, expected 10"):
         in_parts(tmp_path / "log", roles, tmp_path / "out")
     capsys.readouterr()
     found = in_parts(tmp_path / "log", roles, tmp_path / "out", skip_bad=True)
