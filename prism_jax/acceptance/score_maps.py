@@ -104,7 +104,10 @@ def maps_of_units(
             # A temperature at its bound says that the score misleads, which is what the row is there to show.
             warnings.simplefilter("ignore", CalibrationWarning)
             maps[TEMPERATURE] = ScoreMap(scale, Temperature(fit_temperature(unit, accepted, weight)))
-    return maps | {PLATT: ScoreMap(scale, fit_platt(unit, accepted, weight))}
+    platt = fit_platt(unit, accepted, weight)
+    if scale.middle is not None:  # no certainty is stated: `Scale.unit` alone keeps scores from the ends
+        platt = dataclasses.replace(platt, bound=None)
+    return maps | {PLATT: ScoreMap(scale, platt)}
 
 
 def best_map(

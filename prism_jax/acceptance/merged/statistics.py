@@ -85,8 +85,15 @@ class ScoreHistograms:
         middle, width = self.scale
         z = log_odds(self.scale.unit(score)) if middle is None else (score - middle) / width
         weight = study_weight(rows, self.weighted)[known]
-        inside = {number: fold == number for number in _present(fold)}
-        return merge(state, {number: labelled(z[rows], y[rows], weight[rows]) for number, rows in inside.items()})
+        one, zero = weight * y, weight * (1 - y)
+        finite = np.where(np.isinf(z), 0.0, z)  # of 0 and 1, whose bins say what they are
+        columns = {"one": one, "zero": zero, "z_one": one * finite, "z_zero": zero * finite}
+        more = {
+            number: Histogram.of(LOG_ODDS, z[inside], {name: column[inside] for name, column in columns.items()})
+            for number in _present(fold)
+            for inside in [fold == number]
+        }
+        return merge(state, more)
 
 
 class Fitted(NamedTuple):

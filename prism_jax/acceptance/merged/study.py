@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 from jaxtyping import Float64
 
 from prism_jax.acceptance.by_answers import SEEN, Pair, Part, pair_of
@@ -177,9 +176,16 @@ class _Table(NamedTuple):
     def _maps(self, histograms: Mapping[int, Histogram], without: int, unit: float) -> Mapping[str, ScoreMap]:
         """The maps on the scores outside a fold; `unit` is the weight that counts as one answer."""
         parts = [histogram for fold, histogram in sorted(histograms.items()) if fold != without]
-        rows, scale, grid = by_label(functools.reduce(merge, parts)), self.scale_without(without), self.scale
-        p = rows.p if grid.middle is None else scale.unit(grid.middle + grid.width * scipy.special.logit(rows.p))
-        return maps_of_units(scale, p, rows.y, rows.weight / unit)
+        histogram, scale, grid = functools.reduce(merge, parts), self.scale_without(without), self.scale
+        if grid.middle is None:
+            rows = by_label(histogram)
+            return maps_of_units(scale, rows.p, rows.y, rows.weight / unit)
+        sums = histogram.sums
+        weight = np.concatenate([sums["one"], sums["zero"]])
+        filled = weight > 0
+        z = np.concatenate([sums["z_one"], sums["z_zero"]])[filled] / weight[filled]
+        y = np.repeat([1.0, 0.0], len(sums["one"]))[filled]
+        return maps_of_units(scale, scale.unit(grid.middle + grid.width * z), y, weight[filled] / unit)
 
 
 def _own(column: str, maps: Mapping[str, ScoreMap], table: _Table, read: _Read, threshold: float) -> OwnScore:
