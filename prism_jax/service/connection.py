@@ -21,10 +21,9 @@ MOST_LINES, MOST_CHUNKS = 256, 2**11
 _SLICE = 2**12
 HEAD_SECONDS = 10.0
 """Until the head of a request ends."""
-STALL_SECONDS, LEAST_TAKEN = 15.0, 2**10
-"""A client that takes fewer bytes of an answer in so many seconds is cut off."""
-STOP_SECONDS = 1.0
-"""The same while the server stops."""
+STALL_SECONDS, STOP_SECONDS = 15.0, 2.0
+"""A client that takes nothing of an answer for so long is cut off, and while the server stops, one that has not taken
+all of it by then."""
 MOST_CONNECTIONS = 4096
 
 
@@ -39,9 +38,12 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; ValueError, naming the flags, where that cannot be."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listening = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise ValueError(f"--host, --port: {host}:{port}: {error.strerror or error}") from error
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # of Linux; what is accepted has it, too
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * STALL_SECONDS))
+    return listening
 
 
 class _Counting(h11.Connection):
@@ -67,11 +69,9 @@ class Connection(H11Protocol):
             for one in sorted(waiting, key=lambda one: one.since)[: len(waiting) // 2 + 1]:
                 one.transport.abort()
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # so that whatever is not taken is known
         self.conn: _Counting = _Counting(h11.SERVER, MOST_HEAD)
         self.since, self._lines, self._rest, self._is_deaf = self.loop.time(), 0, b"", False
         self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, transport.abort)
-        self._stall: asyncio.TimerHandle | None = None
 
     @property
     def waits_for_client(self) -> bool:
@@ -127,36 +127,12 @@ class Connection(H11Protocol):
         self.transport.write_eof()
         self.loop.call_later(STOP_SECONDS, self.transport.abort)
 
-    def pause_writing(self) -> None:  # noqa: D102
-        super().pause_writing()
-        self._watch(STALL_SECONDS)
-
-    def resume_writing(self) -> None:  # noqa: D102
-        super().resume_writing()
-        if self._stall is not None:
-            self._stall.cancel()
-
     def shutdown(self) -> None:  # noqa: D102
         super().shutdown()
         if self.transport.get_write_buffer_size():
-            self._watch(STOP_SECONDS)
+            self.loop.call_later(STOP_SECONDS, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
         super().connection_lost(exc)
-        for timer in (self._head, self._stall):
-            if timer is not None:
-                timer.cancel()
-
-    def _watch(self, seconds: float) -> None:
-        """Cuts the client off that does not take enough of what is left."""
-        if self._stall is not None:
-            self._stall.cancel()
-        left = self.transport.get_write_buffer_size()
-
-        def look() -> None:
-            if self.transport.get_write_buffer_size() > max(0, left - LEAST_TAKEN):
-                self.transport.abort()
-            else:
-                self._watch(seconds)
-
-        self._stall = self.loop.call_later(seconds, look)
+        if self._head is not None:
+            self._head.cancel()

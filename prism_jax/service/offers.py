@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import json
-import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 from prism_jax.agent.state.partition import StateError
 from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, CursorError, Logged
@@ -38,42 +38,23 @@ class News:
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._listeners: dict[str, list[_Listener]] = {}
-        self._seen: dict[str, Mapping[int, int]] = {}
-        self._due: dict[str, float] = {}
+        self._listeners: collections.defaultdict[str, list[_Listener]] = collections.defaultdict(list)
 
     def listening(self, tenant: str) -> int:
         """How many listen to the offers of a tenant."""
-        return len(self._listeners.get(tenant, ()))
+        return len(self._listeners[tenant])
 
-    def come(self, tenant: str, stream: str, person: str | None) -> None:
-        """There is a new offer in a stream of a tenant, and of a person or nobody."""
-        for one in self._listeners.get(tenant, ()):
-            if one.person in (None, person):
-                one.add(self._door.partition(tenant, stream if person is None else person))
-
-    def suspect(self, tenant: str) -> None:
-        """There may be a new offer somewhere, for which who listens looks within a second."""
-        self._due[tenant] = min(self._due.get(tenant, math.inf), asyncio.get_running_loop().time() + STEP)
-
-    async def look(self, tenant: str) -> None:
-        """Looks, for all who listen, where something is new that nobody told of here, when that is due."""
-        now = asyncio.get_running_loop().time()
-        if now < self._due.get(tenant, math.inf if self._door.is_alone else 0.0):
-            return
-        self._due[tenant] = math.inf if self._door.is_alone else now + KEPT_ALIVE
-        known, self._seen[tenant] = self._seen.get(tenant), (await self._door.newest(tenant)).numbers
-        for one in self._listeners.get(tenant, ()):
-            if known is None:
-                one.add(None)
-            for place, number in self._seen[tenant].items():
-                if known is not None and known.get(place) != number:
-                    one.add(place)
+    def come(self, tenant: str, stream: str | None = None, person: str | None = None) -> None:
+        """There is a new offer in a stream of a tenant, and of a person or nobody; without a stream, maybe anywhere."""
+        place = None if stream is None else self._door.partition(tenant, stream if person is None else person)
+        for one in self._listeners[tenant]:
+            if one.person in (None, person) or place is None:
+                one.add(place)
 
     async def sent(self, cursor: Cursor, tenant: str, person: str | None) -> AsyncIterator[bytes]:
         """Offers as server-sent events, whose ids are the cursors behind them, until the server stops."""
         own = _Listener(person)
-        self._listeners.setdefault(tenant, []).append(own)
+        self._listeners[tenant].append(own)
         try:
             yield f"id: {cursor}\n\n".encode()
             while not self._door.is_stopping():
@@ -94,7 +75,8 @@ class News:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(own.change.wait(), STEP)
                     waited += STEP
-                    await self.look(tenant)
+                if waited >= KEPT_ALIVE and not self._door.is_alone:
+                    own.add(None)  # others may have made offers
                 yield f"id: {cursor}\n\n".encode()  # and says that it is there
         except (StateError, CursorError):  # who listens asks again, from the last id on, and is told why
             return

@@ -100,7 +100,7 @@ def make_state_app(
             return answers
         except ApiError as error:
             if error.status in (499, 504):  # an offer may have been made that nobody was told of
-                news.suspect(request.state.tenant)
+                news.come(request.state.tenant)
             raise
         except ConflictError as error:
             raise ApiError(409, str(error)) from None

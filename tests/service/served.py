@@ -14,7 +14,7 @@ from prism_jax.decision.calibration import Temperature
 from prism_jax.service.agents import Agents, Models
 from prism_jax.service.answering import Answering
 from prism_jax.service.app import make_app
-from prism_jax.service.connection import make_config
+from prism_jax.service.connection import listen, make_config
 from prism_jax.service.door import Door
 from prism_jax.service.http import Limits
 from prism_jax.service.http import Served as OneModel
@@ -27,14 +27,14 @@ class Running:
 
     def __init__(self, app):
         self.app = app
-        self.server = uvicorn.Server(make_config(app, port=0))
-        self.thread = threading.Thread(target=self.server.run)
+        self.server, listening = uvicorn.Server(make_config(app)), listen("127.0.0.1", 0)
+        self.port = listening.getsockname()[1]
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]})
 
     def __enter__(self):
         self.thread.start()
         while not self.server.started:
             time.sleep(0.005)
-        self.port = self.server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         return self
 
