@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from prism_jax.agent.reader import FastReading, Item, Reader, Response, ThinkRequest, Thought, Unanswered
@@ -53,7 +54,8 @@ class Namespace:
         try:
             yield
         except ValueError as error:
-            raise ValueError(str(error).replace(f"'{self._name}/", "'", 1)) from error
+            # A name with an apostrophe stands between double quotes.
+            raise ValueError(re.sub(f"(['\"]){self._name}/", r"\1", str(error), count=1)) from error
 
     def _of(self, stream: str) -> str:
         return f"{self._name}/{stream}"
