@@ -8,9 +8,10 @@ tokens it read.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from prism_jax.remote.connections import JsonEndpoint
 from prism_jax.runtime.shown_text import shown_name
@@ -46,23 +47,29 @@ class SlotReading(NamedTuple):
     model: str | None = None  # the name in the answer; None where it has none
 
 
-@runtime_checkable
-class Route(Protocol):
+class Route(abc.ABC):
     """One engine."""
 
     path: str  # the route that reads a slot, for messages
     beside: int  # tokens of the engine's context that a prompt cannot take
 
+    def __init__(self, endpoint: JsonEndpoint) -> None:
+        self._endpoint = endpoint
+
     @property
     def breaks(self) -> int:
         """See `JsonEndpoint.breaks`."""
+        return self._endpoint.breaks
 
+    @abc.abstractmethod
     async def served(self) -> Served:
         """What the engine says of itself."""
 
+    @abc.abstractmethod
     async def tokens(self, text: str) -> list[int]:
         """The ids of a text, special tokens included."""
 
+    @abc.abstractmethod
     async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
         """Reads the log-odds of two tokens after a prompt.
 
@@ -75,19 +82,7 @@ class Route(Protocol):
         """
 
 
-class _Engine:
-    """What all engines have in common."""
-
-    def __init__(self, endpoint: JsonEndpoint) -> None:
-        self._endpoint = endpoint
-
-    @property
-    def breaks(self) -> int:
-        """See `JsonEndpoint.breaks`."""
-        return self._endpoint.breaks
-
-
-class LlamaCpp(_Engine):
+class LlamaCpp(Route):
     """llama.cpp's server. The probabilities after sampling are those of the two answers alone, by equal biases."""
 
     path = "/completion"
@@ -133,7 +128,7 @@ class LlamaCpp(_Engine):
         return SlotReading(_log_odds(self.path, found, yes, no), cached, model)
 
 
-class _AsOpenAI(_Engine):
+class _AsOpenAI(Route):
     """What vLLM and SGLang have in common."""
 
     async def served(self) -> Served:
@@ -202,7 +197,7 @@ class Sglang(_AsOpenAI):
         return SlotReading(_log_odds(self.path, found, yes, no), cached, _name(answer.get("model")))
 
 
-ROUTES: Mapping[str, type[LlamaCpp] | type[Vllm] | type[Sglang]] = {
+ROUTES: Mapping[str, type[Route]] = {
     "llamacpp": LlamaCpp,
     "vllm": Vllm,
     "sglang": Sglang,

@@ -27,8 +27,8 @@ from prism_jax.runtime.files import (
     on_disk,
     parse_json,
     read_lines,
-    temporary_beside,
     without_links,
+    write_text,
     writing,
 )
 
@@ -132,24 +132,14 @@ def prompts_in(path: epath.PathLike, judges: Collection[str]) -> tuple[str, ...]
 
 def write_votes(path: epath.PathLike, votes: Iterable[Vote]) -> None:
     """Writes a whole file of verdicts atomically; VotesError for a second verdict of a judge on one question."""
-    path = epath.Path(path)
     check_folder_of(path)
-    partial = temporary_beside(path)
-    keys: set[VoteKey] = set()
+    lines: dict[VoteKey, str] = {}
+    for vote in votes:
+        if vote.key in lines:
+            raise VotesError(f"{path}: judge: found two verdicts of {vote.judge!r} on one question, expected one")
+        lines[vote.key] = json.dumps(dataclasses.asdict(vote), ensure_ascii=False, allow_nan=False)
     with writing(path):
-        try:
-            with partial.open("wb") as file:
-                for vote in votes:
-                    if vote.key in keys:
-                        raise VotesError(
-                            f"{path}: judge: found two verdicts of {vote.judge!r} on one question, expected one"
-                        )
-                    keys.add(vote.key)
-                    line = json.dumps(dataclasses.asdict(vote), ensure_ascii=False, allow_nan=False)
-                    file.write(line.encode() + b"\n")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_text(path, "".join(f"{line}\n" for line in lines.values()))
 
 
 def merge_votes(path: epath.PathLike, votes: Sequence[Vote]) -> list[Vote]:
