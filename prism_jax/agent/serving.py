@@ -30,7 +30,7 @@ from prism_jax.gate import Gate
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.layer import Population
 from prism_jax.people.store import PeopleStore
-from prism_jax.runtime.files import check_absent, read_lines, read_object, write_bytes
+from prism_jax.runtime.files import check_absent, check_outputs, read_lines, read_object, write_bytes
 
 if TYPE_CHECKING:
     from prism_jax.agent.decision_reader import DecisionReader
@@ -172,6 +172,9 @@ def _check_source(options: Mapping[str, Any]) -> None:
     if options["input"] is None and not options["jitter"]:
         raise ValueError("--input: found none, expected it (or --replay=RECORDS)")
     check_goes_with(options, {"gate": decisions or engine, "jitter": engine})
+    answers = (options["answers"] or DEFAULT_ANSWERS) if decisions else None
+    inputs = {name: options[name] for name in ("input", "people", "population", "gate", "questions")}
+    check_outputs({"records": options["records"]}, inputs | {"answers": answers})
 
 
 def check_goes_with(options: Mapping[str, Any], more: Mapping[str, bool]) -> None:

@@ -307,6 +307,16 @@ def test_settings_that_cannot_be_used_are_refused_by_name(serving, files, case):
     assert message in error and out == b""
 
 
+@pytest.mark.parametrize("name", ["input", "answers"])
+def test_records_are_written_over_no_other_file(serving, files, tmp_path, name):
+    _, source, _ = files
+    asked = {"decisions": "http://127.0.0.1:9", "decision_model": "m", "answers": str(tmp_path / "answers")}
+    given = {"input": source, **asked}
+    error, out, _ = serving(**given, records=str(given[name]))
+    assert error.startswith("--records: found") and error.endswith(f"the file of --{name}, expected another one")
+    assert out == b"" and not (tmp_path / "answers").exists()
+
+
 FLAGS = {
     "no model": (("--input=-",), "--model: found none, expected it (or --replay=RECORDS)"),
     "no input": (("--model={model}",), "--input: found none"),
