@@ -5,9 +5,8 @@
 Units are streams of very different lengths (log-normal), whose rates differ (beta-binomial) and whose costs are skewed.
 Each sample of 5, 13 or 40 streams gives an interval of level 95 % by each form; the truth is the value over 400,000
 streams. Differences are those of two policies whose costs are equal on average: an interval that leaves out 0 is a
-rejection of what is true. In the last three populations a rare kind of stream is terrible, under one policy or in its
-rate, and a sample without any of them cannot know. A second table shows what `calibrate` says of how many labels would
-show a saving.
+rejection of what is true. In the last three populations a rare kind of stream is terrible, and a sample without any of
+them cannot know.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import numpy as np
 from absl import flags
 from jaxtyping import Float64, Int64
 
-from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, Bounds, Cells, Estimate, interval
-from prism_jax.evaluation.recalibration import labels_to_show
+from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, Bounds, Cells, interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 
@@ -83,41 +81,29 @@ def _cost(c_fn: float, prevalence: float, correlation: float) -> Population:
     return Population(_confusion(prevalence, correlation), statistic, Bounds(0.0, c_fn))
 
 
-def _difference(share: float, loss: int, saving: float = 0.0) -> Population:
-    """Costs of one policy minus another's: 1 more at a share of the steps, `loss` less at a share that evens it out.
-
-    At every step it costs `saving` less.
-    """
+def _difference(share: float, loss: int) -> Population:
+    """Costs of one policy minus another's: 1 more at a share of the steps, `loss` less at a share that evens it out."""
 
     def draw(rng: np.random.Generator, streams: int) -> Streams:
         steps = _steps(rng, streams)
         habit = np.exp(rng.normal(-0.32, 0.8, (2, streams)))
         more, less = rng.binomial(steps, np.minimum(habit * np.array([[share], [share / loss]]), 0.5))
-        return np.stack([more - loss * less - saving * steps, steps], axis=1).astype(float)
+        return np.stack([more - loss * less, steps], axis=1).astype(float)
 
     return Population(draw, _ratio, UNBOUNDED)
 
 
-def _terrible(share: float) -> Population:
-    """Costs of one policy minus another's: 1 more at 90 % of the steps of a rare kind of stream, less at the others."""
+def _rare(share: float, rate: float, longer: int, bounds: Bounds) -> Population:
+    """A rare kind of stream, so many times longer, with 1 at a share of its steps; in a difference, others even it."""
+    other = rate * share / (1 - share) if bounds is UNBOUNDED else 0.0
 
     def draw(rng: np.random.Generator, streams: int) -> Streams:
-        steps, terrible = _steps(rng, streams), rng.random(streams) < share
-        change = rng.binomial(steps, np.where(terrible, 0.9, 0.9 * share / (1 - share)))
-        return np.stack([np.where(terrible, change, -change), steps], axis=1).astype(float)
+        steps, rare = _steps(rng, streams), rng.random(streams) < share
+        steps = np.where(rare, longer * steps, steps)
+        change = rng.binomial(steps, np.where(rare, rate, other))
+        return np.stack([np.where(rare, change, -change), steps], axis=1).astype(float)
 
-    return Population(draw, _ratio, UNBOUNDED)
-
-
-def _in_long(share: float) -> Population:
-    """A rate of 0.5 in rare streams that are 30 times as long, and of 0 in all others."""
-
-    def draw(rng: np.random.Generator, streams: int) -> Streams:
-        steps, is_long = _steps(rng, streams), rng.random(streams) < share
-        steps = np.where(is_long, 30 * steps, steps)
-        return np.stack([rng.binomial(steps, 0.5 * is_long), steps], axis=1).astype(float)
-
-    return Population(draw, _ratio, SHARE)
+    return Population(draw, _ratio, bounds)
 
 
 POPULATIONS: dict[str, Population] = {
@@ -131,12 +117,10 @@ POPULATIONS: dict[str, Population] = {
     "cost, C_FN = 8, rare need": _cost(8.0, 0.08, 0.3),
     "difference, symmetric": _difference(0.1, 1),
     "difference, skewed": _difference(0.06, 2),
-    "difference, 15 % of the streams are terrible": _terrible(0.15),
-    "difference, 5 % of the streams are terrible": _terrible(0.05),
-    "rate of 0.36, all in 8 % of the streams": _in_long(0.08),
+    "difference, 15 % of the streams are terrible": _rare(0.15, 0.9, 1, UNBOUNDED),
+    "difference, 5 % of the streams are terrible": _rare(0.05, 0.9, 1, UNBOUNDED),
+    "rate of 0.36, all in 8 % of the streams": _rare(0.08, 0.5, 30, SHARE),
 }
-SAVINGS = (0.0, 0.005, 0.02, 0.05)
-"""Savings per step of which the second table shows how many labels are said to show them."""
 
 
 def truth(population: Population) -> float:
@@ -155,24 +139,10 @@ def coverage(
 ) -> float:
     """Share of samples whose interval holds the truth.
 
-    Samples on which the statistic is undefined, or which have no interval, do not count.
+    All samples are columns of one statistic, so that one call gives the intervals of all of them. Samples on which the
+    statistic is undefined, or which have no interval, do not count.
     """
-    value = truth(population)
-    found, _ = sampled(population, units, method, replications=replications, resamples=resamples, seed=seed)
-    return float(((found.low <= value) & (value <= found.high))[~np.isnan(found.low)].mean())
-
-
-def sampled(
-    population: Population,
-    units: int,
-    method: Form | None = None,
-    *,
-    replications: int,
-    resamples: int = 999,
-    seed: int = 0,
-) -> tuple[Estimate, Streams]:
-    """The intervals of all samples, which are columns of one statistic, and the sums of the cells of each sample."""
-    rng = np.random.default_rng(seed)
+    value, rng = truth(population), np.random.default_rng(seed)
     samples = [population.draw(rng, units) for _ in range(replications)]
     with np.errstate(invalid="ignore", divide="ignore"):
         samples = [sample for sample in samples if np.isfinite(population.statistic(sample.sum(axis=0)))]
@@ -182,9 +152,16 @@ def sampled(
         with np.errstate(invalid="ignore", divide="ignore"):
             return population.statistic(totals.reshape(*totals.shape[:-1], len(samples), cells))
 
-    units_of_all = Cells.of_units(np.concatenate(samples, axis=1))
-    found = interval(units_of_all, statistic, bounds=population.bounds, method=method, resamples=resamples, seed=seed)
-    return found, np.stack([sample.sum(axis=0) for sample in samples])
+    intervals = interval(
+        Cells.of_units(np.concatenate(samples, axis=1)),
+        statistic,
+        bounds=population.bounds,
+        method=method,
+        resamples=resamples,
+        seed=seed,
+    )
+    has_interval = ~np.isnan(intervals.low)
+    return float(((intervals.low <= value) & (value <= intervals.high))[has_interval].mean())
 
 
 def table(replications: int, populations: Iterable[str] = tuple(POPULATIONS)) -> Table:
@@ -200,27 +177,6 @@ def table(replications: int, populations: Iterable[str] = tuple(POPULATIONS)) ->
     return Table("How often intervals hold the truth", "statistic", columns, (Section("", tuple(rows)),), note)
 
 
-def label_table(replications: int, units: int = 40) -> Table:
-    """What is said of how many labels would show a saving, where it is not shown, beside the number that would."""
-    rows = []
-    for saving in SAVINGS:
-        found, totals = sampled(_difference(0.06, 2, saving), units, replications=replications)
-        numbers = np.where(found.high < 0, np.nan, labels_to_show(found, totals[:, 1]))
-        labels = float(totals[:, 1].mean())
-        would = labels * (2.80 * found.value.std() / saving) ** 2 if saving else np.inf
-        cells = (would, *np.nanmedian(numbers, axis=1).tolist())
-        said = f"{100 * (~np.isnan(numbers[0])).mean():.1f}"
-        rows.append(Row(f"{saving:g}", (said, *(f"{number:,.0f}" if number < np.inf else "none" for number in cells))))
-    columns = (
-        Column("said", "Share of samples with a saving that is above its standard error and not shown.", "%"),
-        Column("would show it", "Labels with which 80 % of the intervals leave out 0."),
-        Column("from", "Median of the number for a saving as large as the interval allows."),
-        Column("as measured", "Median of the number for the saving measured; there is none for no saving."),
-    )
-    note = f"{replications:,} samples of {units} streams with {labels:,.0f} labels on average."
-    return Table("How many labels would show a saving", "saving", columns, (Section("", tuple(rows)),), note)
-
-
 def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_integer("replications", 2000, "Number of samples for each number.", lower_bound=10)
@@ -228,7 +184,7 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Measures coverage and rejections."""
-    return [table(flags.FLAGS.replications), label_table(flags.FLAGS.replications)]
+    return [table(flags.FLAGS.replications)]
 
 
 if __name__ == "__main__":

@@ -4,18 +4,27 @@ import numpy as np
 import pytest
 
 from prism_jax.decision.audbc import CriticalRatio, Events
-from prism_jax.decision.uncertainty import SHARE, Cells, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, Estimate, interval, mean_interval_of
 from prism_jax.evaluation.merged import assembling, histograms, ranks
+from prism_jax.evaluation.recalibration import labels_to_show
 from prism_jax.experiments.few_units import POPULATIONS, UNITS, coverage
 
 pytestmark = pytest.mark.study
 
 
-@pytest.mark.parametrize("name", POPULATIONS)
+RARE = tuple(name for name in POPULATIONS if "of the streams" in name)
+
+
+@pytest.mark.parametrize("name", [name for name in POPULATIONS if name not in RARE])
 def test_intervals_of_few_streams_cover(name):
     for units in UNITS:
         held = coverage(POPULATIONS[name], units, replications=2000)
         assert held >= (0.93 if name.startswith("difference") else 0.92), units
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_no_interval_of_few_streams_knows_of_a_kind_that_it_has_not_seen(name):
+    assert min(coverage(POPULATIONS[name], units, replications=2000) for units in UNITS) < 0.85
 
 
 def test_percentile_intervals_of_few_streams_do_not():
@@ -57,3 +66,25 @@ def test_the_area_in_parts_covers_where_long_streams_differ():
         held += [float(found.low <= truth <= found.high) for found in both]
     print(f"coverage in percent, linear in the weights and exact: {100 * held / 1000}")
     assert held[0] < 900 and held[1] >= 920
+
+
+def test_labels_are_seldom_said_to_show_a_saving_that_there_is_not():
+    """Differences of 40 streams; of all with a number at which they would be 1.96 errors, `enough` says a third."""
+    print("| saving per step | said, % | with 1.96 errors, % | would show it | from | as measured |")
+    said = {}
+    for saving in (0.0, 0.005, 0.02, 0.05):
+        rng = np.random.default_rng(0)
+        cells = [POPULATIONS["difference, skewed"].draw(rng, 40) for _ in range(2000)]
+        found = [mean_interval_of(Cells.of_units(one - [saving, 0] * one[:, 1:])) for one in cells]
+        value, low, high, error = (np.array([float(one[field][0]) for one in found]) for field in range(4))
+        labels = np.array([one[:, 1].sum() for one in cells])
+        numbers = np.where(high < 0, np.nan, labels_to_show(Estimate(value, low, high, error), labels))
+        would = labels.mean() * (2.80 * value.std() / saving) ** 2 if saving else np.inf
+        shares = 100 * (~np.isnan(numbers[0])).mean(), 100 * ((value < 0) & (high >= 0)).mean()
+        row = (
+            *(f"{share:.1f}" for share in shares),
+            *(f"{one:,.0f}" for one in (would, *np.nanmedian(numbers, axis=1))),
+        )
+        print(f"| {saving:g} | {' | '.join(row)} |")
+        said[saving] = shares
+    assert said[0.0][0] < 20 < 40 < said[0.0][1]

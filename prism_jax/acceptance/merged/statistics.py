@@ -271,17 +271,6 @@ class Placements(NamedTuple):
         unsure = float((one * zero)[histogram.mixed].sum()) / 2
         return cls(below, above, float(one @ below) / float(one.sum()), unsure / float(one.sum() * zero.sum()))
 
-    def own_excess(
-        self,
-        pairs: Float64[np.ndarray, "people"],
-        one: Float64[np.ndarray, "people"],
-        ones: Float64[np.ndarray, "people"],
-        zero: Float64[np.ndarray, "people"],
-        zeros: Float64[np.ndarray, "people"],
-    ) -> Float64[np.ndarray, "people"]:
-        """What each person's own pairs that are ranked right are above what their placements let expect."""
-        return pairs - one * zeros - zero * ones + self.auroc * ones * zeros
-
 
 @dataclasses.dataclass(frozen=True)
 class Sums:
@@ -316,9 +305,9 @@ class Sums:
             ranking = np.zeros(len(p)) if name == "constant" else p
             pairs = pairs_by_person(ranking, rows.accepted, rows.person, weight)
             sums |= {f"pairs {name}": pairs[:, 0], "pairs": pairs[:, 1]}
-            sums[f"own {name}"] = self.placements[name].own_excess(
-                pairs[:, 0], *(sums[column] for column in (f"one {name}", "one", f"zero {name}", "zero"))
-            )
+            one, ones, zero, zeros = (sums[column] for column in (f"one {name}", "one", f"zero {name}", "zero"))
+            # A person's own pairs above what their placements let expect.
+            sums[f"own {name}"] = pairs[:, 0] - one * zeros - zero * ones + self.placements[name].auroc * ones * zeros
         names = [f"{person:012d}" for person in people.tolist()]  # in the order of their places
         units = UnitSums.of_sums(names, sums, resamples=RESAMPLES, seed=self.seed)
         more = {"units": units, "people": self._people(rows, sums["answers"], sums["accepted"])}
