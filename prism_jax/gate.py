@@ -170,7 +170,8 @@ class Gate:
     ) -> Gate:
         """Fits the maps of the fast pass as `python -m prism_jax.evaluate` does, on all rows that may be fitted on.
 
-        These are the rows of the split "calibration"; without splits, or out of fold, all rows.
+        These are the rows of the split "calibration"; without splits, or out of fold, all rows. Of a table that says
+        that it is calibrated, probabilities are taken as they are.
 
         Args:
           scores: A scores table, or its file, folder or glob (docs/scores.md). Without a column of need, p_accept alone
@@ -249,11 +250,13 @@ class Gate:
             raise GateError(f"{file}: {error}") from None
 
 
-def _fitted(scores: Scores, config: CalibrationConfig) -> tuple[Map, Map | None]:
-    """The maps of p_accept and of p_need, on the rows that `Gate.fit` names; None without need."""
+def _fitted(scores: Scores, config: CalibrationConfig) -> tuple[Map | None, Map | None]:
+    """The maps of p_accept and of p_need, on the rows that `Gate.fit` names; None without need, or if calibrated."""
     from prism_jax.scores import ScoresError
     from prism_jax.scores.labels import Signal, read
 
+    if scores.calibrated is not None:
+        return None, None
     if scores.split is not None:
         folds = set() if scores.fold is None else set(scores.fold[scores.split == "test"].tolist())
         name = "calibration" if len(folds) < 2 or (scores.split == "calibration").any() else "test"

@@ -43,6 +43,7 @@ FULL_ROW = {
     "tokens_response": 0,
     "fields_correct": 0.75,
     "need_target": "given_accept",
+    "calibrated": True,
 }
 NULLABLE = [name for name, column in COLUMNS.items() if column.nullable]
 SUFFIXES = pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
@@ -378,6 +379,22 @@ def test_one_person_is_one_person(tmp_path, suffix):
         read_scores(written(path, [row(person="NaN")]))
 
 
+@SUFFIXES
+def test_scores_say_on_every_row_that_they_are_calibrated_or_not_at_all(tmp_path, suffix):
+    path = written(tmp_path / f"x{suffix}", [row(calibrated=True), row(step=1, calibrated=True)])
+    scores = read_scores(path)
+    for kept in (scores, in_parts(as_parts(path, tmp_path)), scores.take(np.array([1])), scores.steps()):
+        assert (kept.calibrated == 1).all()
+    write_scores(path, scores)
+    assert equal(read_scores(path), scores)
+    with pytest.raises(ScoresError, match=r"calibrated: found 0\.0, expected true on every row"):
+        read_scores(written(path, [row(calibrated=True), row(step=1, calibrated=False)]))
+    with pytest.raises(ScoresError, match="calibrated: found null, expected true"):
+        read_scores(written(path, [row(calibrated=True), row(step=1)]))
+    with pytest.raises(ScoresError, match="found tables with and without calibrated"):
+        joined([scores, Scores.from_rows([row(step=2)])])
+
+
 def test_a_byte_order_mark_before_jsonl_is_no_part_of_it(tmp_path):
     line = json.dumps(row()).encode() + b"\n"
     (tmp_path / "x.jsonl").write_bytes(
@@ -393,7 +410,7 @@ def test_views_of_strings_and_timestamps_are_read(tmp_path, unit):
         "stream": pa.array(["a", "b"]).cast(pa.string_view()),
         "step": [0, 0],
         "time": pa.array(counts, pa.timestamp(unit)),
-        "person": pa.array(["p", "q"]).cast(pa.string_view()).dictionary_encode(),
+        "person": pa.array(["p", "q"]).cast(pa.large_string()).dictionary_encode(),
         "p_accept_fast": [0.1, 0.2],
         "y_accept": [True, False],
     }

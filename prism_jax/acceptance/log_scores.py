@@ -25,7 +25,7 @@ def scores_of_log(
 
     `p_accept_fast` is the score through the map named `best`, by default the one that is best out of fold, fitted for
     each fold on the people of the others; where the score is missing it is their acceptance rate. `fold` holds whole
-    people, so that `prism_jax.evaluate --scores` calibrates each on the others.
+    people. The table says that it is calibrated, so that nothing calibrates it again.
 
     With `plain`, no answer is used: `p_accept_fast` is the same increasing function of the score on every row
     (`Scale.unit` of `scale_of_log`), with the mean score where it is missing. A gate on it is a gate on the score.
@@ -54,6 +54,7 @@ def scores_of_log(
         "p_accept_fast": p,
         "y_accept": log.accepted[rows],
     }
+    columns |= {} if plain else {"calibrated": np.ones(len(rows), bool)}
     columns |= {"time": log.time[rows]} if log.timed else {}
     if log.propensity is not None:
         columns |= {"logged": log.logged[rows], "propensity": log.propensity[rows]}

@@ -159,6 +159,8 @@ class Calibration:
             domain = rows.domain if isinstance(fitted, GroupedTemperature) else None
             if domain is None and isinstance(fitted, GroupedTemperature):
                 raise ScoresError("found no such column, expected it: temperatures are per domain", "domain")
+            if rows.calibrated is not None and fitted != Temperature(1.0):
+                raise ScoresError("found true, expected no such column: maps take raw probabilities", "calibrated")
             if mask.any():
                 calibrated[mask] = apply_map(fitted, p[mask], None if domain is None else domain[mask])
         return calibrated
@@ -194,6 +196,19 @@ class Calibration:
                 return None
             tokens[member] = fits.thinking.tokens
         return tokens
+
+    @property
+    def identity(self) -> bool:
+        """Whether the maps leave every probability as it is, as those of scores that are calibrated already."""
+        fits = (getattr(part, name) for part in (self, *self.folds.values()) for name in SIGNALS)
+        return all(fit is None or fit.map == Temperature(1.0) for fit in fits)
+
+    @property
+    def origin(self) -> str:
+        """Words for what the maps were fitted on, if not on the calibration split; empty otherwise."""
+        if self.identity:
+            return "with probabilities as they are, calibrated already"
+        return f"each of {len(self.folds)} folds calibrated on the others" if self.folds else ""
 
     @property
     def offer_rate(self) -> float:

@@ -27,7 +27,7 @@ from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
 from prism_jax.gate import Gate
-from prism_jax.scores import Scores
+from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Labels, Readings, Signal, acceptance_weight, read
 from prism_jax.scores.units import folds_of
 
@@ -118,7 +118,9 @@ def out_of_fold(
     identity_rows: int | float = IDENTITY_ROWS,
     current: Gate | None = None,
 ) -> Apart:
-    """Calibrates each fold by the labels of the others; arguments are those of `recalibrate`."""
+    """Calibrates each fold by the labels of the others; arguments and errors are those of `recalibrate`."""
+    if scores.calibrated is not None:
+        raise ScoresError("found true, expected no such column: maps are fitted on raw probabilities", "calibrated")
     now: dict[Signal, Map | None] = {
         "need": None if current is None else current.need,
         "accept": None if current is None else current.accept,
@@ -164,6 +166,9 @@ def recalibrate(
       identity_rows: What the probabilities so far count for, in labels.
       current: The maps so far, of which `before` speaks, and to which few labels stay near; None takes the
         probabilities as they are.
+
+    Raises:
+      ScoresError: for scores that are calibrated already.
     """
     apart = out_of_fold(scores, config, identity_rows=identity_rows, current=current)
     gate = Gate(point, apart.maps["accept"], apart.maps["need"], scores.need_meaning)

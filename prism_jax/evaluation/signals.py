@@ -46,7 +46,7 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
     check_domains(rows, config)
     count = readings.labels
     domain = None if domain is None else domain[readings.known]
-    fitted = fit_labelled(signal, thinking, config, p, y, weight, domain, count)
+    fitted = fit_labelled(signal, thinking, config, p, y, weight, domain, count, calibrated=rows.calibrated is not None)
     return SignalFit(
         fitted,
         _mean(y, weight),
@@ -66,13 +66,17 @@ def fit_labelled(
     weight: Float64[np.ndarray, "n"],
     domain: Shaped[np.ndarray, "n"] | None,
     labels: Labels,
+    *,
+    calibrated: bool = False,
 ) -> measures.Map:
-    """The map of a signal's labelled rows; errors and warnings as `fit`, with the signal's name."""
+    """The map of a signal's labelled rows, the identity if they are `calibrated`; errors and warnings as `fit`."""
     if len(y) == 0:
         without = "; without any column of need, p_accept alone is evaluated" if signal == "need" else ""
         raise ScoresError(
             f"found no label on the calibration split, expected some of both classes{without}", f"y_{signal}"
         )
+    if calibrated:
+        return measures.Temperature(1.0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", measures.CalibrationWarning)
         try:

@@ -153,6 +153,7 @@ def with_labels(scores: Scores, streams: Sequence[Stream]) -> Scores:
                         "y_need": step.y_need,
                         "y_accept": offer.y_accept,
                         "votes": list(offer.votes) or None,
+                        **({} if scores.calibrated is None else {"calibrated": True}),
                     }
                 )
     return Scores.from_rows(table)

@@ -58,7 +58,7 @@ def evaluate_into(
     facts = {name: without_credentials(fact) for name, fact in facts.items()}
     if calibration is None:
         calibration = protocol.calibrate(scores, calibrator)
-        calibrated = f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""
+        calibrated = calibration.origin
     prepared = protocol.prepare(scores, calibration, point)
     with protocol.at_once(scores) as pool:
         explored = pool.submit(protocol.explored, prepared[0])

@@ -194,8 +194,7 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
     evaluation = dataclasses.replace(
         assembled.evaluation,
         population=wanted.population,
-        calibrated=wanted.calibrated
-        or (f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""),
+        calibrated=wanted.calibrated or calibration.origin,
     )
     facts = {
         name: without_credentials(fact)

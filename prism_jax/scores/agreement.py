@@ -26,6 +26,13 @@ def check_need_target(columns: Columns) -> None:
     fail_at(target != target[0], "need_target", target, f"{target[0]!r} as in row 0: one table has one meaning of need")
 
 
+def check_calibrated(columns: Columns) -> None:
+    """Checks that all probabilities are calibrated, where the table says so of some."""
+    if "calibrated" in columns:
+        values = columns["calibrated"]
+        fail_at(values != 1, "calibrated", values, "true on every row, or no such column where probabilities are raw")
+
+
 def check_log(columns: Columns) -> None:
     """Checks that labels, log and propensities agree with each other (docs/maths.md, section 4, positivity)."""
     unknown = np.full(len(columns["stream"]), np.nan)

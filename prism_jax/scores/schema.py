@@ -86,6 +86,7 @@ COLUMNS: dict[str, Column] = {
     "tokens_response": Column("count", nullable=True),
     "fields_correct": Column("unit", nullable=True, constant_within="step"),
     "need_target": Column("text"),
+    "calibrated": Column("flag"),
 }
 NEED_TARGETS = ("marginal", "given_accept")
 """What p_need estimates: Pr(need), or Pr(need | the step's offer accepted). One value per table."""

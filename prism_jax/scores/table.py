@@ -1,9 +1,10 @@
 """The scores table: a model's probabilities at every step, with everything needed to evaluate decisions on them.
 
-The table has one row per (step, candidate). Probabilities are raw (temperature T = 1); calibrated values come from the
-temperatures in calibration.json. Need belongs to the step and acceptance to the candidate: p_need and y_need are
-constant within a step, and the decision of a step uses its candidate with the highest p_accept of the pass that decides
-(`Scores.steps`). A log of answers to offers may know nothing of need; it has none of the columns of need then.
+The table has one row per (step, candidate). Probabilities are raw (temperature T = 1), and calibrated values come from
+the maps in calibration.json, unless the column `calibrated` says that they are calibrated. Need belongs to the step and
+acceptance to the candidate: p_need and y_need are constant within a step, and the decision of a step uses its candidate
+with the highest p_accept of the pass that decides (`Scores.steps`). A log of answers may know nothing of need;
+it has none of the columns of need then.
 
 A nullable column is float64 with NaN for null; flags are 0 and 1.
 """
@@ -84,6 +85,8 @@ class Scores:
     # what p_need estimates, the same on every row: `marginal`, as without this column, Pr(need | history);
     # `given_accept`, Pr(need | history, the step's offer accepted)
     need_target: Shaped[np.ndarray, "rows"] | None = None
+    # true on every row of a table whose probabilities are calibrated: no map is fitted on them, and none is applied
+    calibrated: Float64[np.ndarray, "rows"] | None = None
     # columns that the schema does not know, as arrays of objects by name; they are kept and not read
     extra: Mapping[str, Shaped[np.ndarray, "rows"]] = dataclasses.field(default_factory=dict)
     # texts and numbers of the columns of text that were asked for, and whether in the order of first appearance
@@ -102,6 +105,7 @@ class Scores:
         for name, array in columns.items():
             check_range(name, array, self._numbered[name][0] if name in self._numbered else None)
         agreement.check_need_target(columns)
+        agreement.check_calibrated(columns)
         agreement.check_log(columns)
         agreement.check_need(columns)
         agreement.check_slow(columns)

@@ -1,12 +1,18 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 
+from prism_jax.acceptance.log_scores import scores_of_log
+from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.decision import calibration as measures
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import read_calibration, write_calibration
+from prism_jax.evaluation.merged.running import over, planned
+from prism_jax.evaluation.recalibration import recalibrate
+from prism_jax.gate import Gate
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import acceptance_weight
 
@@ -220,6 +226,35 @@ def test_maps_of_one_meaning_of_need_are_refused_for_scores_of_the_other(tmp_pat
     with pytest.raises(ScoresError, match=f"found {scored}, expected {fitted}, which the calibration was fitted on"):
         protocol.evaluate(tables[scored], fits, POINT)
     fits.calibrated("accept", "fast", tables[scored])
+
+
+@pytest.mark.parametrize("config", [None, measures.CalibrationConfig("platt"), measures.CalibrationConfig("isotonic")])
+def test_scores_that_are_calibrated_already_are_taken_as_they_are(config):
+    raw = make_scores(streams=20)
+    marked = dataclasses.replace(raw, calibrated=np.ones(len(raw)))
+    calibration = protocol.calibrate(marked, config)
+    _, in_parts, _ = planned(over([marked]), POINT, config)
+    assert calibration.identity and in_parts.identity and not protocol.calibrate(raw, config).identity
+    assert calibration.origin == "with probabilities as they are, calibrated already"
+    np.testing.assert_array_equal(calibration.calibrated("accept", "fast", marked), marked.p_accept_fast)
+    gate = Gate.fit(marked, c_fa=1, c_fn=2, calibrator="platt")
+    assert (gate.accept, gate.need, gate(0.9, 0.4).p_accept) == (None, None, 0.4)
+    with pytest.raises(ScoresError, match="calibrated: found true, expected no such column: maps take raw"):
+        protocol.calibrate(raw, config).calibrated("accept", "fast", marked)
+    with pytest.raises(ScoresError, match="calibrated: found true, expected no such column: maps are fitted on raw"):
+        recalibrate(marked, POINT, measures.CalibrationConfig())
+
+
+def test_a_log_is_exported_calibrated_unless_it_is_plain():
+    rng = np.random.default_rng(0)
+    score, person = rng.random(400), np.repeat(np.arange(10, dtype=np.int32), 40)
+    taken, made = (rng.random(400) < score) * 1.0, np.ones(400, bool)
+    names = tuple(f"p{i}" for i in range(10))
+    log = AcceptanceLog(names, person, taken, np.arange(400.0), False, made, score)
+    exported = scores_of_log(log)
+    assert protocol.calibrate(exported).identity and scores_of_log(log, plain=True).calibrated is None
+    rates = {Gate.fit(table, c_fa=1, c_fn=2)(1.0, 0.4).p_accept for table in (exported, exported.take(made))}
+    assert rates == {0.4}
 
 
 def test_a_calibration_that_does_not_say_what_need_means_is_of_the_marginal_need(tmp_path):

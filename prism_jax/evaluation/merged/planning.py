@@ -137,7 +137,8 @@ def _of_others(fits: Mapping[int, State], left_out: int | None) -> State:
 
 
 def _fitted(part: State, config: measures.CalibrationConfig, state: State) -> Calibration:
-    found = {(signal, thinking): _fit(part, signal, thinking, config) for signal, thinking in SIGNALS}
+    calibrated = "calibrated" in next(iter(state["columns"]))
+    found = {(signal, thinking): _fit(part, signal, thinking, config, calibrated) for signal, thinking in SIGNALS}
     (target,) = state["need"]
     accept = found["accept", "fast"]
     assert accept is not None, "a scores table has p_accept_fast everywhere"
@@ -146,7 +147,9 @@ def _fitted(part: State, config: measures.CalibrationConfig, state: State) -> Ca
     )
 
 
-def _fit(part: State, signal: Signal, thinking: Thinking, config: measures.CalibrationConfig) -> SignalFit | None:
+def _fit(
+    part: State, signal: Signal, thinking: Thinking, config: measures.CalibrationConfig, calibrated: bool
+) -> SignalFit | None:
     of = part["signals"].get((signal, thinking))
     if of is None:
         return None
@@ -155,7 +158,7 @@ def _fit(part: State, signal: Signal, thinking: Thinking, config: measures.Calib
         rows, domains = _rows(of["histograms"], by_bin if config.calibrator == "isotonic" else by_label)
     effective = of["weight"] ** 2 / of["squares"] if of["count"] else 0.0
     count = Labels(of["count"], effective, of["certain"], of["unweighted"])
-    fitted = signals.fit_labelled(signal, thinking, config, *rows, domains, count)
+    fitted = signals.fit_labelled(signal, thinking, config, *rows, domains, count, calibrated=calibrated)
     offers = part["offers"]
     return SignalFit(
         fitted,
@@ -330,7 +333,7 @@ def temperature_errors(state: State, calibration: Calibration) -> dict[str, floa
     for signal, thinking in SIGNALS:
         for part, fitted in parts:
             fit = getattr(fitted, f"{signal}_{thinking}")
-            if fit is None or fit.temperature is None:
+            if fit is None or fit.temperature is None or calibration.identity:
                 continue
             error = temperature_error(part["signals"][signal, thinking]["histograms"][""], fit.temperature)
             name = f"{signal}_{thinking}.temperature"
