@@ -303,6 +303,22 @@ def test_who_comes_when_too_many_wait_is_asked_to_come_back():
         assert {status for status, _, _ in answers} == {200}
 
 
+def test_requests_of_a_tenant_under_way_are_bounded_for_that_tenant_alone(monkeypatch):
+    monkeypatch.setattr("prism_jax.service.http.MOST_LISTENERS", 1)
+    tokens, limits = [("north", "n"), ("south", "s")], Limits(waiting=1)
+    with Served(tokens=tokens, limits=limits) as served, concurrent.futures.ThreadPoolExecutor(8) as threads:
+        served.ready()
+        served.gate.clear()
+        asked = []
+        for token in ("n", "n", "n", "s"):
+            asked.append(threads.submit(served.ask, body=body(token), Authorization=f"Bearer {token}"))
+            time.sleep(0.1)
+        assert asked[2].result()[0] == 429 and "2 requests of yours" in asked[2].result()[1]["error"]["message"]
+        assert served.ask("/v1/models", Authorization="Bearer s")[0] == 200
+        served.gate.set()
+        assert [one.result()[0] for one in asked[:2]] == [200, 200]
+
+
 def test_a_model_that_is_not_there_yet_is_not_asked_and_one_that_fails_says_why():
     gate, failed = threading.Event(), threading.Event()
 

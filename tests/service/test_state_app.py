@@ -37,7 +37,7 @@ from served import Stateful
 
 from prism_jax.service.http import Limits
 from prism_jax.service.tokens import Tokens
-from prism_jax.service.turns import BusyError, Turns
+from prism_jax.service.turns import BusyError, Threads, Turns
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -496,6 +496,19 @@ def test_a_tenants_flood_gives_way_to_whoever_has_less():
     served = asyncio.run(work())
     assert served == [f"n{i}" for i in range(len(served))], "in their order"
     assert len(served) == 4 + 4 and {"s0", "e0"} <= set(batches[1]), "a batch was taken, and half of eight places stay"
+
+
+def test_who_reads_waits_for_no_other_tenant():
+    go = threading.Event()
+
+    async def work():
+        threads = Threads(1)
+        north = [asyncio.create_task(threads.run("north", go.wait, 20)) for _ in range(50)]
+        assert await asyncio.wait_for(threads.run("south", len, "xy"), 5) == 2
+        go.set()
+        assert all(await asyncio.gather(*north))
+
+    asyncio.run(work())
 
 
 def lines_of(served, tenant, **query):

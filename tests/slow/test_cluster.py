@@ -102,6 +102,7 @@ def test_records_are_one_processs_while_owners_come_go_die_and_sleep(cluster, tm
     check(tmp_path / "tenants" / "default", found)
 
 
+@pytest.mark.parametrize("cluster", [4], indirect=True)
 def test_replicas_answer_as_the_model_does_and_a_killed_one_is_replaced(cluster, tmp_path, trained_export):
     """Owners ask them for the slots; where none answers, the decision is silence with its reason, and recorded."""
     command = [sys.executable, "-m", "prism_jax", "serve"]
