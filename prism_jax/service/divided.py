@@ -149,7 +149,7 @@ class DividedDoor(Door):
     is_alone = False
 
     def __init__(self, owners: OwnerList, folder: epath.PathLike, partitions: int) -> None:
-        super().__init__(lambda: None, folder, 1)  # type: ignore[arg-type, return-value]
+        super().__init__(None, folder)
         self._list, self._partitions = owners, partitions
         self._owners: Owners | None = None
         self._persons: collections.OrderedDict[tuple[str, str], str | None] = collections.OrderedDict()
@@ -165,14 +165,6 @@ class DividedDoor(Door):
         """Raises ApiError 503 where there were no owners when they were last looked for."""
         if not self._has_owners:
             raise ApiError(503, "the owners of the partitions have ended")
-
-    def start(self) -> None:
-        """Begins at once."""
-        self.on_start()
-        self.on_ready()
-
-    async def stop(self) -> None:
-        """Ends; the owners stay."""
 
     async def ask(self, item: Asked, request: fastapi.Request | None = None) -> Any:
         """The answer of the owner of the request's partition.

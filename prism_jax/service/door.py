@@ -27,16 +27,17 @@ class Door(Served[Asked, Any]):
 
     is_alone = True
 
-    def __init__(self, load: Callable[[], Agents], folder: epath.PathLike, waiting: int) -> None:
-        """Of `load`, which is called on the agents' thread; `folder` has the stores, and at most `waiting` wait."""
+    def __init__(self, load: Callable[[], Agents] | None, folder: epath.PathLike, waiting: int = 1) -> None:
+        """Of `load`, as of `Served`; `folder` has the stores, and at most `waiting` wait."""
 
         def loaded() -> Agents:
+            assert load is not None
             agents = load()
             agents.metrics = self.metrics
             self._agents = agents
             return agents
 
-        super().__init__(loaded, waiting)
+        super().__init__(load and loaded, waiting)
         self._folder, self._threads = epath.Path(folder), Threads()
         self.heavy: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
 

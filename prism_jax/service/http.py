@@ -105,8 +105,8 @@ class Answers(Protocol[Q_contra, A_co]):
 class Served(Generic[Q, A]):
     """What answers, from when it is loaded until it is stopped, and who waits for it."""
 
-    def __init__(self, load: Callable[[], Answers[Q, A]], waiting: int) -> None:
-        """Of `load`, which is called on the thread that then answers; at most `waiting` wait."""
+    def __init__(self, load: Callable[[], Answers[Q, A]] | None, waiting: int = 1) -> None:
+        """Of `load`, which is called on the thread that then answers, or None where others answer; `waiting` wait."""
         self._load, self._waiting = load, waiting
         self._answers: Answers[Q, A] | None = None
         self.metrics = Metrics()
@@ -119,23 +119,26 @@ class Served(Generic[Q, A]):
     def start(self) -> None:
         """Begins to load."""
         self.on_start()
+        if self._load is None:
+            return self.on_ready()
         self._turns: Turns[Q, A] = Turns(self._answer, most=BATCH, waiting=self._waiting)
         self._turns.start(before=self._loaded)
 
     async def stop(self) -> None:
         """Answers what is being answered, and ends."""
-        await self._turns.stop()
+        if self._load is not None:
+            await self._turns.stop()
         if self._answers is not None:
             self._answers.close()
 
     @property
     def is_ready(self) -> bool:
         """Whether everything is loaded."""
-        return self._answers is not None
+        return self._load is None or self._answers is not None
 
     def check_ready(self) -> None:
         """Raises ApiError 503 until everything is loaded."""
-        if self._answers is None:
+        if not self.is_ready:
             raise ApiError(503, "the model is not loaded yet")
 
     async def ask(self, item: Q, request: fastapi.Request) -> A:
@@ -160,6 +163,7 @@ class Served(Generic[Q, A]):
         return await self._turns.ask(item, caller)
 
     def _loaded(self) -> None:
+        assert self._load is not None
         try:
             self._answers = self._load()
         except Exception as error:

@@ -48,20 +48,9 @@ class Replica:
 class Replicated(Served[Asked, Answered]):
     """Takes requests to the replicas."""
 
-    is_ready = True
-
     def __init__(self, handle: Any) -> None:
-        super().__init__(lambda: None, 1)  # type: ignore[arg-type, return-value]
+        super().__init__(None)
         self._handle = handle
-
-    def start(self) -> None:
-        """Begins at once."""
-
-    def check_ready(self) -> None:
-        """Each replica takes requests when it is loaded."""
-
-    async def stop(self) -> None:
-        """Ends; the replicas are another's."""
 
     async def do(self, item: Asked, caller: str = "") -> Answered:
         """See `Served.do`."""
