@@ -332,23 +332,14 @@ def _loading(
 
         def asking(path: epath.Path) -> DecisionReader:
             nonlocal exported
-            own = {**options, "answers": path}
-            reader, exported = decision_model(own, gate, stack, machines=not alone)
+            reader, exported = decision_model({**options, "answers": path}, gate, stack, machines=not alone)
             return reader
 
     point = gate.point if gate is not None else exported.point
     settings = settings_from({**options, "people": options["state"]}, Terms(point), point_changes(options))
-    agents = Agents(
-        None,
-        options["state"],
-        partitions=options["partitions"],
-        population=population_of(options),
-        streams=options["streams"] or 10_000,
-        report=_say,
-        alone=alone,
-        lease=options["lease"],
-        asking=asking,
-    )
+    of_stores = {"partitions": options["partitions"], "population": population_of(options)}
+    how = {"report": _say, "alone": alone, "lease": options["lease"], "asking": asking}
+    agents = Agents(None, options["state"], streams=options["streams"] or 10_000, **of_stores, **how)
     stack.callback(agents.close)
     stores = agents.open(tenants)
 

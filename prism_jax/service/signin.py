@@ -22,7 +22,7 @@ LASTS = {LINK: 15 * 60.0, SESSION: 30 * 86400.0}
 """Seconds after which each ends."""
 _TEXT = re.compile(r"([a-z0-9][a-z0-9_-]{0,63})\.([0-9]{1,4})\.[A-Za-z0-9_-]{43}")
 _OWNER = "SELECT person FROM signins WHERE hash = ? AND kind = ? AND until > ? AND until <= ?"
-"""What would last longer than any lasts was made by a clock that was ahead, and has ended."""
+"""What would last far longer than any does was made by a clock that was ahead, and has ended."""
 
 
 class Key(NamedTuple):
@@ -93,5 +93,5 @@ def end_all(partition: Partition, person: str) -> int:
 
 
 def _person(ask: Callable[[str, Any], list[tuple[Any, ...]]], key: Key, kind: str, now: float) -> str | None:
-    rows = ask(_OWNER, (key.hash, kind, now, now + LASTS[kind]))
+    rows = ask(_OWNER, (key.hash, kind, now, now + 2 * LASTS[kind]))
     return rows[0][0] if rows else None

@@ -1,5 +1,6 @@
 """Agents whose slots an inference engine reads: the same log-odds, whatever the shape; silence where it fails."""
 
+import concurrent.futures
 import itertools
 import json
 import os
@@ -482,3 +483,23 @@ def test_kills_of_agent_and_engine_lose_no_record_and_make_none_of_half_an_answe
         if "unanswered" not in one:
             assert one["p_accept"] == pytest.approx(other["p_accept"], abs=1e-4)
     assert sum("unanswered" in one for one in found) < 0.5 * len(found)
+
+
+@pytest.mark.slow
+def test_two_agents_on_one_slot_of_llama_cpp_read_what_each_would_read_alone(real, port):
+    """Their requests meet in the slot, whose cache then is of the other's stream."""
+    path, live, folder = real
+    engine = f"llamacpp:http://127.0.0.1:{port}"
+
+    def read(name):
+        reader, _ = reader_of(folder, engine, deadline=60.0)
+        reader.warm_up()
+        found = [reader.observe([(name, event(number), OFFERS[:2])])[0] for number in range(15)]
+        reader.close()
+        return [value for one in found for value in (one.z_need, *one.z_accept)]
+
+    with llama_server(path, port, slots=1, kind="exact"), concurrent.futures.ThreadPoolExecutor(2) as pool:
+        beside = list(pool.map(read, ["one", "two"]))
+    for name, found in zip(["one", "two"], beside, strict=True):
+        ours = [live.observe([(name, event(number), OFFERS[:2])])[0] for number in range(15)]
+        assert np.abs(np.subtract(found, [z for one in ours for z in (one.z_need, *one.z_accept)])).max() < 0.01

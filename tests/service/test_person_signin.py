@@ -49,6 +49,16 @@ def test_links_and_sessions_end_in_their_time(served, clock):
     assert ada.ask("/me")[0] == 401
 
 
+def test_what_a_clock_made_that_was_ahead_does_not_outlast_its_repair(served, clock):
+    right, clock.now = clock.now, clock.now + 365 * 86400.0
+    key, ada = key_of(served, "ada"), Visitor(served)
+    assert ada.ask("/me/link", {"key": key_of(served, "ada")})[0] == 303 and ada.ask("/me")[0] == 200
+    clock.now -= 60.0
+    assert ada.ask("/me")[0] == 200, "clocks are set by a little"
+    clock.now = right
+    assert ada.ask("/me")[0] == 401 and Visitor(served).ask("/me/link", {"key": key})[0] == 410
+
+
 def test_the_cookie_is_for_the_server_alone_and_a_link_is_no_session(served):
     key = key_of(served, "ada")
     _, _, headers = Visitor(served).ask("/me/link", {"key": key})

@@ -45,30 +45,24 @@ class Place(NamedTuple):
         if self.id is not None and not (there and self.path.stat().length):
             raise self._wrong("an emptied file" if there else "no file")
 
-    def check(self, ask: Ask, *, is_empty: bool) -> str | None:
-        """Checks that the tables of an open file, or that it has none, are those of this partition.
-
-        Returns:
-          Its id; None where it has none yet.
-
-        Raises:
-          WrongFileError: for tables that are gone, or that are another partition's.
-        """
-        if is_empty and self.id is not None:
-            raise self._wrong("an emptied file")
-        rows = [] if is_empty else ask("SELECT value FROM facts WHERE name = 'partition'", ())
-        if not rows:
-            for name, person in [] if is_empty else ask("SELECT name, person FROM streams", ()):
+    def check(self, ask: Ask, *, is_empty: bool) -> None:
+        """Raises WrongFileError where the tables of an open file are gone, or are another partition's."""
+        if is_empty:
+            if self.id is not None:
+                raise self._wrong("an emptied file")
+            return
+        rows = ask("SELECT value FROM facts WHERE name = 'partition'", ())
+        if not rows:  # older than ids
+            for name, person in ask("SELECT name, person FROM streams", ()):
                 if number_of(name if person is None else person, self.partitions) != self.number:
                     raise self._wrong("streams of another one")
-            return None
+            return
         said = parsed(rows[0][0], self.path)
         own = {"store": self.store, "number": self.number, "partitions": self.partitions}
         own |= {} if self.id in (None, UNKNOWN) else {"id": self.id}
         for name, value in own.items():
             if said.get(name) != value:
                 raise self._wrong(f"{name} {said.get(name)!r:.80}", f"{value!r}")
-        return str(said["id"])
 
     def _wrong(self, what: str, expected: str = "the partition that was made there") -> WrongFileError:
         words = f"{self.path}: found {what}, expected {expected}; restore the file from a backup, or give up what it "
@@ -96,20 +90,17 @@ def partition_files(folder: epath.PathLike, key: str | None = None) -> list[Plac
     """
     folder = epath.Path(folder)
     numbers, path = _numbers_in(folder), folder / STORE
-    if not numbers and not path.exists():
-        return []
     if not path.exists():
+        if not numbers:
+            return []
         raise StateError(f"{path}: no such file, expected that of the partitions beside it; restore it, too")
     tree = read_object(path, "a store of an agent's state", StateError)
     count, made = count_in(tree, path), made_in(folder)
     numbers |= made.keys()
     chosen = sorted(numbers if key is None else numbers & {number_of(key, count)})
     store, place = str(tree.get("id")), folder / "partitions"
-    return [
-        Place(number, place / f"{number:05d}.sqlite", store, count, made.get(number))
-        for number in chosen
-        if number < count
-    ]
+    all_of_them = (Place(number, place / f"{number:05d}.sqlite", store, count, made.get(number)) for number in chosen)
+    return [one for one in all_of_them if one.number < count]
 
 
 def strays(folder: epath.PathLike) -> list[str]:

@@ -46,18 +46,11 @@ FORMAT = 1
 
 
 class IncompleteError(StateError):
-    """A deletion of which something is left.
-
-    Attributes:
-      streams: How many streams were deleted.
-      left: Why not, by the file in which something may be left.
-    """
+    """A deletion that has deleted so many `streams`, and `left` something: why, by the file in which it may be."""
 
     def __init__(self, streams: int, left: Mapping[str, str]) -> None:
         self.streams, self.left = streams, dict(left)
-        files = "1 file" if len(left) == 1 else f"{len(left)} files"
-        why = "; ".join(left.values())
-        super().__init__(f"found {files} that cannot be searched now ({why}), expected all; {streams} streams are gone")
+        super().__init__(f"found files that cannot be searched now ({'; '.join(left.values())}), expected all")
 
     def __reduce__(self) -> tuple[type[IncompleteError], tuple[int, dict[str, str]]]:
         return IncompleteError, (self.streams, self.left)
@@ -118,10 +111,8 @@ class StateStore:
             path = self.folder / STORE
             tree = self._read_or_make(path, partitions or PARTITIONS, population or DEFAULT)
             self.id, self.partitions = str(tree["id"]), count_in(tree, path)
-            if partitions not in (None, self.partitions):
-                raise StateError(
-                    f"{path}: partitions: found {self.partitions}, expected {partitions}: it cannot change"
-                )
+            if partitions not in (None, count := self.partitions):
+                raise StateError(f"{path}: partitions: found {count}, expected {partitions}: it cannot change")
             try:
                 self.population = population_from(tree.get("population"), f"{path}: population")
             except StoreError as error:
@@ -167,10 +158,9 @@ class StateStore:
                 raise
             except StateError as error:
                 found.append(str(error))
-        names = ", ".join(strays(self.folder)[:10])
-        if names:
+        if names := ", ".join(strays(self.folder)[:10]):
             found.append(
-                f"{self.folder}/partitions: found {names}, expected partitions alone: no deletion reaches them"
+                f"{self.folder}/partitions: found {names}, which no deletion reaches, expected partitions alone"
             )
         return found
 
@@ -204,10 +194,8 @@ class StateStore:
             self._open.move_to_end(number)
         else:
             self.close_idle(room=1)
-            files = self.folder / "partitions"
-            place = Place(
-                number, files / f"{number:05d}.sqlite", self.id, self.partitions, made_in(self.folder).get(number)
-            )
+            files, made = self.folder / "partitions", made_in(self.folder).get(number)
+            place = Place(number, files / f"{number:05d}.sqlite", self.id, self.partitions, made)
             try:
                 place.check_there()
                 files.mkdir(mode=0o700, exist_ok=True)
