@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import os
 import pickle
 import random
 import shutil
@@ -469,6 +470,7 @@ def of_another_store(folder):
 WRONG = {
     "emptied": lambda folder: (folder / "partitions" / "00002.sqlite").write_bytes(b""),
     "emptied of its tables": lambda folder: shutil.copy(empty(folder), folder / "partitions" / "00002.sqlite"),
+    "a pipe": lambda folder: as_pipe(folder / "partitions" / "00002.sqlite"),
     "removed": lambda folder: (folder / "partitions" / "00002.sqlite").unlink(),
     "removed with its folder": lambda folder: shutil.rmtree(folder / "partitions"),
     "copied over": lambda folder: shutil.copy(
@@ -481,6 +483,11 @@ WRONG = {
     "another store.json": lambda folder: edit_store(folder, id="0123456789abcdef"),
     "no store.json": lambda folder: (folder / "store.json").unlink(),
 }
+
+
+def as_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
 
 
 def empty(folder):

@@ -159,6 +159,8 @@ class DurableAgent:
             claims = partition.claims()
             partition.unclaim([name for name, person in claims if self.store.of(person or name).stream(name) is None])
         partition.erase()
+        if names:
+            self.store.erase_more(len(names))
         return names
 
     def drop(self, streams: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.agent.state.schema import FORMAT, StateError, WrongFileError, parsed
-from prism_jax.runtime.files import read_object
+from prism_jax.runtime.files import check_regular, read_object
 
 STORE, MADE = "store.json", "made.txt"
 UNKNOWN = "-"
@@ -44,6 +44,8 @@ class Place(NamedTuple):
         there = self.path.exists()
         if self.id is not None and not (there and self.path.stat().length):
             raise self._wrong("an emptied file" if there else "no file")
+        if there:
+            check_regular(self.path, WrongFileError, "a partition")  # of anything else, reading may never end
 
     def check(self, ask: Ask, *, is_empty: bool) -> None:
         """Raises WrongFileError where the tables of an open file are gone, or are another partition's."""
@@ -113,7 +115,9 @@ def strays(folder: epath.PathLike) -> list[str]:
 def made_in(folder: epath.PathLike) -> dict[int, str]:
     """The ids of the partitions that a store has made, by their numbers."""
     path = epath.Path(folder) / MADE
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []  # what has no end was cut by a crash
+    lines = (
+        path.read_bytes().decode("latin-1").split("\n")[:-1] if path.exists() else []
+    )  # what has no end was cut by a crash
     found = [(int(match[1]), match[2]) for match in map(_LINE.fullmatch, lines) if match]
     return dict(sorted(found, key=lambda one: one[1] != UNKNOWN))  # the last one counts, and any before none
 

@@ -251,18 +251,19 @@ class StateStore:
                 partition.erase()
             except StateError as error:
                 left[f"partitions/{number:05d}.sqlite"] = str(error)
-        self._erase_more(left)
-        if left:
-            raise IncompleteError(len(names), left)
+        self.erase_more(len(names), left)
         return names
 
-    def _erase_more(self, left: dict[str, str]) -> None:
-        """Deletes what others keep beside the partitions; notes in `left` what cannot be deleted."""
+    def erase_more(self, streams: int, left: Mapping[str, str] | None = None) -> None:
+        """Deletes what others keep beside the partitions, with so many streams; IncompleteError where some is left."""
+        left = dict(left or {})
         for name, erase in self.erasing.items():
             try:
                 erase()
             except OSError as error:
                 left[name] = str(error)
+        if left:
+            raise IncompleteError(streams, left)
 
     def delete_stream(self, stream: str) -> bool:
         """Deletes everything of a stream that names nobody, with the claim on it; False where there is none.
@@ -277,10 +278,7 @@ class StateStore:
                 partition.delete_stream(own.number)
         partition.unclaim([stream])
         partition.erase()
-        left: dict[str, str] = {}
-        self._erase_more(left)
-        if left:
-            raise IncompleteError(int(own is not None), left)
+        self.erase_more(int(own is not None))
         return own is not None
 
     def _made(self) -> list[int]:
