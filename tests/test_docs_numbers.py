@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 LOGS, BENCH = SHARED / "acceptance-logs", SHARED / "proactivebench"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.py"))]
-COMMAND = re.compile(r"(?<!\| `)(?:python -m prism_jax[ .](?:\\\n|[^\n`])*|(?<=\n)make quickstart\b)")
+COMMAND = re.compile(r"(?<!\| `)(?:python -m prism_jax[ .](?:\\\n|[^\n`])*|(?<=\n)`?make (?:quickstart|people-demo)\b)")
 QUICKSTART = ("--config=configs/quickstart.py", "--workdir=runs/quickstart")
 READING = ("evaluate", "promise", "counterfactual", "audit", "probe")
 """Commands that train nothing and ask nobody."""
@@ -74,7 +74,7 @@ class Beside(NamedTuple):
 
 def reason_to_skip(command):
     """Why a command is not run; empty for one that is."""
-    words = shlex.split(command.replace("\\\n", " "), comments=True)
+    words = shlex.split(command.strip("`").replace("\\\n", " "), comments=True)
     if words[0] == "make" or words[2:] == ["prism_jax.train", *QUICKSTART]:
         return ""
     name, *rest = words[3:] if words[2] == "prism_jax" else (words[2].partition(".")[2], *words[3:])
@@ -172,7 +172,12 @@ def folder(tmp_path_factory):
 
 def run(command, folder):
     """What a command prints, and the tables that it writes."""
-    if command.startswith("make") or ((folder / "quickstart.txt").exists() and command.endswith(" ".join(QUICKSTART))):
+    command = command.strip("`")
+    if command == "make people-demo":
+        return run("python -m prism_jax.experiments people_demo --workdir=runs/people_demo", folder)
+    if command == "make quickstart" or (
+        (folder / "quickstart.txt").exists() and command.endswith(" ".join(QUICKSTART))
+    ):
         return (folder / "quickstart.txt").read_text()
     line = re.sub(r"--source=(?:DIR|PROACTIVEBENCH)\b", f"--source={BENCH}", command)
     places = {"LOGS": str(LOGS), "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
