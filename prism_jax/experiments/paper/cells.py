@@ -149,7 +149,7 @@ def _mean(tally: Tally, name: str, data: EvaluationData, values: Callable[[], np
 
 def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None) -> dict[str, Number | str]:
     """The cells with the paper's numbers beside them; a number that only the paper has becomes a cell of its own."""
-    printed = dict(paper or {})
+    printed = {key: number for key, number in (paper or {}).items() if key != "latency"}  # its tables have seconds
     row: dict[str, Number | str] = {}
     for key, cell in cells.items():
         number = printed.pop(key, math.nan)

@@ -44,8 +44,7 @@ def make(study: Study) -> ExperimentResult:
     lines, pairs = [], list(grid(study))
     for cell in pairs:
         name = f"{cell.costs}, {cell.margin:g}"
-        printed = {key: value for key, value in references.GRID[name].items() if key != "latency"}
-        lines.append(Line(f"{cell.margin:g}", cells.beside(cell.numbers, printed), cell.costs))
+        lines.append(Line(f"{cell.margin:g}", cells.beside(cell.numbers, references.GRID[name]), cell.costs))
     note = study.note(
         "Sections are C_FA:C_FN, rows the margin. AUDBC sweeps the cost ratio itself, so it depends on the margin only."
     )

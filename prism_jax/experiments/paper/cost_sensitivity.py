@@ -19,8 +19,7 @@ def make(study: Study) -> ExperimentResult:
     for costs, (c_fa, c_fn) in COSTS.items():
         data = study.at(dataclasses.replace(study.point, c_fa=c_fa, c_fn=c_fn))
         values = numbers(study, data, policy)
-        printed = {key: value for key, value in references.COSTS[costs].items() if key != "latency"}
-        lines.append(Line(costs, cells.beside(values, printed)))
+        lines.append(Line(costs, cells.beside(values, references.COSTS[costs])))
     margin = f"Margin {study.point.margin:g}." if policy == "slow_on_margin" else "No slow pass."
     note = study.note(margin, "AUDBC sweeps the cost ratio itself, so it is the same in every row.")
     sheet = Sheet("cost_sensitivity", "Sensitivity to costs", "C_FA:C_FN", MEASURES, tuple(lines), note)

@@ -212,13 +212,6 @@ def sum_tables(
 ) -> TableSums:
     """The sums of some tables of scores, over all rows.
 
-    Args:
-      run: What runs a statistic over the rows.
-      names: Tables that are made of scores (`registry.EXPERIMENTS`).
-      point: Costs and margin of tables that do not vary them.
-      settings: Those of all intervals.
-      method: Whether tables also show what the paper prints.
-
     Raises:
       OutOfOrderError: where the rows of a stream are not together; they must be put together first.
       ScoresError: for scores that cannot be calibrated or evaluated.

@@ -16,7 +16,8 @@ def make(study: Study) -> ExperimentResult:
     """Compares the three strategies at the operating point, on calibrated signals."""
     data = study.with_slow()
     lines = tuple(
-        Line(name, cells.beside(numbers(study, data, policy), _printed(name))) for name, policy in STRATEGIES.items()
+        Line(name, cells.beside(numbers(study, data, policy), references.INFERENCE[name]))
+        for name, policy in STRATEGIES.items()
     )
     note = study.note(
         f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}.",
@@ -38,7 +39,3 @@ def numbers(study: Study, data: EvaluationData, policy: str) -> dict[str, Number
         "slow_rate": cells.slow_rate(tally, decisions),
         "tokens": cells.tokens(tally, decisions),
     }
-
-
-def _printed(name: str) -> dict[str, float]:
-    return {key: value for key, value in references.INFERENCE[name].items() if key != "latency"}

@@ -10,14 +10,8 @@ from prism_jax.experiments.paper.pareto import draw, frontier
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
 
-MEASURES = {
-    "mean": SECONDS["mean"],
-    "p95": SECONDS["p95"],
-    **cells.SLOW,
-    **cells.AREA,
-    "f1": cells.RATES["f1"],
-    **cells.COST,
-    "frontier": BY_TOKENS["frontier"],
+MEASURES = {name: SECONDS[name] for name in ("mean", "p95")} | {
+    name: measure for name, measure in BY_TOKENS.items() if name != "tokens"
 }
 
 
@@ -32,9 +26,7 @@ def make(study: Study) -> ExperimentResult:
         rows.append((f"{cell.costs}, {cell.margin:g}", summary(seconds) | cell.numbers))
     efficient = frontier([(numbers["mean"].value, numbers["audbc"].value) for _, numbers in rows])
     lines = tuple(_line(name, numbers, mark) for (name, numbers), mark in zip(rows, efficient, strict=True))
-    note = study.note(
-        "Rows are C_FA:C_FN and the margin. Seconds differ between calls and machines.",
-    )
+    note = study.note("Rows are C_FA:C_FN and the margin. Seconds differ between calls and machines.")
     words = "The paper draws the 95th percentile; where more than 5 % of the steps think, that is the slow pass's."
     sheet = Sheet("latency_pareto", "AUDBC against seconds", "costs and margin", MEASURES, lines, note, of_paper=words)
     return ExperimentResult((sheet,), lambda figure: draw(figure, lines, "mean", "mean seconds per step"))

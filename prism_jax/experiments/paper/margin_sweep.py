@@ -21,8 +21,7 @@ def make(study: Study) -> ExperimentResult:
     for margin in MARGINS:
         data = study.with_slow(dataclasses.replace(study.point, margin=margin))
         values = numbers(study, data, "slow_on_margin")
-        printed = {k: v for k, v in references.MARGINS.get(f"{margin:g}", {}).items() if k != "latency"}
-        lines.append(Line(f"{margin:g}", cells.beside(values, printed)))
+        lines.append(Line(f"{margin:g}", cells.beside(values, references.MARGINS.get(f"{margin:g}"))))
     note = study.note(
         f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}; 0 is the fast pass alone, 1 the slow pass alone."
     )

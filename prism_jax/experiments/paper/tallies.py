@@ -39,12 +39,9 @@ class Tally:
     """The numbers of steps at hand. Each is computed once, so that all tables show what the first one computed.
 
     Other steps, or the same with other maps, need a tally of their own.
-
-    Args:
-      resampling: How intervals are made (`IntervalSettings.keywords`).
     """
 
-    def __init__(self, resampling: Mapping[str, Any]):
+    def __init__(self, resampling: Mapping[str, Any]):  # `IntervalSettings.keywords`
         self.resampling, self.kept = resampling, dict[str, Any]()
         self._of: tuple[Scores, Calibration] | None = None
 
@@ -64,14 +61,7 @@ class Tally:
         gather: Callable[[], Gathered],
         compute: Callable[[Units, Mapping[str, Any]], T],
     ) -> T | None:
-        """The number of this name; None while sums are gathered.
-
-        Args:
-          name: Its name, the same for the same number.
-          data: The steps that it is of.
-          gather: The sums of the steps at hand.
-          compute: What is computed from the columns and the totals of all steps.
-        """
+        """The number of this name, from the columns and totals of all steps; None while these are gathered."""
         self.check_steps(data)
         if name not in self.kept:
             columns, totals = gather()
