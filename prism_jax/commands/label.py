@@ -187,11 +187,15 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
     return labeller.summary()
 
 
-def _answered(rows: epath.Path) -> set[tuple[str, int, str]]:
+def _answered(rows: epath.Path) -> set[tuple[Any, ...]]:
     """Stream, event and pass of each question with a valid answer in a file of rows; none without the file."""
     lines = read_lines(rows) if rows.exists() else ()
     found = (parse_json(line, f"{rows}:{number}") for number, line in lines)
-    return {tuple(map(row.get, QuestionRow._fields[:3])) for row in found if row.get("problem") is None}
+    return {
+        tuple(map(row.get, QuestionRow._fields[:3]))
+        for row in found
+        if isinstance(row, dict) and not row.get("problem")
+    }
 
 
 def estimate(config: TeacherConfig, source: epath.Path) -> Summary:

@@ -42,6 +42,14 @@ RUNS = (
         vital=True,
     ),
     Fault(
+        "changed-shard-counts-as-finished",
+        "runs/many_streams.py",
+        'problem = "" if written[path.name] == found[path.name] else',
+        'problem = "" if written[path.name] else',
+        "Numbers that were changed in a file of scores stay when scoring resumes.",
+        ("commands/test_score_command.py",),
+    ),
+    Fault(
         "log-gate-with-swapped-costs",
         "acceptance/costs.py",
         "intervene(p_accept, p_accept, c_fa, c_fn)",
