@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logit
 
-from prism_jax.decision.calibration import CalibrationConfig, Platt, fit_map, fit_platt, fit_shrunk, platt
+from prism_jax.decision.calibration import CalibrationConfig, Platt, fit_map, fit_shrunk, platt
 from prism_jax.decision.gate import decide
 
 LABELS = (20, 50, 200, 2000)
@@ -77,7 +77,8 @@ def labelled(
 def soft(p: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Platt:
     """The map that `calibrate` fitted before: the probabilities so far as soft labels, 20 in all."""
     both = np.concatenate([weight, weight * 20 / len(p)])
-    return fit_platt(np.tile(p, 2), np.concatenate([y, p]), both, smooth_targets=False)
+    fitted = platt._newton(np.tile(logit(p), 2), np.concatenate([y, p]), both, np.array([1.0, 0.0]), np.zeros((2, 2)))
+    return Platt(*fitted)
 
 
 FITS: dict[str, Fit] = {

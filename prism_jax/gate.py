@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +27,10 @@ from prism_jax.decision import gate as formulas
 from prism_jax.decision.calibration import (
     OF_SCORES,
     CalibrationConfig,
-    CalibrationWarning,
     Calibrator,
     GroupedTemperature,
     Map,
     apply_map,
-    fit_map,
     map_from_dict,
     map_to_dict,
 )
@@ -253,7 +250,7 @@ class Gate:
 def _fitted(scores: Scores, config: CalibrationConfig) -> tuple[Map | None, Map | None]:
     """The maps of p_accept and of p_need, on the rows that `Gate.fit` names; None without need, or if calibrated."""
     from prism_jax.scores import ScoresError
-    from prism_jax.scores.labels import Signal, read
+    from prism_jax.scores.labels import Signal, fit_labelled, read
 
     if scores.calibrated is not None:
         return None, None
@@ -268,14 +265,8 @@ def _fitted(scores: Scores, config: CalibrationConfig) -> tuple[Map | None, Map 
 
     def fit(signal: Signal) -> Map:
         readings = read(scores, signal, "fast")
-        domain = readings.rows.domain
-        try:
-            fitted = fit_map(config, *readings.labelled(), None if domain is None else domain[readings.known])
-        except ValueError as error:
-            raise ScoresError(f"cannot calibrate p_{signal}_fast: {error}", f"y_{signal}") from None
-        for said in readings.labels.said(fitted):
-            warnings.warn(f"p_{signal}_fast: {said}", CalibrationWarning, stacklevel=4)
-        return fitted
+        domain = None if readings.rows.domain is None else readings.rows.domain[readings.known]
+        return fit_labelled(signal, "fast", config, *readings.labelled(), domain, readings.labels)
 
     return fit("accept"), fit("need") if scores.has_need else None
 

@@ -205,14 +205,17 @@ class Evaluation:
     def caution(self) -> str:
         """A sentence where the deployed policy costs more than on the raw signals or than a constant, else empty."""
         row = self.deployed
-        rivals = {"on the raw signals": (row.policy, "raw"), "by never offering": ("never", None)}
-        rivals["by always offering"] = ("always", None)
-        less = []
-        for words, name in rivals.items():
-            for rival in self.policies if row.form == "calibrated" else ():
-                if (rival.policy, rival.form) == name and (rival.difference or 0.0) <= -LEAST_CAUTION:
-                    less.append(f"{rival.realised_cost:.4f} {words}, less by {_less(rival)}")
-        if not less:
+        words = {
+            (row.policy, "raw"): "on the raw signals",
+            ("never", None): "by never offering",
+            ("always", None): "by always offering",
+        }
+        less = [
+            f"{rival.realised_cost:.4f} {words[rival.policy, rival.form]}, less by {_less(rival)}"
+            for rival in self.policies
+            if (rival.policy, rival.form) in words and (rival.difference or 0.0) <= -LEAST_CAUTION
+        ]
+        if not less or row.form != "calibrated":
             return ""
         return (
             f"Caution: on these test steps the deployed gate costs {row.realised_cost:.4f} per step, and "
@@ -231,19 +234,17 @@ class Evaluation:
         return ", ".join(f"{row.policy} ({row.form})" if row.form else row.policy for row in self.policies)
 
 
-def told_apart(row: PolicyRow) -> bool:
-    """Whether the interval of a policy's difference to the deployed one leaves out 0."""
+def doubt(row: PolicyRow) -> str:
+    """What to add where the interval of a policy's difference to the deployed one holds 0."""
     low, high = row.difference_low, row.difference_high
-    return low is not None and high is not None and not low <= 0 <= high
+    return "" if low is None or high is None or not low <= 0 <= high else ", not told apart"
 
 
 def _less(row: PolicyRow) -> str:
     """By how much a policy costs less than the deployed one, with its interval."""
-    assert row.difference is not None, "asked only where it is known"
-    if row.difference_low is None or row.difference_high is None:
-        return f"{-row.difference:.4f} [no interval]"
-    ends = f"[{-row.difference_high:.4f}, {-row.difference_low:.4f}]"
-    return f"{-row.difference:.4f} {ends}{'' if told_apart(row) else ', not told apart'}"
+    low, high = row.difference_low, row.difference_high
+    ends = "[no interval]" if low is None or high is None else f"[{-high:.4f}, {-low:.4f}]"
+    return f"{-(row.difference or 0.0):.4f} {ends}{doubt(row)}"
 
 
 def _plain(value: Any) -> Any:

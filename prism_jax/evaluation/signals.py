@@ -6,10 +6,8 @@ whose answer was observed, weighted by its clipped inverse propensity if the log
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64
 
 from prism_jax.decision import arrays, thinking
 from prism_jax.decision import calibration as measures
@@ -17,7 +15,7 @@ from prism_jax.decision.passes import Pass
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
 from prism_jax.evaluation.rows import Form, SignalRow
 from prism_jax.scores import Scores, ScoresError
-from prism_jax.scores.labels import Labels, Readings, Signal, Thinking, read
+from prism_jax.scores.labels import Readings, Signal, Thinking, fit_labelled, read
 
 
 def check_domains(rows: Scores, config: measures.CalibrationConfig) -> None:
@@ -55,41 +53,6 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
         _offer_rate(rows) if signal == "accept" else None,
         count.certain,
     )
-
-
-def fit_labelled(
-    signal: Signal,
-    thinking: Thinking,
-    config: measures.CalibrationConfig,
-    p: Float64[np.ndarray, "n"],
-    y: Float64[np.ndarray, "n"],
-    weight: Float64[np.ndarray, "n"],
-    domain: Shaped[np.ndarray, "n"] | None,
-    labels: Labels,
-    *,
-    calibrated: bool = False,
-) -> measures.Map:
-    """The map of a signal's labelled rows, the identity if they are `calibrated`; errors and warnings as `fit`."""
-    if len(y) == 0:
-        without = "; without any column of need, p_accept alone is evaluated" if signal == "need" else ""
-        raise ScoresError(
-            f"found no label on the calibration split, expected some of both classes{without}", f"y_{signal}"
-        )
-    if calibrated:
-        return measures.Temperature(1.0)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", measures.CalibrationWarning)
-        try:
-            fitted = measures.fit_map(config, p, y, weight, domain, effective=labels.effective)
-        except ValueError as error:
-            raise ScoresError(f"cannot calibrate p_{signal}_{thinking}: {error}", f"y_{signal}") from None
-    messages = [str(warning.message) for warning in caught]
-    messages += labels.said(fitted)
-    if isinstance(fitted, measures.Platt) and fitted.scale <= 0:
-        messages.append(f"platt: found the scale {fitted.scale:.3g}, which reverses the order of the scores")
-    for message in messages:
-        warnings.warn(f"p_{signal}_{thinking}: {message}", measures.CalibrationWarning, stacklevel=3)
-    return fitted
 
 
 MOST_LOG_ODDS = 10.0

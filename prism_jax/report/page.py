@@ -15,7 +15,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit
 from prism_jax.evaluation.policy_rows import ALL_POLICIES
-from prism_jax.evaluation.results import LEAST_CAUTION, Evaluation, told_apart
+from prism_jax.evaluation.results import LEAST_CAUTION, Evaluation, doubt
 from prism_jax.evaluation.rows import PolicyRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.report import controls, figures, tables
@@ -137,13 +137,8 @@ def _against(cost: float, other: PolicyRow) -> str:
     change = 100 * (cost / other.realised_cost - 1)
     if round(change) == 0:
         return "as much as"
-    doubt = " (not told apart)" if _doubt(other) else ""
-    return f"{abs(change):.0f} % {'less' if change < 0 else 'more'}{doubt} than"
-
-
-def _doubt(other: PolicyRow) -> str:
-    """What to add where the deployed policy's cost and another's are not told apart."""
-    return "" if other.difference_low is None or told_apart(other) else ", not told apart"
+    known = " (not told apart)" if doubt(other) else ""
+    return f"{abs(change):.0f} % {'less' if change < 0 else 'more'}{known} than"
 
 
 def _share(value: float) -> str:
@@ -154,7 +149,7 @@ def headlines(evaluation: Evaluation) -> list[Headline]:
     """The numbers at the top: of the deployed policy, and of the fast pass's calibrated signals."""
     row = evaluation.deployed
     better, cost = _better_constant(evaluation)
-    against = f"{better} {tables.number(cost)}{_doubt(evaluation.policy(better))}"
+    against = f"{better} {tables.number(cost)}{doubt(evaluation.policy(better))}"
     if row.expected_cost is not None:
         against += f", Bayes {tables.number(evaluation.policy('bayes').realised_cost)}"
     shown = [Headline(tables.number(row.realised_cost), "", "realised cost per step", against)]

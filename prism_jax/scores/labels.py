@@ -6,13 +6,24 @@ whose answer was observed, weighted by its clipped inverse propensity if the log
 
 from __future__ import annotations
 
+import warnings
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Shaped
 
-from prism_jax.decision.calibration import Isotonic, Map, Platt, certain
+from prism_jax.decision.calibration import (
+    CalibrationConfig,
+    CalibrationWarning,
+    Isotonic,
+    Map,
+    Platt,
+    Temperature,
+    certain,
+    fit_map,
+)
 from prism_jax.decision.losses import propensity_weight
+from prism_jax.scores.schema import ScoresError
 from prism_jax.scores.table import Scores
 
 Signal = Literal["need", "accept"]
@@ -112,3 +123,41 @@ def _column(table: Scores, name: str) -> Float64[np.ndarray, "rows"]:
     """A column, NaN on every row of a table without it."""
     column = getattr(table, name)
     return np.full(len(table), np.nan) if column is None else column
+
+
+def fit_labelled(
+    signal: Signal,
+    thinking: Thinking,
+    config: CalibrationConfig,
+    p: Float64[np.ndarray, "n"],
+    y: Float64[np.ndarray, "n"],
+    weight: Float64[np.ndarray, "n"],
+    domain: Shaped[np.ndarray, "n"] | None,
+    labels: Labels,
+    *,
+    calibrated: bool = False,
+) -> Map:
+    """The map of a signal's labelled rows, the identity if they are `calibrated`.
+
+    ScoresError and CalibrationWarning name the signal.
+    """
+    if len(y) == 0:
+        without = "; without any column of need, p_accept alone is evaluated" if signal == "need" else ""
+        raise ScoresError(
+            f"found no label on the calibration split, expected some of both classes{without}", f"y_{signal}"
+        )
+    if calibrated:
+        return Temperature(1.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        try:
+            fitted = fit_map(config, p, y, weight, domain, effective=labels.effective)
+        except ValueError as error:
+            raise ScoresError(f"cannot calibrate p_{signal}_{thinking}: {error}", f"y_{signal}") from None
+    messages = [str(warning.message) for warning in caught]
+    messages += labels.said(fitted)
+    if isinstance(fitted, Platt) and fitted.scale <= 0:
+        messages.append(f"platt: found the scale {fitted.scale:.3g}, which reverses the order of the scores")
+    for message in messages:
+        warnings.warn(f"p_{signal}_{thinking}: {message}", CalibrationWarning, stacklevel=3)
+    return fitted

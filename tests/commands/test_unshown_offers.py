@@ -101,6 +101,7 @@ def test_a_probe_and_the_evaluation_of_its_scores_judge_alike(tmp_path, capsys):
     scores = str(tmp_path / "probe" / "scores.parquet")
     with pytest.raises(ScoresError, match="found no propensity beside logged = false"):
         evaluate_scores(scores, epath.Path(tmp_path / "out"), OperatingPoint())
-    evaluate_scores(scores, epath.Path(tmp_path / "out"), OperatingPoint(), shown_only=True)
+    out = epath.Path(tmp_path / "out")
+    evaluate_scores(scores, out, OperatingPoint(), shown_only=True, calibrator="temperature")  # the probe's own
     trees = [json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("probe", "out")]
     assert trees[0] == trees[1]

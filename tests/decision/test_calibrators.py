@@ -152,7 +152,7 @@ def test_certain_probabilities_do_not_break_the_fit():
 def test_platt_against_scikit_learn(weighted):
     p, y = sample()
     weight = np.random.default_rng(1).integers(1, 4, p.size).astype(float) if weighted else None
-    plain = calibration.fit_platt(p, y, weight, smooth_targets=False)
+    plain = calibration.fit_penalised(p, y, weight, identity_rows=1e-9)
     model = LogisticRegression(C=np.inf, tol=1e-12, max_iter=1000).fit(logit(p)[:, None], y, sample_weight=weight)
     assert plain.scale == pytest.approx(model.coef_[0, 0], rel=1e-4)
     assert plain.bias == pytest.approx(model.intercept_[0], abs=1e-4)
@@ -176,13 +176,21 @@ def test_platt_solves_its_score_equations(seed, size):
 def test_platt_with_smooth_targets_survives_separable_data():
     p, y = np.array([0.2, 0.4, 0.6, 0.8]), np.array([0.0, 0.0, 1.0, 1.0])
     assert np.isfinite(calibration.fit_platt(p, y)(p)).all()
-    with pytest.raises(ValueError, match="y: found labels that the scores separate"):
-        calibration.fit_platt(p, y, smooth_targets=False)
 
 
 def test_platt_of_constant_scores_is_the_base_rate():
     y = np.array([0.0, 0.0, 0.0, 1.0])
-    np.testing.assert_allclose(calibration.fit_platt(np.full(4, 0.7), y, smooth_targets=False)(0.7), 0.25, rtol=1e-9)
+    np.testing.assert_allclose(calibration.fit_penalised(np.full(4, 0.7), y, identity_rows=1e-9)(0.7), 0.25, rtol=1e-8)
+
+
+def test_a_scale_at_its_bound_has_the_best_bias():
+    p, y = sample(300)
+    z, rows = logit(p), 1e-3
+    with pytest.warns(CalibrationWarning, match=r"scale: found 0\.05, a bound of its range, as for scores that do not"):
+        fitted = calibration.fit_penalised(1 - p, y, identity_rows=rows)
+    residual = fitted(1 - p) - y
+    shift = (0.05 - 1) * -z.mean() + fitted.bias
+    assert fitted.scale == 0.05 and abs(residual.sum() + rows * shift / 20) <= 1e-5
 
 
 class Variants(chex.TestCase):

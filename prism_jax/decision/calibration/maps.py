@@ -145,9 +145,8 @@ def _line(current: Map | None, p: Vector, so_far: Vector) -> tuple[float, float]
         return (current.scale, current.bias) if current.scale > 0 else (1.0, current.bias)
     least = np.finfo(np.float64).eps
     before, now = (arrays.log_odds(np.asarray(one), least) for one in (p, so_far))
-    scale = float(np.polyfit(before, now, 1)[0]) if np.ptp(before) > 0 else 1.0
-    scale = scale if scale > 0 else 1.0
-    return scale, float(now.mean() - scale * before.mean())
+    scale = float(np.polyfit(before, now, 1)[0]) if np.ptp(before) > 0 else 0.0
+    return scale or 1.0, float(now.mean() - (scale or 1.0) * before.mean())
 
 
 def apply_map(fitted: Map, p: Float[np.ndarray, "n"], group: Any = None) -> Float[np.ndarray, "n"]:

@@ -7,7 +7,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import scipy
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Floats, Reals, Vector
@@ -62,29 +61,25 @@ class Platt:
         return arrays.sigmoid(self.of_log_odds(logit(xp, prob, finite=True)))
 
 
-def fit_platt(p: Vector, y: Vector, weight: Vector | None = None, *, smooth_targets: bool = True) -> Platt:
+def fit_platt(p: Vector, y: Vector, weight: Vector | None = None) -> Platt:
     """Scale and bias on the logit, by maximum likelihood (Platt 1999).
+
+    With N1 and N0 the weights of the two classes, his targets (N1 + 1) / (N1 + 2) and 1 / (N0 + 2) stand for 1 and 0;
+    they keep the optimum finite where scores separate the labels.
 
     Args:
       p: Probabilities of the positive class; exactly 0 and 1 count as the largest other log-odds.
       y: Labels in [0, 1].
       weight: Importance of each row; None is 1 everywhere.
-      smooth_targets: Platt's targets (N1 + 1) / (N1 + 2) and 1 / (N0 + 2) in place of 1 and 0, with N1 and N0 the
-        weights of the two classes; they keep the optimum finite for separable data.
 
     Raises:
-      ValueError: for unequal lengths, empty input, a value outside its range, labels of one class only, or separable
-        data without smooth targets, which have no finite optimum.
+      ValueError: for unequal lengths, empty input, a value outside its range, or labels of one class only.
     """
     z, labels, w, bound = _inputs(p, y, weight)
     need_two_classes(labels, w)
-    if smooth_targets:
-        positive, total = float(np.dot(w, labels)), float(w.sum())
-        high, low = (positive + 1) / (positive + 2), 1 / (total - positive + 2)
-        labels = low + (high - low) * labels
-    elif _separable(z[w > 0], labels[w > 0]):
-        raise ValueError("y: found labels that the scores separate, expected overlap, or smooth_targets=True")
-    scale, bias = _newton(z, labels, w, np.array([1.0, 0.0]), np.zeros((2, 2)))
+    positive, total = float(np.dot(w, labels)), float(w.sum())
+    high, low = (positive + 1) / (positive + 2), 1 / (total - positive + 2)
+    scale, bias = _newton(z, low + (high - low) * labels, w, np.array([1.0, 0.0]), np.zeros((2, 2)))
     return Platt(scale, bias, bound)
 
 
@@ -126,17 +121,11 @@ def fit_penalised(
     strength = identity_rows * float(w.sum()) / effective
     ridge = strength * (np.diag([SLOPE / start[0] ** 2, 0.0]) + BIAS * np.outer(mean, mean))
     scale, bias = _newton(z, labels, w, start, ridge)
-    low, high = BETA_RANGE
-    if not low < scale < high:
-        scale = low if scale <= low else high
-
-        def pull(bias: float) -> float:
-            theta = np.array([scale, bias])
-            return float((_logistic(z, labels, w, theta)[1] + ridge @ (theta - start))[1])
-
-        far = high * bound + 2 * abs(start[1]) + 40 + 40 * abs(mean[0])
-        bias = float(scipy.optimize.brentq(pull, -far, far))
-        why = "scores that do not agree with the labels" if scale == low else "separable data"
+    if not BETA_RANGE[0] < scale < BETA_RANGE[1]:
+        why = "scores that do not agree with the labels" if scale < 1 else "separable data"
+        scale = float(np.clip(scale, *BETA_RANGE))
+        held = np.array([scale, start[1] - ridge[0, 1] / ridge[1, 1] * (scale - start[0])])
+        bias = _newton(z, labels, w, held, np.diag([1e9 * (strength + w.sum()), ridge[1, 1]]))[1]
         warnings.warn(f"scale: found {scale:g}, a bound of its range, as for {why}", CalibrationWarning, stacklevel=2)
     return Platt(scale, bias, bound)
 
@@ -151,12 +140,6 @@ def _inputs(p: Any, y: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.nda
     others = np.abs(z[~certain(p) & (w > 0)])
     bound = float(others.max(initial=0.0)) or float(np.log1p(w.sum()))
     return np.clip(z, -bound, bound), labels, w, bound
-
-
-def _separable(z: np.ndarray, y: np.ndarray) -> bool:
-    """Whether a threshold on z splits the labels, ties on it allowed; then the likelihood has no finite optimum."""
-    zeros, ones = z[y < 1], z[y > 0]  # a soft label belongs to both
-    return bool(z.min() < z.max() and (zeros.max() <= ones.min() or ones.max() <= zeros.min()))
 
 
 def _newton(z: np.ndarray, y: np.ndarray, w: np.ndarray, start: np.ndarray, ridge: np.ndarray) -> tuple[float, float]:

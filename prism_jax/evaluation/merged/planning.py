@@ -12,7 +12,7 @@ import numpy as np
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.thinking import Moves
-from prism_jax.evaluation import protocol, ratios, signals, surfaces
+from prism_jax.evaluation import protocol, ratios, surfaces
 from prism_jax.evaluation.facts import Facts, incomparable, missing, unweighted
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
 from prism_jax.evaluation.merged.histograms import Rows, by_bin, by_label, temperature_error
@@ -22,7 +22,7 @@ from prism_jax.evaluation.need import certain_need
 from prism_jax.evaluation.policy_rows import Whole
 from prism_jax.evaluation.protocol import CALIBRATION, TEST
 from prism_jax.scores import ScoresError
-from prism_jax.scores.labels import Labels, Signal, Thinking
+from prism_jax.scores.labels import Labels, Signal, Thinking, fit_labelled
 from prism_jax.scores.units import Unit
 
 
@@ -158,7 +158,7 @@ def _fit(
         rows, domains = _rows(of["histograms"], by_bin if config.calibrator == "isotonic" else by_label)
     effective = of["weight"] ** 2 / of["squares"] if of["count"] else 0.0
     count = Labels(of["count"], effective, of["certain"], of["unweighted"])
-    fitted = signals.fit_labelled(signal, thinking, config, *rows, domains, count, calibrated=calibrated)
+    fitted = fit_labelled(signal, thinking, config, *rows, domains, count, calibrated=calibrated)
     offers = part["offers"]
     return SignalFit(
         fitted,
