@@ -23,9 +23,9 @@ EVALUATION = (
     ),
     Fault(
         "map-fitted-without-weights",
-        "evaluation/signals.py",
-        "fitted = measures.fit_map(config, p, y, weight, domain, effective=labels.effective)",
-        "fitted = measures.fit_map(config, p, y, None, domain, effective=labels.effective)",
+        "scores/labels.py",
+        "fitted = fit_map(config, p, y, weight, domain, effective=labels.effective)",
+        "fitted = fit_map(config, p, y, None, domain, effective=labels.effective)",
         "p_accept is calibrated to the offers that the log made, not to all.",
         ("evaluation/test_calibrate.py", "evaluation/test_protocol.py"),
         vital=True,
