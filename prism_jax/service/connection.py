@@ -63,7 +63,7 @@ class Connection(H11Protocol):
     h11 reads a head in time that is linear in its length; httptools joins a long header anew with every packet.
     """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # noqa: D102
+    def connection_made(self, transport: Any) -> None:  # noqa: D102  that of uvloop is none of asyncio's
         if len(self.connections) >= min(MOST_CONNECTIONS, allow_files() // 4):
             waiting = [one for one in self.connections if isinstance(one, Connection) and one.waits_for_client]
             for one in sorted(waiting, key=lambda one: one.since)[: len(waiting) // 2 + 1]:

@@ -641,4 +641,4 @@ def test_many_tenants_have_room_in_the_files_that_a_process_may_open(tmp_path, m
 
 
 def observation(stream, person):
-    return Observation(stream, stated_event(0.0, 0.9, [0.9]), (Candidate(),), None, None, person)
+    return Observation(stream, stated_event(0.0, 0.9, [0.9]), (Candidate(),), None, "unknown", person)

@@ -89,7 +89,7 @@ def parsed(text: Any, path: Any) -> dict[str, Any]:
     raise StateError(f"{path}: found damaged JSON in a row, expected an object; restore the file from a backup")
 
 
-def parsed_record(line: bytes, path: Any) -> dict[str, Any]:
+def parsed_record(line: bytes | str, path: Any) -> dict[str, Any]:
     """The record in a row of a partition; StateError, naming the file, for anything else."""
     try:
         return parse_record(line if isinstance(line, bytes) else str(line).encode(), f"{path}: log")
