@@ -388,7 +388,7 @@ def test_the_command_says_which_way_it_goes(tmp_path):
     pq.write_table(simulated(), tmp_path / "log.parquet")
     base = ("prism_jax", "evaluate", f"--columns={ROLES},score=p", "--workdir=out")
     done = forked.run(*base, "--scores=log.parquet", "--noexact", "--workers=1", cwd=tmp_path)
-    assert done.returncode == 0 and "AUROC comes from histograms" in done.stdout, done.stderr
+    assert done.returncode == 0 and "AUROC comes from histograms" in " ".join(done.stdout.split()), done.stderr
     done = forked.run(*base, "--scores=log.parquet", "--noexact", "--context=share", cwd=tmp_path)
     assert done.returncode == 1 and "found --context with a log that is read part by part, expected" in done.stderr
     pq.write_table(simulated(1), tmp_path / "more.parquet")
