@@ -72,17 +72,23 @@ def tree(files):
     return json.loads(files["evaluation.json"])
 
 
-def assert_close(first, second, path=""):
-    """Equal, integers exactly and floats but for rounding; ends of intervals and bounds follow from these."""
+def assert_close(first, second, path="", divided=False):
+    """Equal, integers exactly and floats but for rounding; ends of intervals and bounds follow from these.
+
+    Where parts divide streams, the pairs of a stream's own steps that no part holds are estimated: the ends of an
+    area's interval then move a little.
+    """
     assert type(first) is type(second), path
     if isinstance(first, dict):
         assert first.keys() == second.keys(), path
         for key in first:
-            assert_close(first[key], second[key], f"{path}.{key}")
+            assert_close(first[key], second[key], f"{path}.{key}", divided)
     elif isinstance(first, list):
         assert len(first) == len(second), path
         for i, pair in enumerate(zip(first, second, strict=True)):
-            assert_close(*pair, f"{path}[{i}]")
+            assert_close(*pair, f"{path}[{i}]", divided)
+    elif divided and path.endswith((".audbc_low", ".audbc_high")):
+        assert first == pytest.approx(second, abs=0.005), path
     elif isinstance(first, float):
         assert first == pytest.approx(second, rel=1e-7, abs=1e-10), path
     else:
@@ -116,11 +122,11 @@ def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small, capsys
         part = scores.take(number % 3 == i)
         write_scores(path, part) if i == 1 else write(path, part)
     (many / "score.json").write_text(json.dumps({"complete": True}))
-    assert_close(tree(evaluate(many, tmp_path / "out")), expected)
-    assert_close(tree(evaluate(many / "part-*", tmp_path / "out")), expected)
+    assert_close(tree(evaluate(many, tmp_path / "out")), expected, divided=True)
+    assert_close(tree(evaluate(many / "part-*", tmp_path / "out")), expected, divided=True)
     shuffled = scores.take(np.random.default_rng(3).permutation(len(scores)))
     write(tmp_path / "shuffled.parquet", shuffled)
-    assert_close(tree(evaluate(tmp_path / "shuffled.parquet", tmp_path / "out")), expected)
+    assert_close(tree(evaluate(tmp_path / "shuffled.parquet", tmp_path / "out")), expected, divided=True)
     evaluate_scores(str(many), epath.Path(tmp_path / "exact"), POINT, running=Running(exact=True))
     exact = json.loads((tmp_path / "exact" / "evaluation.json").read_text())
     assert exact["counts"] == expected["counts"] and "bounds" not in exact
