@@ -19,3 +19,12 @@ Where to change what:
 - a study, or a new one: a module in this folder with `define_flags` and `main`, and its line in `STUDIES` of
   `paper/registry.py`
 """
+
+import sys
+
+if sys.argv[:1] == ["-m"]:  # `python -m` imports this package before the module that it runs
+    from prism_jax.experiments.paper.registry import STUDIES
+    from prism_jax.runtime import command
+
+    if (name := sys.orig_argv[-len(sys.argv)].rpartition(".")[2]) in STUDIES:
+        command.moved(f"experiments {name}")

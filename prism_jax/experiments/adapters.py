@@ -42,7 +42,6 @@ from prism_jax.experiments.probe import measure
 from prism_jax.experiments.students import THINKING
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import Scores
@@ -258,7 +257,3 @@ def main() -> Iterable[Table]:
         config = with_sources(from_config_dict(RunConfig, options.student), options.source, options.weights)
         training = dataclasses.replace(config.training, steps=options.steps, checkpoint_every=options.steps)
         yield from on_votes(dataclasses.replace(config, training=training), workdir / "votes", options.resamples)
-
-
-if __name__ == "__main__":
-    command.moved("experiments adapters")

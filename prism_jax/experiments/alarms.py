@@ -25,7 +25,6 @@ from prism_jax.decision import alarm
 from prism_jax.people.layer import fit_population, prequential
 from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
 SHIFTS = (0.25, 0.5, 1.0, 2.0, -1.0)
@@ -214,7 +213,3 @@ def main() -> Iterable[Table]:
         log = read_log(options.log, parse_columns(options.columns))
         table = log_table(log, options.log.rpartition("/")[2], alpha=options.alpha)
     return [table]
-
-
-if __name__ == "__main__":
-    command.moved("experiments alarms")

@@ -21,7 +21,6 @@ from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.experiments.replications import FullLog, Policies, Replicated, replicate
 from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
 Rows = Float64[np.ndarray, " rows"]
@@ -122,7 +121,3 @@ def main() -> Iterable[Table]:
         raise LogError(f"{options.log}: expected score=COLUMN, and answers to all offers")
     people = sorted(map(int, options.people))
     return study(log, people, options.replications, c_fa=options.c_fa, c_fn=options.c_fn)
-
-
-if __name__ == "__main__":
-    command.moved("experiments counterfactual")

@@ -29,7 +29,6 @@ from prism_jax.evaluation.recalibration import out_of_fold
 from prism_jax.report.numbers import number
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.scores.joining import read_all
@@ -157,7 +156,3 @@ def main() -> Iterable[Table]:
     """Compares the policies in every world."""
     options = flags.FLAGS
     return list(tables(options.streams, epath.Path(options.logs), options.scores))
-
-
-if __name__ == "__main__":
-    command.moved("experiments decision_models")

@@ -30,7 +30,6 @@ from prism_jax.experiments.simulated_users import ANSWERS, FILES, served
 from prism_jax.experiments.stages import Stage, main_of, run_stages
 from prism_jax.report.table import Table, print_all
 from prism_jax.runs.curation import summary_path
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import read_object, write_bytes, write_json, write_text
 from prism_jax.streams import Stream
@@ -219,7 +218,3 @@ def main() -> Iterable[Table]:
     settings = {name: getattr(flags.FLAGS, name) for name in SETTINGS}
     print_all([demo(epath.Path(flags.FLAGS.workdir), settings)])
     return []  # the demo writes its report itself, beside all that it is made of
-
-
-if __name__ == "__main__":
-    command.moved("experiments distill_demo")

@@ -55,7 +55,6 @@ from prism_jax.judges.simulated import SimulatedJudge
 from prism_jax.remote.structured import Reply, parse
 from prism_jax.report.table import Table
 from prism_jax.runs.pipeline import score_run, train_run
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.scores import Scores, read_scores, write_scores
@@ -316,7 +315,3 @@ def main() -> Iterable[Table]:
         difference_table(results.seeds, point),
         curve_table(results.curve, TEACHERS, point),
     ]
-
-
-if __name__ == "__main__":
-    command.moved("experiments distillation")

@@ -20,7 +20,6 @@ from jaxtyping import Float64, Int64
 
 from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, Bounds, Cells, interval
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime import command
 
 UNITS = (5, 13, 40)
 Form = Literal["jackknife", "percentile"]
@@ -185,7 +184,3 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Measures coverage and rejections."""
     return [table(flags.FLAGS.replications)]
-
-
-if __name__ == "__main__":
-    command.moved("experiments few_units")

@@ -24,7 +24,6 @@ from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.experiments.ranking import Ranked, intervals
 from prism_jax.report.human_labels import annotator_table, gain_table, leakage_table, policy_table, ranking_table
 from prism_jax.report.table import Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.joining import read_all
@@ -218,7 +217,3 @@ def main() -> Iterable[Table]:
         *study(streams, folds=options.folds, labels=options.labels, scores=scores, resamples=options.resamples),
         leakage_table(measure_leakage(options.source)),
     ]
-
-
-if __name__ == "__main__":
-    command.moved("experiments human_labels")

@@ -35,7 +35,6 @@ from prism_jax.experiments.intervals import show_interval
 from prism_jax.prompting.template import CONSTANT_OFFER, PromptConfig
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import read_object
 from prism_jax.scoring.fast import packed_parts, read_parts
@@ -303,7 +302,3 @@ def main() -> Iterable[Table]:
     else:
         student, streams = of_weights(options.weights, options.streams)
     return tables(measure(student, streams[: options.streams], first_of_each(options.per_family)))
-
-
-if __name__ == "__main__":
-    command.moved("experiments injections")

@@ -21,7 +21,6 @@ from prism_jax.judges.ballots import Ballots, Item, human_ballots, make_ballots
 from prism_jax.judges.panels import PanelConfig, majority
 from prism_jax.report.judges import agreement_tables
 from prism_jax.report.table import Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench import load
 from prism_jax.teacher.recorded import read_recordings
@@ -77,7 +76,3 @@ def main() -> Iterable[Table]:
     people = human_ballots(streams)
     rows = match(streams, read_recordings(source / "eval" / "traces_new"))
     return [*annotators_table(people, options.resamples), *models_table(rows, people, options.resamples)]
-
-
-if __name__ == "__main__":
-    command.moved("experiments judges")

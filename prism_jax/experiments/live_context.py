@@ -28,7 +28,6 @@ from prism_jax.evaluation.fits import Calibration, read_calibration
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.prompting.template import Template
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scoring.fast import score_streams
 from prism_jax.scoring.student import Student
@@ -165,7 +164,3 @@ def main() -> Iterable[Table]:
     maps = read_calibration(workdir.calibration).pooled()
     student, streams = run.student(params), tuple(run.splits.test)[: options.streams]
     return [compare(student, streams, maps, run.config.decision, options.context)]
-
-
-if __name__ == "__main__":
-    command.moved("experiments live_context")

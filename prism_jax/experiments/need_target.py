@@ -28,7 +28,6 @@ from prism_jax.experiments import students
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.pipeline import score_run
-from prism_jax.runtime import command
 from prism_jax.scores import Scores
 from prism_jax.scoring.passes import Passes
 from prism_jax.streams.simulator import SimulatorConfig
@@ -152,7 +151,3 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Trains students of both meanings at every dependence."""
     return [table({dependence: of_seeds(CONFIG, dependence, SEEDS) for dependence in DEPENDENCES})]
-
-
-if __name__ == "__main__":
-    command.moved("experiments need_target")

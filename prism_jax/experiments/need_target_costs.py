@@ -28,7 +28,6 @@ from prism_jax.experiments.students import THINKING
 from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator_config import SimulatorConfig
@@ -197,7 +196,3 @@ def main() -> Iterable[Table]:
     store = Store(epath.Path(options.workdir) / "trainings")
     with store.claimed():
         yield from study(store, options.populations, tuple(map(float, options.shares)), options.resamples)
-
-
-if __name__ == "__main__":
-    command.moved("experiments need_target_costs")

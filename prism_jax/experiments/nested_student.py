@@ -39,7 +39,6 @@ from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.report.table import Table
 from prism_jax.runs.pipeline import train_and_evaluate
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.files import write_json
@@ -262,7 +261,3 @@ def main() -> Iterable[Table]:
     config = with_sources(from_config_dict(RunConfig, options.student), options.source, options.weights)
     training = dataclasses.replace(config.training, steps=options.steps, checkpoint_every=min(options.steps, SAVED))
     return study(dataclasses.replace(config, training=training), workdir, resamples=options.resamples)
-
-
-if __name__ == "__main__":
-    command.moved("experiments nested_student")

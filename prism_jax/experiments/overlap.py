@@ -23,7 +23,6 @@ from prism_jax.decision.off_policy import Logged
 from prism_jax.experiments.replications import Drawn, Replicated, measure
 from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime import command
 
 Rows = Float64[np.ndarray, " rows"]
 Kind = Literal["rare rows", "rare people", "rare answers", "beta", "constant", "explores", "linear", "hidden"]
@@ -196,7 +195,3 @@ def main() -> Iterable[Table]:
     """Draws logs of every design."""
     options = flags.FLAGS
     return [table_of(tuple(design for design in DESIGNS if design.kind in options.design), options.replications)]
-
-
-if __name__ == "__main__":
-    command.moved("experiments overlap")

@@ -22,7 +22,6 @@ from jaxtyping import Float64
 from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.report.table import Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import write_bytes
 
@@ -123,7 +122,3 @@ def main() -> Iterable[Table]:
             columns = parse_columns(roles)
             evaluate_log(path, columns, folder / name, c_fa=1.0, c_fn=2.0, context=context.split(","))
     return []
-
-
-if __name__ == "__main__":
-    command.moved("experiments people_demo")

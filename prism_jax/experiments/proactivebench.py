@@ -27,7 +27,6 @@ from prism_jax.experiments.proactivebench_results import Fold
 from prism_jax.experiments.word_regression import score_words
 from prism_jax.report.table import Table
 from prism_jax.runs.pipeline import train_and_evaluate
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import write_json
@@ -174,7 +173,3 @@ def main() -> Iterable[Table]:
         return []
     tiny = with_sources(from_config_dict(RunConfig, options.tiny), options.source, "")
     return results.tables(study(config, tiny, workdir))
-
-
-if __name__ == "__main__":
-    command.moved("experiments proactivebench")

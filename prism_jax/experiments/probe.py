@@ -32,7 +32,6 @@ from prism_jax.probe.words import describe_all
 from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores, write_scores
 from prism_jax.scores.labels import Signal
@@ -147,7 +146,3 @@ def main() -> Iterable[Table]:
     workdir = epath.Path(options.workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     return study(options.source, options.need, workdir, StatesConfig(weights=options.weights), options.resamples)
-
-
-if __name__ == "__main__":
-    command.moved("experiments probe")

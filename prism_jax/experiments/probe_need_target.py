@@ -32,7 +32,6 @@ from prism_jax.probe.kept_states import states_of
 from prism_jax.probe.probe_config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream, proactivebench
@@ -142,7 +141,3 @@ def main() -> Iterable[Table]:
             sections.append(compare(steps, title, options.resamples))
     note = "Costs per step in units of C_FA; below 0 the first of two is cheaper. 95 % intervals over whole streams."
     return [Table("What the second signal is worth", "", _COLUMNS, tuple(sections), note)]
-
-
-if __name__ == "__main__":
-    command.moved("experiments probe_need_target")

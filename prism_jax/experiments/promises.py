@@ -28,7 +28,6 @@ from prism_jax.experiments.human_labels import in_fixed_order
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import proactivebench
 
@@ -228,7 +227,3 @@ def main() -> Iterable[Table]:
         population = of_proactivebench(options.source, options.data_dir)
     units = options.units or [len(np.unique(population.unit))]
     return [table_of(population, promises, error=1 - options.promise_level, units=units, draws=options.draws)]
-
-
-if __name__ == "__main__":
-    command.moved("experiments promises")

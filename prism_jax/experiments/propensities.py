@@ -25,7 +25,6 @@ from prism_jax.experiments import students
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.pipeline import score_run
-from prism_jax.runtime import command
 from prism_jax.scoring.passes import Passes
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -107,7 +106,3 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Measures the gains."""
     return [measured()]
-
-
-if __name__ == "__main__":
-    command.moved("experiments propensities")

@@ -30,7 +30,6 @@ from prism_jax.people.layer import Belief, Population, believe, fit_population, 
 from prism_jax.report.numbers import DASH, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
 FITTED, LAYER, BOTH = "population as fitted", "person layer", "person layer, recalibrated"
@@ -197,7 +196,3 @@ def main() -> Iterable[Table]:
         return [table("Simulated people", sections, options.resamples)]
     log = read_log(options.log, parse_columns(options.columns))
     return [table(options.log.rpartition("/")[2], log_sections(log), options.resamples)]
-
-
-if __name__ == "__main__":
-    command.moved("experiments recalibration")

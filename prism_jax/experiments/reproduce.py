@@ -36,7 +36,6 @@ from prism_jax.experiments.stages import Stage, run_stages
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.report.table import Table
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import new_folder, read_object, write_json
 from prism_jax.streams.jsonl import read_streams
@@ -197,7 +196,3 @@ def main() -> Iterable[Table]:
         run_stages(stages(folder, inputs))
         print("\n".join(outcome(folder, inputs)))
     return []
-
-
-if __name__ == "__main__":
-    command.moved("experiments reproduce")

@@ -35,7 +35,6 @@ from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.report.numbers import percent
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams import proactivebench
@@ -244,7 +243,3 @@ def main() -> Iterable[Table]:
     """Predicts every vote from the others."""
     streams = proactivebench.load(flags.FLAGS.source)
     return study(score_probe(streams, None, FitConfig(), StatesConfig()), flags.FLAGS.resamples)
-
-
-if __name__ == "__main__":
-    command.moved("experiments single_votes")

@@ -27,7 +27,6 @@ from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.proactivebench import load
@@ -209,7 +208,3 @@ def main() -> Iterable[Table]:
     rows = match(streams, read_recordings(source / "eval" / "traces_new"))
     held_out = hold_out(rows, streams)
     return [signal_table(held_out), cost_table(held_out, OperatingPoint())]
-
-
-if __name__ == "__main__":
-    command.moved("experiments text_calibrator")

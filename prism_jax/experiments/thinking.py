@@ -29,7 +29,6 @@ from prism_jax.experiments.students import THINKING, THREE_SETTINGS
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import trigger_tables
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import write_files
 from prism_jax.scores import Scores, encode_scores
@@ -207,7 +206,3 @@ def main() -> Iterable[Table]:
     scores = pool([trained.scores for trained in students["first stage"]])
     write_files({folder / "scores.parquet": encode_scores("scores.parquet", scores)})
     return tables(students)
-
-
-if __name__ == "__main__":
-    command.moved("experiments thinking")

@@ -32,7 +32,6 @@ from prism_jax.experiments import students
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
@@ -198,7 +197,3 @@ def main() -> Iterable[Table]:
     store = Store(epath.Path(flags.FLAGS.workdir) / "trainings")
     with store.claimed():
         return tables(study(CONFIG, SEEDS, store))
-
-
-if __name__ == "__main__":
-    command.moved("experiments training_pathways")

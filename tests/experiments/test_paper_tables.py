@@ -416,7 +416,6 @@ def test_every_study_is_a_module_and_has_a_name_of_its_own(root):
     for name, study in registry.STUDIES.items():
         text = (root / "prism_jax" / "experiments" / f"{name}.py").read_text(encoding="utf-8")
         assert "\ndef define_flags() -> None:" in text and "\ndef main() -> Iterable[Table]:" in text, name
-        assert f'command.moved("experiments {name}")' in text, name
         assert study.shows.endswith(".")
         for flag in "|".join(study.needs).split("|"):
             assert not flag or f'"{flag}", ' in text, (name, flag)
