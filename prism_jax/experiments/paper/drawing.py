@@ -147,7 +147,7 @@ def curves(
     measures = _worth_a_panel(itertools.chain.from_iterable(series.values()), measures)
     panels = np.atleast_1d(figure.subplots(1, len(measures)))
     for axes, (key, measure) in zip(panels, measures.items(), strict=True):
-        for colour, (name, lines) in zip(_cycle(len(series)), series.items(), strict=True):
+        for colour, (name, lines) in zip(itertools.cycle(COLOURS), series.items(), strict=False):
             numbers = [_of(line, key) for line in lines]
             errors = _errors(measure, numbers)
             axes.errorbar(x, _scaled(measure, numbers), yerr=errors, color=colour, marker="o", ms=3, label=name)
@@ -183,7 +183,3 @@ def heatmaps(
         axes.set_title(title, fontsize=9)
         axes.set_ylabel(labels[0])
         axes.set_xlabel(labels[1])
-
-
-def _cycle(count: int) -> list[str]:
-    return [COLOURS[index % len(COLOURS)] for index in range(count)]

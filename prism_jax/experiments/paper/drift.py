@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping
@@ -37,9 +38,10 @@ def make(study: Study) -> ExperimentResult:
     flips = _flips(tally, data)
     for temperature, epsilon in drift.PAPER_GRID:
         name = f"T = {temperature:g}, ε = {epsilon:g}".replace("-", "−")
-        decisions = _decisions(data, temperature, epsilon)
+        decide = functools.partial(_decide, data, temperature, epsilon)
+        decisions = cells.Decisions(cells.name_of(data, "drift", temperature, epsilon), data, decide)
         values = cells.rates(tally, decisions) | {
-            **_areas(tally, data, temperature, epsilon, study.method),
+            **_areas(tally, decisions, temperature, epsilon, study.method),
             "cost": cells.cost(tally, decisions),
             "flip_rate": Number(flips[temperature, epsilon]),
         }
@@ -62,11 +64,6 @@ def _decide(data: EvaluationData, temperature: float, epsilon: float) -> Decided
     return Decided(offer, np.zeros(len(data.steps), bool))  # the slow pass never runs
 
 
-def _decisions(data: EvaluationData, temperature: float, epsilon: float) -> cells.Decisions:
-    name = cells.name_of(data, "drift", temperature, epsilon)
-    return cells.Decisions(name, data, lambda: _decide(data, temperature, epsilon))
-
-
 def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], float]:
     """The share of all steps whose decision differs from the baseline's, by temperature and shift."""
     pairs = list(itertools.product(TEMPERATURES, SHIFTS))
@@ -82,11 +79,12 @@ def _flips(tally: Tally, data: EvaluationData) -> dict[tuple[float, float], floa
     return tally.number(cells.name_of(data, "flips"), data, gather, shares) or dict.fromkeys(pairs, math.nan)
 
 
-def _areas(tally: Tally, data: EvaluationData, temperature: float, epsilon: float, method: Method) -> dict[str, Number]:
+def _areas(tally: Tally, of: cells.Decisions, temperature: float, epsilon: float, method: Method) -> dict[str, Number]:
     """AUDBC of the drifted gate: it ranks steps by p_accept,T + ε, within [0, 1], in place of p_accept.
 
     A step whose p_accept or p_need is 0 stays silent at every cost ratio under any drift, as in `drift.decide`.
     """
+    data = of.data
 
     def drifted() -> Pass:
         return Pass(*(calibration.apply_temperature(p, temperature) for p in data.signals("fast", "calibrated")))
@@ -99,8 +97,7 @@ def _areas(tally: Tally, data: EvaluationData, temperature: float, epsilon: floa
         y_need, y_accept = data.label("need")[judged], data.label("accept")[judged]
         return Sweep("dynamic", Pass(need, shifted), y_need, y_accept, {}, None, best)
 
-    name = cells.name_of(data, "drift", temperature, epsilon)
-    ours = {"audbc": tally.area(name, data, sweep)}
+    ours = {"audbc": tally.area(of.name, data, sweep)}
     if method == "corrected":
         return ours
-    return ours | methods.printed(tally, data, name, lambda at: _decide(at, temperature, epsilon), drifted, epsilon)
+    return ours | methods.printed(tally, data, of.name, lambda at: _decide(at, temperature, epsilon), drifted, epsilon)
