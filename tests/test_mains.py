@@ -384,7 +384,8 @@ def test_a_study_without_a_folder_prints_its_table_and_with_one_writes_it(tmp_pa
 
 
 def test_an_old_name_says_the_new_one():
-    old = run("experiments.thinking", "--workdir=runs/a b")
+    words = [sys.executable, "-m", "prism_jax.experiments.thinking", "--workdir=runs/a b"]
+    old = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert old.returncode == 2
     new = "python -m prism_jax.experiments thinking '--workdir=runs/a b'"
     assert old.stderr.splitlines()[-1] == f"error: this command has another name: {new}"

@@ -20,11 +20,12 @@ Where to change what:
   `paper/registry.py`
 """
 
+import pathlib
 import sys
 
 if sys.argv[:1] == ["-m"]:  # `python -m` imports this package before the module that it runs
-    from prism_jax.experiments.paper.registry import STUDIES
-    from prism_jax.runtime import command
+    name = sys.orig_argv[-len(sys.argv)].rpartition(".")[2]
+    if name not in ("miniature", "simulated_users") and pathlib.Path(__path__[0], f"{name}.py").exists():
+        from prism_jax.runtime import command
 
-    if (name := sys.orig_argv[-len(sys.argv)].rpartition(".")[2]) in STUDIES:
         command.moved(f"experiments {name}")
