@@ -632,17 +632,26 @@ def test_a_backup_over_the_files_of_a_process_that_died_is_not_mixed_with_its_lo
         assert len(log_of(again, "s0")) == more + 1, "its own log is taken"
     shutil.rmtree(died)
     shutil.copytree(folder, died)
+    behind = newest(folder)
     store.close()
     restored = died / "partitions" / "00000.sqlite"
     shutil.copy(copy, restored)
     for open_it in (StateStore, check_idle, lambda folder: StateStore(folder, alone=False)):
-        with pytest.raises(WrongFileError, match=r"00000.sqlite-wal: found the log of changes of another file"):
+        with pytest.raises(
+            WrongFileError,
+            match=r"00000.sqlite-wal: found the log of changes of another file.*the file's line in made.txt away",
+        ):
             open_it(died)
     assert restored.read_bytes() == copy.read_bytes(), "nothing was moved into it"
     for suffix in ("-wal", "-shm"):
         (died / "partitions" / f"00000.sqlite{suffix}").unlink()
+    (died / "made.txt").write_text("")
     with StateStore(died) as again:
-        assert len(log_of(again, "s0")) == 1
+        agent = durable(again)
+        agent.answer([Events((observation("s0", number),)) for number in range(1, more + 2)])
+        assert len(log_of(again, "s0")) == more + 2, "what the backup had, and what came since"
+    with pytest.raises(CursorError, match="after: found a cursor"):
+        read_log(died, behind, 1000)
 
 
 @pytest.mark.parametrize("statement", ["UPDATE log SET record = '{\"kind\": '", "UPDATE log SET record = '{}'"])

@@ -187,7 +187,8 @@ def check_journal(path: epath.PathLike) -> str | None:
         time.sleep(0.05)
     raise WrongFileError(
         f"{log}: found the log of changes of another file, such as one that a backup was restored over, expected that "
-        "of the file beside it; take it and its -shm away, to begin with the file alone (docs/service.md)"
+        f"of the file beside it; take it, its -shm and the file's line in {MADE} away, to begin with the file alone "
+        "(docs/service.md)"
     )
 
 
