@@ -185,12 +185,15 @@ class Gate:
           CalibrationWarning: naming the signal, for a map at a bound, probabilities that are stated as certain, or
             labels of shown offers without propensities, of which a bias learns the log's selection.
         """
-        from prism_jax.scores import ScoresError, located  # a decision needs no pyarrow
+        from prism_jax.scores import Scores, ScoresError, located  # a decision needs no pyarrow
         from prism_jax.scores.joining import read_all
 
         point, config = OperatingPoint(c_fa=c_fa, c_fn=c_fn, policy=policy), CalibrationConfig(calibrator)
-        if not isinstance(scores, str | os.PathLike):
+        if isinstance(scores, Scores):
             return cls(point, *_fitted(scores, config), scores.need_meaning)
+        if not isinstance(scores, str | os.PathLike):
+            found = f"found a {type(scores).__name__}, expected a scores table or its file"
+            raise TypeError(f"scores: {found}; Scores.from_rows makes one of a list of rows")
         table = read_all(scores)
         try:
             return cls(point, *_fitted(table, config), table.need_meaning)

@@ -209,6 +209,17 @@ def test_the_gate_that_an_evaluation_writes_is_the_one_that_it_deploys(tmp_path)
     assert dataclasses.replace(Gate.load(tmp_path), caution="").to_dict() == fitted.to_dict()
 
 
+def test_what_is_no_table_is_refused_with_what_makes_one():
+    with pytest.raises(TypeError, match="scores: found a list, expected a scores table or its file"):
+        Gate.fit([{"p_accept_fast": 0.5}], c_fa=1.0, c_fn=2.0)
+
+
+def test_where_all_probabilities_are_certain_no_other_is_said_to_bound_them():
+    scores = table(np.random.default_rng(8), 300, p_accept_fast=[float(i % 3 > 0) for i in range(300)])
+    with pytest.warns(CalibrationWarning, match=r"log-odds of 5.02, that of 1 label in 152, as all beyond"):
+        Gate.fit(scores, c_fa=1.0, c_fn=2.0)
+
+
 def test_rows_of_other_splits_are_never_fitted_on():
     scores = table(np.random.default_rng(8), 300, split=["test"] * 300)
     with pytest.raises(ScoresError, match="split: found no row of the split 'calibration', expected some"):

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float64, Int32
 
 from prism_jax.acceptance.columns import Condition, LogError
-from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, one_spelling, tidy
+from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, are_dates, one_spelling, tidy
 from prism_jax.scores.texts import as_seconds, is_moment, is_text
 
 Kind = Literal["number", "flag", "category"]
@@ -149,7 +149,7 @@ class Cells:
             values = self._times_of_texts(expected, set() if kinds is None else kinds)
         else:
             values = self.numbers(expected)
-        if (far := np.abs(values) > MOST_SECONDS).any():  # false for NaN
+        if (far := (np.abs(values) > MOST_SECONDS) | (are_dates(values) & ~np.isnan(values))).any():
             self.refuse(int(far.argmax()), f"{values[far.argmax()]:.15g}", SECONDS)
         return values
 

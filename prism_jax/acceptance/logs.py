@@ -133,7 +133,7 @@ def read_log(
     table = LogTable(wanted, file.read(wanted.names))
     if not len(table):
         raise LogError(f"{place}: found no rows, expected one per offer")
-    names, person = table.cells(columns.person).people()
+    names, person = table.cells(table.columns.person).people()
     logged = table.logged()
     if not logged.any():
         raise LogError(f"{place}, column {columns.logged!r}: found no offer that was made, expected some")
@@ -258,11 +258,12 @@ class Wanted:
     ) -> Wanted:
         """The columns with a role and those of context, of a file with these; LogError for one that is not there.
 
-        `kinds` and `texts` are those of the files before, and are added to. A column whose name has several lines may
-        be named by the first of them.
+        `kinds` and `texts` are those of the files before, and are added to. A column may be named by the first line of
+        its name, without blanks at the ends, where no other begins so.
         """
-        first_lines = {name.splitlines()[0].strip(): name for name in reversed(names) if name.splitlines()[1:]}
-        full = {name: first_lines[name] for name in first_lines.keys() - {*names}}
+        lines = [(name.strip().splitlines() or [""])[0].strip() for name in names]
+        of_line = collections.Counter(lines)
+        full = {line: name for line, name in zip(lines, names, strict=True) if of_line[line] == 1}
         named = dataclasses.asdict(columns)
         columns = LogColumns(**{role: full.get(name, name) for role, name in named.items()})
         condition = split_condition(columns.accepted, names)

@@ -55,7 +55,9 @@ class Labels(NamedTuple):
         if self.certain:
             what = "no temperature moves them, and they are left out of its fit"
             if bound is not None:
-                what = f"they count as log-odds of {bound:.2f}, the largest of the others, as all beyond will"
+                alone = self.certain == self.number
+                why = f"that of 1 label in {self.number + 2:,}" if alone else "the largest of the others"
+                what = f"they count as log-odds of {bound:.2f}, {why}, as all beyond will"
             elif isinstance(fitted, Isotonic):
                 what = "they are fitted as they are, and no end of the map is 0 or 1"
             said.append(f"{self.certain} of {self.number} probabilities with labels are exactly 0 or 1: {what}")

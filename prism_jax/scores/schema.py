@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, one_spelling
+from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, are_dates, one_spelling
 
 Kind = Literal["text", "index", "time", "unit", "label", "flag", "count", "votes"]
 Scope = Literal["row", "step", "stream"]
@@ -228,7 +228,7 @@ def check_range(name: str, array: np.ndarray, texts: Sequence[str] | None = None
         return
     null = np.isnan(array)
     valid = {
-        "time": np.abs(array) <= MOST_SECONDS,
+        "time": (np.abs(array) <= MOST_SECONDS) & (not are_dates(array)),
         "unit": (array >= 0) & (array <= 1),
         "label": (array >= 0) & (array <= 1),
         "flag": (array == 0) | (array == 1),

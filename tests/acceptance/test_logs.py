@@ -123,7 +123,7 @@ def test_people_whose_names_look_alike_are_named_by_number(write, caplog):
     assert "mention as number 1 and number 3" in caplog.text and "ann" not in caplog.text
 
 
-@pytest.mark.parametrize("word", ["nan", "NULL", "None", " n/a", "<NA>"])
+@pytest.mark.parametrize("word", ["nan", "NULL", "None", " n/a", "<NA>", "-", "#N/A", "\\N"])
 def test_a_word_for_a_missing_value_is_no_person(word, write):
     with pytest.raises(LogError, match=r"row 1, column 'p': found nothing, expected a name or number of the person"):
         read_log(write(f"p,a\nx,1\n{word},0\ny,0\n"), LogColumns(person="p", accepted="a"))
@@ -133,6 +133,13 @@ def test_a_word_for_a_missing_value_is_no_person(word, write):
 def test_times_that_are_no_seconds_are_refused(time, write):
     with pytest.raises(LogError, match=r"row 1, column 't': found .*, expected a number of seconds of at most 1e\+11"):
         read_log(write(f"p,a,t\nx,1,3\ny,0,{time}\n"), LogColumns(person="p", accepted="a", time="t"))
+
+
+def test_a_column_of_dates_in_digits_is_no_column_of_seconds(write):
+    text, columns = "p,a,t\nx,1,20261127\ny,0,20261130\nx,0,", LogColumns(person="p", accepted="a", time="t")
+    np.testing.assert_array_equal(read_log(write(f"{text}9\n"), columns).time, [20261127, 20261130, 9])
+    with pytest.raises(LogError, match=r"row 0, column 't': found 20261127, expected a number of seconds"):
+        read_log(write(f"{text}20261201\n"), columns)
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -161,6 +168,12 @@ def test_a_header_may_have_line_breaks_in_quotes(end, write, tmp_path):
         columns = LogColumns(person="who", accepted=name, score='b"c')
         np.testing.assert_array_equal(read_log(path, columns).accepted, [1, 0])
         assert divide("log", [str(path)], columns, tmp_path / "parts", number=1).contents.rows == 2
+    path = write(f'"who{end}(id)", taken ,"s{end}one","s{end}two"{end}x,1,2,3{end}y,0,3,1{end}', "header.csv")
+    columns = LogColumns(person="who", accepted="taken")
+    assert read_log(path, columns).names == ("x", "y")
+    assert divide("log", [str(path)], columns, tmp_path / "others", number=1).contents.rows == 2
+    with pytest.raises(LogError, match="found no column 's'"):
+        read_log(path, LogColumns(person="who", accepted="taken", score="s"))
     with pytest.raises(LogError, match="found no column 'token'") as error:
         read_log(path, LogColumns(person="who", accepted="token"))
     assert "\n" not in str(error.value)

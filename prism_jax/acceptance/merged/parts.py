@@ -216,7 +216,7 @@ class _Writer:
             raise
 
     def _write(self, file: int, table: LogTable, rows_before: int) -> None:
-        names, person = table.cells(self.columns.person).people()
+        names, person = table.cells(table.columns.person).people()
         logged = table.logged()
         accepted, time, score = table.accepted(logged), table.time(), table.score()
         values = {
