@@ -167,10 +167,14 @@ def start(argv: list[str]) -> None:
         command.start(main, arguments=f"all or one of {', '.join((*registry.EXPERIMENTS, *registry.STUDIES))}")
         return
     module = importlib.import_module(f"prism_jax.experiments.{name}")
+    before = set(flags.FLAGS)
     module.define_flags()
     if "workdir" not in flags.FLAGS:
         flags.DEFINE_string("workdir", None, "Folder for the tables as files; by default they are printed only.")
-        refuse_empty("workdir")
+    defined = (flags.FLAGS[flag] for flag in set(flags.FLAGS) - before)
+    paths = [flag.name for flag in defined if flag.flag_type() == "string" and flag.default is None]
+    refuse_empty(*paths)
+    flags.mark_flags_as_required([need for need in registry.STUDIES[name].needs if need in paths])
     sys.modules["__main__"].__doc__ = module.__doc__  # what --help shows
     command.start(study, arguments="the name of the study")
 

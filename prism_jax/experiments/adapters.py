@@ -36,13 +36,12 @@ from prism_jax.experiments import nested_student
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN, only, with_files
 from prism_jax.experiments.paper.trainings import TRANSFER
-from prism_jax.experiments.proactivebench import with_sources
+from prism_jax.experiments.proactivebench import train_student, with_sources
 from prism_jax.experiments.proactivebench_results import SIGNALS, Fold, signal_of
 from prism_jax.experiments.probe import measure
 from prism_jax.experiments.students import THINKING
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
@@ -149,7 +148,7 @@ def outcome(scores: Scores, config: RunConfig) -> Outcome:
     """The measures on the new domain's test streams, with the maps of its calibration streams."""
     own = only(scores, (HELD_OUT,))
     evaluation = evaluate(own, calibrate(own, CalibrationConfig("platt")), config.decision)
-    gate = next(row for row in evaluation.policies if (row.policy, row.form) == ("dynamic", "calibrated"))
+    gate = evaluation.policy("dynamic", "calibrated")
     distances = (
         next(row.distance for row in evaluation.signals if (row.signal, row.form) == (signal, "calibrated"))
         for signal in ("need", "accept")
@@ -215,7 +214,7 @@ def on_votes(config: RunConfig, workdir: epath.Path, resamples: int) -> list[Tab
         block = nested_student.best_block(nested_student.worth_of_blocks(untested, states, reading))
         student = nested_student.up_to(of_fold, block, nested_student.TRAINED)
         for name in METHODS:
-            scores = nested_student.train_student(_on_votes(student, name), workdir / f"fold{fold}-{name}")
+            scores = train_student(_on_votes(student, name), workdir / f"fold{fold}-{name}")
             parts[name].append(Fold(scores, calibrate(scores, CalibrationConfig(calibrator="platt"))))
     titles: dict[Signal, str] = {"accept": "Acceptance of an offer", "need": f"Need at a step, {config.data.need}"}
     pairs = [(FULL, name) for name in METHODS if name != FULL]
@@ -243,7 +242,6 @@ def define_flags() -> None:
     flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository.")
     flags.DEFINE_integer("steps", 32, "Number of training steps per fold on people's votes.", lower_bound=1)
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
-    refuse_empty("workdir")
 
 
 def main() -> Iterable[Table]:

@@ -25,7 +25,6 @@ from prism_jax.decision import alarm
 from prism_jax.people.layer import fit_population, prequential
 from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime.command import refuse_empty
 
 SHIFTS = (0.25, 0.5, 1.0, 2.0, -1.0)
 FOLDS = 5
@@ -195,7 +194,6 @@ def define_flags() -> None:
     flags.DEFINE_float("alpha", 0.05, "Probability of a false alarm at any time.", 1e-6, 0.5)
     flags.DEFINE_integer("people", 10_000, "Number of simulated people without a change.", 10)
     flags.DEFINE_integer("answers", 300, "Answers of each simulated person.", 1)
-    refuse_empty("log")
 
 
 def main() -> Iterable[Table]:

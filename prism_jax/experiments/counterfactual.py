@@ -21,7 +21,6 @@ from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.experiments.replications import FullLog, Policies, Replicated, replicate
 from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime.command import refuse_empty
 
 Rows = Float64[np.ndarray, " rows"]
 TARGETS = {"the upper quarter": 0.75, "the upper half": 0.5, "everything": 0.0}
@@ -108,7 +107,6 @@ def define_flags() -> None:
     flags.DEFINE_integer("replications", 2000, "Number of redrawn logs for each row.", 10)
     flags.DEFINE_float("c_fa", 1.0, "C_FA.", 1e-6)
     flags.DEFINE_float("c_fn", 2.0, "C_FN.", 1e-6)
-    refuse_empty("log")
 
 
 def main() -> Iterable[Table]:

@@ -30,7 +30,6 @@ from prism_jax.experiments.simulated_users import ANSWERS, FILES, served
 from prism_jax.experiments.stages import Stage, main_of, run_stages
 from prism_jax.report.table import Table, print_all
 from prism_jax.runs.curation import summary_path
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import read_object, write_bytes, write_json, write_text
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
@@ -205,7 +204,6 @@ def demo(folder: epath.Path, settings: dict[str, int]) -> Table:
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("workdir", None, "Folder for everything that the demo makes.", required=True)
-    refuse_empty("workdir")
     flags.DEFINE_integer("train", 1000, "Number of training streams.", lower_bound=2)
     flags.DEFINE_integer("calibration", 100, "Number of calibration streams.", lower_bound=2)
     flags.DEFINE_integer("held_out", 150, "Number of held-out streams.", lower_bound=2)

@@ -55,7 +55,6 @@ from prism_jax.judges.simulated import SimulatedJudge
 from prism_jax.remote.structured import Reply, parse
 from prism_jax.report.table import Table
 from prism_jax.runs.pipeline import score_run, train_run
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.scoring.passes import Passes
@@ -303,7 +302,6 @@ def study(folder: epath.Path, sizes: Sizes = SIZES, config: RunConfig = DISTILLE
 def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_string("workdir", None, "Folder for data, trainings and scores.", required=True)
-    refuse_empty("workdir")
 
 
 def main() -> Iterable[Table]:

@@ -24,7 +24,6 @@ from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.experiments.ranking import Ranked, intervals
 from prism_jax.report.human_labels import annotator_table, gain_table, leakage_table, policy_table, ranking_table
 from prism_jax.report.table import Table
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.joining import read_all
 from prism_jax.scores.labels import Signal, read
@@ -172,8 +171,7 @@ def _ranking(
     """AUROCs of each method's raw signal, and of one annotator against the others."""
     measured: dict[str, Mapping[str, Estimate]] = {}
     for name, tables in by_method.items():
-        rows = [_ranked(table, signal) for table in tables]
-        ranked = Ranked(*(np.concatenate(column) for column in zip(*rows, strict=True)))
+        ranked = Ranked.joined([_ranked(table, signal) for table in tables])
         measured[name] = intervals(ranked, resamples=resamples)
     human = votes_against_votes(judged) if signal == "accept" else need_against_others(judged)
     if 0 < human.y.mean() < 1:
@@ -198,8 +196,6 @@ def define_flags() -> None:
     flags.DEFINE_enum("labels", "majority", get_args(Labels), "Majorities as labels, or shares of votes.")
     flags.DEFINE_multi_string("scores", [], "NAME=FILE|FOLDER|GLOB with out-of-fold scores of another method.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
-    flags.mark_flags_as_required(["source"])
-    refuse_empty("source", "data_dir")
 
 
 def main() -> Iterable[Table]:

@@ -35,7 +35,6 @@ from prism_jax.experiments.intervals import show_interval
 from prism_jax.prompting.template import CONSTANT_OFFER, PromptConfig
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import read_object
 from prism_jax.scoring.fast import packed_parts, read_parts
 from prism_jax.scoring.student import Student
@@ -291,7 +290,6 @@ def define_flags() -> None:
     flags.DEFINE_integer("streams", 40, "Number of streams to attack.", lower_bound=2)
     flags.DEFINE_integer("per_family", 3, "Number of texts of each family and goal, of three.", 1, 3)
     flags.mark_flags_as_mutual_exclusive(["workdir", "weights"], required=True)
-    refuse_empty("workdir", "weights")
 
 
 def main() -> Iterable[Table]:

@@ -21,7 +21,6 @@ from prism_jax.judges.ballots import Ballots, Item, human_ballots, make_ballots
 from prism_jax.judges.panels import PanelConfig, majority
 from prism_jax.report.judges import agreement_tables
 from prism_jax.report.table import Table
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench import load
 from prism_jax.teacher.recorded import read_recordings
 
@@ -66,7 +65,6 @@ def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_string("source", None, "Folder with the layout of ProactiveBench's repository.", required=True)
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of streams.", lower_bound=1)
-    refuse_empty("source")
 
 
 def main() -> Iterable[Table]:

@@ -28,7 +28,6 @@ from prism_jax.evaluation.fits import Calibration, read_calibration
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.prompting.template import Template
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.scoring.fast import score_streams
 from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Stream
@@ -153,7 +152,6 @@ def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "Folder of a run that was trained and evaluated.", required=True)
     flags.DEFINE_integer("context", 96, "Maximum number of tokens up to the end of one decision.", lower_bound=1)
     flags.DEFINE_integer("streams", 300, "Number of test streams to read.", lower_bound=2)
-    refuse_empty("workdir")
 
 
 def main() -> Iterable[Table]:

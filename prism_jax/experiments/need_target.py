@@ -28,6 +28,7 @@ from prism_jax.experiments import students
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.pipeline import score_run
+from prism_jax.runs.store import of_seed
 from prism_jax.scores import Scores
 from prism_jax.scoring.passes import Passes
 from prism_jax.streams.simulator import SimulatorConfig
@@ -103,14 +104,8 @@ def _regret(steps: Scores, need: np.ndarray, accept: np.ndarray) -> Float[np.nda
 
 def of_seeds(config: RunConfig, dependence: float, seeds: Iterable[int]) -> tuple[Regrets, ...]:
     """The regrets of every seed at one dependence."""
-
-    def seeded(seed: int) -> RunConfig:
-        simulator = dataclasses.replace(config.simulator, seed=seed, dependence=dependence)
-        return dataclasses.replace(
-            config, simulator=simulator, training=dataclasses.replace(config.training, seed=seed)
-        )
-
-    return tuple(regrets(seeded(seed)) for seed in seeds)
+    dependent = dataclasses.replace(config, simulator=dataclasses.replace(config.simulator, dependence=dependence))
+    return tuple(regrets(of_seed(dependent, seed)) for seed in seeds)
 
 
 def table(runs_by_dependence: Mapping[float, tuple[Regrets, ...]]) -> Table:

@@ -28,7 +28,6 @@ from prism_jax.experiments.students import THINKING
 from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.training.loss_config import LossConfig, NeedTarget
@@ -59,11 +58,6 @@ def sized(config: RunConfig, share: float) -> RunConfig:
     """The config with a share of its training streams, and as many updates as before."""
     streams = round(share * config.data.train_streams)
     return dataclasses.replace(config, data=dataclasses.replace(config.data, train_streams=streams))
-
-
-def targeted(config: RunConfig, target: NeedTarget) -> RunConfig:
-    """The config with a meaning of need."""
-    return dataclasses.replace(config, loss=dataclasses.replace(config.loss, need_target=target))
 
 
 def expected_costs(scores: Scores, ratio: float) -> tuple[Costs, dict[str, float]]:
@@ -155,8 +149,10 @@ def section(compared: Compared, title: str, resamples: int) -> Section:
 
 def scores_of(store: Store, name: str, config: RunConfig) -> dict[int, dict[NeedTarget, Scores]]:
     """The scores of every seed with both meanings; trains what the store does not have."""
+    losses = {target: dataclasses.replace(config.loss, need_target=target) for target in TARGETS}
+    configs = {target: dataclasses.replace(config, loss=loss) for target, loss in losses.items()}
     return {
-        seed: {target: store.scores(f"{name}-{target}", targeted(of_seed(config, seed), target)) for target in TARGETS}
+        seed: {target: store.scores(f"{name}-{target}", of_seed(own, seed)) for target, own in configs.items()}
         for seed in SEEDS
     }
 
@@ -187,7 +183,6 @@ def define_flags() -> None:
     flags.DEFINE_multi_enum("populations", list(POPULATIONS), list(POPULATIONS), "Populations to train on.")
     flags.DEFINE_list("shares", [str(share) for share in SHARES], "Shares of the training rows.")
     flags.DEFINE_integer("resamples", 2000, "Bootstrap resamples of whole streams.", lower_bound=100)
-    refuse_empty("workdir")
 
 
 def main() -> Iterable[Table]:

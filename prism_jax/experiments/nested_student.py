@@ -19,7 +19,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from absl import flags
 from etils import epath
 from ml_collections import config_flags
@@ -28,7 +27,7 @@ from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.evaluation.protocol import TEST, calibrate, rows_of
 from prism_jax.experiments.block_choice import States, best_block, states_after, worth_of_blocks
 from prism_jax.experiments.nested_words import score_words_nested
-from prism_jax.experiments.proactivebench import with_sources
+from prism_jax.experiments.proactivebench import train_student, with_sources
 from prism_jax.experiments.proactivebench_results import SIGNALS, Fold, epoch_seconds, signal_of
 from prism_jax.experiments.probe import measure, ranked_by_probe
 from prism_jax.experiments.ranking import Ranked
@@ -38,19 +37,16 @@ from prism_jax.probe.kept_states import states_of
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.report.table import Table
-from prism_jax.runs.pipeline import train_and_evaluate
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.files import write_json
 from prism_jax.runtime.provenance import provenance
-from prism_jax.scores import Scores, read_scores, write_scores
+from prism_jax.scores import Scores, write_scores
+from prism_jax.scores.joining import joined
 from prism_jax.scores.labels import Signal
 from prism_jax.streams import Stream
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
-from prism_jax.training.run import open_run, resolve
 from prism_jax.training.run_config import RunConfig
-from prism_jax.training.workdir import Workdir
 
 BLOCKS = (6, 12, 18, 24, 30)
 """The blocks that are compared, of SmolLM2's 30; fixed before any result was known."""
@@ -140,19 +136,6 @@ def up_to(config: RunConfig, block: int, trained: int) -> RunConfig:
     return dataclasses.replace(config, training=dataclasses.replace(config.training, start_blocks=block, frozen=frozen))
 
 
-def train_student(config: RunConfig, folder: epath.Path) -> Scores:
-    """Trains a run unless it is finished, and returns its scores on the calibration and test streams.
-
-    ConfigError if the folder holds a run with another config.
-    """
-    workdir, path = Workdir(folder), folder / "scores.parquet"
-    if not path.exists():
-        train_and_evaluate(config, workdir)
-    opened = open_run(resolve(config), workdir)
-    opened.files.claim(opened.config)
-    return read_scores(path)
-
-
 def score_probe_on(splits: Splits, states: States | None, reading: StatesConfig, fold: int) -> Scores:
     """Scores a fold by probes that see as much as they may, of words alone where there are no states.
 
@@ -204,11 +187,11 @@ def study(
             workdir / "choices.json", {"made": provenance(), "folds": [dict(result.about) for result in results]}
         )
     for name, file in FILES.items():
-        write_scores(workdir / file, _joined([result.scores[name] for result in results]))
+        write_scores(workdir / file, joined([result.scores[name] for result in results]))
     titles: dict[Signal, str] = {"accept": "Acceptance of an offer", "need": f"Need at a step, {config.data.need}"}
     return [
         measure(
-            {name: _pooled([result.ranked[name][signal] for result in results]) for name in results[0].ranked},
+            {name: Ranked.joined([result.ranked[name][signal] for result in results]) for name in results[0].ranked},
             title,
             resamples,
             PAIRS,
@@ -230,15 +213,6 @@ def read_all(config: RunConfig, reading: StatesConfig, folder: epath.Path) -> St
     return dict(zip((stream.id for stream in streams), states_of(streams, reading, folder), strict=True))
 
 
-def _joined(tables: Sequence[Scores]) -> Scores:
-    columns = [table.columns() for table in tables]
-    return Scores.from_columns({name: np.concatenate([table[name] for table in columns]) for name in columns[0]})
-
-
-def _pooled(parts: Sequence[Ranked]) -> Ranked:
-    return Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
 def define_flags() -> None:
     """Defines the command-line flags."""
     config_flags.DEFINE_config_file(
@@ -249,8 +223,6 @@ def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "Folder for the runs and the results.")
     flags.DEFINE_integer("steps", 100, "Number of training steps per fold.", lower_bound=1)
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
-    flags.mark_flags_as_required(["workdir"])
-    refuse_empty("workdir")
 
 
 def main() -> Iterable[Table]:

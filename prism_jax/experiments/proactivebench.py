@@ -27,11 +27,10 @@ from prism_jax.experiments.proactivebench_results import Fold
 from prism_jax.experiments.word_regression import score_words
 from prism_jax.report.table import Table
 from prism_jax.runs.pipeline import train_and_evaluate
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import write_json
 from prism_jax.runtime.provenance import provenance
-from prism_jax.scores import read_scores, write_scores
+from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.sources import load_splits
@@ -100,19 +99,23 @@ def _inner(config: RunConfig, workdir: epath.Path) -> RunConfig:
     return dataclasses.replace(config, data=data)
 
 
-def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
+def train_student(config: RunConfig, folder: epath.Path) -> Scores:
     """Trains a run unless it is finished, and returns its scores on the calibration and test streams.
 
     ConfigError if the folder holds a run with another config.
     """
-    if not (folder / "scores.parquet").exists():
-        train_and_evaluate(config, Workdir(folder))
-    opened = open_run(resolve(config), Workdir(folder))
+    workdir, path = Workdir(folder), folder / "scores.parquet"
+    if not path.exists():
+        train_and_evaluate(config, workdir)
+    opened = open_run(resolve(config), workdir)
     opened.files.claim(opened.config)
-    scores = read_scores(folder / "scores.parquet")
-    return Fold(
-        scores, calibrate(scores), results.epoch_seconds(folder, len(opened.splits.train) / config.training.batch)
-    )
+    return read_scores(path)
+
+
+def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
+    """What `train_student` gives, calibrated, with the seconds of the epochs."""
+    scores, train = train_student(config, folder), load_splits(config.data, config.simulator).train
+    return Fold(scores, calibrate(scores), results.epoch_seconds(folder, len(train) / config.training.batch))
 
 
 def study(config: RunConfig, tiny: RunConfig, workdir: epath.Path, *, resamples: int = 10_000) -> dict[str, Any]:
@@ -158,8 +161,6 @@ def define_flags() -> None:
     flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository; empty uses the config's.")
     flags.DEFINE_string("workdir", None, "Folder for the runs and the results.")
     flags.DEFINE_bool("select", False, "Compare the candidate settings instead of running the folds.")
-    flags.mark_flags_as_required(["workdir"])
-    refuse_empty("workdir")
 
 
 def main() -> Iterable[Table]:

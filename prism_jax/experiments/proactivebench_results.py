@@ -23,6 +23,7 @@ from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime.files import parse_json, read_lines
 from prism_jax.scores import Scores
+from prism_jax.scores.joining import joined
 from prism_jax.scores.labels import Signal, read
 from prism_jax.streams import Stream
 
@@ -68,7 +69,7 @@ def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
                 readings.p[labelled], p[labelled], readings.y[labelled], np.asarray(readings.rows.stream, str)[labelled]
             )
         )
-    return Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return Ranked.joined(parts)
 
 
 def aurocs(folds: Sequence[Fold]) -> dict[str, float]:
@@ -129,8 +130,7 @@ def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: 
 
 def out_of_fold(folds: Sequence[Fold]) -> Scores:
     """Concatenates the test rows of some folds; the signals are raw."""
-    tables = [rows_of(fold.scores, TEST).columns() for fold in folds]
-    return Scores.from_columns({name: np.concatenate([table[name] for table in tables]) for name in tables[0]})
+    return joined([rows_of(fold.scores, TEST) for fold in folds])
 
 
 def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:

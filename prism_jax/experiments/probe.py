@@ -32,7 +32,6 @@ from prism_jax.probe.words import describe_all
 from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores, write_scores
 from prism_jax.scores.labels import Signal
 from prism_jax.streams import Stream, proactivebench
@@ -136,8 +135,6 @@ def define_flags() -> None:
     flags.DEFINE_string("weights", "", "Weights of the frozen model; empty reads words alone.")
     flags.DEFINE_multi_enum("need", get_args(Need), get_args(Need), "Definitions of need; each has a table.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
-    flags.mark_flags_as_required(["source", "workdir"])
-    refuse_empty("source", "workdir")
 
 
 def main() -> Iterable[Table]:

@@ -32,7 +32,6 @@ from prism_jax.probe.kept_states import states_of
 from prism_jax.probe.probe_config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream, proactivebench
 from prism_jax.streams.proactivebench import Need
@@ -117,8 +116,6 @@ def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "Folder for states.")
     flags.DEFINE_string("weights", "", "Weights of the frozen model; empty reads words alone.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
-    flags.mark_flags_as_required(["source", "workdir"])
-    refuse_empty("source", "workdir")
 
 
 def main() -> Iterable[Table]:

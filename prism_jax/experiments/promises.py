@@ -28,7 +28,6 @@ from prism_jax.experiments.human_labels import in_fixed_order
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import proactivebench
 
 THRESHOLDS = 200
@@ -209,7 +208,6 @@ def define_flags() -> None:
     flags.DEFINE_float("promise_level", 0.9, "Probability 1 - eta with which a promise holds.", 0.5, 0.999)
     flags.DEFINE_multi_integer("units", [], "Number of units in a draw; by default as many as there are.", 1)
     flags.DEFINE_integer("draws", 2_000, "Number of draws.", 10, 100_000)
-    refuse_empty("log", "source", "data_dir")
     flags.register_multi_flags_validator(
         ["log", "source"],
         lambda values: (values["log"] is None) != (values["source"] is None),

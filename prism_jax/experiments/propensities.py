@@ -25,6 +25,7 @@ from prism_jax.experiments import students
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.pipeline import score_run
+from prism_jax.runs.store import of_seed
 from prism_jax.scoring.passes import Passes
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -63,9 +64,8 @@ def paired_gain(config: RunConfig, hidden_effect: float, seeds: Iterable[int]) -
     """
 
     def gain(seed: int) -> float:
-        simulator = dataclasses.replace(config.simulator, seed=seed, hidden_effect=hidden_effect)
-        training = dataclasses.replace(config.training, seed=seed)
-        run = open_run(dataclasses.replace(config, simulator=simulator, training=training))
+        simulator = dataclasses.replace(config.simulator, hidden_effect=hidden_effect)
+        run = open_run(of_seed(dataclasses.replace(config, simulator=simulator), seed))
 
         def distance(estimator: Literal["none", "snips"]) -> float:
             loss = dataclasses.replace(config.loss, estimator=estimator)

@@ -32,6 +32,11 @@ class Ranked(NamedTuple):
     y: Float[np.ndarray, " n"]  # labels, 0 or 1
     stream: Shaped[np.ndarray, " n"]  # the stream of each row
 
+    @classmethod
+    def joined(cls, parts: Sequence[Ranked]) -> Ranked:
+        """The rows of all parts."""
+        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
 
 def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[str, Estimate]:
     """The `MEASURES` of one signal, or the differences of two on the same streams (second minus first), by name.

@@ -36,7 +36,6 @@ from prism_jax.experiments.stages import Stage, run_stages
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.report.table import Table
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import new_folder, read_object, write_json
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.student import Qwen3, StudentConfig
@@ -169,7 +168,6 @@ def define_flags() -> None:
     flags.DEFINE_enum("gpus", "1", ["1", "8"], "Number of GPUs of 80 GB to train on.")
     flags.DEFINE_float("budget", None, "USD that all answers may cost together.", 0.0)
     flags.DEFINE_list("human", [], "Files of votes that annotators downloaded from people.html.")
-    refuse_empty("workdir", "source", "weights")
 
 
 def main() -> Iterable[Table]:

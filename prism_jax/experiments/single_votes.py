@@ -35,7 +35,6 @@ from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.report.numbers import percent
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams import proactivebench
 
@@ -235,8 +234,6 @@ def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_string("source", None, "Folder with ProactiveBench's repository.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
-    flags.mark_flags_as_required(["source"])
-    refuse_empty("source")
 
 
 def main() -> Iterable[Table]:

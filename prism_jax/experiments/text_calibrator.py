@@ -27,7 +27,6 @@ from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.proactivebench import load
 from prism_jax.teacher.recorded import OFFER, ModelAnswer, Recording, read_recordings
@@ -197,8 +196,6 @@ def _places(row: Judged, by_offer: Mapping[tuple[str, str], int]) -> list[int]:
 def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_string("source", None, "Folder with the layout of ProactiveBench's repository.")
-    flags.mark_flag_as_required("source")
-    refuse_empty("source")
 
 
 def main() -> Iterable[Table]:

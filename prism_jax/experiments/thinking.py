@@ -24,14 +24,14 @@ from etils import epath
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Evaluation
-from prism_jax.evaluation.rows import PolicyRow, RatioRow, SignalRow
+from prism_jax.evaluation.rows import SignalRow
 from prism_jax.experiments.students import THINKING, THREE_SETTINGS
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import trigger_tables
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import write_files
 from prism_jax.scores import Scores, encode_scores
+from prism_jax.scores.joining import joined
 from prism_jax.scoring.slow import field_accuracy, write_fields
 from prism_jax.scoring.writing import Writer
 from prism_jax.training.run_config import RunConfig
@@ -72,12 +72,6 @@ def _calibrated(scores: Scores, prefix: str) -> Scores:
     }
     columns["stream"] = np.array([prefix + name for name in scores.stream], object)
     return Scores.from_columns(columns)
-
-
-def pool(tables: Sequence[Scores]) -> Scores:
-    """The rows of several tables with the same columns, one after another."""
-    columns = [table.columns() for table in tables]
-    return Scores.from_columns({name: np.concatenate([table[name] for table in columns]) for name in columns[0]})
 
 
 def second_stage(config: RunConfig, start: epath.Path) -> RunConfig:
@@ -122,7 +116,7 @@ def tables(students_by_name: dict[str, list[ScoredStudent]]) -> list[Table]:
 
 def evaluations(students: Sequence[ScoredStudent], ratios: Sequence[float] = RATIOS) -> list[Evaluation]:
     """The pooled scores of some students, evaluated at every cost ratio."""
-    scores = pool([trained.scores for trained in students])
+    scores = joined([trained.scores for trained in students])
     fits = calibrate(scores)
     return [evaluate(scores, fits, OperatingPoint(c_fa=1.0, c_fn=ratio)) for ratio in ratios]
 
@@ -152,12 +146,8 @@ def pass_table(name: str, evaluations: Sequence[Evaluation]) -> Table:
 
 
 def _pass_cells(evaluation: Evaluation, policy: str, thinking: str) -> tuple[str, ...]:
-    rows: tuple[PolicyRow | RatioRow, ...] = (*evaluation.policies, *evaluation.ratios.rows)
-    costs, ratio = (
-        next(row for row in rows if isinstance(row, kind) and (row.policy, row.form) == (policy, "calibrated"))
-        for kind in (PolicyRow, RatioRow)
-    )
-    assert isinstance(costs, PolicyRow) and isinstance(ratio, RatioRow), "one of each kind was looked for"
+    costs = evaluation.policy(policy, "calibrated")
+    ratio = next(row for row in evaluation.ratios.rows if (row.policy, row.form) == (policy, "calibrated"))
     signals: dict[str, SignalRow] = {
         row.signal: row for row in evaluation.signals if (row.thinking, row.form) == (thinking, "calibrated")
     }
@@ -193,7 +183,6 @@ def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "Folder for the trainings and the pooled scores.", required=True)
     flags.DEFINE_integer("settings", 2, "Number of settings that have to agree, 2 or 3.", 2, 3)
     flags.DEFINE_bool("second_stage", True, "Whether to train a second stage on the students' own fields.")
-    refuse_empty("workdir")
 
 
 def main() -> Iterable[Table]:
@@ -203,6 +192,6 @@ def main() -> Iterable[Table]:
     store = Store(folder / "trainings")
     with store.claimed():
         students = study(config, SEEDS, store, second=flags.FLAGS.second_stage)
-    scores = pool([trained.scores for trained in students["first stage"]])
+    scores = joined([trained.scores for trained in students["first stage"]])
     write_files({folder / "scores.parquet": encode_scores("scores.parquet", scores)})
     return tables(students)

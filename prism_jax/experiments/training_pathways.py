@@ -26,13 +26,10 @@ from etils import epath
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.evaluation.protocol import calibrate, evaluate
-from prism_jax.evaluation.results import Evaluation
-from prism_jax.evaluation.rows import Form, PolicyRow
 from prism_jax.experiments import students
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
 from prism_jax.streams.simulator import SimulatorConfig
@@ -127,9 +124,6 @@ def measure(scores: Scores, config: RunConfig) -> StudentResult:
         for calibrator in ("temperature", "platt")
     )
 
-    def gate(of: Evaluation, form: Form) -> PolicyRow:
-        return next(row for row in of.policies if (row.policy, row.form) == ("dynamic", form))
-
     def errors(signal: Signal) -> tuple[float, float, float]:
         raw, calibrated, by_platt = (
             next(row.ece for row in of.signals if (row.signal, row.form) == (signal, form))
@@ -137,8 +131,8 @@ def measure(scores: Scores, config: RunConfig) -> StudentResult:
         )
         return raw, calibrated, by_platt
 
-    raw, calibrated = gate(temperature, "raw"), gate(temperature, "calibrated")
-    costs = raw.realised_cost, calibrated.realised_cost, gate(platt, "calibrated").realised_cost
+    raw, calibrated = temperature.policy("dynamic", "raw"), temperature.policy("dynamic", "calibrated")
+    costs = raw.realised_cost, calibrated.realised_cost, platt.policy("dynamic", "calibrated").realised_cost
     return StudentResult(*costs, calibrated.f1, calibrated.speak_rate, *errors("need"), *errors("accept"))
 
 
@@ -189,7 +183,6 @@ def _show(values: np.ndarray, sign: str = "") -> str:
 def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_string("workdir", None, "Folder for the trainings.", required=True)
-    refuse_empty("workdir")
 
 
 def main() -> Iterable[Table]:

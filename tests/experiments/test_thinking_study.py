@@ -13,7 +13,6 @@ from prism_jax.experiments.thinking import (
     accuracy_table,
     evaluations,
     pass_table,
-    pool,
     second_stage,
     study,
 )
@@ -21,6 +20,7 @@ from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.runs.store import Store
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import Scores
+from prism_jax.scores.joining import joined
 from prism_jax.scoring.slow import field_accuracy
 from prism_jax.streams.edit import map_steps
 from prism_jax.training.run_config import RunConfig
@@ -51,7 +51,7 @@ def test_the_config_is_the_recipes():
 
 def test_pooled_scores_hold_every_row_of_every_seed():
     tables = [table(0), table(1)]
-    pooled = pool(tables)
+    pooled = joined(tables)
     assert len(pooled) == sum(map(len, tables))
     assert len(set(pooled.stream)) == 24
     np.testing.assert_array_equal(pooled.p_need_slow, np.concatenate([one.p_need_slow for one in tables]))
