@@ -7,11 +7,10 @@ and does not depend on calibration; `expected_cost` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 from scipy import sparse
 
 from prism_jax.decision import arrays
@@ -23,7 +22,6 @@ from prism_jax.decision.costs.curves import (
     burden_benefit_curve,
     offers_and_switches,
     rank,
-    trace_curve,
     trace_events,
 )
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
@@ -32,7 +30,6 @@ from prism_jax.decision.costs.sweep import (
     best_label,
     check_gold,
     check_signals,
-    critical_ratio,
     policy_signals,
 )
 from prism_jax.decision.passes import BothPasses, Pass
@@ -99,10 +96,8 @@ def audbc_value(
     """
     signals = check_signals(fast, slow, margin)
     best = _best(signals, y, y_slow, y_best, weight)
-    if best is not None:
-        events = offers_and_switches(signals, margin, y, y_slow, best, weight)
-        return trace_events(events).normalised_area(events.prevalence)
-    return trace_curve(critical_ratio(signals, margin), y, weight).normalised_area()
+    events = offers_and_switches(signals, margin, y, y_slow, best, weight)
+    return trace_events(events).normalised_area(events.prevalence)
 
 
 def audbc(
@@ -153,45 +148,30 @@ def audbc(
     signals = BothPasses(*(Pass(*map(np.asarray, of)) for of in signals))
     best = _best(signals, y, y_slow, y_best, weight)
     arrays.check_lengths(p_need=fast.need, streams=streams)
-    gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
-    resampling: dict[str, Any] = {"level": level, "method": method, "resamples": resamples, "seed": seed}
-    if best is not None:
-        gold_slow = None if y_slow is None else np.asarray(y_slow)
-        events = offers_and_switches(signals, margin, gold, gold_slow, np.asarray(best), mass)
-        order, last = rank(events.at)
-        curve = trace_events(events, (order, last))
-        ranks = np.empty(len(order), np.int64)
-        ranks[order] = _dense_ranks(last, max_ranks)
-        cells = _event_cells(ranks, events, streams)
-        pi = float(events.prevalence)
-        chance = float(curve.benefit[-1]) / (2 * pi - pi**2)
-        return _with_interval(float(curve.normalised_area(pi)), chance, cells, _area_of_changes, resampling)
-    critical = critical_ratio(signals, margin)
-    order, last = rank(critical)
+    gold, gold_slow, gold_best = (None if label is None else np.asarray(label) for label in (y, y_slow, best))
+    mass = None if weight is None else arrays.host(weight)
+    events = offers_and_switches(signals, margin, gold, gold_slow, gold_best, mass)
+    order, last = rank(events.at)
+    curve = trace_events(events, (order, last))
     ranks = np.empty(len(order), np.int64)
     ranks[order] = _dense_ranks(last, max_ranks)
-    cells = _rank_cells(ranks, gold, mass, streams)
-    curve = trace_curve(critical, gold, mass, (order, last))
-    prevalence = float(gold.mean() if mass is None else np.average(gold, weights=mass))
-    return _with_interval(float(curve.normalised_area()), 1 / (2 - prevalence), cells, _normalised_area, resampling)
+    cells = _cells(ranks, events, streams, weighted=mass is not None)
+    pi = float(events.prevalence)
+    value, chance = float(curve.normalised_area(pi)), float(curve.benefit[-1]) / (2 * pi - pi**2)
+    shift = value - float(_area(cells.totals()))
+    resampling: dict[str, Any] = {"level": level, "method": method, "resamples": resamples, "seed": seed}
+    shifted = interval(cells, lambda counts: _area(counts) + shift, bounds=SHARE, **resampling)
+    rescaled = (value - chance) / (1 - chance) if chance < 1 else np.nan
+    return Audbc(value, float(shifted.low), float(shifted.high), float(shifted.standard_error), chance, float(rescaled))
 
 
 def _best(signals: BothPasses, y: Any, y_slow: Any, y_best: Any, weight: Any) -> Any:
-    """The label of each step's best candidate, None where that is `y`; checks the labels, of which one is positive."""
+    """The label of each step's best candidate; checks the labels, of which one is positive."""
     check_gold(signals, y, weight, positive=False)
     best = best_label(y, y_slow, y_best)
-    check_gold(signals, y if best is None else best, weight, positive=True)
+    best = y if best is None else best
+    check_gold(signals, best, weight, positive=True)
     return best
-
-
-def _with_interval(
-    value: float, chance: float, cells: Cells, area: Callable[[np.ndarray], np.ndarray], resampling: dict[str, Any]
-) -> Audbc:
-    """An area and the value of chance, with the interval of `area` over resamples of the cells."""
-    shift = value - float(area(cells.totals()))
-    shifted = interval(cells, lambda counts: area(counts) + shift, bounds=SHARE, **resampling)
-    rescaled = (value - chance) / (1 - chance) if chance < 1 else np.nan
-    return Audbc(value, float(shifted.low), float(shifted.high), float(shifted.standard_error), chance, float(rescaled))
 
 
 def _dense_ranks(last: Int[np.ndarray, " n"], max_ranks: int | None) -> Int[np.ndarray, " n"]:
@@ -205,29 +185,23 @@ def _dense_ranks(last: Int[np.ndarray, " n"], max_ranks: int | None) -> Int[np.n
     return np.cumsum(np.diff(last, prepend=last[:1]) != 0)
 
 
-def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, streams: Any | None) -> Cells:
-    """Units over the cells (rank, label), with the label varying fastest."""
-    cell, number = 2 * ranks + gold, 2 * (int(ranks.max()) + 1)
-    if mass is None and streams is None:
-        return Cells(None, np.bincount(cell, minlength=number))
-    unit = np.arange(len(cell)) if streams is None else arrays.in_order(streams)[1]
-    content = np.ones(len(cell), np.int64) if mass is None else mass
-    units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, number))
-    return Cells(units, np.ones(units.shape[0], np.int64))
-
-
-def _event_cells(ranks: np.ndarray, events: Events, streams: Any | None) -> Cells:
+def _cells(ranks: np.ndarray, events: Events, streams: Any | None, *, weighted: bool) -> Cells:
     """Units over the cells (rank, burden or benefit), with the latter varying fastest, and the oracle's benefit."""
     steps, number = len(events.best), 2 * (int(ranks.max()) + 1)
+    columns = [values.reshape(-1, steps) for values in (ranks, events.mass, events.gold, events.best)]
     unit = np.arange(steps) if streams is None else arrays.in_order(streams)[1]
-    unit = np.tile(unit, 2 * (len(ranks) // steps) + 1)
-    cell = np.concatenate([2 * ranks, 2 * ranks + 1, np.full(steps, number)])
-    content = np.concatenate([events.mass, events.gold, events.best]).astype(np.float64)
-    units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, number + 1))
-    return Cells(units, np.ones(units.shape[0], np.int64))
+    multiplicity = np.ones(int(unit.max()) + 1, np.int64)
+    if streams is None and not weighted:  # equal steps are units of one type
+        kinds, multiplicity = np.unique(np.concatenate(columns).astype(np.int64), axis=1, return_counts=True)
+        columns, unit = np.split(kinds, np.cumsum([len(c) for c in columns])[:-1]), np.arange(len(multiplicity))
+    rank, mass, gold, best = (values.reshape(-1) for values in columns)
+    cell = np.concatenate([2 * rank, 2 * rank + 1, np.full(len(best), number)])
+    content = np.concatenate([mass, gold, best]).astype(np.float64)
+    place = np.tile(unit, len(cell) // len(unit)), cell
+    return Cells(sparse.csr_array((content, place), shape=(len(multiplicity), number + 1)), multiplicity)
 
 
-def _area_of_changes(changes: Float[np.ndarray, "*resamples cells"]) -> Float[np.ndarray, "*resamples"]:
+def _area(changes: Float[np.ndarray, "*resamples cells"]) -> Float[np.ndarray, "*resamples"]:
     """The normalised area of changes over (rank, burden or benefit) and the oracle's benefit; NaN where that is 0."""
     changes, positives = changes[..., :-1], changes[..., -1]
     offers, gold = changes[..., 0::2], changes[..., 1::2]
@@ -236,14 +210,3 @@ def _area_of_changes(changes: Float[np.ndarray, "*resamples cells"]) -> Float[np
     total = offers.sum(axis=-1)
     oracle = positives * total - positives**2 / 2
     return np.asarray(np.where(positives == 0, np.nan, area / np.where(positives == 0, 1.0, oracle)))
-
-
-def _normalised_area(counts: Num[np.ndarray, "*resamples cells"]) -> Float[np.ndarray, "*resamples"]:
-    """The normalised area of counts over (rank, label); NaN without a positive step."""
-    positive = counts[..., 1::2]
-    steps = counts[..., 0::2] + positive
-    benefit = np.cumsum(positive, axis=-1)
-    area = (steps * (benefit - positive / 2)).sum(axis=-1)
-    positives, total = benefit[..., -1], steps.sum(axis=-1)
-    oracle = positives * total - positives**2 / 2
-    return np.asarray(np.where(oracle == 0, np.nan, area / np.where(oracle == 0, 1.0, oracle)))

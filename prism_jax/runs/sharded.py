@@ -32,8 +32,7 @@ from absl import logging
 from tqdm import tqdm
 
 from prism_jax.evaluation.merged.planning import OutOfOrderError
-from prism_jax.evaluation.merged.running import Statistic
-from prism_jax.evaluation.merged.states import State, decode, encode, merge
+from prism_jax.evaluation.merged.states import State, Statistic, decode, encode, merge
 from prism_jax.runs.workers import connect_ray, end_with_parent
 from prism_jax.runtime.files import open_regular, write_bytes
 from prism_jax.scores import Scores, ScoresError, located

@@ -21,7 +21,7 @@ from prism_jax.decision.gate import intervene
 from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.off_policy import Moments
 from prism_jax.evaluation.merged.histograms import LOG_ODDS, Histogram, labelled, log_odds
-from prism_jax.evaluation.merged.states import Beginning, Largest, State, UnitSums, merge
+from prism_jax.evaluation.merged.states import Beginning, Largest, State, Statistic, UnitSums, merge
 from prism_jax.people.lanes import Lanes, lanes
 from prism_jax.people.layer import Placed, Population, Spread, Theta
 
@@ -36,15 +36,11 @@ and counts of answers with a score."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Census:
+class Census(Statistic):
     """What there is in each fold."""
 
     folds: int
     weighted: bool
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def add(self, state: State, rows: Answers) -> State:
         """The state with the rows of more people."""
@@ -67,15 +63,11 @@ class Census:
 
 
 @dataclasses.dataclass(frozen=True)
-class ScoreHistograms:
+class ScoreHistograms(Statistic):
     """Histograms of the score by label, in each fold."""
 
     scale: Scale
     weighted: bool
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def add(self, state: State, rows: Answers) -> State:
         """The state with the rows of more people."""
@@ -151,15 +143,11 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class Likelihood:
+class Likelihood(Statistic):
     """The negative log-likelihood of person layers and its gradient, at the parameters that are asked about."""
 
     model: Model
     asked: dict[str, Theta]
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def add(self, state: State, rows: Answers) -> State:
         """The state with the rows of more people."""
@@ -235,14 +223,10 @@ class Predictor:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ranks:
+class Ranks(Statistic):
     """Histograms of what predictions rank by, by label."""
 
     predictor: Predictor
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def add(self, state: State, rows: Answers) -> State:
         """The state with the rows of more people."""
@@ -273,7 +257,7 @@ class Placements(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sums:
+class Sums(Statistic):
     """Sums over each person of what tables need, what the layer knows of each, and sums of all rows."""
 
     predictor: Predictor
@@ -283,10 +267,6 @@ class Sums:
     costs: tuple[float, float]  # C_FA and C_FN
     better: str  # of always and never, the cheaper
     seed: int
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def add(self, state: State, rows: Answers) -> State:
         """The state with the rows of more people."""

@@ -77,8 +77,6 @@ def burden_benefit_curve(
     """
     signals = check_signals(fast, slow, margin)
     check_gold(signals, y, weight, positive=False)
-    if y_slow is None:
-        return trace_curve(critical_ratio(signals, margin), y, weight)
     return trace_events(offers_and_switches(signals, margin, y, y_slow, y, weight))  # the best labels move no point
 
 
@@ -124,7 +122,7 @@ def offers_and_switches(
 
 
 def trace_events(events: Events, ranking: tuple[Any, Any] | None = None) -> BurdenBenefitCurve:
-    """The curve of the events, and of their `rank` if known."""
+    """The curve of the events, and of their `rank` if known; unweighted counts are summed as integers."""
     order, last = rank(events.at) if ranking is None else ranking
     xp, total = arrays.namespace(events.at.ratio), events.mass.sum()
     burden, benefit = (xp.cumsum(values[order])[last] / total for values in (events.mass, events.gold))
@@ -152,23 +150,3 @@ def rank(critical: CriticalRatio) -> tuple[Any, Any]:
     ends = xp.where(xp.append(changes, True), xp.arange(n), n)
     last = np.minimum.accumulate(ends[::-1])[::-1] if xp is np else jax.lax.cummin(ends, reverse=True)
     return order, last
-
-
-def trace_curve(
-    critical: CriticalRatio, y: Vector, weight: Vector | None, ranking: tuple[Any, Any] | None = None
-) -> BurdenBenefitCurve:
-    """The curve of given critical ratios, and of their `rank` if known; unweighted counts are summed as integers."""
-    order, last = rank(critical) if ranking is None else ranking
-    xp = arrays.namespace(critical.ratio, y, weight)
-    label = xp.asarray(y)[order] != 0
-    mass = xp.ones(label.shape, int) if weight is None else arrays.as_float(xp.asarray(weight))[order]
-    total = mass.sum()
-    burden = xp.cumsum(mass)[last] / total
-    benefit = xp.cumsum(mass * label)[last] / total
-    zero = xp.zeros(1, burden.dtype)
-    ratio = critical.ratio[order]
-    return BurdenBenefitCurve(
-        xp.concatenate([xp.zeros(1, ratio.dtype), ratio]),
-        xp.concatenate([zero, burden]),
-        xp.concatenate([zero, benefit]),
-    )

@@ -23,7 +23,7 @@ from prism_jax.evaluation.logged_steps import Decisions, DrawnRows, Reading, Row
 from prism_jax.evaluation.merged.planning import check_structure
 from prism_jax.evaluation.merged.running import Runner
 from prism_jax.evaluation.merged.scan import structure_of
-from prism_jax.evaluation.merged.states import Beginning, Largest, State, UnitSums, merge
+from prism_jax.evaluation.merged.states import Beginning, Largest, State, Statistic, UnitSums, merge
 from prism_jax.scores import Scores
 
 FOLDS = 5
@@ -64,14 +64,10 @@ class Folds:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Statistic:
+class _Statistic(Statistic):
     """A statistic of the rows that a table's steps are."""
 
     reading: Reading
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def add(self, state: State, rows: Scores) -> State:
         """The state with some more rows, in which every step is whole.

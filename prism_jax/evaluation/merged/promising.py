@@ -19,7 +19,7 @@ from prism_jax.evaluation.merged import planning
 from prism_jax.evaluation.merged.parts import of_split
 from prism_jax.evaluation.merged.running import Runner
 from prism_jax.evaluation.merged.scan import Scan
-from prism_jax.evaluation.merged.states import Keys, State, merge, stored
+from prism_jax.evaluation.merged.states import Keys, State, Statistic, merge, stored
 from prism_jax.evaluation.promise_units import (
     Answers,
     Course,
@@ -42,14 +42,10 @@ for _class in (Units, Course, Answers, Family):
 
 
 @dataclasses.dataclass(frozen=True)
-class Census:
+class Census(Statistic):
     """The statistic `Scan`, and beside it the units and the offers that were not made, by split."""
 
     config: CalibrationConfig
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def add(self, state: State, rows: Scores) -> State:
         """The state with some more rows, in which every step is whole."""

@@ -19,7 +19,7 @@ from prism_jax.evaluation.merged.histograms import MOST, Area, Histogram, labell
 from prism_jax.evaluation.merged.parts import filled, fitted_parts, moves_of, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.scan import SIGNALS
-from prism_jax.evaluation.merged.states import State, merge
+from prism_jax.evaluation.merged.states import State, Statistic, merge
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.protocol import TEST
 from prism_jax.scores import Scores
@@ -27,15 +27,11 @@ from prism_jax.scores.labels import acceptance_weight, read
 
 
 @dataclasses.dataclass(frozen=True)
-class Moves:
+class Moves(Statistic):
     """How far the slow pass moves the log-odds, by a calibration, on the rows that it was fitted on."""
 
     calibration: Calibration
     out_of_fold: bool
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def add(self, state: State, rows: Scores) -> State:
         """The state with some more rows, in which every step is whole."""

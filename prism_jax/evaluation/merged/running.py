@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
@@ -12,22 +12,10 @@ from prism_jax.evaluation.merged import planning
 from prism_jax.evaluation.merged.assembling import Assembled, assemble, settings_of
 from prism_jax.evaluation.merged.ranks import Moves, Ranks
 from prism_jax.evaluation.merged.scan import Scan
-from prism_jax.evaluation.merged.states import State, merge
+from prism_jax.evaluation.merged.states import State, Statistic, merge
 from prism_jax.evaluation.merged.sums import Sums
 from prism_jax.evaluation.need import certain_need
 from prism_jax.scores import Scores
-
-
-@runtime_checkable
-class Statistic(Protocol):
-    """A statistic of rows, computed from states of parts of them."""
-
-    def init(self) -> State:
-        """The state of no rows."""
-
-    def add(self, state: State, rows: Any) -> State:
-        """The state with some more rows: scores in which every step is whole, or answers of whole people."""
-
 
 Runner = Callable[[str, Any], State]
 """Runs a statistic, under a name, over all rows and gives its state."""

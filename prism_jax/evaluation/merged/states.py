@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64, Int64, Shaped, UInt64
@@ -21,6 +21,18 @@ State = Any
 """A number, an array, a dictionary of states, or what has a method `merge` of its own."""
 MOST_KEPT = 1 << 16
 """Up to so many units the sums of each are kept; of more, only those of every resample."""
+
+
+@runtime_checkable
+class Statistic(Protocol):
+    """A statistic of rows, computed from states of parts of them."""
+
+    def init(self) -> State:
+        """The state of no rows."""
+        return {}
+
+    def add(self, state: State, rows: Any) -> State:
+        """The state with some more rows: scores in which every step is whole, or answers of whole people."""
 
 
 def merge(first: State, second: State) -> State:

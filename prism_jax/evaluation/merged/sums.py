@@ -18,7 +18,7 @@ from prism_jax.evaluation.merged.parts import filled, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.ranks import measured, shares_of, urgencies
 from prism_jax.evaluation.merged.scan import SIGNALS
-from prism_jax.evaluation.merged.states import Beginning, Keys, State, UnitSums, merge, stored
+from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, UnitSums, merge, stored
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.protocol import TEST
 from prism_jax.scores import Scores
@@ -94,15 +94,11 @@ class SignalSums(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sums:
+class Sums(Statistic):
     """The statistic, after `Ranks`."""
 
     plan: Plan
     settings: Settings
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def add(self, state: State, rows: Scores) -> State:
         """The state with some more rows, in which every step is whole."""

@@ -23,7 +23,7 @@ from prism_jax.evaluation.merged.parts import test_data
 from prism_jax.evaluation.merged.planning import Plan, facts_of
 from prism_jax.evaluation.merged.ranks import curve_of, shares_of
 from prism_jax.evaluation.merged.running import Runner, planned
-from prism_jax.evaluation.merged.states import Beginning, Keys, State, UnitSums, merge
+from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, UnitSums, merge
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.ratios import Sweep
 from prism_jax.experiments.paper.case_study import Case
@@ -120,7 +120,7 @@ class _Merged(Tally):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Tables:
+class _Tables(Statistic):
     """What both statistics of tables have in common."""
 
     plan: Plan
@@ -128,10 +128,6 @@ class _Tables:
     point: OperatingPoint
     settings: IntervalSettings
     method: Method
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return {}
 
     def _gather(self, data: EvaluationData, rows: Scores, tally: Tally) -> None:
         """Runs the functions of the tables on the steps of some rows."""
