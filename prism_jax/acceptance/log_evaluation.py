@@ -109,11 +109,8 @@ def findings_of(
 ) -> Findings:
     """What a log says of a question.
 
-    Args:
-      log: The log.
-      score: Name of the score's column; None of a log without.
-      question: What is asked.
-      truth: True probability of each row, where the log is simulated.
+    `score` is the name of its column, None of a log without; `truth` the true probability of each row of a simulated
+    log.
 
     Raises:
       ValueError: in one line, for a log on which nothing can be measured.

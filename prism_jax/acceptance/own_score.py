@@ -174,15 +174,9 @@ def described(
     fitted: ScoreMap | None,
     threshold: float,
 ) -> list[Person]:
-    """Everybody, by number.
+    """Everybody, by number, with how many answered and which share accepted, and what the person layer knows of each.
 
-    Args:
-      numbers: Number of each person.
-      counts: Number of their answers.
-      shares: Share of these that accepted.
-      known: What the person layer knows of each.
-      fitted: Platt's map on the score; None of a log without.
-      threshold: The probability of acceptance from which on to offer.
+    `fitted` is Platt's map on the score, None of a log without; from the threshold on, an offer is made.
     """
     population, belief = known.population, known.belief
     wider = (1 + (np.pi / 8) * belief.variance) ** 0.5

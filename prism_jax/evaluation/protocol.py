@@ -114,9 +114,7 @@ def evaluated_rows(scores: Scores) -> Scores:
 def check_labels(scores: Scores, config: CalibrationConfig | None = None) -> None:
     """Checks that `calibrate` and `evaluate` will find the labels that they need, whatever the signals are.
 
-    Args:
-      scores: The scores table.
-      config: The choice of the map; None is one temperature.
+    The config is the choice of the map; None is one temperature.
 
     Raises:
       ScoresError: for an empty split, calibration labels of a single class, or a test split without a step whose need
@@ -221,18 +219,9 @@ class _Asked(Future[Any]):
 
 
 def explore(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Exploration | str:
-    """The dynamic gate over costs and slow triggers on the rows that `evaluate` measures.
+    """The dynamic gate over costs and slow triggers on the rows that `evaluate` measures, or why its decisions cannot be counted.
 
-    Args:
-      scores: The scores table.
-      calibration: The map of each signal, from `calibrate` or `read_calibration`.
-      point: The costs, margin and policy that are deployed.
-
-    Returns:
-      The counts and steps, or the reason why decisions cannot be counted.
-
-    Raises:
-      ScoresError: as `evaluate`.
+    Arguments and errors are those of `evaluate`.
     """
     return explored(prepare(scores, calibration, point)[0])
 
@@ -245,16 +234,8 @@ def explored(data: policy_rows.EvaluationData) -> Exploration | str:
 def prepare(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Prepared:
     """The steps with everything that policies need, and the results that are switched off, each with its reason.
 
-    Args:
-      scores: The scores table.
-      calibration: The map of each signal.
-      point: The operating point.
-
-    Returns:
-      The steps, and the reasons by those of the keys `need`, `truth`, `slow pass`, `value` and `weights` that apply.
-
-    Raises:
-      ScoresError: as `evaluate`.
+    The reasons stand by those of the keys `need`, `truth`, `slow pass`, `value` and `weights` that apply. Arguments and
+    errors are those of `evaluate`.
     """
     data, off = prepare_unlabelled(scores, calibration, point)
     if not data.judged.any():

@@ -102,33 +102,18 @@ SIZES = Sizes()
 
 
 class Files(NamedTuple):
-    """The streams of one seed and teacher: for training by arm, judged for calibration, and held out."""
+    """The streams of one seed and teacher: for training by arm (`ARMS`), and for calibration, judged.
+
+    `taught` and `answers` are the held-out streams, with the teacher's probabilities and with what their users would
+    answer, to measure with; `true_train` are the training streams with that, to count wrong labels: nothing trains on
+    it.
+    """
 
     folder: epath.Path
 
-    def train(self, arm: str) -> epath.Path:
-        """The training streams of an arm."""
-        return self.folder / f"{arm}.jsonl"
-
-    @property
-    def calibration(self) -> epath.Path:
-        """Streams with the teacher's probabilities and the judges' labels."""
-        return self.folder / "calibration.jsonl"
-
-    @property
-    def taught(self) -> epath.Path:
-        """The held-out streams with the teacher's probabilities."""
-        return self.folder / "taught.jsonl"
-
-    @property
-    def answers(self) -> epath.Path:
-        """The held-out streams with what their users would answer, to measure with."""
-        return self.folder / "answers.jsonl"
-
-    @property
-    def true_train(self) -> epath.Path:
-        """The training streams with what their users would answer, to count wrong labels; nothing trains on it."""
-        return self.folder / "true_train.jsonl"
+    def of(self, name: str) -> epath.Path:
+        """The file of an arm, or of one of the others."""
+        return self.folder / f"{name}.jsonl"
 
 
 def labelled(streams: Sequence[Stream], everyone: Sequence[Stream], quality: TeacherQuality) -> list[Stream]:
@@ -193,7 +178,7 @@ def draw(streams: Sequence[Stream], count: int, seed: int) -> tuple[Stream, ...]
 def prepare(folder: epath.Path, config: RunConfig, sizes: Sizes, seed: int, teacher: str) -> Files:
     """Writes the streams of one seed and teacher, unless they are there."""
     files = Files(folder)
-    if files.true_train.exists():  # the last file that is written
+    if files.of("true_train").exists():  # the last file that is written
         return files
     folder.mkdir(parents=True, exist_ok=True)
     counts = {"train": sizes.train, "calibration": sizes.calibration, "test": sizes.held_out}
@@ -203,13 +188,13 @@ def prepare(folder: epath.Path, config: RunConfig, sizes: Sizes, seed: int, teac
     train, calibration, held_out = (labelled(users[split], everyone, quality) for split in counts)
     rows = judged(train, everyone, seed)
     curated = curate(rows, config.pathway)
-    write_streams(files.train("all"), rows)
-    write_streams(files.train("curated"), curated.streams)
-    write_streams(files.train("random"), draw(rows, curated.total("kept"), seed))
-    write_streams(files.calibration, judged(calibration, everyone, seed))
-    write_streams(files.taught, held_out)
-    write_streams(files.answers, users["test"])
-    write_streams(files.true_train, users["train"])
+    write_streams(files.of("all"), rows)
+    write_streams(files.of("curated"), curated.streams)
+    write_streams(files.of("random"), draw(rows, curated.total("kept"), seed))
+    write_streams(files.of("calibration"), judged(calibration, everyone, seed))
+    write_streams(files.of("taught"), held_out)
+    write_streams(files.of("answers"), users["test"])
+    write_streams(files.of("true_train"), users["train"])
     return files
 
 
@@ -221,7 +206,7 @@ def student(files: Files, config: RunConfig, arm: str, seed: int) -> Scores:
         began = time.monotonic()
         of_seed = dataclasses.replace(
             config,
-            data=sources(*map(str, (files.train(arm), files.calibration, files.answers))),
+            data=sources(*map(str, (files.of(arm), files.of("calibration"), files.of("answers")))),
             training=dataclasses.replace(config.training, seed=seed),
         )
         run, params = train_run(of_seed, Workdir(folder), report=False)
@@ -251,13 +236,13 @@ def measured(files: Files, students: dict[str, Scores], point: OperatingPoint) -
 
     ValueError for scores of other steps, or in another order.
     """
-    held_out, answers = read_streams(files.taught), read_streams(files.answers)
+    held_out, answers = read_streams(files.of("taught")), read_streams(files.of("answers"))
     steps = [(stream.id, number) for stream in answers for number in range(len(stream.steps))]
     for name, scores in students.items():
         rows = evaluated_rows(scores)
         if list(zip(rows.stream.tolist(), rows.step.tolist(), strict=True)) != steps:
             raise ValueError(f"{files.folder}: found other steps in the scores of {name!r}, expected those held out")
-    teacher = distill_report.teachers_decisions(held_out, read_streams(files.calibration), point)
+    teacher = distill_report.teachers_decisions(held_out, read_streams(files.of("calibration")), point)
     systems = {
         (name, key): decided for name, scores in students.items() for key, decided in decisions(scores, point).items()
     }
@@ -291,7 +276,9 @@ def study(folder: epath.Path, sizes: Sizes = SIZES, config: RunConfig = DISTILLE
         files = of(seed, sizes.teacher)
         scores = {arm: student(files, config, arm, seed) for arm in ARMS}
         seeds.append(measured(files, scores, config.decision))
-        facts.append(trained_on({arm: read_streams(files.train(arm)) for arm in ARMS}, read_streams(files.true_train)))
+        facts.append(
+            trained_on({arm: read_streams(files.of(arm)) for arm in ARMS}, read_streams(files.of("true_train")))
+        )
     curve, first = {}, sizes.seeds[0]
     for teacher in sizes.curve:
         files = of(first, teacher)

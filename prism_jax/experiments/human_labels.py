@@ -49,17 +49,10 @@ def study(
 ) -> list[Table]:
     """Runs the protocol on streams with hard labels and raw votes, and returns its tables.
 
-    Args:
-      streams: Streams to test.
-      folds: Number of outer folds; None leaves out one stream at a time.
-      labels: `votes` takes the share of votes for every label; AUROCs round it.
-      scores: Further methods by name: raw signals on the same steps and offers, from models that did not see a step's
-        stream. Their labels are not read.
-      ratios: Cost ratios.
-      resamples: Number of bootstrap resamples of whole streams.
-
-    Raises:
-      ScoresError: for scores that lack a judged offer, or have other votes on it.
+    Without a number of outer folds, one stream is left out at a time. The labels `votes` are the share of votes, which
+    AUROCs round. `scores` are further methods by name: raw signals on the same steps and offers, from models that did
+    not see a step's stream; their labels are not read. ScoresError for scores that lack a judged offer, or have other
+    votes on it.
     """
     judged = [in_fixed_order(stream) for stream in streams]
     used = soft(judged) if labels == "votes" else judged

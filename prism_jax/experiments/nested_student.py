@@ -86,15 +86,9 @@ class FoldResult:
 def run_fold(config: RunConfig, states: States, reading: StatesConfig, trained: int, folder: epath.Path) -> FoldResult:
     """Chooses the block, trains, stacks and scores on one fold.
 
-    Args:
-      config: The student's run on this fold; its block and its frozen parameters are set here.
-      states: States of every stream's offers, by the stream's id.
-      reading: The frozen model, the blocks that are compared, and the regression on states.
-      trained: Number of upper blocks that are trained.
-      folder: Folder of the student's run.
-
-    Raises:
-      ConfigError: if the folder holds a run with another config.
+    The config is the student's run on this fold; its block and its frozen parameters are set here. `reading` has the
+    blocks that are compared, and `trained` is the number of upper blocks that are trained. ConfigError if the folder
+    holds a run with another config.
     """
     fold, splits = config.data.fold, load_splits(config.data, config.simulator)
     untested = sorted((*splits.train, *splits.calibration), key=lambda stream: stream.id)

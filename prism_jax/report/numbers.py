@@ -32,11 +32,8 @@ def show_estimate(
 ) -> str:
     """Formats an estimate with its interval as "0.139 [0.107, 0.171]"; alone where there is no interval.
 
-    Args:
-      estimate: The estimate.
-      digits: Number of decimals.
-      sign: Whether positive numbers have a sign, as differences need it.
-      form: Formats each of the three numbers in another way; `digits` and `sign` then have no effect.
+    With `sign`, positive numbers have one, as differences need it. `form` formats each of the three numbers in another
+    way; `digits` and `sign` then have no effect.
     """
     write = form or functools.partial(number, digits=digits, sign=sign)
     value, low, high = (write(float(end)) for end in estimate[:3])

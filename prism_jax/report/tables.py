@@ -324,9 +324,7 @@ def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:
 def print_tables(evaluation: Evaluation, console: rich.console.Console | None = None) -> None:
     """Prints any caution, a line about the test split, the tables, and a line for each measure that is switched off.
 
-    Args:
-      evaluation: The evaluation to show.
-      console: Where to print; by default standard output, wide enough for every table.
+    By default they go to standard output, wide enough for every table.
     """
     shown = all_tables(evaluation)
     console = wide_console(shown) if console is None else console

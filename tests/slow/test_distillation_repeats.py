@@ -30,16 +30,16 @@ CONFIG = dataclasses.replace(
 def test_the_study_is_what_direct_calls_give_and_repeats_nothing(tmp_path, monkeypatch):
     found = study(epath.Path(tmp_path), SMALL, CONFIG)
     [seed], files = found.seeds, Files(epath.Path(tmp_path) / "seed-5-fair")
-    everything, point = read_streams(files.train("all")), CONFIG.decision
+    everything, point = read_streams(files.of("all")), CONFIG.decision
 
     curated = curate(everything, CONFIG.pathway)
-    assert read_streams(files.train("curated")) == list(curated.streams)
+    assert read_streams(files.of("curated")) == list(curated.streams)
     kept = {arm: found.trained_on[0][arm].rows for arm in ARMS}
     assert kept["curated"] == kept["random"] == curated.total("kept") < kept["all"]
     for arm in ARMS:
         config = Workdir(files.folder / arm).load_config()
         assert (config.training.seed, config.training.steps) == (5, 2)
-        assert config.data.train_source == str(files.train(arm))
+        assert config.data.train_source == str(files.of(arm))
         scores = read_scores(files.folder / arm / "scores.parquet")
         rows = {
             row.policy: row for row in evaluate(scores, calibrate(scores), point).policies if row.form == "calibrated"
