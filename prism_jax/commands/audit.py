@@ -43,16 +43,10 @@ def audit_files(
     tables = [table for table in (columns_table(audits), fits_table(audits), findings_table(audits)) if table]
     if out:
         names = {table.title: name for table, name in zip(tables, _names(audits), strict=True)}
-        kinds = {"csv": Table.to_csv, "md": Table.to_markdown, "tex": Table.to_latex}
         folder = epath.Path(out)
         folder.mkdir(parents=True, exist_ok=True)
-        write_files(
-            {
-                folder / f"{names[table.title]}.{kind}": render(table).encode()
-                for table in tables
-                for kind, render in kinds.items()
-            }
-        )
+        encoded = (table.encoded(names[table.title]) for table in tables)
+        write_files({folder / file: text for files in encoded for file, text in files.items()})
     print_all(tables)
     findings = [finding for result in audits for finding in result.findings]
     counted = sum(finding.level != "note" for finding in findings)

@@ -219,7 +219,7 @@ class _Asked(Future[Any]):
 
 
 def explore(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Exploration | str:
-    """The dynamic gate over costs and slow triggers on the rows that `evaluate` measures, or why its decisions cannot be counted.
+    """The dynamic gate over costs and slow triggers on the rows of `evaluate`, or why its decisions cannot be counted.
 
     Arguments and errors are those of `evaluate`.
     """

@@ -109,6 +109,11 @@ class Table:
         below = ["", _marked(self.note, "*")] if self.note else []
         return "\n".join([*above, *lines, *below]) + "\n"
 
+    def encoded(self, stem: str) -> dict[str, bytes]:
+        """The table as CSV, Markdown and LaTeX, by the names of the files."""
+        rendered = {"csv": self.to_csv(), "md": self.to_markdown(), "tex": self.to_latex()}
+        return {f"{stem}.{kind}": text.encode() for kind, text in rendered.items()}
+
     def to_csv(self) -> str:
         r"""Renders to CSV (RFC 4180); if any section has a title, the first column holds the titles.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +21,7 @@ from prism_jax.evaluation.merged.counterfactual import Estimates, estimate, over
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import over_units
-from prism_jax.runs.scores_files import Running, refuse_records, say_left_out, usable_cpus
+from prism_jax.runs.scores_files import Running, refuse_records, say_left_out
 from prism_jax.runs.sharded import Sharded
 from prism_jax.runtime.files import parse_json, read_lines, write_files
 from prism_jax.scores import ScoresError, located
@@ -81,12 +80,9 @@ def _sharded(paths: Sequence[str], reading: Reading, running: Running, folder: s
     """What runs statistics over the parts of some files, and keeps in the folder what a later call resumes from."""
     refuse_records(paths)
     settings = ["counterfactual", dataclasses.astuple(reading.settings), reading.target]
-    return Sharded(
+    return running.sharded(
         paths,
-        pathlib.Path(folder),
-        runner=running.runner,
-        workers=running.workers or usable_cpus(),
-        skip_bad=running.skip_bad,
+        folder,
         extra=() if reading.target is None else (reading.target,),
         settings=str([*settings, reading.fits and reading.fits.to_dict()]),
     )
@@ -255,17 +251,11 @@ def _tables(estimates: Estimates, settings: EstimateSettings) -> list[Table]:
 def _write(estimates: Estimates, settings: EstimateSettings, out: str | None) -> None:
     results = _tables(estimates, settings)
     if out:
-        kinds = {"csv": Table.to_csv, "md": Table.to_markdown, "tex": Table.to_latex}
         names = ("difference", *(("level",) if estimates.level else ()), "support")
         folder = epath.Path(out)
         folder.mkdir(parents=True, exist_ok=True)
-        write_files(
-            {
-                folder / f"{name}.{kind}": render(table).encode()
-                for name, table in zip(names, results, strict=True)
-                for kind, render in kinds.items()
-            }
-        )
+        tables = zip(names, results, strict=True)
+        write_files({folder / file: text for name, table in tables for file, text in table.encoded(name).items()})
     print_all(results)
     if estimates.level_unknown:
         print(f"The mean cost itself is not shown: {estimates.level_unknown}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pathlib
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -25,8 +24,7 @@ from prism_jax.evaluation.promises import Line, PromiseResult, Wanted, promise
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import over_units
-from prism_jax.runs.scores_files import Running, refuse_records, shown_offers, usable_cpus
-from prism_jax.runs.sharded import Sharded
+from prism_jax.runs.scores_files import Running, refuse_records, shown_offers
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.joining import find_files, read_all
@@ -127,12 +125,9 @@ def _of_parts(paths: Sequence[str], wanted: Wanted, running: Running, *, shown_o
     """The result for scores files that are read part by part (`prism_jax.evaluation.merged.promising`)."""
     refuse_records(paths)
     with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
-        sharded = Sharded(
+        sharded = running.sharded(
             paths,
-            pathlib.Path(folder),
-            runner=running.runner,
-            workers=running.workers or usable_cpus(),
-            skip_bad=running.skip_bad,
+            folder,
             shown_only=shown_only,
         )
         return sharded.all_of(lambda run: merged.promise(run, wanted, **how))

@@ -80,6 +80,11 @@ class Running:
             return self.exact
         return self.runner == "local" and count_rows(paths) <= MOST_EXACT_ROWS
 
+    def sharded(self, paths: Sequence[str], folder: epath.PathLike, **options: Any) -> Sharded:
+        """What runs statistics over parts of some files, and keeps their states in a folder."""
+        own: dict[str, Any] = {"runner": self.runner, "skip_bad": self.skip_bad, **options}
+        return Sharded(paths, pathlib.Path(folder), workers=self.workers or usable_cpus(), **own)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Wanted:
@@ -176,12 +181,9 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
     """Evaluates files part by part (`prism_jax.evaluation.merged`)."""
     refuse_records(paths)
     settings = [dataclasses.astuple(wanted.point), str(wanted.config), wanted.fits and wanted.fits.to_dict()]
-    sharded = Sharded(
+    sharded = running.sharded(
         paths,
-        pathlib.Path(folder),
-        runner=running.runner,
-        workers=running.workers or usable_cpus(),
-        skip_bad=running.skip_bad,
+        folder,
         shown_only=wanted.shown_only,
         settings=str(settings),
     )

@@ -22,9 +22,7 @@ def write(folder: epath.Path, name: str, result: ExperimentResult, facts: Mappin
     """
     contents: dict[str, bytes] = {}
     for stem, table in result.tables.items():
-        contents[f"{stem}.csv"] = table.to_csv().encode()
-        contents[f"{stem}.md"] = table.to_markdown().encode()
-        contents[f"{stem}.tex"] = table.to_latex().encode()
+        contents |= table.encoded(stem)
     contents |= {f"{sheet.name}.csv": sheet.to_csv().encode() for sheet in result.sheets}
     if result.draw is not None and drawing.can_draw():
         figures = drawing.save(result.draw, with_paper=result.with_paper)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from prism_jax.experiments.paper.systems import SystemOptions, Systems
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.report.tables import ALONE
-from prism_jax.runs.scores_files import Running, left_out_fact, refuse_records, say_left_out, usable_cpus
+from prism_jax.runs.scores_files import Running, left_out_fact, refuse_records, say_left_out
 from prism_jax.runs.sharded import Sharded
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.provenance import provenance
@@ -223,12 +222,9 @@ def _sharded(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> Sharde
     """What runs statistics over the parts of the scores files."""
     refuse_records(inputs.files)
     running = inputs.running
-    return Sharded(
+    return running.sharded(
         inputs.files,
-        pathlib.Path(folder),
-        runner=running.runner,
-        workers=running.workers or usable_cpus(),
-        skip_bad=running.skip_bad,
+        folder,
         settings=str([names, inputs.point, inputs.settings, inputs.method]),
     )
 
