@@ -13,6 +13,7 @@ import numpy as np
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.distill_report import (
+    COLUMNS,
     TEACHER,
     Decisions,
     Truth,
@@ -103,12 +104,8 @@ def pool(seeds: Sequence[Measured]) -> Measured:
     return Measured(truth, systems)
 
 
-SYSTEMS = (
-    Column("realised cost", "Mean cost of the decisions under the users' answers, with a 95 % interval."),
-    Column("expected cost", "The expectation of the cost under the simulator's true probabilities."),
-    Column("gap closed %", "Share of the expected-cost gap between the better constant and Bayes that is closed."),
-    Column("slow %", "Share of the steps that the slow pass thought about."),
-)
+_SHOWN = ("realised cost", "expected cost", "gap closed %", "slow %")
+SYSTEMS = tuple(column for column in COLUMNS if column.label in _SHOWN)
 
 
 def student_table(seeds: Sequence[Measured], point: OperatingPoint) -> Table:

@@ -35,7 +35,7 @@ from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.loss_config import LossConfig, NeedTarget
-from prism_jax.training.run import open_run
+from prism_jax.training.run import Run, open_run
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
@@ -68,7 +68,7 @@ def regrets(config: RunConfig) -> Regrets:
     by_target = {}
     for target in get_args(NeedTarget):
         loss = dataclasses.replace(config.loss, need_target=target)
-        scores = _scores(dataclasses.replace(config, loss=loss))
+        scores = trained_scores(open_run(dataclasses.replace(config, loss=loss)))
         fits = protocol.calibrate(scores)
         steps = protocol.evaluated_rows(scores).steps()
         signals = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
@@ -76,12 +76,11 @@ def regrets(config: RunConfig) -> Regrets:
     return Regrets(exact=_regret(steps, *_true(steps)[:2]), **by_target)
 
 
-def _scores(config: RunConfig) -> Scores:
-    """The scores of a student after training."""
+def trained_scores(run: Run, splits: tuple[str, ...] = ("calibration", "test")) -> Scores:
+    """The scores of a student after training, of which nothing else is kept."""
     with tempfile.TemporaryDirectory() as folder:
-        run = open_run(config)
         params = jax.device_get(train(plan(dataclasses.replace(run, workdir=Workdir(folder))), progress=False))
-    return score_run(run, params, batch=50, passes=Passes())
+    return score_run(run, params, splits, batch=50, passes=Passes())
 
 
 def _true(steps: Scores) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,45 +13,33 @@ nothing; the variance of its weights may cost a little.
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from prism_jax.experiments import students
+from prism_jax.experiments import need_target
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runs.pipeline import score_run
 from prism_jax.runs.store import of_seed
-from prism_jax.scoring.passes import Passes
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.training.loop import plan, train
-from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import Run, open_run
-from prism_jax.training.run_config import RunConfig, TrainingConfig
-from prism_jax.training.workdir import Workdir
+from prism_jax.training.run_config import RunConfig
 
 SEEDS = range(6)
-CONFIG = RunConfig(
+CONFIG = dataclasses.replace(
+    need_target.CONFIG,
     data=DataConfig(train_streams=19_200, calibration_streams=1, test_streams=600),
     simulator=SimulatorConfig(min_events=3, max_events=3, responses=0),
-    prompt=students.PROMPT,
-    student=students.STUDENT,
-    loss=LossConfig(response=0.0, burden=0.0),
-    training=TrainingConfig(steps=600, batch=32, learning_rate=3e-3, checkpoint_every=600),
 )
 """Short streams and a tiny student: it learns them well enough that the remaining error is the bias."""
 
 
 def squared_distance(run: Run) -> float:
     """Trains on logged acceptances and returns the mean squared distance of p_accept to the truth on test streams."""
-    with tempfile.TemporaryDirectory() as folder:
-        params = jax.device_get(train(plan(dataclasses.replace(run, workdir=Workdir(folder))), progress=False))
-    scores = score_run(run, params, ("test",), batch=50, passes=Passes())
+    scores = need_target.trained_scores(run, ("test",))
     assert scores.p_accept_true is not None, "the simulator knows the truth"
     return float(np.mean((scores.p_accept_fast - scores.p_accept_true) ** 2))
 

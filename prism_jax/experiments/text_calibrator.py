@@ -113,7 +113,6 @@ def signal_table(held_out: HeldOut) -> Table:
     spoke = np.array([row.spoke for row in held_out.rows], float)
     need = {"text calibrator": held_out.need, "offer or silence": spoke, "base rate": held_out.need_base}
     accept = {"text calibrator": held_out.accept, "base rate": held_out.accept_base}
-    constant = {"constant 0.5": 0.5}
     sections = []
     for name, signals, examples in (
         ("p_need, from what models wrote", need, [row.example for row in held_out.rows]),
@@ -122,7 +121,7 @@ def signal_table(held_out: HeldOut) -> Table:
         y = np.array([example.label for example in examples])
         stream = np.array([example.stream for example in examples])
         rows = []
-        for label, p in (signals | {key: np.full(len(y), value) for key, value in constant.items()}).items():
+        for label, p in (signals | {"constant 0.5": np.full(len(y), 0.5)}).items():
             ranked = intervals(Ranked(p, p, y, stream), resamples=RESAMPLES)
             rows.append(Row(label, tuple(show_interval(ranked[measure]) for measure in MEASURES)))
         sections.append(Section(f"{name} ({len(y):,} rows, {len(set(stream))} streams)", tuple(rows)))

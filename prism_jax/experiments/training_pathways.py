@@ -35,7 +35,7 @@ from prism_jax.scores.labels import Signal
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
+from prism_jax.training.pathways.table import SECOND_STAGES, Name, PathwayConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 SEEDS = (0, 1, 2)
@@ -49,13 +49,8 @@ CONFIG = RunConfig(
 )
 """A tiny student on streams of three decisions."""
 
-PATHWAYS = {
-    "schema_sft": PathwayConfig(name="schema_sft"),
-    "sft": PathwayConfig(name="sft"),
-    "rdc_sft": PathwayConfig(name="rdc_sft"),
-    "dft": PathwayConfig(name="dft"),
-    "weighted_sft": PathwayConfig(name="weighted_sft"),
-}
+_NAMES: tuple[Name, ...] = ("schema_sft", "sft", "rdc_sft", "dft", "weighted_sft")
+PATHWAYS: dict[str, PathwayConfig] = {name: PathwayConfig(name=name) for name in _NAMES}
 SQUARE = {
     ("all data", "plain"): PathwayConfig(name="sft"),
     ("all data", "decision"): PathwayConfig(name="joint"),
