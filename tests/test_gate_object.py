@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from prism_jax import Gate, Verdict
+from prism_jax.agent.serving import gate_of
 from prism_jax.decision import gate as formulas
 from prism_jax.decision.calibration import (
     CALIBRATORS,
@@ -242,10 +243,11 @@ def test_a_bias_of_shown_offers_without_propensities_is_warned_about(calibrator)
     assert not [one for one in caught[given:] if "without a propensity" in str(one.message)]
 
 
-def test_a_caution_is_kept_by_the_file(tmp_path):
+def test_a_caution_is_kept_by_the_file_and_said_where_it_decides(tmp_path, capsys):
     gate = Gate(OperatingPoint(), Platt(0.6, -0.3, 2.5), caution="never offering costs less")
     gate.save(tmp_path / "gate.json")
-    assert Gate.load(tmp_path) == gate
+    assert Gate.load(tmp_path) == gate == gate_of({"gate": str(tmp_path / "gate.json")})
+    assert capsys.readouterr().err == f"{tmp_path}/gate.json: never offering costs less\n"
     (tmp_path / "gate.json").write_text(json.dumps(gate.to_dict() | {"caution": 3}))
     with pytest.raises(ValueError, match=r"gate\.json: caution: found 3, expected a text"):
         Gate.load(tmp_path)

@@ -199,9 +199,12 @@ def check_goes_with(options: Mapping[str, Any], more: Mapping[str, bool]) -> Non
 
 
 def gate_of(options: Mapping[str, Any]) -> Gate:
-    """The gate of --gate; without it, that of the costs that flags state."""
+    """The gate of --gate, whose caution is printed; without it, that of the costs that flags state."""
     if options["gate"]:
-        return Gate.load(options["gate"])
+        gate = Gate.load(options["gate"])
+        if gate.caution:
+            print(f"{options['gate']}: {gate.caution}", file=sys.stderr)
+        return gate
     for name in ("c_fa", "c_fn"):
         if options[name] is None:
             raise ValueError(f"--{name}: found no cost, expected it, or --gate with a file that has it")

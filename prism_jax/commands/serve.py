@@ -232,7 +232,7 @@ def _answering(options: Mapping[str, Any]) -> Callable[[], Answering]:
 
     exported = read_exported(options["model"], options["expect_digest"])
     if options["gate"]:
-        exported = with_gate(exported, Gate.load(options["gate"]))
+        exported = with_gate(exported, gate_of(options))
 
     def load() -> Answering:
         names = ("context", "memory", "keep", "compilation_cache")
