@@ -239,7 +239,7 @@ class Agent:
         answer = OfferOutcome(stream, offer, outcome, time, needed)
         prediction = self._ledger.prediction(answer)
         if prediction is not None and self.people is not None:
-            self.people.learn(offer, prediction, outcome, time)
+            self.people.of(prediction.person).learn(offer, prediction, outcome, time)
         self._ledger.answered(answer)
         return answer
 
@@ -251,7 +251,7 @@ class Agent:
         """
         if self.people is not None:
             for offer, prediction in self._ledger.unanswered(stream):
-                self.people.withdrawn(offer, prediction)
+                self.people.of(prediction.person).withdrawn(offer, prediction)
         self.reader.forget(stream)
         self._ledger.forget(stream)
 
@@ -300,7 +300,7 @@ class Agent:
             step.fast = signals
         for step in steps:
             if self.people is not None and step.person is not None:
-                step.known = self.people.known(step.person)
+                step.known = self.people.of(step.person).known(step.person)
         # Slow pass, where the trigger fires and the stream's slow budget lasts.
         thinking = ask_trigger(answered, self._ledger) if self.reader.has_slow_pass else []
         clock.ends("decide")
@@ -358,7 +358,7 @@ class Agent:
 
     def _offered(self, step: Step, offer: str | None) -> None:
         if self.people is not None and step.person is not None and offer is not None:
-            self.people.offered(step.person, offer)
+            self.people.of(step.person).offered(step.person, offer)
 
     def _noted(self, step: Step, clock: Clock) -> Decision:
         note(step, self._ledger)

@@ -45,17 +45,8 @@ class DividedPeople(Protocol):
     def population(self) -> Population:
         """What is assumed of people."""
 
-    def known(self, name: str) -> KnownPerson:
-        """See `People.known`."""
-
-    def offered(self, person: str, offer: str) -> None:
-        """See `People.offered`."""
-
-    def withdrawn(self, offer: str, prediction: Prediction) -> None:
-        """See `People.withdrawn`."""
-
-    def learn(self, offer: str, prediction: Prediction, outcome: str, time: float) -> None:
-        """See `People.learn`."""
+    def of(self, person: str) -> People:
+        """Those of a person's store."""
 
 
 class People:
@@ -79,6 +70,10 @@ class People:
             if state is None
             else recalibration_from(state, f"{store.path}: recalibration")
         )
+
+    def of(self, person: str) -> People:
+        """These: one store has everybody."""
+        return self
 
     def known(self, name: str) -> KnownPerson:
         """What is known of a person now."""

@@ -136,7 +136,8 @@ class Agents:
                 agent = agents.get(kind or first.agent, agent)
             requests = [items[i].request for i in group]
             answers: Sequence[Any] = agent.answer(requests)  # type: ignore[arg-type]
-            for person in agent.people.take_rung():
+            while agent.people.rang:
+                person = agent.people.rang.pop(0)
                 self.metrics.alarms.inc()
                 self._report(
                     f"alarm: the answers of person {person.number} of a partition no longer agree with the "
@@ -249,17 +250,6 @@ def claim(stream: str, known: tuple[str | None] | None, person: str | None) -> V
     return Visit(lambda agents: StoredClaims(agents[DECIDE].store).change(stream, known, person))
 
 
-def check(agent: str, request: Events | OfferOutcome | Visit) -> Visit:
-    """Raises RefusedError for what the agent would refuse of a new stream's first events; the answer is True."""
-
-    def call(agents: Mapping[str, DurableAgent]) -> bool:
-        assert isinstance(request, Events), "it may make a stream"
-        agents[agent].agent.check(request.items)
-        return True
-
-    return Visit(call)
-
-
 def partition_of(agents: Mapping[str, DurableAgent], person: str) -> Partition | None:
     """A person's partition; None, and nothing is made, where nothing is kept of them."""
     store = agents[DECIDE].store
@@ -275,14 +265,14 @@ def unknown() -> ApiError:
     return ApiError(404, "person: found nobody of this name, expected one of whom something is kept")
 
 
-def gone_of(number: int, streams: Sequence[str]) -> Visit:
-    """Of streams whose key is of a partition, those that are not there."""
+def gone_of(key: str, streams: Sequence[str]) -> Visit:
+    """Of streams in the partition of a key, those that are not there."""
 
     def call(agents: Mapping[str, DurableAgent]) -> list[str]:
-        partition = agents[DECIDE].store.partition(number)
+        partition = agents[DECIDE].store.of(key)
         return [stream for stream in streams if partition.stream(stream) is None]
 
-    return Visit(call)
+    return Visit(call, alone=key)
 
 
 def forget(person: str) -> Visit:
@@ -308,18 +298,13 @@ async def delete_stream(stream: str, ask: Callable[[Visit], Awaitable[Any]]) -> 
     """
     known: tuple[str | None] | None = await ask(whose(stream))
     person = None if known is None else known[0]
-    if person is not None and await ask(_has(person, stream)):
+    if person is not None and not await ask(gone_of(person, [stream])):
         words = "stream: found one of a person, expected one that names nobody; DELETE /v1/people/NAME deletes the "
         raise ApiError(409, words + "person with all of their streams")
     count: int | None = await ask(_delete(stream, known))
     if count is None:
         raise ApiError(503, "found whose the stream is said anew meanwhile; try again")
     return count
-
-
-def _has(person: str, stream: str) -> Visit:
-    """Whether a person has a stream."""
-    return Visit(lambda agents: agents[DECIDE].store.of(person).stream(stream) is not None, alone=person)
 
 
 def _delete(stream: str, known: tuple[str | None] | None) -> Visit:
@@ -387,20 +372,3 @@ def _may_delete(store: StateStore, seconds: float, before: float, share: float) 
         )
     store.note_swept(now)
     return True
-
-
-def claims_in(number: int) -> Visit:
-    """The claims of a partition, as pairs of a stream and its person."""
-    return Visit(lambda agents: agents[DECIDE].store.partition(number).claims())
-
-
-def unclaim(number: int, streams: Sequence[str]) -> Visit:
-    """Deletes claims of a partition, with every copy; the answer is how many."""
-
-    def call(agents: Mapping[str, DurableAgent]) -> int:
-        partition = agents[DECIDE].store.partition(number)
-        partition.unclaim(streams)
-        partition.erase()
-        return len(streams)
-
-    return Visit(call)

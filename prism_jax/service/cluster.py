@@ -69,7 +69,7 @@ class Directory:
         return self._settings
 
     async def owners(self) -> Owners:
-        """See `OwnerList.owners`."""
+        """Who has which partitions now."""
         return Owners(self._generation, tuple(self._owners))
 
     async def scale(self, count: int) -> None:
@@ -95,7 +95,7 @@ class Directory:
                 owner.actor.leave.remote()
 
     async def lost(self, generation: int, place: int) -> None:
-        """See `OwnerList.lost`."""
+        """Replaces an owner of that generation that somebody got no answer from, if it gives none now either."""
         async with self._changing:
             if generation != self._generation or await _tried(self._owners[place].call("alive")):
                 return
@@ -117,22 +117,6 @@ class Directory:
     def _made(self) -> Actor:
         actor = ray.remote(OwnerActor).options(max_concurrency=1000, **self._options)
         return Actor(actor.remote(self._load, self._folder, self._waiting))
-
-
-class RemoteDirectory:
-    """The directory, from outside of its process."""
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = Actor(actor)
-
-    async def owners(self) -> Owners:
-        """See `OwnerList.owners`."""
-        found: Owners = await self._actor.call("owners")
-        return found
-
-    async def lost(self, generation: int, place: int) -> None:
-        """See `OwnerList.lost`."""
-        await self._actor.call("lost", generation, place)
 
 
 async def _tried(call: Any) -> bool:
@@ -160,7 +144,7 @@ def start_owners(
     resources: dict[str, float],
     settings: str,
     stays: bool,
-) -> RemoteDirectory:
+) -> Actor:
     """Divides a state's partitions among so many owners on the Ray cluster that was joined.
 
     Args:
@@ -204,7 +188,7 @@ def start_owners(
         ) from None
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
-    return RemoteDirectory(actor)
+    return Actor(actor)
 
 
 def stop_owners(folder: epath.PathLike) -> bool:

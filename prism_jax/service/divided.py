@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,12 +23,13 @@ from starlette.concurrency import run_in_threadpool
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.claims import UnclaimedError, other_person
+from prism_jax.agent.state.durable import Events
 from prism_jax.agent.state.partition import StaleError
 from prism_jax.agent.state.places import number_of
 from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
 from prism_jax.agent.state.store import IncompleteError
 from prism_jax.service import agents as visits
-from prism_jax.service.agents import Agents, Asked, Visit, folder_of, stream_of
+from prism_jax.service.agents import DECIDE, Agents, Asked, Visit, folder_of, stream_of
 from prism_jax.service.door import Door
 from prism_jax.service.http import BATCH, ApiError
 from prism_jax.service.turns import BusyError, Threads, Turns
@@ -52,10 +54,10 @@ class LostError(Exception):
 
 @runtime_checkable
 class Handle(Protocol):
-    """An owner as others call it."""
+    """An owner, or the directory of all, as others call it."""
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """What a method of `Owner` returns or raises; LostError where the owner has gone."""
+        """What a method of it returns or raises; LostError where it has gone."""
 
 
 class Owners(NamedTuple):
@@ -63,17 +65,6 @@ class Owners(NamedTuple):
 
     generation: int  # how many times it has changed
     handles: tuple[Handle, ...]  # the owner of partition p is number p % len(handles)
-
-
-@runtime_checkable
-class OwnerList(Protocol):
-    """Knows the owners."""
-
-    async def owners(self) -> Owners:
-        """Who has which partitions now."""
-
-    async def lost(self, generation: int, place: int) -> None:
-        """Replaces an owner of that generation that somebody got no answer from, if it gives none now either."""
 
 
 class Owner:
@@ -98,23 +89,10 @@ class Owner:
         """The answer to a request in its turn; raises what `Turns.ask` raises."""
         return await self._turns.ask(asked, asked.tenant)
 
-    async def read_log(
-        self, mine: range, tenant: str, cursor: Cursor, most: int, conditions: dict[str, Any]
-    ) -> tuple[list[Logged], Cursor]:
-        """See `prism_jax.agent.state.reading.read_log`; StaleError where it does not have these partitions."""
-        self._check(mine)
-        wanted = conditions.get("partitions")
-        conditions = {**conditions, "partitions": mine if wanted is None else [n for n in wanted if n in mine]}
-        return await self._threads.run(tenant, read_log, folder_of(self._folder, tenant), cursor, most, **conditions)
-
-    async def newest(self, mine: range, tenant: str) -> Cursor:
-        """See `prism_jax.agent.state.reading.newest`; StaleError where it does not have these partitions."""
-        self._check(mine)
-        return await self._threads.run(tenant, newest, folder_of(self._folder, tenant), mine)
-
     async def read(self, mine: range, tenant: str, function: Callable[[epath.Path], T]) -> T:
-        """What a function reads in the folder of a tenant's store; StaleError as of `newest`."""
-        self._check(mine)
+        """What a function reads in a tenant's folder; StaleError where this owner does not have these partitions."""
+        if mine != self._mine:
+            raise StaleError("the partitions of an owner", 1.0)
         return await self._threads.run(tenant, function, folder_of(self._folder, tenant))
 
     async def alive(self) -> int:
@@ -127,10 +105,6 @@ class Owner:
         """Gives all partitions back."""
         await self._turns.stop()
         self._agents.close()
-
-    def _check(self, mine: range) -> None:
-        if mine != self._mine:
-            raise StaleError("the partitions of an owner", 1.0)
 
     def _answer(self, items: Sequence[Asked | None]) -> Sequence[Any]:
         answers: list[Any] = []
@@ -148,9 +122,10 @@ class DividedDoor(Door):
 
     is_alone = False
 
-    def __init__(self, owners: OwnerList, folder: epath.PathLike, partitions: int) -> None:
+    def __init__(self, directory: Handle, folder: epath.PathLike, partitions: int) -> None:
+        """Of a directory whose `owners` says who has which partitions, and whose `lost` replaces one that is gone."""
         super().__init__(None, folder)
-        self._list, self._partitions = owners, partitions
+        self._directory, self._partitions = directory, partitions
         self._owners: Owners | None = None
         self._persons: collections.OrderedDict[tuple[str, str], str | None] = collections.OrderedDict()
         self._suspects: dict[tuple[str, int], set[str]] = {}
@@ -207,29 +182,32 @@ class DividedDoor(Door):
         await self._visit(tenant, number, visits.expire(number, seconds, share))
         if seconds is None:
             return
-        owners: dict[int, list[str]] = {}
-        for stream, person in await self._visit(tenant, number, visits.claims_in(number)):
-            owners.setdefault(self._number(stream if person is None else person), []).append(stream)
+        owners: dict[int, dict[str, str]] = {}
+        claims = Visit(lambda agents: agents[DECIDE].store.partition(number).claims())
+        for stream, person in await self._visit(tenant, number, claims):
+            key = stream if person is None else person
+            owners.setdefault(self._number(key), {})[stream] = key
         gone: set[str] = set()
         for other, streams in owners.items():
-            gone.update(await self._visit(tenant, other, visits.gone_of(other, streams)))
+            gone.update(await self._visit(tenant, other, visits.gone_of(streams[min(streams)], list(streams))))
         twice = gone & self._suspects.get((tenant, number), set())
         self._suspects[tenant, number] = gone - twice
         if twice:
-            await self._visit(tenant, number, visits.unclaim(number, sorted(twice)))
+            await self._visit(
+                tenant, number, Visit(lambda agents: agents[DECIDE].store.partition(number).unclaim(twice))
+            )
 
     async def read_log(self, tenant: str, cursor: Cursor, most: int, **conditions: Any) -> tuple[list[Logged], Cursor]:
         """See `Door.read_log`; every owner reads its partitions."""
         found: list[Logged] = []
+        wanted = conditions.pop("partitions", None)
 
         async def read(count: int, i: int) -> None:
             nonlocal cursor
-            wanted = conditions.get("partitions")
-            if len(found) < most and (wanted is None or any(number % count == i for number in wanted)):
-                mine = range(i, self._partitions, count)
-                new, cursor = await self._once(
-                    i, count, "read_log", mine, tenant, cursor, most - len(found), conditions
-                )
+            own = [n for n in range(i, self._partitions, count) if wanted is None or n in wanted]
+            if len(found) < most and own:
+                bounds = {"cursor": cursor, "most": most - len(found), "partitions": own, **conditions}
+                new, cursor = await self._read_by(i, count, tenant, functools.partial(read_log, **bounds))
                 found.extend(new)
 
         await self._by_all(read)
@@ -240,24 +218,21 @@ class DividedDoor(Door):
         found = Cursor()
 
         async def read(count: int, i: int) -> None:
-            own: Cursor = await self._once(i, count, "newest", range(i, self._partitions, count), tenant)
+            mine = range(i, self._partitions, count)
+            own = await self._read_by(i, count, tenant, functools.partial(newest, partitions=mine))
             found.numbers.update(own.numbers)
             found.ids.update(own.ids)
 
         await self._by_all(read)
         return found
 
-    async def read(self, tenant: str, person: str, function: Callable[[epath.Path], T]) -> T:
-        """See `Door.read`; the owner of the person's partition reads."""
-        return await self.read_at(tenant, self._number(person), function)
-
-    async def read_at(self, tenant: str, partition: int, function: Callable[[epath.Path], T]) -> T:
-        """See `Door.read_at`; the owner of the partition reads."""
+    async def read(self, tenant: str, place: str | int, function: Callable[[epath.Path], T]) -> T:
+        """See `Door.read`; the owner of the partition reads."""
+        number = self._number(place) if isinstance(place, str) else place
 
         async def read() -> T:
             count = len((await self._known()).handles)
-            place = partition % count
-            return await self._once(place, count, "read", range(place, self._partitions, count), tenant, function)
+            return await self._read_by(number % count, count, tenant, function)
 
         return await self._patiently(read)
 
@@ -266,23 +241,22 @@ class DividedDoor(Door):
 
         What would be refused claims nothing, and a claim of which nothing came gives way.
         """
-        request, makes = item.request, not isinstance(item.request, OfferOutcome)
-        stated = None if isinstance(request, OfferOutcome | Visit) else request.items[0].person
+        agent, events = item.agent, item.request.items if isinstance(item.request, Events) else ()
+        stated = events[0].person if events else None
+        check = Visit(lambda agents: agents[agent].agent.check(events))
         if place in self._persons and stated in (None, self._persons[place]):
             return self._persons[place], False
         for _ in range(_TRIES):
             known = await self._visit(item.tenant, self._number(stream), visits.whose(stream))
             if known is not None:
                 key = stream if known[0] is None else known[0]
-                number = self._number(key)
-                if not await self._visit(item.tenant, number, visits.gone_of(number, [stream])):
+                if not await self._visit(item.tenant, self._number(key), visits.gone_of(key, [stream])):
                     if stated not in (None, known[0]):
                         raise other_person(stream)
                     return known[0], False
-            if not makes:
+            if not events:
                 return None, False
-            key = stream if stated is None else stated
-            await self._visit(item.tenant, self._number(key), visits.check(item.agent, request))
+            await self._visit(item.tenant, self._number(stream if stated is None else stated), check)
             if await self._visit(item.tenant, self._number(stream), visits.claim(stream, known, stated)):
                 return stated, True
         raise ApiError(503, "found whose the stream is said anew all the time; try again")
@@ -297,7 +271,7 @@ class DividedDoor(Door):
     async def _known(self) -> Owners:
         if self._owners is None:
             try:
-                owners = await self._list.owners()
+                owners = await self._directory.call("owners")
             except LostError:
                 owners = None
             self._has_owners = owners is not None and bool(owners.handles)
@@ -345,6 +319,10 @@ class DividedDoor(Door):
 
         await self._patiently(all_of_them)
 
+    async def _read_by(self, i: int, count: int, tenant: str, function: Callable[[epath.Path], T]) -> T:
+        found: T = await self._once(i, count, "read", range(i, self._partitions, count), tenant, function)
+        return found
+
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Does something again while a partition changes hands, which has changed nothing."""
         ends = asyncio.get_running_loop().time() + PATIENCE
@@ -369,6 +347,6 @@ class DividedDoor(Door):
         except (TimeoutError, LostError):
             self._owners = None
             with contextlib.suppress(TimeoutError, LostError):
-                await asyncio.wait_for(self._list.lost(owners.generation, place), ANSWER_SECONDS)
+                await asyncio.wait_for(self._directory.call("lost", owners.generation, place), ANSWER_SECONDS)
             words = "an owner was lost, and nobody knows what became of the request: send it again, with its "
             raise ApiError(504, words + "Idempotency-Key") from None

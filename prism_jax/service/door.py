@@ -57,10 +57,6 @@ class Door(Served[Asked, Any]):
         """See `prism_jax.agent.state.reading.newest`."""
         return await self._threads.run(tenant, newest, folder_of(self._folder, tenant))
 
-    async def read(self, tenant: str, person: str, function: Callable[[epath.Path], T]) -> T:
-        """Of a function that reads what is kept of a person, given the folder of the tenant's store."""
-        return await self._threads.run(tenant, function, folder_of(self._folder, tenant))
-
-    async def read_at(self, tenant: str, partition: int, function: Callable[[epath.Path], T]) -> T:
-        """Of a function that reads a partition by its number, given the folder of the tenant's store."""
+    async def read(self, tenant: str, place: str | int, function: Callable[[epath.Path], T]) -> T:
+        """What a function of the folder of a tenant's store reads of a person, or of a partition by its number."""
         return await self._threads.run(tenant, function, folder_of(self._folder, tenant))

@@ -162,7 +162,7 @@ class Sessions:
 
     async def _owner(self, key: Key, kind: str) -> str | None:
         now = self._clock()
-        return await self._door.read_at(key.tenant, key.partition, lambda place: signin.owner(place, key, kind, now))
+        return await self._door.read(key.tenant, key.partition, lambda place: signin.owner(place, key, kind, now))
 
 
 def _cookie(request: fastapi.Request) -> str:

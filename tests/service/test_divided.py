@@ -65,6 +65,9 @@ class Together:
         self.generation += 1
         self.left = left
 
+    async def call(self, method, *arguments):
+        return await getattr(self, method)(*arguments)
+
     async def owners(self):
         return Owners(self.generation, tuple(self.handles))
 

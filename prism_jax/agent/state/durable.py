@@ -8,6 +8,7 @@ of the store.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import math
 import sqlite3
@@ -18,17 +19,19 @@ from typing import Any, NamedTuple
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Exported
 from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.people import People
 from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.state.claims import Claims, StoredClaims, UnclaimedError
-from prism_jax.agent.state.divided_people import DurablePeople
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.preferences import Preferences, as_wanted, preferences_of
 from prism_jax.agent.state.store import StateStore
 from prism_jax.agent.steps import Observation
 from prism_jax.people.exports import StoreError
+from prism_jax.people.layer import Population
+from prism_jax.people.store import Person
 
 CHUNK = 256
 """Events of a stream that are read again at once."""
@@ -59,6 +62,34 @@ class _Live(NamedTuple):
     person: str | None
     partition: int
     preferences: Preferences | None  # of the person; None where nobody is named
+
+
+class DurablePeople:
+    """The people of all partitions, as an agent asks for them; the alarms of each have an equal share of the level.
+
+    While the probabilities are calibrated, any of a partition's alarms ever rings with a probability of at most
+    alpha / partitions, and any alarm of the store with one of at most alpha. `rang` is as that of `People`.
+    """
+
+    def __init__(self, store: StateStore, settings: AgentSettings) -> None:
+        """Raises ValueError for settings that recalibrate: the map of everybody would depend on every partition."""
+        if settings.people.recalibrate:
+            raise ValueError("recalibrate: found it with a store of partitions, expected none: its map is everybody's")
+        alarm = settings.people.alarm
+        self._settings = dataclasses.replace(settings.people, alarm=alarm and alarm / store.partitions)
+        self._store = store
+        self.rang: list[Person] = []
+
+    @property
+    def population(self) -> Population:
+        """What is assumed of people."""
+        return self._store.population
+
+    def of(self, person: str) -> People:
+        """Those of a person's partition."""
+        people = People(self._store.of(person).people, self._settings)
+        people.rang = self.rang
+        return people
 
 
 class DurableAgent:
@@ -153,12 +184,11 @@ class DurableAgent:
                 for stream, _, person in old:
                     record = None if person is None else partition.waited_for(stream, person)
                     if record is not None and (prediction := prediction_from(record)) is not None:
-                        self.people.withdrawn(record["offer"], prediction)
+                        self.people.of(prediction.person).withdrawn(record["offer"], prediction)
                     partition.delete_stream(stream)
-        if isinstance(self.claims, StoredClaims):  # otherwise a claim may be of a stream that is being made
-            claims = partition.claims()
-            partition.unclaim([name for name, person in claims if self.store.of(person or name).stream(name) is None])
-        partition.erase()
+        # Where others claim, a claim may be of a stream that is being made.
+        claims = partition.claims() if isinstance(self.claims, StoredClaims) else []
+        partition.unclaim([name for name, person in claims if self.store.of(person or name).stream(name) is None])
         if names:
             self.store.erase_more(len(names))
         return names
@@ -328,7 +358,7 @@ class DurableAgent:
             return error
         except (StaleError, StateError, StoreError, sqlite3.Error) as error:
             self.drop([outcome.stream])
-            self.people.take_rung()  # of an answer that is not kept
+            self.people.rang.clear()  # of an answer that is not kept
             if isinstance(error, StaleError) and number is not None:
                 self.store.let_go(number)
             return error if isinstance(error, StaleError | StateError) else StateError(str(error))

@@ -13,7 +13,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -402,20 +402,17 @@ class Partition:
             f"SELECT stream, person FROM claims{where}", () if person is None else (person,)
         )
 
-    def unclaim(self, streams: Sequence[str]) -> None:
-        """Deletes the claims on streams."""
+    def unclaim(self, streams: Collection[str]) -> None:
+        """Deletes the claims on streams, and leaves no copy of what was ever deleted in the file or its log of changes.
+
+        Raises:
+          StateError: where another process reads the file for longer than a few seconds.
+        """
         if streams:
             with self.transaction():
                 for stream in streams:
                     self.rows("DELETE FROM claims WHERE stream = ?", (stream,))
                 self.rows(_TO_ERASE)
-
-    def erase(self) -> None:
-        """Leaves no copy of what was deleted in the file, or in the log of its changes.
-
-        Raises:
-          StateError: where another process reads the file for longer than a few seconds.
-        """
         if self.people.fact("erase") is None:
             return
         self.rows("VACUUM")

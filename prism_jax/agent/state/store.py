@@ -248,7 +248,6 @@ class StateStore:
                 if number == own:
                     names = partition.forget_person(person)
                 partition.unclaim([stream for stream, _ in partition.claims(person)])
-                partition.erase()
             except StateError as error:
                 left[f"partitions/{number:05d}.sqlite"] = str(error)
         self.erase_more(len(names), left)
@@ -277,7 +276,6 @@ class StateStore:
             with partition.transaction():
                 partition.delete_stream(own.number)
         partition.unclaim([stream])
-        partition.erase()
         self.erase_more(int(own is not None))
         return own is not None
 
