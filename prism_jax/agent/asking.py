@@ -13,7 +13,7 @@ import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought, Unanswered
+from prism_jax.agent.reader import FastReading, Item, Reader, Response, ThinkRequest, Thought, Unanswered
 from prism_jax.streams import Candidate, Event
 
 TURNS = 8
@@ -29,8 +29,8 @@ class NoAnswerError(Exception):
         self.words, self.tokens, self.late = words, tokens, late
 
 
-class AskingReader(abc.ABC):
-    """A reader that asks a server; satisfies `prism_jax.agent.reader.Reader` with `follow`, `history` and `_answer`.
+class AskingReader(Reader, abc.ABC):
+    """A reader that asks a server, by `_answer`.
 
     An event's deadline begins with its turn. Once one has passed, the other events of the same batch that have no turn
     yet are not asked about: a server that hangs costs a batch one deadline.
@@ -54,22 +54,6 @@ class AskingReader(abc.ABC):
     @abc.abstractmethod
     def sent(self) -> str:
         """What was sent so far, in words."""
-
-    @abc.abstractmethod
-    def follow(self, items: Sequence[Item]) -> None:
-        """Appends events; see `Reader.follow`. Asks nothing."""
-
-    @abc.abstractmethod
-    def forget(self, stream: str) -> None:
-        """Drops a stream; see `Reader.forget`."""
-
-    @abc.abstractmethod
-    def history(self, stream: str) -> str:
-        """Hash of what was read of a stream; see `Reader.history`."""
-
-    @abc.abstractmethod
-    def warm_up(self) -> int:
-        """Prepares for the first event; see `Reader.warm_up`."""
 
     @abc.abstractmethod
     async def _answer(self, stream: str, candidates: Sequence[Candidate]) -> FastReading:

@@ -89,15 +89,11 @@ class DecisionReader(AskingReader):
         deadline: float = 10.0,
         cache_key: bool = True,
     ) -> None:
-        """Asks nothing yet.
+        """Asks nothing yet; without questions, the default ones later.
 
-        Args:
-          client: The endpoint, with its cache, budget and redaction.
-          questions: The words of both questions, or the slots of a server of ours; None takes the default words.
-          window: Newest events of a stream that are sent at most, at least 1. When it is full, the older half goes, so
-            that the beginning of the requests, and with it the server's cache of prompts, changes seldom.
-          deadline: Seconds that an event's answer may take.
-          cache_key: Whether requests name their stream, by a hash, for the server's cache of prompts.
+        At most `window`, at least 1, of a stream's newest events are sent. When it is full, the older half goes, so
+        that the beginning of the requests, and with it the server's cache of prompts, changes seldom; for that cache,
+        `cache_key` names the stream by a hash. An event's answer may take `deadline` seconds.
         """
         if window < 1:
             raise ValueError(f"window: found {window}, expected at least 1")

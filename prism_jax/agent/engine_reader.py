@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -47,16 +47,10 @@ class EngineReader(AskingReader):
     ) -> None:
         """Asks nothing yet.
 
-        Args:
-          route: The engine.
-          template: Template and tokenizer of the model that it serves.
-          context: Most tokens of a prompt.
-          keep: Largest share of the context in use after old events were dropped, in (0, 1].
-          written: Tokens of the context that stay free, as the live reader of the same student keeps them free for what
-            it may write (`prism_jax.agent.live.most_written`).
-          deadline: Seconds that an event's answer may take.
-          sample: Prompts with the log-odds that the exported student gave them (`Exported.sample`).
-          report: Prints what `warm_up` found.
+        A prompt has at most `context` tokens, of which `written` stay free, as the live reader of the same student
+        keeps them free for what it may write (`prism_jax.agent.live.most_written`); after old events were dropped, at
+        most a share `keep` of them, in (0, 1], is in use. An event's answer may take `deadline` seconds. `sample` is
+        that of `Exported`, and `report` prints what `warm_up` found.
         """
         if not 0 < keep <= 1:
             raise ValueError(f"keep: found {keep}, expected a number in (0, 1]")
@@ -108,10 +102,7 @@ class EngineReader(AskingReader):
         Raises:
           EngineError: for another vocabulary, template or model, or a context that is too short; or no answer.
         """
-        try:
-            self._report(self._run(self._recognise()))
-        except _NO_ANSWER as error:
-            raise EngineError(f"--engine: {error}") from error
+        self._report(self._waited(self._recognise()))
         return 0
 
     def jitter(self, rounds: int = 3) -> str:
@@ -122,8 +113,11 @@ class EngineReader(AskingReader):
         """
         if not self._sample:
             raise EngineError("--jitter: found no sample prompts in prism.json, expected a directory that has them")
+        return self._waited(self._jitter(rounds))
+
+    def _waited(self, work: Coroutine[Any, Any, str]) -> str:
         try:
-            return self._run(self._jitter(rounds))
+            return self._run(work)
         except _NO_ANSWER as error:
             raise EngineError(f"--engine: {error}") from error
 

@@ -9,8 +9,9 @@ tokens it read.
 from __future__ import annotations
 
 import abc
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prism_jax.remote.connections import JsonEndpoint
@@ -51,6 +52,7 @@ class Route(abc.ABC):
     """One engine."""
 
     path: str  # the route that reads a slot, for messages
+    needs: str  # what of the engine it uses, for messages
     beside: int  # tokens of the engine's context that a prompt cannot take
 
     def __init__(self, endpoint: JsonEndpoint) -> None:
@@ -70,6 +72,12 @@ class Route(abc.ABC):
         """The ids of a text, special tokens included."""
 
     @abc.abstractmethod
+    def _asked(self, prompt: list[int], yes: int, no: int, slot: int, fresh: bool) -> dict[str, Any]: ...
+
+    @abc.abstractmethod
+    def _found(self, answer: Any) -> tuple[dict[int, float], int, Any]:
+        """Log-probabilities by token, how many tokens the prompt had, and how many of them were cached."""
+
     async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
         """Reads the log-odds of two tokens after a prompt.
 
@@ -80,33 +88,40 @@ class Route(abc.ABC):
           EngineError: for an answer that cannot be used.
           TransientError, RejectedError, EndpointError: if there is none.
         """
+        answer = await self._endpoint.ask(self.path, self._asked(list(prompt), yes, no, slot, fresh))
+        with _form(self.path, self.needs):
+            found, read, cached = self._found(answer)
+            model = _name(answer.get("model"))
+        if read != len(prompt):
+            raise EngineError(
+                f"{self.path}: found a prompt of {read} tokens, expected the {len(prompt)} that were sent: raise the "
+                "engine's context, or lower --context"
+            )
+        return SlotReading(_log_odds(self.path, found, yes, no), cached if type(cached) is int else None, model)
 
 
 class LlamaCpp(Route):
     """llama.cpp's server. The probabilities after sampling are those of the two answers alone, by equal biases."""
 
-    path = "/completion"
+    path, needs = "/completion", "post_sampling_probs and n_probs"
     beside = 1
 
     async def served(self) -> Served:
         """See `Route.served`."""
         props, models = await self._endpoint.ask("/props"), await self._endpoint.ask("/v1/models")
-        try:
+        with _form("/props and /v1/models", "llama.cpp's server"):
             one = models["data"][0]
             context = int(props["default_generation_settings"]["n_ctx"])
             return Served(_name(one["id"]) or "", context, int(one["meta"]["n_vocab"]), int(props["total_slots"]))
-        except _BROKEN as error:
-            raise _other("/props and /v1/models", "llama.cpp's server", error) from error
 
     async def tokens(self, text: str) -> list[int]:
         """See `Route.tokens`."""
         body = {"content": text, "add_special": False, "parse_special": True}
         return _ids(await self._endpoint.ask("/tokenize", body))
 
-    async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
-        """See `Route.read`."""
-        body = {
-            "prompt": list(prompt),
+    def _asked(self, prompt: list[int], yes: int, no: int, slot: int, fresh: bool) -> dict[str, Any]:
+        return {
+            "prompt": prompt,
             "n_predict": 1,
             "temperature": 1.0,
             "samplers": ["temperature"],
@@ -116,24 +131,23 @@ class LlamaCpp(Route):
             "cache_prompt": not fresh,
             "id_slot": slot,
         }
-        answer = await self._endpoint.ask(self.path, body)
-        try:
-            rows = answer["completion_probabilities"][0]["top_probs"]
-            found = {int(row["id"]): math.log(row["prob"]) if row["prob"] > 0 else -math.inf for row in rows}
-            read = int(answer["tokens_evaluated"])
-            cached, model = int(answer["timings"]["cache_n"]), _name(answer.get("model"))
-        except _BROKEN as error:
-            raise _other(self.path, "post_sampling_probs and n_probs", error) from error
-        _check_length(self.path, read, prompt)
-        return SlotReading(_log_odds(self.path, found, yes, no), cached, model)
+
+    def _found(self, answer: Any) -> tuple[dict[int, float], int, Any]:
+        rows = answer["completion_probabilities"][0]["top_probs"]
+        found = {int(row["id"]): math.log(row["prob"]) if row["prob"] > 0 else -math.inf for row in rows}
+        return found, int(answer["tokens_evaluated"]), int(answer["timings"]["cache_n"])
 
 
 class _AsOpenAI(Route):
-    """What vLLM and SGLang have in common."""
+    """What vLLM and SGLang have in common: their caches of prefixes have no slots and cannot be left out."""
 
     async def served(self) -> Served:
         """See `Route.served`."""
-        return _served(await self._endpoint.ask("/v1/models"))
+        models = await self._endpoint.ask("/v1/models")
+        with _form("/v1/models", "vLLM's or SGLang's server"):
+            one = models["data"][0]
+            context = one.get("max_model_len")
+            return Served(_name(one["id"]) or "", None if context is None else int(context), None, 0)
 
     async def tokens(self, text: str) -> list[int]:
         """See `Route.tokens`."""
@@ -143,58 +157,45 @@ class _AsOpenAI(Route):
 class Vllm(_AsOpenAI):
     """vLLM's server. /generative_scoring is not asked: it gives one probability, and cuts long prompts in silence."""
 
-    path = "/v1/completions"
+    path, needs = "/v1/completions", "logprob_token_ids and return_tokens_as_token_ids"
     beside = 1
 
-    async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
-        """See `Route.read`; the cache of prefixes has no slots and cannot be left out."""
-        body = {
-            "prompt": list(prompt),
+    def _asked(self, prompt: list[int], yes: int, no: int, slot: int, fresh: bool) -> dict[str, Any]:
+        return {
+            "prompt": prompt,
             "max_tokens": 1,
             "temperature": 1.0,
             "logprobs": 1,
             "logprob_token_ids": [yes, no],
             "return_tokens_as_token_ids": True,
         }
-        answer = await self._endpoint.ask(self.path, body)
-        try:
-            rows = answer["choices"][0]["logprobs"]["top_logprobs"][0]
-            found = {int(name.removeprefix("token_id:")): float(value) for name, value in rows.items()}
-            read = int(answer["usage"]["prompt_tokens"])
-            details = answer["usage"].get("prompt_tokens_details") or {}
-            cached = details.get("cached_tokens")
-        except _BROKEN as error:
-            raise _other(self.path, "logprob_token_ids and return_tokens_as_token_ids", error) from error
-        _check_length(self.path, read, prompt)
-        cached = cached if type(cached) is int else None
-        return SlotReading(_log_odds(self.path, found, yes, no), cached, _name(answer.get("model")))
+
+    def _found(self, answer: Any) -> tuple[dict[int, float], int, Any]:
+        rows = answer["choices"][0]["logprobs"]["top_logprobs"][0]
+        found = {int(name.removeprefix("token_id:")): float(value) for name, value in rows.items()}
+        usage = answer["usage"]
+        return found, int(usage["prompt_tokens"]), (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
 
 
 class Sglang(_AsOpenAI):
     """SGLang's server. /v1/score gives the same numbers, but not how many tokens were cached."""
 
-    path = "/generate"
+    path, needs = "/generate", "return_logprob and token_ids_logprob"
     beside = 7  # the next token, and six that its scheduler keeps
 
-    async def read(self, prompt: Sequence[int], yes: int, no: int, slot: int, *, fresh: bool = False) -> SlotReading:
-        """See `Route.read`; the cache of prefixes has no slots and cannot be left out."""
-        body = {
-            "input_ids": list(prompt),
+    def _asked(self, prompt: list[int], yes: int, no: int, slot: int, fresh: bool) -> dict[str, Any]:
+        return {
+            "input_ids": prompt,
             "sampling_params": {"max_new_tokens": 1, "temperature": 1.0},
             "return_logprob": True,
             "logprob_start_len": -1,
             "token_ids_logprob": [yes, no],
         }
-        answer = await self._endpoint.ask(self.path, body)
-        try:
-            about = answer["meta_info"]
-            found = {int(token): float(value) for value, token, *_ in about["output_token_ids_logprobs"][0]}
-            read, cached = int(about["prompt_tokens"]), about.get("cached_tokens")
-        except _BROKEN as error:
-            raise _other(self.path, "return_logprob and token_ids_logprob", error) from error
-        _check_length(self.path, read, prompt)
-        cached = cached if type(cached) is int else None
-        return SlotReading(_log_odds(self.path, found, yes, no), cached, _name(answer.get("model")))
+
+    def _found(self, answer: Any) -> tuple[dict[int, float], int, Any]:
+        about = answer["meta_info"]
+        found = {int(token): float(value) for value, token, *_ in about["output_token_ids_logprobs"][0]}
+        return found, int(about["prompt_tokens"]), about.get("cached_tokens")
 
 
 ROUTES: Mapping[str, type[Route]] = {
@@ -205,39 +206,24 @@ ROUTES: Mapping[str, type[Route]] = {
 """The engines by their names in --engine."""
 
 
-def _served(models: Any) -> Served:
-    """What `/v1/models` of vLLM and SGLang says."""
-    try:
-        one = models["data"][0]
-        context = one.get("max_model_len")
-        return Served(_name(one["id"]) or "", None if context is None else int(context), None, 0)
-    except _BROKEN as error:
-        raise _other("/v1/models", "vLLM's or SGLang's server", error) from error
-
-
 def _name(value: Any) -> str | None:
     """A name that a server states, in one line that can be shown; None where it states none."""
     return None if value is None else shown_name(str(value))
 
 
 def _ids(answer: Any) -> list[int]:
-    try:
+    with _form("/tokenize", "an engine that has it"):
         return [int(token) for token in answer["tokens"]]
+
+
+@contextlib.contextmanager
+def _form(path: str, needed: str) -> Iterator[None]:
+    """Raises EngineError where an answer has another form than is read inside."""
+    try:
+        yield
     except _BROKEN as error:
-        raise _other("/tokenize", "an engine that has it", error) from error
-
-
-def _other(path: str, needed: str, error: Exception) -> EngineError:
-    what = f"no {error}" if isinstance(error, KeyError) else type(error).__name__
-    return EngineError(f"{path}: found another answer than expected ({what}): it needs {needed}")
-
-
-def _check_length(path: str, read: int, prompt: Sequence[int]) -> None:
-    if read != len(prompt):
-        raise EngineError(
-            f"{path}: found a prompt of {read} tokens, expected the {len(prompt)} that were sent: raise the engine's "
-            "context, or lower --context"
-        )
+        what = f"no {error}" if isinstance(error, KeyError) else type(error).__name__
+        raise EngineError(f"{path}: found another answer than expected ({what}): it needs {needed}") from error
 
 
 def _log_odds(path: str, found: Mapping[int, float], yes: int, no: int) -> float:

@@ -157,20 +157,11 @@ def load_decisions(
 ) -> tuple[DecisionReader, Exported]:
     """Makes the reader of a decision model, and what an agent needs to know of it in place of a prism.json.
 
-    Args:
-      url: Base URL, to which `/decisions` is added.
-      model: Name of the model there.
-      gate: Maps, costs and policy.
-      cache: Answers and spending.
-      key: Name of the environment variable that holds the API key.
-      deadline: Seconds after which an event without an answer is one in silence.
-      questions: JSON file with the words of the questions (`decision_reader.Questions`); None takes the default, and
-        `slots` asks a server of ours.
-      window: Newest events of a stream that are sent.
-      prompt_cache: Whether requests name their stream, by a hash, for the server's cache of prompts.
-      redact: Whether personal data is cut from what is sent.
-      input_price: USD per million tokens; None takes the table's, and on a private network nothing.
-      output_price: The same of answers.
+    `/decisions` is added to the URL. `key` is the name of the environment variable with the API key, and `questions` a
+    JSON file with the words of the questions (`decision_reader.Questions`); None takes the default, and `slots` asks a
+    server of ours. `window`, `deadline` and `prompt_cache` are those of `DecisionReader`. With `redact` personal data
+    is cut from what is sent. Prices are in USD per million tokens; None takes the table's, and on a private network
+    nothing.
 
     Raises:
       ValueError, OSError: naming what cannot be used.

@@ -18,7 +18,7 @@ from etils import epath
 
 from prism_jax.agent.state.moving import export_records, import_files
 from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.places import check_idle, partition_files, reading
+from prism_jax.agent.state.places import check_idle, partition_files, readable
 from prism_jax.agent.state.reading import all_records
 from prism_jax.agent.state.store import StateStore
 from prism_jax.people.store import PeopleStore
@@ -67,16 +67,13 @@ def show(folder: epath.Path) -> None:
     """Prints how much a store holds."""
     names = ("streams", "people", "events", "log")
     totals, size = dict.fromkeys(names, 0), 0
-    files = partition_files(folder)
-    for place in files:
-        with reading(place) as ask:
-            if ask is not None:
-                size += place.path.stat().length
-                for name in names:
-                    totals[name] += ask(f"SELECT count(*) FROM {name}", ())[0][0]
+    for place, ask in readable(folder):
+        size += place.path.stat().length
+        for name in names:
+            totals[name] += ask(f"SELECT count(*) FROM {name}", ())[0][0]
     print(
         f"streams: {totals['streams']}; people who have answered: {totals['people']}; events: {totals['events']}; "
-        f"records: {totals['log']}; {size} bytes in {len(files)} partitions"
+        f"records: {totals['log']}; {size} bytes in {len(partition_files(folder))} partitions"
     )
     report = shadow_report(watched_of(record) for record in all_records(folder))
     if report.decisions:

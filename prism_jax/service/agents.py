@@ -289,12 +289,8 @@ def forget(person: str) -> Visit:
 async def delete_stream(stream: str, ask: Callable[[Visit], Awaitable[Any]]) -> int:
     """Deletes everything of a stream that names nobody; the answer is how many there were.
 
-    Args:
-      stream: Its name.
-      ask: Takes visits to the agents of its tenant, each to the partition that it is about.
-
-    Raises:
-      ApiError: 409 for a stream of a person; 503 where somebody has claimed it meanwhile.
+    `ask` takes each visit to the partition that it is about. ApiError 409 for a stream of a person, and 503 where
+    somebody has claimed it meanwhile.
     """
     known: tuple[str | None] | None = await ask(whose(stream))
     person = None if known is None else known[0]

@@ -147,15 +147,9 @@ def start_owners(
 ) -> Actor:
     """Divides a state's partitions among so many owners on the Ray cluster that was joined.
 
-    Args:
-      load: Makes the agents of an owner, in its process.
-      folder: Folder of the state.
-      owners: Number of owners; those that are there already stay.
-      partitions: Number of partitions of the store.
-      waiting: Most requests that wait at an owner.
-      resources: `num_cpus` and `num_gpus` of each owner.
-      settings: Hash of what they are made with.
-      stays: Whether they outlive this process.
+    `load` makes the agents of an owner, in its process, and at most `waiting` requests wait there. Owners that are
+    there already stay. `resources` are `num_cpus` and `num_gpus` of each, `settings` a hash of what they are made with,
+    and `stays` whether they outlive this process.
 
     Raises:
       ValueError: if they run with other settings, or cannot be placed; and what `load` raises.

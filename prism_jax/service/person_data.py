@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from prism_jax.agent.state.places import partition_files, reading
+from prism_jax.agent.state.places import readable
 from prism_jax.agent.state.preferences import Preferences
-from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, read_log
+from prism_jax.agent.state.reading import all_logged
 from prism_jax.agent.state.schema import parsed, parsed_record
 from prism_jax.people.store import Person
 
@@ -34,11 +34,11 @@ def offer_of(folder: epath.PathLike, person: str, number: int) -> Offer | None:
         "SELECT name, offer, stream FROM log JOIN streams ON log.stream = streams.number "
         "WHERE log.number = ? AND person = ? AND event IS NOT NULL AND offer IS NOT NULL"
     )
-    for rows, ask, path in _asked(folder, person, asked, (number, person)):
-        for name, offer, stream in rows:
+    for place, ask in readable(folder, person):
+        for name, offer, stream in ask(asked, (number, person)):
             ((newest,),) = ask("SELECT max(time) FROM log WHERE stream = ?", (stream,))
             said = ask("SELECT record FROM log WHERE stream = ? AND event IS NULL AND offer = ?", (stream, offer))
-            return Offer(name, offer, newest, parsed_record(said[0][0], path)["outcome"] if said else None)
+            return Offer(name, offer, newest, parsed_record(said[0][0], place.path)["outcome"] if said else None)
     return None
 
 
@@ -52,15 +52,16 @@ class Span(NamedTuple):
 def span_of(folder: epath.PathLike, person: str) -> Span:
     """What a person's records reach over. StateError for an unread file."""
     asked = "SELECT min(written), max(log.number) FROM log JOIN streams ON log.stream = streams.number WHERE person = ?"
-    for rows, *_ in _asked(folder, person, asked, (person,)):
-        return Span(*rows[0])
-    return Span(None, None)
+    return next((Span(*ask(asked, (person,))[0]) for _, ask in readable(folder, person)), Span(None, None))
 
 
 def exported(folder: epath.PathLike, person: str, preferences: Preferences, known: Person) -> bytes:
     """Everything of a person as one object of JSON. StateError for an unread file."""
     learnt = {**known._asdict(), "belief": known.belief._asdict()}
-    events, records = list(_events(folder, person)), list(_records(folder, person))
+    events, records = list(_events(folder, person)), list[dict[str, Any]]()
+    for one in all_logged(folder, person=person):
+        told = {} if one.answer is None else {"answer": one.answer}
+        records.append({"written": one.written, "record": one.record, **told})
     kinds = [one["record"]["kind"] for one in records]
     counts = {"streams": len({one["stream"] for one in events}), "events": len(events)}
     counts |= {"decisions": kinds.count("decision"), "outcomes": kinds.count("outcome")}
@@ -76,19 +77,6 @@ def exported(folder: epath.PathLike, person: str, preferences: Preferences, know
     return json.dumps(found, indent=1).encode()
 
 
-def _records(folder: epath.PathLike, person: str) -> Iterator[dict[str, Any]]:
-    cursor, more = Cursor(), True
-    while more:
-        found, cursor = read_log(folder, cursor, MOST_RECORDS, person=person)
-        for one in found:
-            yield {
-                "written": one.written,
-                "record": one.record,
-                **({} if one.answer is None else {"answer": one.answer}),
-            }
-        more = len(found) == MOST_RECORDS
-
-
 def _events(folder: epath.PathLike, person: str) -> Iterator[dict[str, Any]]:
     asked = (
         "SELECT stream, events.number, name, kind, item FROM events JOIN streams ON events.stream = streams.number "
@@ -97,17 +85,9 @@ def _events(folder: epath.PathLike, person: str) -> Iterator[dict[str, Any]]:
     place, more = (0, 0), True
     while more:
         found: list[tuple[Any, ...]] = []
-        for rows, _, path in _asked(folder, person, asked, (person, *place, MOST_EVENTS)):
-            found = [(*row[:-1], parsed(row[-1], path)) for row in rows]
+        for file, ask in readable(folder, person):
+            found = [(*row[:-1], parsed(row[-1], file.path)) for row in ask(asked, (person, *place, MOST_EVENTS))]
         for stream, number, name, kind, item in found:
             place = stream, number
             yield {"stream": name, "kind": kind, "event": number, **item}
         more = len(found) == MOST_EVENTS
-
-
-def _asked(folder: epath.PathLike, person: str, question: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """What the person's file answers, how it can be asked for more, and its path; nothing where there is no file."""
-    for place in partition_files(folder, person):
-        with reading(place) as ask:
-            if ask is not None:
-                yield ask(question, values), ask, place.path

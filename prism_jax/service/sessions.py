@@ -24,7 +24,7 @@ Ask = Callable[[fastapi.Request, str, Any], Awaitable[Any]]
 
 
 class Session(NamedTuple):
-    """Who asks."""
+    """Who asks, by a session or a link."""
 
     key: Key
     person: str
@@ -57,18 +57,18 @@ class Sessions:
 
     async def show_link(self, request: fastapi.Request) -> Response:
         """Shows the button of a link, which a mail scanner that reads the page does not press."""
-        key = signin.read_key(request.query_params.get("key", ""), self._tenants)
-        if key is None or await self._owner(key, LINK) is None:
+        link = await self._signed(request.query_params.get("key", ""), LINK)
+        if link is None:
             return browser.message(410, "This link has ended", ENDED)
-        return browser.render("link.html.jinja", key=key.text)
+        return browser.render("link.html.jinja", key=link.key.text)
 
     async def use_link(self, request: fastapi.Request) -> Response:
         """Uses a link up, and begins a session."""
         fields = await browser.fields_of(request)
-        key = signin.read_key(fields.get("key", ""), self._tenants)
-        owner = None if key is None else await self._owner(key, LINK)
-        if key is None or owner is None:
+        link = await self._signed(fields.get("key", ""), LINK)
+        if link is None:
             return browser.message(410, "This link has ended", ENDED)
+        key, owner = link
         session = signin.new_key(key.tenant, key.partition)
 
         def call(agents: Mapping[str, DurableAgent]) -> bool:
@@ -110,11 +110,7 @@ class Sessions:
     async def sign_out_everywhere(self, request: fastapi.Request) -> Response:
         """Ends every link and session of the person."""
         session, _ = await self.posted(request)
-
-        def end(partition: Partition) -> None:
-            signin.end_all(partition, session.person)
-
-        await self.change(request, session, end)
+        await self.change(request, session, lambda partition: signin.end_all(partition, session.person))
         return self.ended(request, "You are signed out everywhere", "To come back, ask for another link.")
 
     async def sign_out(self, request: fastapi.Request) -> Response:
@@ -131,12 +127,11 @@ class Sessions:
 
     async def session(self, request: fastapi.Request) -> Session:
         """Who asks; ApiError 401 for nobody."""
-        key = signin.read_key(_cookie_in(request), self._tenants)
-        person = None if key is None else await self._owner(key, SESSION)
-        if key is None or person is None:
+        session = await self._signed(_cookie_in(request), SESSION)
+        if session is None:
             raise ApiError(401, "no session")
-        request.state.tenant = key.tenant
-        return Session(key, person)
+        request.state.tenant = session.key.tenant
+        return session
 
     async def posted(self, request: fastapi.Request) -> tuple[Session, Mapping[str, str]]:
         """Who asks for a change, and its fields; ApiError 403 where the person's own page did not ask."""
@@ -146,7 +141,7 @@ class Sessions:
             raise ApiError(403, "form token: found another one, expected that of the session")
         return session, fields
 
-    async def change(self, request: fastapi.Request, session: Session, change: Callable[[Partition], None]) -> None:
+    async def change(self, request: fastapi.Request, session: Session, change: Callable[[Partition], object]) -> None:
         """Changes the person's partition in one transaction, unless the session has ended meanwhile."""
 
         def call(agents: Mapping[str, DurableAgent]) -> bool:
@@ -160,9 +155,12 @@ class Sessions:
         if not await self._ask(request, DECIDE, Visit(call, alone=session.person)):
             raise ApiError(401, "no session")
 
-    async def _owner(self, key: Key, kind: str) -> str | None:
-        now = self._clock()
-        return await self._door.read(key.tenant, key.partition, lambda place: signin.owner(place, key, kind, now))
+    async def _signed(self, text: str, kind: str) -> Session | None:
+        key, now = signin.read_key(text, self._tenants), self._clock()
+        if key is None:
+            return None
+        person = await self._door.read(key.tenant, key.partition, lambda place: signin.owner(place, key, kind, now))
+        return None if person is None else Session(key, person)
 
 
 def _cookie(request: fastapi.Request) -> str:

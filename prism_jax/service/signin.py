@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.agent.state.partition import Partition
-from prism_jax.agent.state.places import partition_files, reading
+from prism_jax.agent.state.places import readable
 
 LINK, SESSION = "link", "session"
 LASTS = {LINK: 15 * 60.0, SESSION: 30 * 86400.0}
@@ -60,11 +60,7 @@ def read_key(text: str, tenants: Collection[str]) -> Key | None:
 
 def owner(folder: epath.PathLike, key: Key, kind: str, now: float) -> str | None:
     """Whose a key is, by the tenant's folder; None where it has ended, or never was. StateError for an unread file."""
-    for place in partition_files(folder):
-        if place.number == key.partition:
-            with reading(place) as ask:
-                return None if ask is None else _person(ask, key, kind, now)
-    return None
+    return next((_person(ask, key, kind, now) for _, ask in readable(folder, numbers=(key.partition,))), None)
 
 
 def issue(partition: Partition, key: Key, kind: str, person: str, now: float) -> float:

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol, runtime_checkable
 
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.state.partition import StaleError, StateError
 from prism_jax.agent.state.store import StateStore
-
-
-@runtime_checkable
-class Claims(Protocol):
-    """Says whose streams are."""
-
-    def person(self, stream: str, stated: str | None) -> str | None:
-        """Whose a stream is: of a new one, as stated. RefusedError where it is another's."""
-
-    def claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
-        """Notes whose new streams are, before anything comes of them. Errors as of `Partition`."""
 
 
 class StoredClaims:
@@ -28,14 +16,14 @@ class StoredClaims:
         self._store = store
 
     def person(self, stream: str, stated: str | None) -> str | None:
-        """See `Claims.person`."""
+        """Whose a stream is: of a new one, as stated. RefusedError where it is another's."""
         known = self.claimed(stream)
         if known is not None and self._store.of(known[0] or stream).stream(stream) is None:
             known = None
         return _agreed(stream, stated, known)
 
     def claim(self, streams: Iterable[tuple[str, str | None]]) -> None:
-        """See `Claims.claim`."""
+        """Notes whose new streams are, before anything comes of them. Errors as of `Partition`."""
         numbers: dict[int, dict[str, str]] = {}
         for name, person in streams:
             if person is not None:
@@ -86,7 +74,7 @@ class SettledClaims:
         self.new: frozenset[str] = frozenset()
 
     def person(self, stream: str, stated: str | None) -> str | None:
-        """See `Claims.person`."""
+        """See `StoredClaims.person`."""
         return _agreed(stream, stated, (self.persons[stream],))
 
     def claim(self, streams: Iterable[tuple[str, str | None]]) -> None:

@@ -24,7 +24,7 @@ from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
-from prism_jax.agent.state.claims import Claims, StoredClaims, UnclaimedError
+from prism_jax.agent.state.claims import SettledClaims, StoredClaims, UnclaimedError
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.preferences import Preferences, as_wanted, preferences_of
 from prism_jax.agent.state.store import StateStore
@@ -105,24 +105,18 @@ class DurableAgent:
         kind: str = "events",
         streams: int = 10_000,
         clock: Callable[[], float] = time.time,
-        claims: Claims | None = None,
+        claims: StoredClaims | SettledClaims | None = None,
     ):
-        """Makes an agent.
+        """Makes an agent of a reader that it has for itself, and a store that the caller closes.
 
-        Args:
-          reader: The language model, which this agent has for itself.
-          exported: Its calibration and operating point.
-          store: The state, which the caller closes.
-          settings: Those of the agent; None takes the operating point of the export.
-          kind: A name for the agent: a stream that one agent decides on is refused by another on the same store.
-          streams: Most streams in memory, at least 1.
-          clock: Seconds since 1970, which records carry in the store.
-          claims: Who says whose a stream is; None asks the store.
+        Without settings it takes the operating point of the export. A stream that an agent of one `kind` decides on is
+        refused by one of another on the same store. At most so many `streams`, at least 1, are in memory. Records carry
+        the time of `clock` in the store, in seconds since 1970. Without `claims` the store says whose a stream is.
         """
         settings = AgentSettings(Terms(exported.point)) if settings is None else settings
         self.people = DurablePeople(store, settings)
         self.agent = Agent(reader, exported, settings, self.people)
-        self.store, self.claims = store, StoredClaims(store) if claims is None else claims
+        self.store, self.claims = store, claims or StoredClaims(store)
         self._kind, self._most, self._clock = kind, streams, clock
         self._loaded: collections.OrderedDict[str, None] = collections.OrderedDict()
         self._persons: dict[str, str | None] = {}  # whose the streams in memory are

@@ -55,12 +55,9 @@ def import_files(
 ) -> Moved:
     """Takes what `python -m prism_jax.agent` has written into a store that has no streams yet.
 
-    Args:
-      store: Of which this process has every partition.
-      records: The file of `--records`.
-      events: What the agent has read as `--input`: with the records alone nobody could read a stream again. Lines that
-        it had refused are left out by whoever gives them.
-      people: Those of the file of `--people`, whose population is the store's.
+    `records` is the file of `--records`, and `events` what the agent has read as `--input`, without lines that it had
+    refused: with the records alone nobody could read a stream again. `people` are those of the file of `--people`,
+    whose population is the store's. This process has every partition of the store.
 
     Raises:
       StateError: for a store that has streams.

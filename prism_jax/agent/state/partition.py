@@ -84,16 +84,11 @@ class Partition:
         clock: Callable[[], float] = time.time,
         place: Place | None = None,
     ):
-        """Opens or makes the file, and takes its lease.
+        """Opens or makes the file, and takes its lease, which lasts so many `seconds` without a change.
 
-        Args:
-          path: The file.
-          owner: A name that no other process has, nor an earlier one of this machine.
-          population: What is assumed of people, of a new file; None takes the default.
-          seconds: How long the lease lasts without a change.
-          alone: Whether no other process has the store: an earlier owner then is dead, and its lease does not count.
-          clock: Seconds since 1970.
-          place: Which partition of a store it must be; None takes any.
+        No other process has the name `owner`, nor had an earlier one of this machine. Where a process has the store
+        `alone`, an earlier owner is dead, and its lease does not count. `clock` gives seconds since 1970. `population`
+        is that of a new file, and `place` says which partition of a store it must be; None takes the default, and any.
 
         Raises:
           StaleError: where another process has the lease.
@@ -282,10 +277,6 @@ class Partition:
         places = ("streams WHERE person", "people WHERE name", "preferences WHERE person", "signins WHERE person")
         return any(self.rows(f"SELECT 1 FROM {place} = ? LIMIT 1", (person,)) for place in places)
 
-    def streams_of(self, person: str) -> list[str]:
-        """The names of a person's streams."""
-        return [name for (name,) in self.rows("SELECT name FROM streams WHERE person = ?", (person,))]
-
     def append(
         self, stream: Known, item: Observation, record: dict[str, Any], answer: dict[str, Any], written: float
     ) -> None:
@@ -352,7 +343,7 @@ class Partition:
     def forget_person(self, person: str) -> list[str]:
         """Deletes a person with all their streams, events, records and answers; returns the names of the streams."""
         with self.transaction():
-            names = self.streams_of(person)
+            names = [name for (name,) in self.rows("SELECT name FROM streams WHERE person = ?", (person,))]
             self.rows("DELETE FROM streams WHERE person = ?", (person,))
             for table in ("watched", "preferences", "signins"):
                 self.rows(f"DELETE FROM {table} WHERE person = ?", (person,))
@@ -403,16 +394,20 @@ class Partition:
         )
 
     def unclaim(self, streams: Collection[str]) -> None:
-        """Deletes the claims on streams, and leaves no copy of what was ever deleted in the file or its log of changes.
-
-        Raises:
-          StateError: where another process reads the file for longer than a few seconds.
-        """
+        """Deletes the claims on streams, and calls `erase`."""
         if streams:
             with self.transaction():
                 for stream in streams:
                     self.rows("DELETE FROM claims WHERE stream = ?", (stream,))
                 self.rows(_TO_ERASE)
+        self.erase()
+
+    def erase(self) -> None:
+        """Leaves no copy of what was deleted in the file, or in the log of its changes.
+
+        Raises:
+          StateError: where another process reads the file for longer than a few seconds.
+        """
         if self.people.fact("erase") is None:
             return
         self.rows("VACUUM")

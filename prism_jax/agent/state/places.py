@@ -14,7 +14,7 @@ import pathlib
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -154,7 +154,10 @@ def reading(place: Place) -> Iterator[Ask | None]:
             file.execute("BEGIN")
 
             def ask(question: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-                return file.execute(question, values).fetchall()
+                try:
+                    return file.execute(question, values).fetchall()
+                except sqlite3.Error as error:
+                    raise _unread(place, error) from None
 
             ((version,),) = ask("PRAGMA user_version")
             if version > FORMAT:
@@ -162,7 +165,22 @@ def reading(place: Place) -> Iterator[Ask | None]:
             place.check(ask, is_empty=not version)
             yield ask if version else None
     except sqlite3.Error as error:
-        raise StateError(f"{place.path}: found state that cannot be read ({error}), expected a whole one") from None
+        raise _unread(place, error) from None
+
+
+def readable(
+    folder: epath.PathLike, key: str | None = None, numbers: Container[int] | None = None
+) -> Iterator[tuple[Place, Ask]]:
+    """The partitions of `partition_files` that are not being made, or some of them; errors as of `reading`."""
+    for place in partition_files(folder, key):
+        if numbers is None or place.number in numbers:
+            with reading(place) as ask:
+                if ask is not None:
+                    yield place, ask
+
+
+def _unread(place: Place, error: sqlite3.Error) -> StateError:
+    return StateError(f"{place.path}: found state that cannot be read ({error}), expected a whole one")
 
 
 def check_journal(path: epath.PathLike) -> str | None:

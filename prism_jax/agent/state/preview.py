@@ -9,7 +9,7 @@ from etils import epath
 
 from prism_jax.agent.people import ACCEPTED
 from prism_jax.agent.replay import Changes, replay
-from prism_jax.agent.state.places import partition_files, reading
+from prism_jax.agent.state.places import readable
 from prism_jax.agent.state.preferences import Preferences
 from prism_jax.agent.state.schema import parsed, parsed_record
 from prism_jax.decision.operating_point import LEAST
@@ -73,13 +73,9 @@ def _lines(
         "WHERE person = ? AND written >= ? ORDER BY log.number DESC LIMIT ?"
     )
     found: list[tuple[dict[str, Any] | None, dict[str, Any]]] = []
-    for place in partition_files(folder, person):
-        with reading(place) as ask:
-            if ask is not None:
-                rows = ask(question, (person, since, most))[::-1]
-                found += [
-                    (item and parsed(item, place.path), parsed_record(record, place.path)) for item, record in rows
-                ]
+    for place, ask in readable(folder, person):
+        rows = ask(question, (person, since, most))[::-1]
+        found += [(item and parsed(item, place.path), parsed_record(record, place.path)) for item, record in rows]
     known = {record["offer"] for _, record in found if record["kind"] == "decision"}
     return [line for line in found if line[1]["kind"] == "decision" or line[1]["offer"] in known]
 

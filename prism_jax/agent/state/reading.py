@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from prism_jax.agent.state.places import UNKNOWN, Ask, Place, made_in, partition_files, reading
+from prism_jax.agent.state.places import UNKNOWN, Ask, Place, made_in, readable
 from prism_jax.agent.state.schema import parsed, parsed_record
 
 MOST_RECORDS = 1000
@@ -131,26 +131,19 @@ def read_log(
         "SELECT log.number, record, answer, written FROM log JOIN streams ON log.stream = streams.number "
         f"WHERE {where} ORDER BY log.number LIMIT ?"
     )
-    found: list[Logged] = []
+    found: list[tuple[Place, tuple[Any, ...]]] = []
     cursor.check(made_in(folder))
     after = Cursor(cursor.numbers, cursor.ids)
-    for place in partition_files(folder, person):
-        number = place.number
-        if len(found) == most:
-            break
-        if partitions is not None and number not in partitions:
-            continue
-        with reading(place) as ask:
-            if ask is None:
-                continue
-            end = _end(ask)
-            cursor.check_end(number, end)
-            rows = ask(question, (cursor.numbers.get(number, 0), *values, most - len(found)))
-        found += [_logged(place, row) for row in rows]
+    for place, ask in readable(folder, person, partitions):
+        end = _end(ask)
+        cursor.check_end(place.number, end)
+        rows = ask(question, (cursor.numbers.get(place.number, 0), *values, most - len(found)))
+        found += [(place, row) for row in rows]
         if len(found) == most:  # there may be more
-            end = rows[-1][0]
+            after.move(place, rows[-1][0])
+            break
         after.move(place, end)
-    return found, after
+    return [_logged(*one) for one in found], after
 
 
 def read_latest(folder: epath.PathLike, person: str, since: float, most: int) -> list[Logged]:
@@ -162,33 +155,29 @@ def read_latest(folder: epath.PathLike, person: str, since: float, most: int) ->
         "SELECT log.number, record, answer, written FROM log JOIN streams ON log.stream = streams.number "
         "WHERE person = ? AND written >= ? ORDER BY log.number DESC LIMIT ?"
     )
-    found: list[Logged] = []
-    for place in partition_files(folder, person):
-        with reading(place) as ask:
-            rows = [] if ask is None else ask(question, (person, since, most))
-        found += [_logged(place, row) for row in reversed(rows)]
-    return found
+    found = [(place, ask(question, (person, since, most))) for place, ask in readable(folder, person)]
+    return [_logged(place, row) for place, rows in found for row in reversed(rows)]
+
+
+def all_logged(folder: epath.PathLike, **conditions: Any) -> Iterator[Logged]:
+    """Everything that `read_log` gives under its conditions, that of a stream in its order."""
+    cursor, more = Cursor(), True
+    while more:
+        found, cursor = read_log(folder, cursor, MOST_RECORDS, **conditions)
+        yield from found
+        more = len(found) == MOST_RECORDS
 
 
 def all_records(folder: epath.PathLike, **conditions: Any) -> Iterator[dict[str, Any]]:
-    """Every record that `read_log` gives under its conditions, those of a stream in their order."""
-    cursor = Cursor()
-    while True:
-        found, cursor = read_log(folder, cursor, MOST_RECORDS, **conditions)
-        yield from (one.record for one in found)
-        if len(found) < MOST_RECORDS:
-            return
+    """The records of `all_logged`."""
+    return (one.record for one in all_logged(folder, **conditions))
 
 
 def newest(folder: epath.PathLike, partitions: Container[int] | None = None) -> Cursor:
     """The cursor behind all records that are there, or are in some of the partitions."""
     found = Cursor()
-    for place in partition_files(folder):
-        if partitions is not None and place.number not in partitions:
-            continue
-        with reading(place) as ask:
-            if ask is not None:
-                found.move(place, _end(ask))
+    for place, ask in readable(folder, numbers=partitions):
+        found.move(place, _end(ask))
     return found
 
 

@@ -75,18 +75,12 @@ class StateStore:
         most_open: int = MOST_OPEN,
         clock: Callable[[], float] = time.time,
     ):
-        """Opens or makes a store.
+        """Opens or makes a store, in a folder that only its owner can read.
 
-        Args:
-          folder: Where it lies; only its owner can read it.
-          partitions: Number of partitions, from 1 to 1,024, that an old store must have; None is that of the store, and
-            256 for a new one.
-          population: What is assumed of people, as in an old store; None is that of the store, and the default of a new
-            one.
-          alone: Whether this process has the whole store for itself; otherwise others may own some of its partitions.
-          seconds: How long the lease of a partition lasts without a change.
-          most_open: Most partitions that are open at a time, where no other process has the store.
-          clock: Seconds since 1970.
+        An old store must have the number of `partitions`, from 1 to 1,024, and the `population`, if they are not None;
+        None is 256 and the default for a new one. Unless this process is `alone`, others may own some partitions.
+        A lease lasts so many `seconds` without a change; `clock` gives seconds since 1970. Alone, at most `most_open`
+        partitions are open at a time.
 
         Raises:
           StateError: for a folder that is no store, of another format or other numbers, or that another process has;
