@@ -10,10 +10,10 @@ import abc
 import asyncio
 import re
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
-from prism_jax.agent.reader import FastReading, Item, Reader, Response, ThinkRequest, Thought, Unanswered
+from prism_jax.agent.reader import FastOnly, FastReading, Item, Unanswered
 from prism_jax.streams import Candidate, Event
 
 TURNS = 8
@@ -29,15 +29,14 @@ class NoAnswerError(Exception):
         self.words, self.tokens, self.late = words, tokens, late
 
 
-class AskingReader(Reader, abc.ABC):
+class AskingReader(FastOnly, abc.ABC):
     """A reader that asks a server, by `_answer`.
 
     An event's deadline begins with its turn. Once one has passed, the other events of the same batch that have no turn
     yet are not asked about: a server that hangs costs a batch one deadline.
     """
 
-    has_slow_pass = False
-    writes_responses = False
+    no_more = "found a model that is served elsewhere, which has no {} here, expected a student"
     mixed: tuple[str, ...] = ()
     """What there is to say where the answers name several models."""
 
@@ -66,14 +65,6 @@ class AskingReader(Reader, abc.ABC):
             return self._run(self._observe(items))
         except ValueError as error:  # which would say that nothing has changed
             raise RuntimeError(str(error)) from error
-
-    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
-        """There is no slow pass here."""
-        _refuse("slow pass")
-
-    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
-        """No responses are written here."""
-        _refuse("responses")
 
     def close(self) -> None:
         """Closes the connections, once what is under way has its answer or is past its deadline."""
@@ -126,7 +117,3 @@ def in_brief(words: object) -> str:
     """A failure's words without what a server said, which may quote the texts that it was sent."""
     said = re.match(r"(?s)(.*?\bHTTP \d{3})\b", str(words))
     return said[1] if said else str(words)
-
-
-def _refuse(what: str) -> NoReturn:
-    raise ValueError(f"found a model that is served elsewhere, which has no {what} here, expected a student")

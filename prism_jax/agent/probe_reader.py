@@ -10,16 +10,16 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import special
 
-from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought
+from prism_jax.agent.reader import FastOnly, FastReading, Item
 from prism_jax.probe.fitting import Probe
 from prism_jax.probe.live_words import LiveWords
-from prism_jax.streams import Candidate, Event
+from prism_jax.streams import Event
 
 if TYPE_CHECKING:  # words alone load no language model
     from prism_jax.agent.live_states import LiveStates
@@ -37,11 +37,10 @@ class _Stream:
     digest: bytes = b""  # hash of the texts of all its events and offers, each with the hash before it
 
 
-class ProbeReader:
+class ProbeReader(FastOnly):
     """Reads events and offers by a probe; satisfies `prism_jax.agent.reader.Reader`."""
 
-    has_slow_pass = False
-    writes_responses = False
+    no_more = "found a probe, which has no {}, expected a language model"
 
     def __init__(self, probe: Probe, live: LiveStates | None = None):
         """Makes a reader of no stream.
@@ -77,14 +76,6 @@ class ProbeReader:
         """Appends each event; see `Reader.follow`."""
         self.observe(items)
 
-    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
-        """A probe has no slow pass."""
-        _refuse("slow pass")
-
-    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
-        """A probe writes no responses."""
-        _refuse("responses")
-
     def forget(self, stream: str) -> None:
         """Drops a stream; see `Reader.forget`."""
         del self._streams[stream]
@@ -106,7 +97,3 @@ class ProbeReader:
                 f"stream {name!r}: events[{before.number}].time: found {event.time}, expected at least {before.time}: "
                 "events are in time order"
             )
-
-
-def _refuse(what: str) -> NoReturn:
-    raise ValueError(f"found a probe, which has no {what}, expected a language model")

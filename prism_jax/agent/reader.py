@@ -101,6 +101,22 @@ class Reader(Protocol):
         """Compiles every program that the other methods run, and returns their number."""
 
 
+class FastOnly(Reader):
+    """A reader without a slow pass, which writes nothing. `no_more` says so where it is asked for a `{}`."""
+
+    has_slow_pass = False
+    writes_responses = False
+    no_more: str
+
+    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
+        """Raises ValueError."""
+        raise ValueError(self.no_more.format("slow pass"))
+
+    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
+        """Raises ValueError."""
+        raise ValueError(self.no_more.format("responses"))
+
+
 @runtime_checkable
 class AsksAgain(Reader, Protocol):
     """A reader whose streams stay as they are when their slots are read."""

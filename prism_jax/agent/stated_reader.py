@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
-from prism_jax.agent.reader import FastReading, Item, Response, ThinkRequest, Thought
+from prism_jax.agent.reader import FastOnly, FastReading, Item
 from prism_jax.runtime.files import parse_json
 from prism_jax.streams import Candidate, Event
 
@@ -30,11 +30,10 @@ def stated_event(time: float, p_need: Any, p_accept: Sequence[Any]) -> Event:
     return Event(time=time, text=json.dumps({"p_need": float(p_need), "p_accept": list(map(float, p_accept))}))
 
 
-class StatedReader:
+class StatedReader(FastOnly):
     """Reads what events state; satisfies `prism_jax.agent.reader.Reader`."""
 
-    has_slow_pass = False
-    writes_responses = False
+    no_more = "found numbers that a caller states, which neither think nor write, expected a student"
 
     def __init__(self) -> None:
         self._digests: dict[str, bytes] = {}
@@ -50,14 +49,6 @@ class StatedReader:
         for stream, event, _ in items:
             before = self._digests.get(stream, b"")
             self._digests[stream] = hashlib.sha256(before + event.text.encode()).digest()
-
-    def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
-        """There is no slow pass."""
-        _refuse()
-
-    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
-        """Nothing is written."""
-        _refuse()
 
     def forget(self, stream: str) -> None:
         """Drops a stream."""
@@ -83,7 +74,3 @@ def _log_odds(p: float) -> float:
     if p in (0.0, 1.0):
         return math.copysign(math.inf, p - 0.5)
     return math.log(p) - math.log1p(-p)
-
-
-def _refuse() -> NoReturn:
-    raise ValueError("found numbers that a caller states, which neither think nor write, expected a student")

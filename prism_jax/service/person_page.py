@@ -32,7 +32,7 @@ from prism_jax.service import person_view as view
 from prism_jax.service.agents import DECIDE, EVENTS, Visit, forget, partition_of, unknown
 from prism_jax.service.door import Door
 from prism_jax.service.http import ApiError
-from prism_jax.service.person_data import Offer, exported, offer_of, span_of
+from prism_jax.service.person_data import exported, offer_of, span_of
 from prism_jax.service.sessions import Ask, Session, Sessions
 
 T = TypeVar("T")
@@ -225,14 +225,14 @@ class PersonPage:
         outcome, number = fields.get("outcome"), fields.get("number", "")
         if outcome not in ("accepted", "dismissed") or not number.isascii() or not number.isdigit() or len(number) > 18:
             return await self.show(request, 422, "Choose whether an offer was useful.")
-        offer = await self._offer(session, int(number))
+        offer = await self._read(session, offer_of, int(number))
         if offer is not None and offer.outcome is None:
             try:
                 await self._ask(request, DECIDE, OfferOutcome(offer.stream, offer.offer, outcome, offer.time))
             except ApiError as problem:  # such as a second press of a button, which came first
                 if problem.status not in (409, 422):
                     raise
-            offer = await self._offer(session, int(number))
+            offer = await self._read(session, offer_of, int(number))
         if offer is None:
             return await self.show(request, 404, "There is no such offer.")
         if offer.outcome != outcome:
@@ -244,10 +244,9 @@ class PersonPage:
         """Forgets what was learnt of the person; their streams and records stay."""
         session, _ = await self._sessions.posted(request)
 
-        def call(agents: Mapping[str, DurableAgent]) -> None:
-            agents[DECIDE].store.partition(session.key.partition).forget_learnt(session.person)
-
-        await self._ask(request, DECIDE, Visit(call, alone=session.person))
+        key, person = session
+        reset = Visit(lambda agents: agents[DECIDE].store.partition(key.partition).forget_learnt(person), alone=person)
+        await self._ask(request, DECIDE, reset)
         return browser.to("/me?done=reset#known")
 
     async def ask_forget(self, request: fastapi.Request, status: int = 200, error: str | None = None) -> Response:
@@ -299,9 +298,6 @@ class PersonPage:
         except Exception:
             self._previews.pop(key, None)
             raise
-
-    async def _offer(self, session: Session, number: int) -> Offer | None:
-        return await self._read(session, offer_of, number)
 
     async def _prefer(self, request: fastapi.Request, session: Session, **changes: Any) -> None:
         def change(partition: Partition) -> None:

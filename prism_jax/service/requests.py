@@ -13,7 +13,6 @@ import fastapi
 from prism_jax.agent.lines import LineError, parse_item
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.durable import Events
-from prism_jax.agent.state.reading import Cursor
 from prism_jax.agent.stated_reader import stated_event
 from prism_jax.agent.steps import MOST_NAME, Observation
 from prism_jax.runtime.files import JsonError, parse_json
@@ -93,14 +92,6 @@ def events_of(items: Sequence[Observation], request: fastapi.Request, body: byte
     wishes = [wish.strip() for wish in request.headers.get("prefer", "").lower().split(",")]
     named = None if key is None else f"{items[0].stream}\0{key}"
     return Events(tuple(items), named, digest, LENIENT in wishes)
-
-
-def cursor_of(text: str | None) -> Cursor:
-    """The cursor of a request; ApiError 422 for a text that is none."""
-    try:
-        return Cursor.read(text)
-    except ValueError as error:
-        raise ApiError(422, str(error), param="after") from None
 
 
 def check_name(name: str, place: str) -> None:

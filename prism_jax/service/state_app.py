@@ -36,7 +36,6 @@ from prism_jax.service.requests import (
     check_finite,
     check_name,
     check_query,
-    cursor_of,
     event_of,
     events_of,
     item_of,
@@ -171,7 +170,7 @@ def make_state_app(
         check_finite(since=since, until=until)
         if not 1 <= limit <= MOST_RECORDS:
             raise ApiError(422, f"limit: found {limit}, expected 1 to {MOST_RECORDS}", param="limit")
-        cursor = cursor_of(after)
+        cursor = Cursor.read(after)
         conditions = {"stream": stream, "person": person, "since": since, "until": until}
         found, cursor = await door.read_log(request.state.tenant, cursor, limit, **conditions)
         return {"records": [one.record for one in found], "next": str(cursor)}
@@ -200,7 +199,7 @@ def make_state_app(
         check_query(request, "after", "person")
         text = request.headers.get("last-event-id") or after
         newest = await door.newest(request.state.tenant)
-        begin = cursor_of(text).within(newest) if text else newest
+        begin = Cursor.read(text).within(newest) if text else newest
         if (count := news.listening(request.state.tenant)) >= MOST_LISTENERS:
             raise ApiError(429, f"found {count} who listen for offers, expected fewer")
         lines = news.sent(begin, request.state.tenant, person)

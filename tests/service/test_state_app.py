@@ -26,7 +26,7 @@ from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.state.durable import Events
-from prism_jax.agent.state.reading import reading
+from prism_jax.agent.state.places import reading
 from prism_jax.agent.stated_reader import stated_event
 from prism_jax.agent.steps import Observation
 from prism_jax.gate import Gate
@@ -541,7 +541,7 @@ def test_listeners_of_a_tenant_take_no_place_of_another_and_read_what_is_new_alo
             read.append(path)
             return reading(path)
 
-        monkeypatch.setattr("prism_jax.agent.state.reading.reading", counted)
+        monkeypatch.setattr("prism_jax.agent.state.places.reading", counted)
         for person in ("p5", "p3"):
             offer_of(served, f"new {person}", person, authorization="Bearer n")
         for lines in (*north, own):

@@ -33,6 +33,7 @@ SMALL = ("cache_size = -256", "wal_autocheckpoint = 0")
 """Memory that each open file may take, in KiB, and that nobody but `_empty_log` writes the log into it."""
 MOST_LOG = 2**20
 """Bytes of the log of changes after which it is moved into the file."""
+_LOG = "INSERT INTO log (stream, event, offer, time, written, record, answer) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _TO_ERASE = "INSERT OR REPLACE INTO facts VALUES ('erase', '{}')"
 """Notes, with a deletion, that copies of what was deleted are still in the file."""
 
@@ -288,11 +289,13 @@ class Partition:
         self.rows("INSERT INTO events VALUES (?, ?, ?)", (stream.number, number, json.dumps(kept)))
         is_ours = record["offer"] is not None and "shadow" not in record
         offered = json.dumps(answer) if is_ours else None
-        self._log(stream, number, record["offer"], record, written, offered)
+        row = stream.number, number, record["offer"], record["time"], written, encode(record), offered
+        self.rows(_LOG, row)
 
     def answer(self, stream: Known, outcome: OfferOutcome, written: float) -> None:
         """Adds the record of an outcome."""
-        self._log(stream, None, outcome.offer, outcome.record(), written)
+        record = outcome.record()
+        self.rows(_LOG, (stream.number, None, outcome.offer, record["time"], written, encode(record), None))
 
     def outcome(self, stream: str, offer: str) -> dict[str, Any] | None:
         """The record of an offer's outcome; None where there is none yet."""
@@ -422,20 +425,6 @@ class Partition:
             return self._file.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise StateError(f"{self.path}: found state that cannot be used ({error}), expected a whole one") from None
-
-    def _log(
-        self,
-        stream: Known,
-        event: int | None,
-        offer: str | None,
-        record: dict[str, Any],
-        written: float,
-        answer: str | None = None,
-    ) -> None:
-        self.rows(
-            "INSERT INTO log (stream, event, offer, time, written, record, answer) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (stream.number, event, offer, record["time"], written, encode(record), answer),
-        )
 
     def _write_lease(self, until: float) -> None:
         self.rows("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (self._owner, self.epoch, until))

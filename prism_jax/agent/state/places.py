@@ -91,7 +91,8 @@ def partition_files(folder: epath.PathLike, key: str | None = None) -> list[Plac
     StateError for partitions whose store.json is missing or damaged.
     """
     folder = epath.Path(folder)
-    numbers, path = _numbers_in(folder), folder / STORE
+    numbers = {int(found[1]) for found in map(_NAME.fullmatch, _listed(folder)) if found}
+    path = folder / STORE
     if not path.exists():
         if not numbers:
             return []
@@ -242,8 +243,3 @@ def _opened(path: epath.PathLike, how: str, seconds: float) -> sqlite3.Connectio
 def _listed(folder: epath.Path) -> list[str]:
     files = pathlib.Path(folder / "partitions")
     return [path.name for path in files.iterdir()] if files.exists() else []
-
-
-def _numbers_in(folder: epath.Path) -> set[int]:
-    """The numbers of files with the name of a partition."""
-    return {int(found[1]) for found in map(_NAME.fullmatch, _listed(folder)) if found}

@@ -32,7 +32,7 @@ class Logged(NamedTuple):
 
 
 class CursorError(ValueError):
-    """A cursor of another store, or of a partition that is no longer as it was."""
+    """No cursor, one of another store, or of a partition that is no longer as it was."""
 
 
 class Cursor:
@@ -43,7 +43,7 @@ class Cursor:
 
     @classmethod
     def read(cls, text: str | None) -> Cursor:
-        """What `str` of a cursor gave; None is the beginning. ValueError for any other text."""
+        """What `str` of a cursor gave; None is the beginning. CursorError for any other text."""
         if not text:
             return cls()
         numbers: dict[int, int] = {}
@@ -59,7 +59,7 @@ class Cursor:
                 numbers[int(partition)] = number
                 ids |= {int(partition): own} if own else {}
         except (ValueError, AttributeError, UnicodeError, RecursionError, binascii.Error, zlib.error):
-            raise ValueError(f"after: found {text!r:.40}, expected what an earlier answer gave as next") from None
+            raise CursorError(f"after: found {text!r:.40}, expected what an earlier answer gave as next") from None
         return cls(numbers, ids)
 
     def behind(self, one: Logged) -> Cursor:
