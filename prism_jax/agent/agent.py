@@ -134,7 +134,8 @@ class Agent:
         if isinstance(candidates, str):
             raise RefusedError(f"stream {stream!r}: candidates: found one text, expected a list of offers")
         try:
-            offers = AN_OFFER if candidates is None else tuple(map(_offer, candidates))
+            texts = AN_OFFER if candidates is None else candidates
+            offers = tuple(Candidate(text=one) if isinstance(one, str) else one for one in texts)
         except ValueError as error:
             raise RefusedError(f"stream {stream!r}: candidates: {error}") from error
         return self.observe_many([Observation(stream, event, offers, costs, domain, person)])[0]
@@ -386,7 +387,3 @@ class Agent:
                 f"stream {step.item.stream!r}, event {step.number}: found another person than in the record, expected "
                 "the same: the input changed"
             )
-
-
-def _offer(offer: Candidate | str) -> Candidate:
-    return Candidate(text=offer) if isinstance(offer, str) else offer

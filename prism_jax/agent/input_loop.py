@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -91,20 +90,12 @@ class Statistics:
                     yield f"{unit + ', ' + phase:18}{kind.count:>8}{shown}"
 
 
-@runtime_checkable
-class Sink(Protocol):
-    """Where records go."""
-
-    def write(self, line: bytes) -> None:
-        """Writes one record."""
-
-
 @dataclasses.dataclass
 class InputLoop:
     """Answers lines of input with records."""
 
     agent: Agent
-    sink: Sink
+    write: Callable[[bytes], None]  # writes one record
     place: str  # name of the input, for messages
     # records of an earlier run on the same input, whose decisions are not made again; None for a first run
     answered: RecordsFile | None = None
@@ -153,7 +144,7 @@ class InputLoop:
             if i in refused:
                 self._bad(f"{place}: {refused[i]}")
             elif i in lines:
-                self.sink.write(lines[i])
+                self.write(lines[i])
 
     def _wave(
         self,
@@ -191,21 +182,17 @@ class InputLoop:
             outcome = self.agent.outcome(**item._asdict())
         except RefusedError as error:
             return self._bad(f"{place}: {error}")
-        self._report_alarms()
-        if known is None:
-            self.sink.write(encode(outcome.record()))
-        elif known != outcome.record():
-            self._bad(f"{place}: offer {item.offer!r}: found another outcome than in the records, expected the same")
-
-    def _report_alarms(self) -> None:
-        """Reports the people whose alarm has rung, by their numbers: messages name nobody."""
         people = self.agent.people
-        while isinstance(people, People) and people.rang:
+        while isinstance(people, People) and people.rang:  # named by their numbers: messages name nobody
             person = people.rang.pop(0)
             self.report(
                 f"alarm: the answers of person {person.number} no longer agree with the probabilities stated before "
                 f"them, after {person.answers} answers"
             )
+        if known is None:
+            self.write(encode(outcome.record()))
+        elif known != outcome.record():
+            self._bad(f"{place}: offer {item.offer!r}: found another outcome than in the records, expected the same")
 
     def _bad(self, message: str) -> None:
         clean = without_personal_data(message)

@@ -123,7 +123,10 @@ class Ledger:
 
     def spent(self, name: str, time: float, kind: str, budget: Budget | None) -> bool:
         """Whether a stream's budget of `offers` or `thoughts` is spent at `time`."""
-        return budget is not None and _spent(getattr(self._streams[name], kind), time, budget)
+        if budget is None or budget.most == 0:
+            return budget is not None
+        times: deque[float] | None = getattr(self._streams[name], kind)
+        return times is not None and len(times) >= budget.most and times[-budget.most] > time - budget.seconds
 
     def prediction(self, outcome: OfferOutcome) -> Prediction | None:
         """What the offer of an outcome said of its acceptance, None where nobody is named; changes nothing.
@@ -178,9 +181,3 @@ class Ledger:
 def _drop_oldest(offers: dict[str, Any]) -> None:
     if len(offers) > MOST_OFFERS:
         del offers[next(iter(offers))]
-
-
-def _spent(times: deque[float] | None, now: float, budget: Budget) -> bool:
-    if budget.most == 0:
-        return True
-    return times is not None and len(times) >= budget.most and times[-budget.most] > now - budget.seconds

@@ -150,7 +150,8 @@ class InputLines:
         Raises:
           LineError: for a line of more than `MOST_LINE_BYTES`; no more than these are held.
         """
-        while not self._ended and len(self._ready) < most and (not self._ready or self._more()):
+        here = [self._descriptor]
+        while not self._ended and len(self._ready) < most and (not self._ready or select.select(here, [], [], 0)[0]):
             self._fill()
             if sum(map(len, self._ready)) > MOST_LINE_BYTES:  # that many are enough for one batch
                 break
@@ -162,9 +163,6 @@ class InputLines:
         numbered = list(enumerate(taken, self._number + 1))
         self._number += len(taken)
         return numbered
-
-    def _more(self) -> bool:
-        return bool(select.select([self._descriptor], [], [], 0)[0])
 
     def _fill(self) -> None:
         block = os.read(self._descriptor, _BLOCK)

@@ -92,8 +92,7 @@ class Live:
         """Reads events and the slots after them; see `Reader.observe`."""
         readings = self._opened(items)
         logits = self._engine.read(readings)
-        for stream, event, _ in items:
-            self._newest[stream] = event
+        self._newest |= {stream: event for stream, event, _ in items}
         results = []
         for reading, [rows] in zip(readings, logits, strict=True):
             z = _log_odds(rows)
@@ -103,8 +102,7 @@ class Live:
     def follow(self, items: Sequence[Item]) -> None:
         """Appends each event, which is read with the next one that is decided on; see `Reader.follow`."""
         self._engine.append(self._opened(items))
-        for stream, event, _ in items:
-            self._newest[stream] = event
+        self._newest |= {stream: event for stream, event, _ in items}
 
     def ask(self, items: Sequence[ThinkRequest]) -> list[AskedReading]:
         """Reads the slots of offers after the newest events; see `AsksAgain.ask`.

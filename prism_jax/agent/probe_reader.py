@@ -19,7 +19,6 @@ from scipy import special
 from prism_jax.agent.reader import FastOnly, FastReading, Item
 from prism_jax.probe.fitting import Probe
 from prism_jax.probe.live_words import LiveWords
-from prism_jax.streams import Event
 
 if TYPE_CHECKING:  # words alone load no language model
     from prism_jax.agent.live_states import LiveStates
@@ -56,7 +55,12 @@ class ProbeReader(FastOnly):
     def observe(self, items: Sequence[Item]) -> list[FastReading]:
         """Appends events and computes both signals after them; see `Reader.observe`. Words alone read no token."""
         for name, event, _ in items:
-            self._check_time(name, event)
+            before = self._streams.get(name)
+            if before is not None and not event.time >= before.time:
+                raise ValueError(
+                    f"stream {name!r}: events[{before.number}].time: found {event.time}, expected at least "
+                    f"{before.time}: events are in time order"
+                )
         read = [None] * len(items) if self._live is None else self._live.observe(items)
         readings = []
         for (name, event, offers), new in zip(items, read, strict=True):
@@ -89,11 +93,3 @@ class ProbeReader(FastOnly):
     def warm_up(self) -> int:
         """Compiles the programs of the language model; words need none."""
         return 0 if self._live is None else self._live.warm_up()
-
-    def _check_time(self, name: str, event: Event) -> None:
-        before = self._streams.get(name)
-        if before is not None and not event.time >= before.time:
-            raise ValueError(
-                f"stream {name!r}: events[{before.number}].time: found {event.time}, expected at least {before.time}: "
-                "events are in time order"
-            )

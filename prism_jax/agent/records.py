@@ -87,6 +87,7 @@ class Decision(NamedTuple):
         response = in_json(self.response, clean) if self.redact and self.response is not None else self.response
         fast, signals = self.fast, self.signals
         texts = [None if text is None else clean(text) for text in self.candidates]
+        known = {} if self.known is None else self.known.record()
         unknown = {} if self.unanswered is None else {"unanswered": self.unanswered, **dict.fromkeys(SIGNALS)}
         return {
             "format": FORMAT,
@@ -117,7 +118,7 @@ class Decision(NamedTuple):
             "slow": None if self.slow is None else self.slow.record(),
             **self.terms.record,
             "domain": self.domain,
-            **({} if self.person is None else {"person": {"name": self.person, **self._known()}}),
+            **({} if self.person is None else {"person": {"name": self.person, **known}}),
             "history": self.history,
             **({"text": clean(self.text)} if self.keep_texts else {}),
             **({} if self.would_speak is None else {"shadow": {"would_speak": self.would_speak}}),
@@ -126,9 +127,6 @@ class Decision(NamedTuple):
             "fingerprints": self.fingerprints,
             **unknown,
         }
-
-    def _known(self) -> dict[str, Any]:
-        return {} if self.known is None else self.known.record()
 
 
 class OfferOutcome(NamedTuple):

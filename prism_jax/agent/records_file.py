@@ -213,19 +213,14 @@ def _remove(path: epath.Path, person: str) -> int:
             out.flush()
             os.fsync(out.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # so that what was deleted does not come back after a power cut
+        finally:
+            os.close(folder)
     finally:
         temporary.unlink(missing_ok=True)
     return removed
-
-
-def _sync_folder(folder: epath.Path) -> None:
-    """Puts a rename on the disk, so that what was deleted does not come back after a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _records(path: epath.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:

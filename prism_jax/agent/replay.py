@@ -7,6 +7,7 @@ been found by thinking where nobody thought, it cannot know: a replay that needs
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -66,13 +67,9 @@ def replay(records: Iterable[_Line], changes: Changes | None = None) -> Iterator
       RecordsError: naming the record, where the log cannot know what the replay needs, or is not a log.
     """
     log = _Log(changes or Changes())
-    batch: list[_Line] = []
-    for line in records:
-        batch.append(line)
-        if len(batch) == BATCH:
-            yield from log.again(batch)
-            batch = []
-    yield from log.again(batch)
+    lines = iter(records)
+    while batch := list(itertools.islice(lines, BATCH)):
+        yield from log.again(batch)
 
 
 class _Log:

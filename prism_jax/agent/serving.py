@@ -265,7 +265,7 @@ def replay_records(options: Mapping[str, Any]) -> None:
     again = list(replay(logged, changes))
     if options["records"] is None:
         for record in again:
-            _Output().write(encode(record))
+            _print(encode(record))
     else:
         write_bytes(options["records"], b"".join(map(encode, again)))
     decided = [record for record in again if record["kind"] == "decision"]
@@ -331,9 +331,9 @@ def _run(agent: Agent, options: Mapping[str, Any], records: RecordsFile | None) 
     if records is not None and records.torn:
         _say(f"removed the last {records.torn} bytes of {options['records']}: a record that was cut")
     place = "standard input" if options["input"] == "-" else options["input"]
-    loop = InputLoop(
-        agent, records or _Output(), place, records, skip_bad=options["skip_bad"], report=_say, batch=options["batch"]
-    )
+    write = _print if records is None else records.write
+    bounds = {name: options[name] for name in ("skip_bad", "batch")}
+    loop = InputLoop(agent, write, place, records, report=_say, **bounds)
     try:
         with _opened(options["input"]) as descriptor:
             loop.answer(InputLines(descriptor, place))
@@ -353,11 +353,8 @@ def _run(agent: Agent, options: Mapping[str, Any], records: RecordsFile | None) 
         _say(f"{agent.programs} programs compiled{skipped}")
 
 
-class _Output:
-    """Standard output as a sink of records."""
-
-    def write(self, line: bytes) -> None:
-        write_whole(sys.stdout.fileno(), line)
+def _print(record: bytes) -> None:
+    write_whole(sys.stdout.fileno(), record)
 
 
 def _say(line: str) -> None:

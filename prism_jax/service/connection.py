@@ -65,18 +65,15 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:  # noqa: D102  that of uvloop is none of asyncio's
         if len(self.connections) >= min(MOST_CONNECTIONS, allow_files() // 4):
-            waiting = [one for one in self.connections if isinstance(one, Connection) and one.waits_for_client]
+            without = h11.IDLE, h11.SEND_BODY, h11.ERROR  # a whole request that is being answered
+            own = [one for one in self.connections if isinstance(one, Connection)]
+            waiting = [one for one in own if one.conn.their_state in without]
             for one in sorted(waiting, key=lambda one: one.since)[: len(waiting) // 2 + 1]:
                 one.transport.abort()
         super().connection_made(transport)
         self.conn: _Counting = _Counting(h11.SERVER, MOST_HEAD)
         self.since, self._lines, self._rest, self._is_deaf = self.loop.time(), 0, b"", False
         self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, transport.abort)
-
-    @property
-    def waits_for_client(self) -> bool:
-        """Whether no whole request is there that is being answered."""
-        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY, h11.ERROR)
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
         if self.conn.their_state is h11.IDLE and self._head is None:

@@ -119,13 +119,17 @@ class PersonPage:
         zone = view.zone_of(request.cookies.get("zone"))
         if zone is None and own.hours is not None:
             zone = view.zone_of(own.hours.zone)
-        since = now - DAY if zone is None else _midnight(now, zone)
+        since = now - DAY
+        if zone is not None:
+            today = datetime.datetime.fromtimestamp(now, zone).date()
+            since = datetime.datetime.combine(today, datetime.time(), zone).timestamp()
         found = await self._read(session, read_latest, since, MOST_RECORDS)
         span = await self._read(session, span_of)
         levels = await self._preview(session, span.newest, known.c_fa, own.level)
         shown = zone or datetime.UTC
         hours = own.hours if own.hours is not None and now < own.hours.until else None
-        last_day = datetime.datetime.fromtimestamp(now + WEEK, shown).date() if hours is None else _last_day(hours)
+        last, there = (now + WEEK, shown) if hours is None else (hours.until - 1.0, zoneinfo.ZoneInfo(hours.zone))
+        last_day = datetime.datetime.fromtimestamp(last, there).date()
         return browser.render(
             "page.html.jinja",
             status,
@@ -318,16 +322,6 @@ def _know(name: str) -> Visit:
         return Known(own, person, partition.people.population, settings.terms.point.c_fa, critical)
 
     return Visit(call, alone=name)
-
-
-def _midnight(now: float, zone: datetime.tzinfo) -> float:
-    """When the day began, in seconds since 1970."""
-    day = datetime.datetime.fromtimestamp(now, zone).date()
-    return datetime.datetime.combine(day, datetime.time(), zone).timestamp()
-
-
-def _last_day(hours: QuietHours) -> datetime.date:
-    return datetime.datetime.fromtimestamp(hours.until - 1.0, zoneinfo.ZoneInfo(hours.zone)).date()
 
 
 @functools.cache

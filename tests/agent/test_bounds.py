@@ -132,7 +132,7 @@ def test_the_largest_record_is_accepted_by_a_restart(tmp_path):
     settings = AgentSettings(Terms(exported().point), redact=False, keep_texts=True)
     file = RecordsFile(tmp_path / "out.jsonl")
     descriptor = os.open(tmp_path / "in.jsonl", os.O_RDONLY)
-    InputLoop(Agent(FakeReader(), exported(), settings), file, "in.jsonl", file).answer(InputLines(descriptor))
+    InputLoop(Agent(FakeReader(), exported(), settings), file.write, "in.jsonl", file).answer(InputLines(descriptor))
     os.close(descriptor)
     file.close()
     size = (tmp_path / "out.jsonl").stat().st_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -110,7 +111,8 @@ def export_records(folder: epath.PathLike, path: epath.PathLike, **conditions: A
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             if path.suffix == ".parquet":
                 with pq.ParquetWriter(file, _COLUMNS, compression="zstd") as writer:
-                    for rows in _batches(all_records(folder, **conditions)):
+                    records = all_records(folder, **conditions)
+                    while rows := list(itertools.islice(records, BATCH)):
                         writer.write_table(pa.Table.from_pylist([_row(record) for record in rows], _COLUMNS))
                         count += len(rows)
             else:
@@ -168,17 +170,6 @@ def _add(
     partition.append(stream, item, record, answer, now)
     if person is not None and prediction_from(record) is not None:
         watched.setdefault(person, record["offer"])
-
-
-def _batches(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    rows: list[dict[str, Any]] = []
-    for record in records:
-        rows.append(record)
-        if len(rows) == BATCH:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:

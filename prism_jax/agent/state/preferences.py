@@ -11,7 +11,6 @@ import json
 import math
 import re
 import zoneinfo
-from collections.abc import Mapping
 from typing import Any
 
 from prism_jax.agent.settings import QUIET
@@ -96,7 +95,12 @@ def preferences_of(partition: Partition, person: str) -> Preferences:
     if not rows:
         return Preferences()
     try:
-        return _from_tree(json.loads(rows[0][0]))
+        tree = json.loads(rows[0][0])
+        silence, hours = tree["silence"], tree["hours"]
+        if hours is not None and not is_zone(hours["zone"]):  # of another machine, or of before an upgrade
+            hours = None
+        silent = None if silence is None else Silence(**silence)
+        return Preferences(tree["level"], silent, None if hours is None else QuietHours(**hours))
     except (ValueError, TypeError, KeyError) as error:
         raise StateError(f"{partition.path}: preferences: found what is none ({error}), expected one") from None
 
@@ -115,15 +119,6 @@ def as_wanted(item: Observation, preferences: Preferences, c_fa: float, now: flo
     if (quiet := preferences.quiet(now)) is not None:
         costs.setdefault("quiet", quiet)
     return item._replace(costs=costs) if costs else item
-
-
-def _from_tree(tree: Mapping[str, Any]) -> Preferences:
-    silence, hours = tree["silence"], tree["hours"]
-    if hours is not None and not is_zone(hours["zone"]):  # of another machine, or of before an upgrade
-        hours = None
-    return Preferences(
-        tree["level"], None if silence is None else Silence(**silence), None if hours is None else QuietHours(**hours)
-    )
 
 
 def is_zone(name: Any) -> bool:

@@ -101,7 +101,10 @@ class StateStore:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)  # noqa: PTH103  epath has no mode
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            self._take_lock()
+            try:
+                fcntl.flock(self._lock, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StateError(f"{self.folder}: found it in use by another process, expected one at a time") from None
             path = self.folder / STORE
             tree = self._read_or_make(path, partitions or PARTITIONS, population or DEFAULT)
             self.id, self.partitions = str(tree["id"]), count_in(tree, path)
@@ -157,12 +160,6 @@ class StateStore:
                 f"{self.folder}/partitions: found {names}, which no deletion reaches, expected partitions alone"
             )
         return found
-
-    def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, (fcntl.LOCK_EX if self._alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StateError(f"{self.folder}: found it in use by another process, expected one at a time") from None
 
     def note_swept(self, now: float) -> None:
         """Notes when old streams were deleted last, also for the next process."""
