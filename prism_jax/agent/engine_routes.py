@@ -54,6 +54,7 @@ class Route(abc.ABC):
     path: str  # the route that reads a slot, for messages
     needs: str  # what of the engine it uses, for messages
     beside: int  # tokens of the engine's context that a prompt cannot take
+    tokenizing: tuple[str, dict[str, bool]]  # where /tokenize expects the text, and how it reads it
 
     def __init__(self, endpoint: JsonEndpoint) -> None:
         self._endpoint = endpoint
@@ -67,9 +68,12 @@ class Route(abc.ABC):
     async def served(self) -> Served:
         """What the engine says of itself."""
 
-    @abc.abstractmethod
     async def tokens(self, text: str) -> list[int]:
         """The ids of a text, special tokens included."""
+        name, how = self.tokenizing
+        answer = await self._endpoint.ask("/tokenize", {name: text, **how})
+        with _form("/tokenize", "an engine that has it"):
+            return [int(token) for token in answer["tokens"]]
 
     @abc.abstractmethod
     def _asked(self, prompt: list[int], yes: int, no: int, slot: int, fresh: bool) -> dict[str, Any]: ...
@@ -105,6 +109,7 @@ class LlamaCpp(Route):
 
     path, needs = "/completion", "post_sampling_probs and n_probs"
     beside = 1
+    tokenizing = "content", {"add_special": False, "parse_special": True}
 
     async def served(self) -> Served:
         """See `Route.served`."""
@@ -113,11 +118,6 @@ class LlamaCpp(Route):
             one = models["data"][0]
             context = int(props["default_generation_settings"]["n_ctx"])
             return Served(_name(one["id"]) or "", context, int(one["meta"]["n_vocab"]), int(props["total_slots"]))
-
-    async def tokens(self, text: str) -> list[int]:
-        """See `Route.tokens`."""
-        body = {"content": text, "add_special": False, "parse_special": True}
-        return _ids(await self._endpoint.ask("/tokenize", body))
 
     def _asked(self, prompt: list[int], yes: int, no: int, slot: int, fresh: bool) -> dict[str, Any]:
         return {
@@ -141,6 +141,8 @@ class LlamaCpp(Route):
 class _AsOpenAI(Route):
     """What vLLM and SGLang have in common: their caches of prefixes have no slots and cannot be left out."""
 
+    tokenizing = "prompt", {"add_special_tokens": False}
+
     async def served(self) -> Served:
         """See `Route.served`."""
         models = await self._endpoint.ask("/v1/models")
@@ -148,10 +150,6 @@ class _AsOpenAI(Route):
             one = models["data"][0]
             context = one.get("max_model_len")
             return Served(_name(one["id"]) or "", None if context is None else int(context), None, 0)
-
-    async def tokens(self, text: str) -> list[int]:
-        """See `Route.tokens`."""
-        return _ids(await self._endpoint.ask("/tokenize", {"prompt": text, "add_special_tokens": False}))
 
 
 class Vllm(_AsOpenAI):
@@ -209,11 +207,6 @@ ROUTES: Mapping[str, type[Route]] = {
 def _name(value: Any) -> str | None:
     """A name that a server states, in one line that can be shown; None where it states none."""
     return None if value is None else shown_name(str(value))
-
-
-def _ids(answer: Any) -> list[int]:
-    with _form("/tokenize", "an engine that has it"):
-        return [int(token) for token in answer["tokens"]]
 
 
 @contextlib.contextmanager
