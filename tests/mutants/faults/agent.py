@@ -6,8 +6,8 @@ AGENT = (
     Fault(
         "budget-of-one-more",
         "agent/ledger.py",
-        "len(times) >= budget.most and times[-budget.most] > now - budget.seconds",
-        "len(times) > budget.most and times[-budget.most - 1] > now - budget.seconds",
+        "len(times) >= budget.most and times[-budget.most] > time - budget.seconds",
+        "len(times) > budget.most and times[-budget.most - 1] > time - budget.seconds",
         "The agent interrupts once more often than the budget allows.",
         ("agent/test_agent_settings.py", "agent/test_replay.py", "agent/test_bounds.py"),
     ),
