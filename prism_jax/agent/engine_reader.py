@@ -156,11 +156,12 @@ class EngineReader(AskingReader):
         """
         served = await self._route.served()
         self._check_sizes(served)
-        if not self._sample and self._served not in ("", served.model):
-            raise EngineError(
-                f"sample: found {served.model} served, expected {self._served} as before: prism.json has no sample "
-                "that would tell whether its weights are the same"
-            )
+        for before, now in ((self._served, served.model), *((self._name, name) for name in names)):
+            if not self._sample and before and now != before:
+                raise EngineError(
+                    f"sample: found {now} served, expected {before} as before: prism.json has no sample that would "
+                    "tell whether its weights are the same"
+                )
         for name, value in self._template.describe().items():
             if isinstance(value, Mapping) and "text" in value:
                 expected = value["ids"] if "ids" in value else [value["id"]]

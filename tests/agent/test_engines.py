@@ -205,6 +205,13 @@ def test_an_engine_of_many_names_or_of_a_new_one_without_a_sample_is_not_believe
     (found,) = reader.observe([("s", event(1), OFFERS)])
     assert "sample: found other served, expected served as before" in found.reason
     reader.close()
+    fake.about = type(fake).about.__get__(fake)
+    reader, _ = reader_of(export(tmp_path / "other", template), fake)
+    for number, (name, said) in enumerate((("m1", None), ("m2", "sample: found m2 served, expected m1 as before"))):
+        fake.names = itertools.repeat(name)
+        (found,) = reader.observe([("s", event(number), OFFERS)])
+        assert isinstance(found, FastReading) if said is None else said in found.reason
+    reader.close()
     fake.close()
 
 
