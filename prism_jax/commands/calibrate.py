@@ -15,7 +15,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -114,14 +113,14 @@ def main() -> None:
             reader.warm_up()  # compares an engine with the export
         asked = read_labelled(reader, streams)
         if isinstance(reader, AskingReader):
-            _say(reader.sent)
+            command.say(reader.sent)
             if reader.mixed:
                 raise ValueError(f"--decisions: {reader.mixed[0]}, and no map fits them; another --answers asks anew")
         reasons = collections.Counter(asked.unanswered)
         for reason, count in reasons.most_common(5):
-            _say(f"{count} steps without an answer are left out: {reason}")
+            command.say(f"{count} steps without an answer are left out: {reason}")
         if len(reasons) > 5:
-            _say(f"{reasons.total()} steps are left out in all, for {len(reasons)} reasons")
+            command.say(f"{reasons.total()} steps are left out in all, for {len(reasons)} reasons")
         scores = _scores(asked.rows, people, current.need_target, labels)
         if options["scores"]:
             write_scores(options["scores"], scores)
@@ -305,7 +304,7 @@ def _reader(
         return _own(folder, exported, options)
     else:
         given = {name: options[name] for name in ("key", "deadline", "context") if options[name] is not None}
-        reader = load_engine(folder, exported, options["engine"], report=_say, **given)
+        reader = load_engine(folder, exported, options["engine"], report=command.say, **given)
     stack.callback(reader.close)
     return reader
 
@@ -313,7 +312,7 @@ def _reader(
 def _own(folder: epath.Path, exported: Exported, options: Mapping[str, Any]) -> Reader:
     """Our own reader of the export."""
     settings = {name: options[name] for name in ("context", "compilation_cache")}
-    return load_reader(folder, exported, report=_say, **settings)
+    return load_reader(folder, exported, report=command.say, **settings)
 
 
 def _scores(rows: list[dict[str, Any]], people: Mapping[str, str], need_target: str, place: str) -> Scores:
@@ -353,10 +352,6 @@ def _interval(of: Estimate, *, sign: bool = False) -> str:
         return f"{number(float(of.value), sign=sign)} [no interval]"
     ends = f"{number(float(of.low), sign=sign)}, {number(float(of.high), sign=sign)}"
     return f"{number(float(of.value), sign=sign)} [{ends}]"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -56,37 +56,10 @@ if TYPE_CHECKING:
 
 OFFERS = 256
 """Tokens of the context that are free for the offers of one request."""
-ONLY_WITH_STATE = (
-    *(
-        "partitions",
-        "population",
-        "shadow",
-        "keep_days",
-        "sweep_share",
-        "owners",
-        "deadline",
-        "key",
-        *DECISION_OPTIONS,
-        *SETTINGS,
-    ),
-)
+OF_A_DOOR = ("shadow", "keep_days", "sweep_share", "owners")
+ONLY_WITH_STATE = ("partitions", "population", *OF_A_DOOR, "deadline", "key", *DECISION_OPTIONS, *SETTINGS)
 """Flags that say nothing of decisions that each bring their stream."""
-OF_THE_DOOR = (
-    *(
-        "owners",
-        "ray",
-        "gpus",
-        "host",
-        "port",
-        "token_file",
-        "waiting",
-        "body",
-        "shadow",
-        "keep_days",
-        "sweep_share",
-        "replicas",
-    ),
-)
+OF_THE_DOOR = (*OF_A_DOOR, "ray", "gpus", "host", "port", "token_file", "waiting", "body", "replicas")
 """Flags that say nothing of how owners decide."""
 LEAST_DAYS = 1 / 24
 """Least --keep_days."""
@@ -237,7 +210,7 @@ def _answering(options: Mapping[str, Any]) -> Callable[[], Answering]:
     def load() -> Answering:
         names = ("context", "memory", "keep", "compilation_cache")
         settings = {"dtype": options["dtype"] or "float32", **{name: options[name] for name in names}}
-        reader = load_reader(options["model"], exported, offers=OFFERS, report=_say, **settings)
+        reader = load_reader(options["model"], exported, offers=OFFERS, report=command.say, **settings)
         if isinstance(reader, AsksAgain):
             reader.warm_up(writes=False)
         else:
@@ -279,7 +252,7 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
         gpus=options["gpus"],
         host=options["host"],
         port=options["port"],
-        on_ready=lambda port: _say(f"{place}:{port}/v1"),
+        on_ready=lambda port: command.say(f"{place}:{port}/v1"),
     )
 
 
@@ -338,7 +311,7 @@ def _loading(
     point = gate.point if gate is not None else exported.point
     settings = settings_from({**options, "people": options["state"]}, Terms(point), point_changes(options))
     of_stores = {"partitions": options["partitions"], "population": population_of(options)}
-    how = {"report": _say, "alone": alone, "lease": options["lease"], "asking": asking}
+    how = {"report": command.say, "alone": alone, "lease": options["lease"], "asking": asking}
     agents = Agents(None, options["state"], streams=options["streams"] or 10_000, **of_stores, **how)
     stack.callback(agents.close)
     stores = agents.open(tenants)
@@ -393,7 +366,7 @@ def _end_owners(options: Mapping[str, Any]) -> None:
     except ImportError as error:
         raise _no_cluster(error) from error
     _start_ray(ray, options, 1)
-    _say("ended" if stop_owners(options["state"]) else f"--owners: found none of {options['state']}")
+    command.say("ended" if stop_owners(options["state"]) else f"--owners: found none of {options['state']}")
 
 
 def _no_cluster(error: ImportError) -> ValueError:
@@ -434,7 +407,7 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
 
         def ready() -> None:
             if not server.should_exit:
-                _say(f"serving {name} at {address}/v1")
+                command.say(f"serving {name} at {address}/v1")
 
         served.on_failure, served.on_ready, served.is_stopping = stop, ready, lambda: server.should_exit
         server.run(sockets=[listening])
@@ -442,10 +415,6 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
             raise served.failure
         if not served.is_ready:  # it was told to stop while it loads, which nothing else ends
             os._exit(0)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

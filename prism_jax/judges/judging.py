@@ -28,7 +28,7 @@ from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Answer, Message, Request
 from prism_jax.remote.structured import LONGEST_TOKEN, Reply, ask_for
 from prism_jax.remote.tally import Tally
-from prism_jax.runtime.dataclass_config import check_at_least
+from prism_jax.runtime.dataclass_config import check, check_at_least
 from prism_jax.runtime.files import check_folder_of
 from prism_jax.streams import Stream
 
@@ -62,13 +62,11 @@ class JudgesConfig:
     official_tokens: int = 1024  # least `max_tokens` of every judge with prompt = official: room for the thought
 
     def __post_init__(self) -> None:
-        if not self.name.strip():
-            raise ValueError(f"name: found {self.name!r}, expected words")
+        check(self, "name", bool(self.name.strip()), "words")
         if len(self.endpoints) % 2 == 0:
             raise ValueError(f"endpoints: found {len(self.endpoints)} judges, expected an odd number, such as 3")
-        check_at_least(self, 1, "most_events")
+        check_at_least(self, 1, "most_events", "official_tokens")
         check_at_least(self, 0, "retries")
-        check_at_least(self, 1, "official_tokens")
         if self.prompt == OFFICIAL and not self.source:
             raise ValueError(
                 "source: found none with prompt = 'official', expected the folder of a checkout of ProactiveBench's "

@@ -5,13 +5,9 @@ A verdict is never guessed. Where a judge gave no valid answer, it is null, and 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
-import fcntl
 import json
-import os
-import pathlib
 import re
 import reprlib
 import sys
@@ -24,13 +20,13 @@ from prism_jax.judges.prompts import OURS
 from prism_jax.runtime.files import (
     check_folder_of,
     check_text,
-    on_disk,
     parse_json,
     read_lines,
     without_links,
     write_text,
     writing,
 )
+from prism_jax.runtime.lock import only_one
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -147,32 +143,14 @@ def merge_votes(path: epath.PathLike, votes: Sequence[Vote]) -> list[Vote]:
 
     A verdict that is missing replaces none that is there. Two processes that merge at once wait for each other.
     """
+    check_folder_of(path)
     path = epath.Path(without_links(path))
-    with _in_turn(path):
+    with only_one(path.parent, "writer of verdicts", f".{path.name}.lock", wait=True):
         kept = {vote.key: vote for vote in read_votes(path)} if path.exists() else {}
         votes = [kept.get(vote.key, vote) if vote.verdict is None else vote for vote in votes]
         new = {vote.key for vote in votes}
         write_votes(path, [*votes, *(vote for key, vote in kept.items() if key not in new)])
     return votes
-
-
-@contextlib.contextmanager
-def _in_turn(path: epath.Path) -> Iterator[None]:
-    """Keeps other processes from a block about the same file; where there are no locks, as in a bucket, none waits."""
-    if not on_disk(path):
-        yield
-        return
-    lock = pathlib.Path(path.with_name(f".{path.name}.lock"))
-    with contextlib.ExitStack() as stack:
-        while True:
-            file = stack.enter_context(lock.open("a"))
-            with contextlib.suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX)
-            with contextlib.suppress(FileNotFoundError):  # the owner before has removed it
-                if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
-                    break
-        stack.callback(lock.unlink, missing_ok=True)
-        yield
 
 
 def _decode(value: Any, place: str) -> Vote:

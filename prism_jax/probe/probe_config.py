@@ -7,7 +7,7 @@ from typing import Literal
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.runtime.dataclass_config import check_above, check_at_least
+from prism_jax.runtime.dataclass_config import check, check_above, check_at_least
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 
@@ -29,8 +29,8 @@ class StatesConfig:
     def __post_init__(self) -> None:
         check_at_least(self, 1, "components", "context")
         check_above(self, 0, "ridge")
-        if not self.blocks or list(self.blocks) != sorted(set(self.blocks)) or self.blocks[0] < 1:
-            raise ValueError(f"blocks: found {self.blocks}, expected ascending numbers from 1")
+        ascending = list(self.blocks) == sorted(set(self.blocks)) and min(self.blocks, default=0) >= 1
+        check(self, "blocks", ascending, "ascending numbers from 1")
 
 
 @dataclasses.dataclass(frozen=True)

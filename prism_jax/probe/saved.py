@@ -55,7 +55,9 @@ def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
     """Writes a probe into a new folder, which appears once it is complete; raises FileExistsError if it exists."""
     check_absent(folder)
     probe = saved.probe
-    linear = _linear(probe)
+    linear = {"accept": probe.acceptance.words, "need": probe.words}
+    if probe.acceptance.states is not None:
+        linear["states"] = probe.acceptance.states
     tensors = {
         f"{name}.{part}": np.ascontiguousarray(getattr(fitted, part))
         for name, fitted in linear.items()
@@ -110,11 +112,6 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
     maps = {name: _platt(path, name, head["maps"]) for name in _COLUMNS}
     probe = Probe(acceptance, linear["need"], maps["accept"], maps["need"], _need_target(path, head))
     return SavedProbe(probe, head["states"])
-
-
-def _linear(probe: Probe) -> dict[str, Linear]:
-    fits = {"accept": probe.acceptance.words, "need": probe.words}
-    return fits if probe.acceptance.states is None else {**fits, "states": probe.acceptance.states}
 
 
 def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:

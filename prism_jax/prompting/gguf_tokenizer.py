@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import reprlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,7 +71,9 @@ def _definition(fields: _Fields, kind: str, tokens: list[str]) -> str:
         tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     except Exception as error:  # the library raises no narrower class
         raise fields.error("tokenizer.ggml.merges", str(error), "pairs whose joined text is a token") from None
-    _KINDS[kind](tokenizer)
+    tokenizer.pre_tokenizer = _KINDS[kind]()
+    if kind == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     added = [
         AddedToken(token, normalized=False, special=types[i] == _CONTROL)
@@ -83,25 +84,8 @@ def _definition(fields: _Fields, kind: str, tokens: list[str]) -> str:
     return tokenizer.to_str()
 
 
-def _split_qwen2(tokenizer: tokenizers.Tokenizer) -> None:
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pretokenizers.qwen()
-
-
-def _split_gpt2(tokenizer: tokenizers.Tokenizer) -> None:
-    tokenizer.pre_tokenizer = pretokenizers.gpt2()
-
-
-def _split_smollm(tokenizer: tokenizers.Tokenizer) -> None:
-    tokenizer.pre_tokenizer = pretokenizers.smollm()
-
-
-# Maps tokenizer.ggml.pre to the function that sets the normalizer and pre-tokenizer.
-_KINDS: dict[str, Callable[[tokenizers.Tokenizer], None]] = {
-    "gpt-2": _split_gpt2,
-    "smollm": _split_smollm,
-    "qwen2": _split_qwen2,
-}
+# Maps tokenizer.ggml.pre to the pre-tokenizer.
+_KINDS = {"gpt-2": pretokenizers.gpt2, "smollm": pretokenizers.smollm, "qwen2": pretokenizers.qwen}
 
 
 class _Fields:

@@ -40,7 +40,8 @@ class Tokenizer:
     """Encodes text without special tokens and looks up special tokens by name.
 
     `size` counts special tokens too. `thinks` says whether the vocabulary has thinking tokens: a turn must switch them
-    off. `chat_template` is the model's own (Jinja), for export; None for a vocabulary trained here.
+    off. `chat_template` is the model's own (Jinja), for export; None for a vocabulary trained here. `definition` is the
+    text of the `tokenizer.json`; equal texts define equal tokenizers.
     """
 
     def __init__(self, definition: str, chat_template: str | None = None):
@@ -48,7 +49,7 @@ class Tokenizer:
 
         Raises ValueError when the text is not a valid definition, or lacks a special token that the template needs.
         """
-        self._definition = definition
+        self.definition = definition
         try:
             whole = tokenizers.Tokenizer.from_str(definition)
         except Exception as error:  # the library raises no narrower class
@@ -126,12 +127,7 @@ class Tokenizer:
         path = epath.Path(path)
         if self.chat_template is not None:
             write_text(path.parent / CHAT_TEMPLATE, self.chat_template)
-        write_text(path, self._definition)
-
-    @property
-    def definition(self) -> str:
-        """The text of the `tokenizer.json`; equal texts define equal tokenizers."""
-        return self._definition
+        write_text(path, self.definition)
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; they never include a special token, whatever the text contains."""

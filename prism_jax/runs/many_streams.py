@@ -21,6 +21,7 @@ from tqdm import tqdm
 from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import read_object, write_json
+from prism_jax.runtime.lock import only_one
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
 from prism_jax.scoring.passes import Passes, score_passes
 from prism_jax.scoring.student import Student
@@ -28,7 +29,6 @@ from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, write_streams
 from prism_jax.streams.shards import Shard, Shards, cut, read_shard
-from prism_jax.training.lock import only_one
 
 NAME = "score.json"
 SOURCE = "`python -m prism_jax score`"

@@ -19,6 +19,7 @@ from prism_jax.runs.probe_export import is_probe
 from prism_jax.runtime import distributed
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.files import write_files, write_json
+from prism_jax.runtime.lock import only_training
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.runtime.shown_text import visible, without_credentials
 from prism_jax.scores import Scores, ScoresError, encode_scores
@@ -30,7 +31,6 @@ from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.jsonl import encode_streams
 from prism_jax.student.qwen3 import Params
-from prism_jax.training.lock import only_training
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.loop import Job, describe, plan, train
 from prism_jax.training.memory.plan import gib, plan_memory

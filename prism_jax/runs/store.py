@@ -15,11 +15,11 @@ from etils import epath
 from prism_jax.runs.pipeline import score_run, train_run
 from prism_jax.runtime.dataclass_config import to_dict
 from prism_jax.runtime.digests import sha256
+from prism_jax.runtime.lock import only_training
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.scoring.passes import Passes
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.checkpoints.checkpoint import steps
-from prism_jax.training.lock import only_training
 from prism_jax.training.run import Run, open_run, reopen_run, trained_params, untrained_params
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import MAY_DIFFER, Workdir

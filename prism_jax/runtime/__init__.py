@@ -5,6 +5,7 @@ Does not belong here: streams, models, decisions. Imports nothing else of prism_
 
 Where to change what:
 - digests of checkpoint files: `digests.py`, `prism_jax/training/checkpoints/checkpoint.py`
+- the lock of a workdir: `lock.py`
 - which credentials are cut from what is shown: `shown_text.py`
 - which personal data is cut from records and prompts: `personal_data.py`
 """

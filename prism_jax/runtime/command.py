@@ -110,13 +110,15 @@ def _place(error: BaseException, message: str, path: str) -> str | None:
     config_path = os.path.realpath(path)
     if isinstance(error, SyntaxError) and error.filename and os.path.realpath(error.filename) == config_path:
         return f"{path}:{error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _same(frame.filename, config_path)]
-    lines += [int(line) for name, line in re.findall(r'File "(.*?)", line (\d+)', message) if _same(name, config_path)]
+    frames = [(frame.filename, str(frame.lineno)) for frame in traceback.extract_tb(error.__traceback__)]
+    frames += re.findall(r'File "(.*?)", line (\d+)', message)
+    lines = [line for name, line in frames if os.path.realpath(name) == config_path]
     return f"{path}:{lines[-1]}" if lines else None
 
 
-def _same(name: str, config_path: str) -> bool:
-    return os.path.realpath(name) == config_path
+def say(line: str) -> None:
+    """Writes a line to stderr at once."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def start(

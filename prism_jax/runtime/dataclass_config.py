@@ -27,18 +27,28 @@ class ConfigError(ValueError):
     """A config key or value that cannot be used; the message names the key, what was found and what was expected."""
 
 
+def check(config: Any, name: str, holds: bool, expected: str) -> None:
+    """Raises ValueError, with the name and the value of a field of a config and what was expected, unless it holds."""
+    if not holds:
+        raise ValueError(f"{name}: found {getattr(config, name)!r}, expected {expected}")
+
+
+def check_shares(config: Any, expected: str, *names: str) -> None:
+    """Raises ValueError, naming the first of the fields of a config whose value is outside [0, 1]."""
+    for name in names:
+        check(config, name, 0 <= getattr(config, name) <= 1, expected)
+
+
 def check_at_least(config: Any, least: float | int, *names: str) -> None:
     """Raises ValueError, naming the first of the fields of a config whose value is below `least` or NaN."""
     for name in names:
-        if not getattr(config, name) >= least:
-            raise ValueError(f"{name}: found {getattr(config, name)}, expected at least {least}")
+        check(config, name, getattr(config, name) >= least, f"at least {least}")
 
 
 def check_above(config: Any, bound: float | int, *names: str) -> None:
     """Raises ValueError, naming the first of the fields of a config whose value is not above `bound`, NaN included."""
     for name in names:
-        if not getattr(config, name) > bound:
-            raise ValueError(f"{name}: found {getattr(config, name)}, expected above {bound}")
+        check(config, name, getattr(config, name) > bound, f"above {bound}")
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -127,11 +127,7 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: str, error: Exception) -> ScoresError:
-    return ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})", place=path)
+        raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})", place=path) from None
 
 
 def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:

@@ -159,14 +159,13 @@ def _to_stream(example: Mapping[str, Any], need: Need, candidates: Candidates) -
     for step, text, valid, votes in _rows(example["candidates"], "step", "text", "valid", "votes"):
         candidate = Candidate(text=_text(text), y_accept=float(valid), votes=_votes(votes), logged=True, propensity=1.0)
         offers.setdefault(int(step), []).append(candidate)
+    times = itertools.accumulate(_seconds(example), max)  # no event happens before the one that precedes it
     return Stream(
         id=_text(example["id"]),
         domain=_text(example["domain"]),
         events=tuple(
             Event(time=time, text=_text(text), time_text=_text(stamp))
-            for time, text, stamp in zip(
-                _raised(_seconds(example)), example["events"]["text"], example["events"]["time"], strict=True
-            )
+            for time, text, stamp in zip(times, example["events"]["text"], example["events"]["time"], strict=True)
         ),
         steps=tuple(
             Step(
@@ -204,11 +203,6 @@ def _votes(data: bytes) -> tuple[bool, ...]:
 
 def _seconds(example: Mapping[str, Any]) -> tuple[float, ...]:
     return to_seconds([_text(time) for time in example["events"]["time"]])
-
-
-def _raised(seconds: tuple[float, ...]) -> tuple[float, ...]:
-    """The running maximum of the times: an event never happens before the one that precedes it."""
-    return tuple(itertools.accumulate(seconds, max))
 
 
 def _warn_of_raised_times(examples: list[Mapping[str, Any]], streams: list[Stream]) -> None:

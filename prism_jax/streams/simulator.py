@@ -159,7 +159,8 @@ def _draw_stream(config: SimulatorConfig, index: int, logging: Logging) -> Strea
     quiet, responses = False, 0
     for position in range(1, length):
         kind = draw_kind(rng, NEXT_STUCK if open_items else NEXT_FREE)
-        item = _choose_item(rng, kind, items, open_items)
+        # Usually one with an open problem if there is any; trouble may open another before it is solved.
+        item = pick(rng, tuple(open_items) if open_items and rng.random() < STAYS[kind] else items)
         if kind == "trouble" and item not in open_items:
             open_items.append(item)
         elif kind == "solved" and item in open_items:
@@ -179,13 +180,6 @@ def _draw_stream(config: SimulatorConfig, index: int, logging: Logging) -> Strea
     return Stream(
         id=f"sim-{config.seed}-{index}", domain=domain, persona=persona, events=tuple(events), steps=tuple(steps)
     )
-
-
-def _choose_item(rng: random.Random, kind: str, items: tuple[str, ...], open_items: list[str]) -> str:
-    """Usually an item with an open problem if there is one; trouble may open another problem before it is solved."""
-    if open_items and rng.random() < STAYS[kind]:
-        return pick(rng, tuple(open_items))
-    return pick(rng, items)
 
 
 def _rationale(situation: Situation, item: str) -> dict[str, str]:

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Literal
 
+from prism_jax.runtime.dataclass_config import check, check_at_least, check_shares
+
 Population = Literal["items", "switches"]
 
 
@@ -34,19 +36,11 @@ class SimulatorConfig:
     teacher_bias: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.switches not in (2, 3):
-            raise ValueError(f"switches: found {self.switches}, expected 2 or 3")
-        if self.min_events < 2:
-            raise ValueError(f"min_events: found {self.min_events}, expected at least 2 (the arrival and one more)")
-        if self.max_events < self.min_events:
-            raise ValueError(f"max_events: found {self.max_events}, expected at least min_events = {self.min_events}")
-        if self.responses < 0:
-            raise ValueError(f"responses: found {self.responses}, expected at least 0")
-        if not -1 <= self.dependence <= 1:
-            raise ValueError(f"dependence: found {self.dependence}, expected a number in [-1, 1]")
-        if not 0 <= self.hidden_effect <= 1:
-            raise ValueError(f"hidden_effect: found {self.hidden_effect}, expected a number in [0, 1]")
-        if not 0 <= self.teacher_blur < math.inf:
-            raise ValueError(f"teacher_blur: found {self.teacher_blur}, expected at least 0, in log-odds")
-        if not math.isfinite(self.teacher_bias):
-            raise ValueError(f"teacher_bias: found {self.teacher_bias}, expected a finite number of log-odds")
+        check(self, "switches", self.switches in (2, 3), "2 or 3")
+        check(self, "min_events", self.min_events >= 2, "at least 2 (the arrival and one more)")
+        check(self, "max_events", self.max_events >= self.min_events, f"at least min_events = {self.min_events}")
+        check_at_least(self, 0, "responses")
+        check(self, "dependence", -1 <= self.dependence <= 1, "a number in [-1, 1]")
+        check_shares(self, "a number in [0, 1]", "hidden_effect")
+        check(self, "teacher_blur", 0 <= self.teacher_blur < math.inf, "at least 0, in log-odds")
+        check(self, "teacher_bias", math.isfinite(self.teacher_bias), "a finite number of log-odds")

@@ -7,7 +7,7 @@ from typing import Literal
 
 from etils import epath
 
-from prism_jax.runtime.dataclass_config import check_at_least
+from prism_jax.runtime.dataclass_config import check, check_at_least
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import LAYOUT
 from prism_jax.streams.simulator import SimulatorConfig, simulate
@@ -65,16 +65,11 @@ class DataConfig:
         sizes = ("train_streams", "calibration_streams", "test_streams")
         check_at_least(self, 1, *sizes)
         for name in sizes:
-            if getattr(self, name) > MOST_STREAMS:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at most {MOST_STREAMS}")
-        if self.folds < 2:
-            raise ValueError(f"folds: found {self.folds}, expected at least 2")
-        if not 0 <= self.fold < self.folds:
-            raise ValueError(f"fold: found {self.fold}, expected 0 to {self.folds - 1} (folds = {self.folds})")
-        if not 0 < self.calibration < 1:
-            raise ValueError(f"calibration: found {self.calibration}, expected a share between 0 and 1")
-        if not 0 <= self.validation < 1:
-            raise ValueError(f"validation: found {self.validation}, expected a share of at least 0 and below 1")
+            check(self, name, getattr(self, name) <= MOST_STREAMS, f"at most {MOST_STREAMS}")
+        check_at_least(self, 2, "folds")
+        check(self, "fold", 0 <= self.fold < self.folds, f"0 to {self.folds - 1} (folds = {self.folds})")
+        check(self, "calibration", 0 < self.calibration < 1, "a share between 0 and 1")
+        check(self, "validation", 0 <= self.validation < 1, "a share of at least 0 and below 1")
         if self.candidates == "constant" and self.name != "proactivebench":
             raise ValueError(
                 f"candidates: found 'constant' with name = {self.name!r}, expected 'listed': only ProactiveBench's "

@@ -88,11 +88,8 @@ def rotary_tables(positions_BxL: Int[Array, "B L"], head_dim: int, theta: float)
     """Computes the tables of the rotary embedding (Su et al., arXiv 2104.09864) with base `theta`."""
     inverse = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
     angles = positions_BxL[..., None].astype(jnp.float32) * inverse
-    return Rotary(*jax.lax.platform_dependent(angles, cpu=_cos_sin_in_a_loop, default=_cos_sin))
-
-
-def _cos_sin(angles: Float[Array, "B L h"]) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:
-    return jnp.cos(angles), jnp.sin(angles)
+    direct = lambda angles: (jnp.cos(angles), jnp.sin(angles))  # noqa: E731
+    return Rotary(*jax.lax.platform_dependent(angles, cpu=_cos_sin_in_a_loop, default=direct))
 
 
 def _cos_sin_in_a_loop(angles: Float[Array, "B L h"]) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from flax import nnx, traverse_util
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from prism_jax.runtime.dataclass_config import check_above, check_at_least
+from prism_jax.runtime.dataclass_config import check, check_above, check_at_least
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """The matrices of a block."""
@@ -47,8 +47,7 @@ class LoraConfig:
     def __post_init__(self) -> None:
         check_at_least(self, 0, "rank")
         check_above(self, 0, "alpha")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout: found {self.dropout}, expected a number in [0, 1)")
+        check(self, "dropout", 0 <= self.dropout < 1, "a number in [0, 1)")
         if unknown := set(self.targets) - set(TARGETS):
             raise ValueError(f"targets: found {', '.join(sorted(unknown))}, expected some of {', '.join(TARGETS)}")
         if not self.targets and self.head == "frozen":

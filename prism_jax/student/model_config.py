@@ -8,6 +8,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from prism_jax.runtime.dataclass_config import check, check_at_least
 from prism_jax.student.remat import Remat
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -59,32 +60,16 @@ class StudentConfig:
     unroll: int = 1
 
     def __post_init__(self) -> None:
-        for name in (
-            "unroll",
-            "hidden_dim",
-            "num_layers",
-            "num_heads",
-            "num_kv_heads",
-            "head_dim",
-            "mlp_dim",
-            "max_positions",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
-        if self.vocab_size < 0:
-            raise ValueError(f"vocab_size: found {self.vocab_size}, expected at least 0 (0 = the tokenizer's)")
-        if self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                f"num_kv_heads: found {self.num_kv_heads}, expected a divisor of num_heads = {self.num_heads}"
-            )
-        if self.head_dim % 2:
-            raise ValueError(f"head_dim: found {self.head_dim}, expected an even number: RoPE rotates pairs")
+        sizes = ("unroll", "hidden_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim", "mlp_dim")
+        check_at_least(self, 1, *sizes, "max_positions")
+        check(self, "vocab_size", self.vocab_size >= 0, "at least 0 (0 = the tokenizer's)")
+        divides = self.num_heads % self.num_kv_heads == 0
+        check(self, "num_kv_heads", divides, f"a divisor of num_heads = {self.num_heads}")
+        check(self, "head_dim", self.head_dim % 2 == 0, "an even number: RoPE rotates pairs")
         for name in ("rope_theta", "norm_epsilon", "initializer_range"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected a number above 0")
+            check(self, name, getattr(self, name) > 0, "a number above 0")
         for name in ("dtype", "param_dtype"):
-            if getattr(self, name) not in DTYPES:
-                raise ValueError(f"{name}: found {getattr(self, name)!r}, expected one of {', '.join(DTYPES)}")
+            check(self, name, getattr(self, name) in DTYPES, f"one of {', '.join(DTYPES)}")
 
     def lowest(self, blocks: int) -> StudentConfig:
         """Returns the config of the model that ends after its lowest blocks; 0 keeps all of them.

@@ -199,7 +199,7 @@ async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config:
     """
     stream = with_steps(stream)
     for index, step in enumerate(stream.steps):
-        if prompt.offers == "own" and any(_has_outcome(offer) for offer in step.candidates):
+        if prompt.offers == "own" and any(map(_has_outcome, step.candidates)):
             raise ValueError(
                 f"stream {stream.id!r}, steps[{index}]: found candidates with outcomes, expected none: the teacher's "
                 "own offer would replace them (prompt.offers = 'given' judges the given candidates)"
@@ -304,6 +304,3 @@ def _row(stream: Stream, step: Step, thinking: Pass, reply: Reply[Any]) -> Quest
         asked=len(reply.answers),
         cost=sum(answer.cost for answer in reply.answers),
     )
-
-
-assert len(RESPONSE_KEYS) == len(Response.model_fields), "a response has the template's keys"

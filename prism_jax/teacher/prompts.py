@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from prism_jax.prompting.fenced import fenced, fenced_events
 from prism_jax.prompting.template import CONSTANT_OFFER, RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.runtime.dataclass_config import check_at_least
+from prism_jax.runtime.dataclass_config import check, check_at_least
 from prism_jax.streams import Candidate, Event
 
 Pass = Literal["fast", "slow"]
@@ -40,8 +40,7 @@ class PromptSettings:
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "events", "words")
-        if self.offers not in get_args(Offers):
-            raise ValueError(f"offers: found {self.offers!r}, expected 'own' or 'given'")
+        check(self, "offers", self.offers in get_args(Offers), "'own' or 'given'")
 
 
 def instructions(thinking: Pass, settings: PromptSettings) -> str:

@@ -61,7 +61,12 @@ def read_recorded(path: epath.PathLike) -> list[Stream]:
       FileNotFoundError: if there are no such files.
       StreamError: naming file and step, for anything else than the layout, or models that saw different events.
     """
-    return [_with_steps(recording) for recording in read_recordings(path)]
+    streams = []
+    for recording in read_recordings(path):
+        by_event = itertools.groupby(recording.answers, key=lambda answer: answer.event)
+        steps = tuple(_step(recording.stream.id, event, list(answers)) for event, answers in by_event)
+        streams.append(dataclasses.replace(recording.stream, steps=steps))
+    return streams
 
 
 def read_recordings(path: epath.PathLike) -> list[Recording]:
@@ -178,14 +183,6 @@ def _bare(name: str, file: epath.Path, events: Sequence[tuple[str, str]]) -> Str
         domain=DOMAINS.get(prefix, prefix) or "unknown",
         events=tuple(Event(time=time, text=text) for time, (_, text) in zip(seconds, events, strict=True)),
         steps=(),
-    )
-
-
-def _with_steps(recording: Recording) -> Stream:
-    by_event = itertools.groupby(recording.answers, key=lambda answer: answer.event)
-    return dataclasses.replace(
-        recording.stream,
-        steps=tuple(_step(recording.stream.id, event, list(answers)) for event, answers in by_event),
     )
 
 

@@ -110,7 +110,7 @@ def _join(pieces: Sequence[Conversation]) -> tuple[JoinedStream, list[str]]:
         remaining = misfits
     replies: dict[int, set[AssistantAnswer]] = collections.defaultdict(set)
     for piece, piece_events in joined_pieces:
-        first = _offset(events, piece_events)
+        first = next(i for i in range(len(events)) if events[i : i + len(piece_events)] == piece_events)
         for index, reply in piece.replies:
             replies[first + index].add(reply)
     return (
@@ -131,11 +131,6 @@ def _extended(events: Events, piece: Events) -> Events | None:
         if (contained or overlap > 1) and (best is None or overlap > best[0]):
             best = overlap, (*piece[: max(0, -shift)], *events, *piece[max(0, len(events) - shift) :])
     return None if best is None else best[1]
-
-
-def _offset(events: Events, piece: Events) -> int:
-    """The first place at which the stream holds a piece."""
-    return next(i for i in range(len(events)) if events[i : i + len(piece)] == piece)
 
 
 _EXPECTED = "conversations as JSON or JSON lines"

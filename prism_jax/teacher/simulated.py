@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_args
 
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.runtime.dataclass_config import check_at_least
+from prism_jax.runtime.dataclass_config import check, check_at_least, check_shares
 from prism_jax.streams import Candidate, Step, Stream
 from prism_jax.streams import simulator_text as text
 from prism_jax.streams.simulator import subject
@@ -35,11 +35,8 @@ class TeacherQuality:
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "blur")
-        for name in ("field_errors", "response_errors", "threshold"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected a share in [0, 1]")
-        if not math.isfinite(self.bias):
-            raise ValueError(f"bias: found {self.bias}, expected a finite number of log-odds")
+        check_shares(self, "a share in [0, 1]", "field_errors", "response_errors", "threshold")
+        check(self, "bias", math.isfinite(self.bias), "a finite number of log-odds")
 
 
 class _StepTruth(NamedTuple):

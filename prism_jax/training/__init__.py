@@ -17,5 +17,4 @@ Where to change what:
 - a GPU that `--plan --target` compiles for: `CARDS` in `compiled/cards.py`; its peak in `logs/flops.py`
 - what a plan says of a compiled step: `compiled/plan.py`; counting in `accounting.py`, what is needed in `theory.py`
 - what of a run's inputs is compared: `fingerprints.py`
-- the lock of a workdir: `lock.py`
 """

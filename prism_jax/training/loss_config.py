@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from prism_jax.runtime.dataclass_config import check_above, check_at_least
+from prism_jax.runtime.dataclass_config import check, check_above, check_at_least
 
 NeedTarget = Literal["marginal", "given_accept"]
 """What p_need estimates: Pr(need | what is seen), or Pr(need | what is seen, the offer accepted)."""
@@ -43,6 +43,5 @@ class LossConfig:
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "response", "need", "accept", "burden", "slow", "false_alarm", "missed")
-        if not 0 < self.e_min <= 1:
-            raise ValueError(f"e_min: found {self.e_min}, expected a probability in (0, 1]")
+        check(self, "e_min", 0 < self.e_min <= 1, "a probability in (0, 1]")
         check_above(self, 0, "slow_width", "w_max", "width_start", "width_end", "response_chunk")

@@ -10,7 +10,7 @@ from typing import Literal
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig, WritingConfig
-from prism_jax.runtime.dataclass_config import check_above, check_at_least
+from prism_jax.runtime.dataclass_config import check, check_above, check_at_least, check_shares
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
@@ -138,27 +138,21 @@ class TrainingConfig:
             raise ValueError(
                 f"steps: found {self.steps} with epochs = {self.epochs}, expected one of them above 0 and the other 0"
             )
-        if self.steps >= 2**31:
-            raise ValueError(f"steps: found {self.steps}, expected less than 2**31, which step counters can hold")
-        if not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed: found {self.seed}, expected 0 to {2**63 - 1}")
+        check(self, "steps", self.steps < 2**31, "less than 2**31, which step counters can hold")
+        check(self, "seed", 0 <= self.seed < 2**63, f"0 to {2**63 - 1}")
         if self.start_sha256 and not self.start:
             raise ValueError(f"start_sha256: found {self.start_sha256} without start, expected the weights' path there")
-        if self.start_sha256 and not re.fullmatch(r"[0-9a-fA-F]{64}", self.start_sha256):
-            raise ValueError(f"start_sha256: found {self.start_sha256!r}, expected 64 hexadecimal digits")
+        known = re.fullmatch(r"([0-9a-fA-F]{64})?", self.start_sha256) is not None
+        check(self, "start_sha256", known, "64 hexadecimal digits")
         if self.start_blocks and not self.start:
             raise ValueError(f"start_blocks: found {self.start_blocks} without start, expected the weights' path there")
         check_at_least(self, 0, "start_blocks")
         check_at_least(self, 1, "batch", "accumulation", "checkpoint_every", "keep")
-        if self.share_every < 0:
-            raise ValueError(f"share_every: found {self.share_every}, expected at least 0 (0 never logs them)")
+        check(self, "share_every", self.share_every >= 0, "at least 0 (0 never logs them)")
         check_at_least(self, 0, "keep_best", "evaluate_every")
         check_above(self, 0, "learning_rate", "clip")
-        for name in ("warmup", "final_rate", "b1", "b2"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected a number in [0, 1]")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay: found {self.weight_decay}, expected at least 0")
+        check_shares(self, "a number in [0, 1]", "warmup", "final_rate", "b1", "b2")
+        check_at_least(self, 0, "weight_decay")
         if self.second_moment == "bfloat16" and 1 - self.b2 < 2**-8:
             raise ValueError(
                 f"second_moment: found 'bfloat16' with b2 = {self.b2}, expected 'float32', 'factored' or a b2 of at "

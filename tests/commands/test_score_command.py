@@ -19,6 +19,7 @@ from prism_jax.commands import score
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runs import many_streams, workers
 from prism_jax.runtime.digests import write_digests
+from prism_jax.runtime.lock import only_one
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.scores.joining import read_all
 from prism_jax.scoring.fast import score_streams
@@ -28,7 +29,6 @@ from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.shards import cut, find_files
-from prism_jax.training.lock import only_one
 
 
 @pytest.fixture(scope="module")

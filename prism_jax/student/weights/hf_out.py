@@ -51,7 +51,9 @@ def save_hf(
         raise ValueError(f"max_shard_bytes: found {max_shard_bytes}, expected at least 1")
     _check(model, params, written)
     folder.mkdir(parents=True, exist_ok=True)
-    _refuse_another_model(folder)
+    there = [path.name for path in folder.iterdir() if path.name == "config.json" or path.suffix == ".safetensors"]
+    if there:
+        raise FileExistsError(f"{folder}: found {', '.join(sorted(there))}, expected a directory without a model")
     special = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id, "pad_token_id": pad_token_id}
     _write_json(folder / "config.json", config_to_hf(model.config, written.name) | special)
     generation = {name: value for name, value in special.items() if value is not None}
@@ -71,12 +73,6 @@ def _check(model: Qwen3, params: Params, dtype: np.dtype) -> None:
         )
     if broken := [name for parameter in parameters(params, "hf") for name in not_finite(parameter, dtype.name)]:
         raise ValueError(f"params: {listed(broken)}: found NaN or infinity, expected finite {dtype.name} numbers")
-
-
-def _refuse_another_model(folder: pathlib.Path) -> None:
-    there = [path.name for path in folder.iterdir() if path.name == "config.json" or path.suffix == ".safetensors"]
-    if there:
-        raise FileExistsError(f"{folder}: found {', '.join(sorted(there))}, expected a directory without a model")
 
 
 def _write_tensors(folder: pathlib.Path, wanted: list[Parameter], dtype: np.dtype, most: int) -> None:

@@ -74,7 +74,7 @@ def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
 
     CheckpointError if it is damaged; ConfigError, naming the first key that differs, if it has another config.
     """
-    missing = [item for item in ITEMS if not _holds_something(path / item)]
+    missing = [item for item in ITEMS if not (path / item).is_dir() or not any((path / item).iterdir())]
     if missing:
         raise damaged(path, f"no {missing[0]}/ in it")
     score(path)
@@ -136,10 +136,6 @@ def reason(error: BaseException) -> str:
     text = " ".join(str(error).split(" [tensorstore_spec")[0].split())
     shown = text if len(text) <= 300 else f"{text[:150]} ... {text[-150:]}"  # the ends say what failed and why
     return f"{type(error).__name__}: {shown}"
-
-
-def _holds_something(folder: epath.Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
 
 
 WRITTEN_LAST = ("_CHECKPOINT_METADATA", "commit_success.txt")

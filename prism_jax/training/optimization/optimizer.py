@@ -32,7 +32,7 @@ class Optimizer:
 
     def init(self, params: Params) -> OptimizerState:
         """The initial state for these parameters."""
-        moments = transformation(self.config).init(jax.tree.map(_float32, params))
+        moments = transformation(self.config).init(jax.tree.map(lambda x: x.astype(jnp.float32), params))
         return OptimizerState(moments, masters.init(params, self.config.master))
 
     def update(
@@ -60,18 +60,17 @@ def schedule(config: TrainingConfig) -> optax.Schedule:
 
 def transformation(config: TrainingConfig) -> optax.GradientTransformation:
     """The optax transformation of gradients into updates, both in float32."""
+    if config.second_moment == "factored":
+        direction = _factored(config)
+    else:  # Adam's (arXiv 1412.6980)
+        dtypes = {"mu": config.first_moment, "nu": config.second_moment}
+        direction = stored_as(dtypes, optax.scale_by_adam(b1=config.b1, b2=config.b2))
     return optax.chain(
         optax.clip_by_global_norm(config.clip),
-        _factored(config) if config.second_moment == "factored" else _adam(config),
+        direction,
         optax.add_decayed_weights(config.weight_decay, is_matrix),
         optax.scale_by_learning_rate(schedule(config)),
     )
-
-
-def _adam(config: TrainingConfig) -> optax.GradientTransformation:
-    """Adam's direction (arXiv 1412.6980)."""
-    dtypes = {"mu": config.first_moment, "nu": config.second_moment}
-    return stored_as(dtypes, optax.scale_by_adam(b1=config.b1, b2=config.b2))
 
 
 def _factored(config: TrainingConfig) -> optax.GradientTransformation:
@@ -110,7 +109,3 @@ def stored_as(dtypes: Mapping[str, str], inner: optax.GradientTransformation) ->
 def is_matrix(params: Any) -> Any:
     """True for the embedding and every kernel; False for the weights of norms, which do not decay."""
     return jax.tree_util.tree_map_with_path(lambda path, _: not path_of(path).endswith("norm/weight"), params)
-
-
-def _float32(x: Array) -> Array:
-    return x.astype(jnp.float32)

@@ -206,7 +206,8 @@ def make_gradient(
         def add(so_far: Any, part: tuple[Packed, Key]) -> tuple[Any, None]:
             return jax.tree.map(operator.add, so_far, jax.grad(share, has_aux=True)(trained, *part)), None
 
-        nothing = (jax.tree.map(_zeros, trained), jax.tree.map(jnp.zeros_like, whole))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf, jnp.promote_types(leaf.dtype, jnp.float32)), trained)
+        nothing = (zeros, jax.tree.map(jnp.zeros_like, whole))
         keys = None if key is None else jax.random.split(key, depth)
         (gradient, sums), _ = jax.lax.scan(add, nothing, (split(batch, depth, mesh), keys))
         return gradient, total(sums, loss)[1]
@@ -231,8 +232,3 @@ def split(batch: Packed, depth: int, mesh: Mesh) -> Packed:
         return jax.lax.with_sharding_constraint(parts, NamedSharding(mesh, PartitionSpec(None, *sharding.BATCH)))
 
     return jax.tree.map(split_column, batch)
-
-
-def _zeros(param: Array) -> Array:
-    """Zeros to accumulate the gradient of a parameter in, with the same sharding."""
-    return jnp.zeros_like(param, jnp.promote_types(param.dtype, jnp.float32))

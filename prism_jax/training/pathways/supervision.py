@@ -46,21 +46,16 @@ def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template)
         raise ValueError("data: found no response and no slow branch, expected some text for weighted_sft to weight")
     costs = {"c_fa": pathway.rejected_cost, "c_tok": pathway.token_cost}
     reward = np.asarray(total_reward(rows.score(pathway.score), rows.seen, rows.y_accept, tokens, **costs))[text]
-    weights = (
-        advantage_weights(reward, _mean_of_domain(reward, rows.domain[text]), pathway.beta)
-        if pathway.advantage
-        else reward_weights(reward, pathway.beta)
-    )
+    if pathway.advantage:
+        _, domain = np.unique(rows.domain[text], return_inverse=True)
+        baseline = (np.bincount(domain, reward) / np.bincount(domain))[domain]  # V: the mean reward of the domain
+        weights = advantage_weights(reward, baseline, pathway.beta)
+    else:
+        weights = reward_weights(reward, pathway.beta)
     factor = np.ones(len(text))
     factor[text] = np.asarray(weights.weight)
     fact = f"effective sample size {float(weights.effective_sample_size):,.0f} of {text.sum():,} rows with text"
     return Weights(factor, {"weights": fact})
-
-
-def _mean_of_domain(reward: Float[np.ndarray, " n"], domain: np.ndarray) -> Float[np.ndarray, " n"]:
-    """Returns the baseline V of each row: the mean reward of its domain."""
-    _, index = np.unique(domain, return_inverse=True)
-    return (np.bincount(index, reward) / np.bincount(index))[index]
 
 
 def with_slow_tokens(streams: Sequence[Stream], template: Template) -> tuple[Stream, ...]:

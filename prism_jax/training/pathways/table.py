@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NamedTuple
 
-from prism_jax.runtime.dataclass_config import check_at_least
+from prism_jax.runtime.dataclass_config import check, check_above, check_at_least, check_shares
 from prism_jax.training.loss_config import LossConfig
 
 Score = Literal["default", "paper"]
@@ -76,17 +76,13 @@ class PathwayConfig:
     token_cost: float = 1e-4  # cost c_tok per response token in R_total
 
     def __post_init__(self) -> None:
-        if not 0 < self.keep <= 1:
-            raise ValueError(f"keep: found {self.keep}, expected a share in (0, 1]")
-        for name in ("alpha", "slow", "own_fields"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected a share in [0, 1]")
+        check(self, "keep", 0 < self.keep <= 1, "a share in (0, 1]")
+        check_shares(self, "a share in [0, 1]", "alpha", "slow", "own_fields")
         if self.own_fields and not self.slow:
             raise ValueError(
                 f"own_fields: found {self.own_fields} with slow = 0, expected slow branches, which read them"
             )
-        if not self.beta > 0:
-            raise ValueError(f"beta: found {self.beta}, expected above 0")
+        check_above(self, 0, "beta")
         check_at_least(self, 0, "rejected_cost", "token_cost", "count")
         if self.name == "schema_sft" and self.losses != "as_named":
             raise ValueError(

@@ -12,13 +12,13 @@ import tiny
 from etils import epath
 
 from prism_jax.runs import pipeline
-from prism_jax.training.lock import NAME, only_training
+from prism_jax.runtime.lock import NAME, only_training
 from prism_jax.training.workdir import Workdir
 
 HOLD = """
 import sys, time
 from etils import epath
-from prism_jax.training.lock import only_training
+from prism_jax.runtime.lock import only_training
 with only_training(epath.Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(600)

@@ -24,23 +24,23 @@ def only_training(workdir: epath.Path) -> contextlib.AbstractContextManager[None
 
 
 @contextlib.contextmanager
-def only_one(workdir: epath.Path, what: str) -> Iterator[None]:
+def only_one(workdir: epath.Path, what: str, name: str | None = None, *, wait: bool = False) -> Iterator[None]:
     """Holds the lock of a folder while the block runs; creates the folder, and removes it again if it stays empty.
 
-    The lock is `flock` on a file with the name of what is done, such as `training.lock`. It names the process and the
-    host that hold it, and holds between hosts if their shared file system has such locks. Where there are none, a
-    warning says so; a bucket such as gs:// has no lock and gives no warning.
+    The lock is `flock` on a file, by default with the name of what is done, such as `training.lock`. It names the
+    process and the host that hold it, and holds between hosts if their shared file system has such locks. Where there
+    are none, a warning says so; a bucket such as gs:// has no lock and gives no warning.
 
     Raises:
-      RuntimeError: if another process does the same in this folder; the message names its host and process.
+      RuntimeError: if another process does the same and we do not `wait` for it; names its host and process.
     """
     if not on_disk(workdir):
         yield
         return
     made = not workdir.exists()
     workdir.mkdir(parents=True, exist_ok=True)
-    path = workdir / f"{what}.lock"
-    file = _locked(path, what)
+    path = workdir / (name or f"{what}.lock")
+    file = _locked(path, what, wait)
     try:
         yield
     finally:
@@ -52,12 +52,12 @@ def only_one(workdir: epath.Path, what: str) -> Iterator[None]:
                 pathlib.Path(workdir).rmdir()  # fails if anything is in it
 
 
-def _locked(path: epath.Path, what: str) -> int | None:
+def _locked(path: epath.Path, what: str, wait: bool) -> int | None:
     """Opens and locks the file, and writes the owner into it; None if the file system has no locks."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if not _is(file, path):  # the previous owner removed it between opening and locking
                 os.close(file)
                 continue
