@@ -104,7 +104,10 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder, exported = _exported(options, stack)
         current = _current(options, exported)
-        if not any(_labels(streams)):
+        steps = [step for stream in streams for step in stream.steps]
+        if not any(
+            step.y_need is not None or any(one.y_accept is not None for one in step.candidates) for step in steps
+        ):
             current.save(options["out"])
             print(f"{labels}: found no label; {options['out']} leaves the probabilities as they are")
             return
@@ -261,12 +264,6 @@ def _check_files(options: Mapping[str, Any]) -> None:
         check_folder_of(path)
     if options["scores"]:
         check_suffix(options["scores"])
-
-
-def _labels(streams: list[Stream]) -> list[bool]:
-    """Whether each step of the streams has a label."""
-    steps = [step for stream in streams for step in stream.steps]
-    return [step.y_need is not None or any(one.y_accept is not None for one in step.candidates) for step in steps]
 
 
 def _exported(

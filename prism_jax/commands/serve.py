@@ -14,7 +14,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -121,13 +121,11 @@ def define_flags() -> None:
 
 def main() -> None:
     """Serves until it is told to stop."""
-    try:
+    with _extra("serve"):
         import uvicorn  # noqa: F401  a missing extra is said before anything is loaded
 
         from prism_jax.service.http import LOOPBACK, Limits
         from prism_jax.service.tokens import Tokens
-    except ImportError as error:
-        raise ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[serve]'") from error
     options = flags.FLAGS.flag_values_dict()
     _check(options)
     tokens = Tokens.read(options["token_file"]) if options["token_file"] else Tokens()
@@ -226,12 +224,10 @@ def _name(options: Mapping[str, Any]) -> str:
 
 def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> None:
     """Serves from replicas of the model until it is told to stop."""
-    try:
+    with _extra("cluster"):
         import ray
 
         from prism_jax.service.replicas import run_replicas
-    except ImportError as error:
-        raise _no_cluster(error) from error
     least, _, most = options["replicas"].partition(":")
     try:
         numbers = int(least), int(most or least)
@@ -328,13 +324,11 @@ def _loading(
 
 def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -> Door:
     """The door to owners of partitions, which are actors of Ray."""
-    try:
+    with _extra("cluster"):
         import ray
 
         from prism_jax.service.cluster import start_owners
         from prism_jax.service.divided import DividedDoor
-    except ImportError as error:
-        raise _no_cluster(error) from error
     with contextlib.ExitStack() as checked:  # what is wrong with the flags is said here
         counts = {store.partitions for store in _loading(options, tenants, checked, alone=False)[1]}
     if len(counts) > 1:
@@ -359,18 +353,21 @@ def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -
 
 def _end_owners(options: Mapping[str, Any]) -> None:
     """Ends the owners of a state."""
-    try:
+    with _extra("cluster"):
         import ray
 
         from prism_jax.service.cluster import stop_owners
-    except ImportError as error:
-        raise _no_cluster(error) from error
     _start_ray(ray, options, 1)
     command.say("ended" if stop_owners(options["state"]) else f"--owners: found none of {options['state']}")
 
 
-def _no_cluster(error: ImportError) -> ValueError:
-    return ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[cluster]'")
+@contextlib.contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Says which extra brings a library that an import in the block lacks."""
+    try:
+        yield
+    except ImportError as error:
+        raise ValueError(f"found no library {error.name}, expected it: pip install 'prism_jax[{name}]'") from error
 
 
 def _defined() -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import glob
 import itertools
 import json
@@ -148,23 +149,31 @@ def _from_lines(lines: Iterator[dict[str, Any]]) -> Scores:
 
 def _read_parquet(path: epath.Path, extra: bool) -> Scores:
     """Reads batch by batch into compact columns, so that nothing but these grows with the number of rows."""
-    with open_regular(path, expected=_EXPECTED) as file:
-        check_footer(file)
-        try:
-            # In one thread: those of others can outlive an error and then abort the process as it ends.
-            schema = pq.ParquetFile(file, pre_buffer=False).schema_arrow
-            unknown = unknown_columns(schema.names)
-            file.seek(0)
-            reader = pq.ParquetFile(file, read_dictionary=plain_texts(schema), pre_buffer=False)
-            scores = Scores.from_columns(*_columns(reader, unknown, extra))
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged or encrypted
-            raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
+    with open_parquet(path) as reader:
+        unknown = unknown_columns(reader.schema_arrow.names)
+        scores = Scores.from_columns(*_columns(reader, unknown, extra))
     if unknown and not extra:
         logging.warning("%s: columns without a meaning here, not read: %s", path, visible(", ".join(unknown)))
     return scores
 
 
-def check_footer(file: Any) -> None:
+@contextlib.contextmanager
+def open_parquet(path: epath.Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file of scores, whose texts are read as numbers and a dictionary; ScoresError names no place."""
+    with open_regular(path, expected=_EXPECTED) as file:
+        _check_footer(file)
+        try:
+            # In one thread: those of others can outlive an error and then abort the process as it ends.
+            schema = pq.ParquetFile(file, pre_buffer=False).schema_arrow
+            unknown_columns(schema.names)
+            file.seek(0)
+            texts = [name for name in texts_of(schema.names) if is_text(schema.field(name).type)]  # others would fail
+            yield pq.ParquetFile(file, read_dictionary=texts, pre_buffer=False)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged or encrypted
+            raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
+
+
+def _check_footer(file: Any) -> None:
     """Refuses a footer that is longer than a table's can be, before it is read."""
     start = file.seek(0, os.SEEK_END) - 8
     file.seek(max(start, 0))
@@ -186,11 +195,6 @@ def unknown_columns(names: list[str]) -> list[str]:
 def texts_of(names: list[str]) -> list[str]:
     """The columns of text among those of a file."""
     return [name for name in names if name in COLUMNS and COLUMNS[name].kind == "text"]
-
-
-def plain_texts(schema: pa.Schema) -> list[str]:
-    """The columns of text that pyarrow can read as numbers and a dictionary; it fails on one of a wrong type."""
-    return [name for name in texts_of(schema.names) if is_text(schema.field(name).type)]
 
 
 def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> tuple[dict[str, Any], dict[str, Numbered]]:

@@ -85,11 +85,7 @@ def read_files(paths: Sequence[str], *, extra: bool = True, left_out: dict[str, 
 
 
 def check_columns(names: Mapping[str, Collection[str]]) -> None:
-    """Checks that some files, of which these are the columns, have the same; ScoresError names the first that has not.
-
-    Args:
-      names: The names of each file's columns, by its path.
-    """
+    """Checks that files have the same columns, here by the file's path; ScoresError names the first that has not."""
     first, *others = names
     for path in others:
         if differing := sorted({*names[path]} ^ {*names[first]}):

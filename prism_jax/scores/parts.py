@@ -19,14 +19,13 @@ import pyarrow.parquet as pq
 from etils import epath
 
 from prism_jax.decision.uncertainty import unit_keys
-from prism_jax.runtime.files import JsonError, open_regular
+from prism_jax.runtime.files import JsonError
 from prism_jax.scores.files import (
     TYPES,
-    check_footer,
     from_arrow,
     located,
     of_pools,
-    plain_texts,
+    open_parquet,
     read_rows,
     to_arrow,
     unknown_columns,
@@ -92,11 +91,7 @@ def _known(reader: pq.ParquetFile) -> list[str]:
 
 
 def read_part(part: Part, *, checked: bool = False) -> Iterator[Scores]:
-    """The rows of a part in chunks, each step whole.
-
-    Args:
-      part: The part.
-      checked: Whether the rows are known to be valid; they are not checked again then.
+    """The rows of a part in chunks, each step whole; those that are known to be valid are not `checked` again.
 
     Raises:
       ScoresError: naming file, row and column.
@@ -112,22 +107,14 @@ def read_part(part: Part, *, checked: bool = False) -> Iterator[Scores]:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[pq.ParquetFile]:
-    """A Parquet file of scores, whose texts are read as numbers and a dictionary."""
+    """The file, as `open_parquet` opens it; errors name it."""
     try:
-        with open_regular(epath.Path(path), expected="a scores table (docs/scores.md)") as file:
-            check_footer(file)
-            schema = pq.ParquetFile(file, pre_buffer=False).schema_arrow
-            unknown_columns(schema.names)
-            file.seek(0)
-            yield pq.ParquetFile(file, read_dictionary=plain_texts(schema), pre_buffer=False)
+        with open_parquet(epath.Path(path)) as reader:
+            yield reader
     except JsonError as error:  # of the file as a whole
         raise ScoresError(str(error).removeprefix(f"{path}: "), place=path) from None
     except ScoresError as error:
         raise located(error, path) from None
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})", place=path) from None
 
 
 def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:

@@ -6,6 +6,7 @@ Signals are the raw ones. Only the offer that was made has an answer; a silent s
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,21 +23,21 @@ def is_record(value: Mapping[str, Any]) -> bool:
     return value.get("kind") in ("decision", "outcome") and "format" in value
 
 
-def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT) -> Scores:
+def scores_of_records(lines: Iterable[Mapping[str, Any]]) -> Scores:
     """Builds a scores table from the lines of a records file, in the order of the file.
 
     An event whose reader gave no answer has no signals, and no row.
 
     The column `person` is there if some event names a person; a stream without one then counts as a person of its name.
     `y_accept` is 1 for an offer that was accepted, 0 for one that was dismissed or ignored. An offer without an outcome
-    counts as 0 if it was seen and its time is over: the stream has an event within `timeout` seconds after the offer,
+    counts as 0 if it was seen and its time is over: the stream has an event within `TIMEOUT` seconds after the offer,
     and another one later than that. Otherwise nobody knows, and it is null. `y_need` is what an outcome says of it.
     Raises ScoresError naming the line (as a row from 0), for a record that cannot be read, an outcome of an offer that
     was not made, or a second outcome; and if there is no decision.
     """
     records = list(lines)
     rows, origin = [], []
-    for line, values in rows_of_records(records, timeout):
+    for line, values in rows_of_records(records):
         rows.append(values)
         origin.append(line)
     dropped = set()
@@ -54,18 +55,13 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
         raise ScoresError(error.problem, error.column, None if error.row is None else origin[error.row]) from None
 
 
-def rows_of_records(
-    records: Sequence[Mapping[str, Any]], timeout: float = TIMEOUT
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (index of the record, row of the scores table) for every candidate of every decision.
-
-    Timeout and errors are those of `scores_of_records`.
-    """
+def rows_of_records(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (index of the record, row of the table) for every candidate of every decision, as `scores_of_records`."""
     times: dict[str, list[float]] = {}
     offers_made: set[str] = set()
     outcomes: dict[str, Mapping[str, Any]] = {}
     for line, record in enumerate(records):
-        try:
+        with _checked(line):
             if not is_record(record):
                 raise ScoresError("found no record, expected one on every line", "kind", line)
             if record["kind"] == "decision":
@@ -81,33 +77,35 @@ def rows_of_records(
                 again = "a second outcome of" if offer in outcomes else "an outcome of"
                 raise ScoresError(f"found {again} {offer!r}, expected one of an offer that was made", "offer", line)
             outcomes[offer] = record
-        except KeyError as error:
-            raise ScoresError("found no such key, expected it", error.args[0], line) from None
-        except (TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, ScoresError):
-                raise
-            raise ScoresError(f"found another content than a record has ({error})", None, line) from None
     for line, record in enumerate(records):
         if record["kind"] == "decision" and "unanswered" not in record:
-            try:
-                y_accept = _answer(record, outcomes.get(record["offer"]), times[record["stream"]], timeout)
-                yield from ((line, row) for row in _candidates(record, outcomes.get(record["offer"]), y_accept))
-            except KeyError as error:
-                raise ScoresError("found no such key, expected it", error.args[0], line) from None
-            except (TypeError, IndexError) as error:
-                raise ScoresError(f"found another content than a record has ({error})", None, line) from None
+            with _checked(line):
+                y_accept = _answer(record, outcomes.get(record["offer"]), times[record["stream"]])
+                rows = list(_candidates(record, outcomes.get(record["offer"]), y_accept))
+            yield from ((line, row) for row in rows)
 
 
-def _answer(
-    record: Mapping[str, Any], outcome: Mapping[str, Any] | None, times: list[float], timeout: float
-) -> float | None:
+@contextlib.contextmanager
+def _checked(line: int) -> Iterator[None]:
+    """Turns what reading a record of another layout raises into a ScoresError of its line."""
+    try:
+        yield
+    except ScoresError:
+        raise
+    except KeyError as error:
+        raise ScoresError("found no such key, expected it", error.args[0], line) from None
+    except (TypeError, ValueError, OverflowError, IndexError) as error:
+        raise ScoresError(f"found another content than a record has ({error})", None, line) from None
+
+
+def _answer(record: Mapping[str, Any], outcome: Mapping[str, Any] | None, times: list[float]) -> float | None:
     """The acceptance label of the offer; None for silence, and where nobody knows."""
     if not record["spoke"]:
         return None
     if outcome is not None:
         return _ANSWERS[outcome["outcome"]]
     offered_at = float(record["time"])
-    next_event, timeout_event = bisect.bisect_right(times, offered_at), bisect.bisect_right(times, offered_at + timeout)
+    next_event, timeout_event = bisect.bisect_right(times, offered_at), bisect.bisect_right(times, offered_at + TIMEOUT)
     return 0.0 if next_event < timeout_event < len(times) else None
 
 

@@ -100,18 +100,6 @@ def decode_stream(line: bytes, place: str) -> Stream:
         raise StreamError(f"{place}: {error}") from error
 
 
-def json_lines(path: epath.PathLike) -> Iterator[tuple[int, Any]]:
-    """Yields (line number from 1, JSON value) for each line of a file.
-
-    Raises:
-      FileNotFoundError: when there is no such file.
-      StreamError: naming file and line, when a line is not one JSON value in UTF-8 or repeats a key within an object.
-    """
-    # Read as bytes, so that only "\n" ends a line: text may contain the other line separators of Unicode.
-    for number, line in read_lines(path, StreamError, "JSON lines"):
-        yield number, parse_json(line, f"{path}:{number}", StreamError)
-
-
 @functools.cache
 def _fields(cls: type) -> dict[str, tuple[Any, bool]]:
     """Maps the name of each field of a dataclass to (type, required), in declaration order."""

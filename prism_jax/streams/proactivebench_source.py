@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.runtime.digests import sha256
-from prism_jax.runtime.files import check_text, parse_json, read_bounded
-from prism_jax.streams.jsonl import StreamError, json_lines
+from prism_jax.runtime.files import check_text, parse_json, read_bounded, read_lines
+from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.times import to_seconds
 
 REWARD_FILES = ("dataset/reward_data/train_data.jsonl", "dataset/reward_data/test_data.jsonl")
@@ -118,7 +118,8 @@ def _stream_files(source: epath.Path) -> dict[str, list[str]]:
 def read_judgements(source: epath.Path, name: str) -> Iterator[Judgement]:
     """Yields the rows of one of `REWARD_FILES`; raises StreamError naming file, line and field of a malformed one."""
     path = _existing(source / name)
-    for number, value in json_lines(path):
+    for number, line in read_lines(path, StreamError, "JSON lines"):
+        value = parse_json(line, f"{path}:{number}", StreamError)
         yield _judgement(value, f"{path}:{number}")
 
 

@@ -103,14 +103,9 @@ class Candidate:
             raise ValueError(
                 f"proposal: found {reprlib.repr(self.proposal)} beside a text, expected it with the constant offer only"
             )
-        for name, what in (
-            ("y_accept", "a label"),
-            ("propensity", "a probability"),
-            ("teacher_accept", "a probability"),
-            ("p_accept_true", "a probability"),
-            ("p_both_true", "a probability"),
-        ):
-            _check_unit(name, getattr(self, name), what)
+        _check_unit("y_accept", self.y_accept, "a label")
+        for name in ("propensity", "teacher_accept", "p_accept_true", "p_both_true"):
+            _check_unit(name, getattr(self, name), "a probability")
         _check_votes("votes", self.votes)
         if self.logged is not None and not isinstance(self.logged, bool):
             raise ValueError(f"logged: found {self.logged!r}, expected true, false or null")

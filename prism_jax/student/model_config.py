@@ -16,11 +16,7 @@ AttentionPath = Literal["auto", "xla", "cudnn"]
 
 
 def dtype_name(dtype: DTypeLike) -> str:
-    """The name of a dtype, which must be one of DTYPES.
-
-    Raises:
-      ValueError: for any other dtype.
-    """
+    """The name of a dtype; raises ValueError for any but those in DTYPES."""
     try:
         name = jnp.dtype(dtype).name
     except TypeError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
+import operator
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -34,16 +35,6 @@ class Collective:
     overlapped: int = 0  # number of exchanges during which the schedule computes something
     exposed: float = 0.0  # bytes that each device sends in the others
 
-    def __add__(self, other: Collective) -> Collective:
-        return Collective(
-            self.kind,
-            self.count + other.count,
-            self.bytes + other.bytes,
-            self.wire + other.wire,
-            self.overlapped + other.overlapped,
-            self.exposed + other.exposed,
-        )
-
 
 def collectives(program: Program, devices: int) -> dict[str, Collective]:
     """Sums the exchanges of a program that runs on `devices` devices, by kind; kinds that do not occur are left out."""
@@ -51,8 +42,9 @@ def collectives(program: Program, devices: int) -> dict[str, Collective]:
     for instruction, computation, times in program.run():
         kind = instruction.op.removesuffix("-start")
         if kind in KINDS:
-            collective = _collective(kind, instruction, computation, times, devices)
-            total[kind] = total.get(kind, Collective(kind)) + collective
+            _, *own = dataclasses.astuple(_collective(kind, instruction, computation, times, devices))
+            _, *sums = dataclasses.astuple(total.get(kind, Collective(kind)))
+            total[kind] = Collective(kind, *map(operator.add, sums, own))
     return total
 
 

@@ -47,27 +47,12 @@ class Terms(NamedTuple):
         )
 
 
-def objective(
-    params: Params,
-    batch: Packed,
-    slots: Slots,
-    config: LossConfig,
-    point: OperatingPoint,
-    width: Float[Array, ""] | float,
-    key: PRNGKeyArray | None = None,
-) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """The total loss, and a dictionary of the total and its parts.
+def total(sums: Terms, config: LossConfig) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """The total loss, and a dictionary of the total and its parts, from the sums of a whole batch.
 
     The parts are the unweighted terms, the diagnostics of the propensity weights and, where `config.slow` is above 0,
-    burden_slow, the slow pass's part of the burden. The costs of `point` weight the burden; its margin and policy
-    trigger the slow pass. `width` is the width h of the soft gate, annealed by the caller; `key` draws the
-    dropout of adapters.
+    burden_slow, the slow pass's part of the burden.
     """
-    return total(term_sums(params, batch, slots, config, point, width, key), config)
-
-
-def total(sums: Terms, config: LossConfig) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """The total loss and its parts from the sums of a whole batch; returns the same as `objective`."""
     burden = sums.burden
     terms = {
         "need": sums.need.mean(),
@@ -96,7 +81,11 @@ def term_sums(
     width: Float[Array, ""] | float,
     key: PRNGKeyArray | None = None,
 ) -> Terms:
-    """The sums of every term over a batch or a microbatch. The arguments are those of `objective`."""
+    """The sums of every term over a batch or a microbatch.
+
+    The costs of `point` weight the burden; its margin and policy trigger the slow pass. `width` is the width h of the
+    soft gate, annealed by the caller; `key` draws the dropout of adapters.
+    """
     hidden = slots.hidden(params, batch, key)
     z_need, z_accept = slots.logits(params, hidden, batch)
     rows, head = take(hidden, batch.response_source), slots.model.head(params)

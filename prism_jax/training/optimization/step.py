@@ -32,7 +32,6 @@ from prism_jax.training.optimization.objective import (
     Terms,
     denominators,
     gate_width,
-    objective,
     term_sums,
     total,
 )
@@ -190,7 +189,8 @@ def make_gradient(
 
     def one_batch(params: Params, batch: Packed, width: Float[Array, ""], key: Key) -> tuple[Params, dict[str, Array]]:
         def whole(trained: Params) -> tuple[Array, dict[str, Array]]:
-            return objective(partition.merge(params, trained), batch, slots, loss, point, width, key)
+            sums = term_sums(partition.merge(params, trained), batch, slots, loss, point, width, key)
+            return total(sums, loss)
 
         return jax.grad(whole, has_aux=True)(partition.split(params))
 

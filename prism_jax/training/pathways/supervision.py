@@ -123,7 +123,15 @@ def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) 
     else:
         facts |= facts_of_file(supervised)
     if pathway.resolved.losses != "decision" or pathway.alpha or pathway.slow:
-        supervised = _each(supervised, _step_of(pathway, config.training.seed), _candidate_of(pathway))
+        supervised = _each(
+            supervised,
+            functools.partial(_set_step, pathway, config.training.seed),
+            lambda _, offer: dataclasses.replace(
+                offer,
+                accept_target=_target(offer.y_accept, offer.teacher_accept, pathway),
+                accept_answer=_answer(offer.teacher_accept, pathway),
+            ),
+        )
     if loss.slow:
         supervised = with_slow_tokens(supervised, template)
     if loss.estimator == "dr":
@@ -161,20 +169,16 @@ def _check_teacher(streams: Sequence[Stream], pathway: PathwayConfig) -> None:
                 )
 
 
-def _step_of(pathway: PathwayConfig, seed: int) -> Callable[[Stream, SupervisedStep], SupervisedStep]:
-    """Returns the function that sets the slot target, the answer and the mode of a step."""
-
-    def set_step(stream: Stream, step: SupervisedStep) -> SupervisedStep:
-        slow = is_slow(stream, step, pathway, seed)
-        return dataclasses.replace(
-            step,
-            need_target=_target(step.y_need, step.teacher_need, pathway),
-            need_answer=_answer(step.teacher_need, pathway),
-            slow=slow,
-            own_fields=step.own_fields if slow else None,
-        )
-
-    return set_step
+def _set_step(pathway: PathwayConfig, seed: int, stream: Stream, step: SupervisedStep) -> SupervisedStep:
+    """The step with its slot target, its answer and its mode."""
+    slow = is_slow(stream, step, pathway, seed)
+    return dataclasses.replace(
+        step,
+        need_target=_target(step.y_need, step.teacher_need, pathway),
+        need_answer=_answer(step.teacher_need, pathway),
+        slow=slow,
+        own_fields=step.own_fields if slow else None,
+    )
 
 
 def is_slow(stream: Stream, step: Step, pathway: PathwayConfig, seed: int) -> bool:
@@ -187,19 +191,6 @@ def reads_own_fields(stream: Stream, step: Step, pathway: PathwayConfig, seed: i
     """Whether a step gets a slow branch that reads fields of the student itself (`PathwayConfig.own_fields`)."""
     drawn = random.Random(f"prism_jax own fields {seed} {stream.id} {step.event}").random()
     return is_slow(stream, step, pathway, seed) and drawn < pathway.own_fields
-
-
-def _candidate_of(pathway: PathwayConfig) -> Callable[[Stream, SupervisedCandidate], SupervisedCandidate]:
-    """Returns the function that sets the slot target and the answer of a candidate."""
-
-    def set_candidate(_: Stream, candidate: SupervisedCandidate) -> SupervisedCandidate:
-        return dataclasses.replace(
-            candidate,
-            accept_target=_target(candidate.y_accept, candidate.teacher_accept, pathway),
-            accept_answer=_answer(candidate.teacher_accept, pathway),
-        )
-
-    return set_candidate
 
 
 def _target(label: float | None, teacher: float | None, pathway: PathwayConfig) -> float | None:
@@ -234,11 +225,8 @@ def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Strea
     """Returns the streams with mu, the prediction of the doubly robust loss, set in every candidate."""
     means = out_of_fold_acceptance(streams, loss.e_min, loss.w_max).tolist()
     expected = {stream.id: mean for stream, mean in zip(streams, means, strict=True)}
-
-    def of_candidate(stream: Stream, candidate: SupervisedCandidate) -> SupervisedCandidate:
-        return dataclasses.replace(candidate, accept_mu=expected[stream.id])
-
-    return _each(streams, lambda _, step: step, of_candidate)
+    of_offer = lambda stream, offer: dataclasses.replace(offer, accept_mu=expected[stream.id])  # noqa: E731
+    return _each(streams, lambda _, step: step, of_offer)
 
 
 def _with_factors(streams: tuple[Stream, ...], factors: list[float]) -> tuple[Stream, ...]:

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tiny
 from pathway_streams import STREAMS, Example, each_step
+from whole_objective import objective
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.optimization.objective import denominators, objective, term_sums
+from prism_jax.training.optimization.objective import denominators, term_sums
 from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import RunConfig
 

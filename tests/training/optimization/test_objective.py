@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 from tiny_step import POINT, RUN, SPLIT, params
+from whole_objective import objective
 
 from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
@@ -16,7 +17,7 @@ from prism_jax.scoring.slots import Slots
 from prism_jax.student.qwen3 import Tree
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input_pipeline import batches
-from prism_jax.training.optimization.objective import Terms, gate_width, objective, total
+from prism_jax.training.optimization.objective import Terms, gate_width, total
 from prism_jax.training.optimization.step import init_state, make_step
 
 SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window, SPLIT.size.visible)

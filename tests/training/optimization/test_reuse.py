@@ -11,12 +11,12 @@ import pytest
 import tiny
 import tiny_step
 from tiny_step import LOSS, MESH, POINT
+from whole_objective import objective
 
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.training.loop import plan, train
 from prism_jax.training.optimization.frozen import FrozenFeatures, Partition
-from prism_jax.training.optimization.objective import objective
 from prism_jax.training.optimization.step import make_gradient
 from prism_jax.training.pathways.supervision import with_soft_labels
 from prism_jax.training.run import open_run

@@ -11,9 +11,10 @@ import pytest
 import tiny
 from pathway_streams import STREAMS, Example, each_candidate
 from tiny_step import MESH, POINT, RUN
+from whole_objective import objective
 
 from prism_jax.training.loop import describe, plan, train
-from prism_jax.training.optimization.objective import gate_width, objective
+from prism_jax.training.optimization.objective import gate_width
 from prism_jax.training.optimization.step import TrainState, make_shares
 from prism_jax.training.workdir import Workdir
 

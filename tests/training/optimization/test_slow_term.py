@@ -10,11 +10,12 @@ import pytest
 import tiny
 from pathway_streams import STREAMS, TEMPLATE, Example, config, each_step, supervised
 from synthetic_scores import evaluate, make_scores
+from whole_objective import objective
 
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.optimization.objective import objective, term_sums
+from prism_jax.training.optimization.objective import term_sums
 from prism_jax.training.pathways.supervision import supervise
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

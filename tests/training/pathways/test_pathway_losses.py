@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tiny
 from pathway_streams import STREAMS, TEMPLATE, Example, config, each_step, supervised
+from whole_objective import objective
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.input_pipeline import pack_split
-from prism_jax.training.optimization.objective import objective
 from prism_jax.training.pathways.supervision import supervise
 
 POINT = OperatingPoint()
