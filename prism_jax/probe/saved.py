@@ -102,7 +102,12 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
     if digests is None:
         raise SavedProbeError(f"{folder / NAME}: found no such file, expected what {SOURCE} writes")
     for name, content in contents.items():
-        _check_digest(folder / name, content, digests.get(name))
+        actual, expected = hashlib.sha256(content).hexdigest(), digests.get(name)
+        if actual != expected:
+            raise SavedProbeError(
+                f"{folder / name}: found the SHA-256 {actual[:12]}…, expected {str(expected)[:12]}…: the file was "
+                "changed after the training"
+            )
     _check_keys(path, head)
     tensors = _tensors(folder / "weights.safetensors", contents["weights.safetensors"])
     names = [*_COLUMNS, *(["states"] if head["states"] is not None else [])]
@@ -140,15 +145,6 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
         raise SavedProbeError(
             f"{path}: window: found {head['window']!r:.80}, expected {window}, as this version sees a stream: "
             "train the probe again"
-        )
-
-
-def _check_digest(path: epath.Path, content: bytes, expected: Any) -> None:
-    actual = hashlib.sha256(content).hexdigest()
-    if actual != expected:
-        raise SavedProbeError(
-            f"{path}: found the SHA-256 {actual[:12]}…, expected {str(expected)[:12]}…: the file was changed after the "
-            "training"
         )
 
 

@@ -98,11 +98,7 @@ class JsonEndpoint:
         return self._failed + (self._newest.client.opened if self._newest else 0)
 
     async def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Posts a body, or gets what is at the path where there is none; returns the JSON of the answer.
-
-        Raises:
-          TransientError, RejectedError, EndpointError: if there is no answer.
-        """
+        """Posts a body, or gets what is at the path where there is none, as `exchange`; returns the answer's JSON."""
         self._newest = connections = await self._connections.open()
         content = None if body is None else json.dumps(body).encode()
 

@@ -43,10 +43,11 @@ def read_completion(content: bytes, key: str, price: Price, limits: TokenLimits,
         raise TransientError("the server's response is no chat completion", billed=True, garbled=True) from None
     if text is not None:  # no reasoning is kept, and a schema does not bind it
         text = storable(_REASONING.sub("", text))
+    refused = "the model refused to answer" if message.get("refusal") else ""
     counted = charged(body.get("usage"), ("prompt_tokens", "completion_tokens"), price, limits)
     return Answer(
         text=text or None,
-        error=None if text else _why_empty(message, finish),
+        error=None if text else refused or f"the model gave no text (finish_reason {finish[:40]!r})",
         model=storable(str(body.get("model") or "")),
         key=key,
         seconds=seconds,
@@ -81,12 +82,6 @@ def _usage(usage: Any, names: tuple[str, str], limits: TokenLimits) -> tuple[int
             *limits,
         )
     return min(stated[0], limits.prompt), min(stated[1], limits.completion), True
-
-
-def _why_empty(message: dict[str, Any], finish: str) -> str:
-    if message.get("refusal"):
-        return "the model refused to answer"
-    return f"the model gave no text (finish_reason {finish[:40]!r})"
 
 
 def storable(text: str) -> str:

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -52,7 +52,8 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
         return f"{place}: {kind}{message.strip().splitlines()[-1]}"
     if isinstance(error, KeyError | AttributeError | TypeError):
         words = re.match(r"\"?'(\w+)'(?:\s*Did you mean \"(\w+)\")?", message) or re.search(r"\.(\w+)()", message)
-        for name in _overrides(argv):
+        overrides = (re.match(rf"--?({CONFIG}\.[\w.]+)", argument) for argument in argv[1:])
+        for name in (match[1] for match in overrides if match):  # such as config.training.steps
             if words and words[1] in name.split(".")[1:]:
                 hint = f"; did you mean {words[2]!r}?" if words[2] else ""
                 return f"--{name}: found no setting {words[1]!r} in the config{hint}"
@@ -96,13 +97,6 @@ def _config_file(argv: Sequence[str]) -> str | None:
         if match := re.fullmatch(rf"--?{CONFIG}(?:=(.*))?", argument, re.DOTALL):
             path = (match[1] if match[1] is not None else following).split(":", 1)[0]
     return path
-
-
-def _overrides(argv: Sequence[str]) -> Iterator[str]:
-    """The names of the flags that override settings, such as `config.training.steps`."""
-    for argument in argv[1:]:
-        if match := re.match(rf"--?({CONFIG}\.[\w.]+)", argument):
-            yield match[1]
 
 
 def _place(error: BaseException, message: str, path: str) -> str | None:

@@ -94,7 +94,9 @@ def _requoted(quoted: str, clean: Callable[[str], str]) -> str:
     except ValueError:
         return quoted
     cleaned = in_prompt(inner, clean)
-    return quoted if cleaned == inner else _LINE_ENDS.sub(_escaped, json.dumps(cleaned, ensure_ascii=False))
+    if cleaned == inner:
+        return quoted
+    return _LINE_ENDS.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(cleaned, ensure_ascii=False))
 
 
 def in_json(text: str, clean: Callable[[str], str] = without_personal_data) -> str:
@@ -127,7 +129,3 @@ def _card(match: re.Match[str]) -> str:
     digits = [int(character) for character in match[0] if character.isdigit()]
     total = sum(digits[-1::-2]) + sum(sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
     return CARD if total % 10 == 0 else match[0]
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"

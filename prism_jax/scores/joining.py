@@ -47,21 +47,14 @@ def find_files(
 
 
 def read_all(pattern: str | os.PathLike[str], *, extra: bool = True) -> Scores:
-    """One table of the scores files that a path, a folder or a glob names, in alphabetical order; as `read_scores`.
-
-    Raises:
-      ScoresError, FileNotFoundError: as `find_files` and `read_files`.
-    """
+    """One table of the scores files that a path, a folder or a glob names: `read_files` of `find_files`."""
     return read_files(find_files(os.fspath(pattern)), extra=extra)
 
 
 def read_files(paths: Sequence[str], *, extra: bool = True, left_out: dict[str, str] | None = None) -> Scores:
-    """One table of some scores files, all of which have the same columns.
+    """One table of scores files, which have the same columns, in this order; `extra` keeps Parquet's unknown columns.
 
-    Args:
-      paths: The files, in the order of their rows.
-      extra: Whether unknown columns of Parquet are kept.
-      left_out: Where a file that cannot be read is left out, with the reason, instead of an error; None raises it.
+    A file that cannot be read is put into `left_out`, with the reason, if there is one; else it is an error.
 
     Raises:
       ScoresError: naming the file, for a bad one, other columns than the first file has, or rows that do not go
@@ -105,11 +98,7 @@ def _in_file(error: ScoresError, tables: Mapping[str, Scores]) -> ScoresError:
 
 
 def joined(tables: Sequence[Scores]) -> Scores:
-    """One table of the rows of several, which have the same columns; an unknown column is None where a table lacks it.
-
-    Raises:
-      ScoresError: for different columns, or rows that do not go together.
-    """
+    """One table of the rows of several; unknown columns are None where one lacks them, others a ScoresError."""
     first = tables[0]
     if len(tables) == 1:
         return first

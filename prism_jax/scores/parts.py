@@ -77,11 +77,7 @@ def parts_of(path: str, extra: tuple[str, ...] = ()) -> list[Part]:
 
 
 def columns_of(path: str) -> list[str]:
-    """The columns of a Parquet file of scores that are read, in the order of the schema.
-
-    Raises:
-      ScoresError: for a file that cannot be read, or is no scores table.
-    """
+    """The columns of a Parquet file that are read, in the schema's order; ScoresError if it is no scores table."""
     with _opened(path) as reader:
         return _known(reader)
 

@@ -117,12 +117,7 @@ def cut(
 ) -> Shards:
     """Reads all files once and cuts their streams with steps into shards of `most` streams; the last may have fewer.
 
-    Args:
-      files: Paths, in the order of the shards.
-      most: Number of streams per shard.
-      check: Raises ValueError for a stream that cannot be used.
-      skip_bad: Whether a damaged file is left out as a whole.
-      on_stream: Called after each stream.
+    `check` raises ValueError for a stream that cannot be used. With `skip_bad` a damaged file is left out as a whole.
 
     Raises:
       StreamError, OSError: naming file and line, for anything but streams, and for an id that occurs twice, even with

@@ -25,14 +25,7 @@ from prism_jax.student.branches import Branch, NewTokens, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, compile_spans, write_spans
 from prism_jax.student.constrained import room as room_of
 from prism_jax.student.kv_cache import Segment, unstack_layers
-from prism_jax.student.live_programs import (
-    at_least,
-    classes,
-    compiled,
-    place_beside,
-    read_rows,
-    state_rows,
-)
+from prism_jax.student.live_programs import at_least, classes, compiled, place_beside, read_rows, state_rows
 from prism_jax.student.pages import PAGE, make_pool, page_bytes, store, table_of
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.start import branch_off, check_ids
@@ -52,13 +45,7 @@ class ReadRequest(NamedTuple):
 
 
 class Engine:
-    """Reads events and branches of many streams in batches.
-
-    Attributes:
-      model: The static half of the student.
-      batches: Numbers of rows that programs are compiled for, ascending.
-      room: Number of cache positions for written text.
-    """
+    """Reads events and branches of many streams in batches."""
 
     def __init__(
         self,
@@ -82,9 +69,9 @@ class Engine:
           answers: Ids of the tokens whose logits `read` returns.
           budget: Maximum number of tokens of a trunk, not counting branches and written tokens.
           memory: Size of the pool in bytes.
-          room: As in the class; at least `constrained.room` of every text that `write` is asked for.
+          room: Cache positions for written text, at least `constrained.room` of every text that `write` is asked for.
           keep: Largest share of the budget that is used after old events were dropped; 1 drops only what must go.
-          batches: As in the class.
+          batches: Numbers of rows that programs are compiled for.
           longest: Most new tokens of a row that programs are compiled for in advance; longer events are read in pieces.
           at: Numbers of blocks, ascending; `read` then returns the states after them, end to end, in place of logits.
 

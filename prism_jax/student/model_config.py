@@ -68,11 +68,7 @@ class StudentConfig:
             check(self, name, getattr(self, name) in DTYPES, f"one of {', '.join(DTYPES)}")
 
     def lowest(self, blocks: int) -> StudentConfig:
-        """Returns the config of the model that ends after its lowest blocks; 0 keeps all of them.
-
-        Raises:
-          ValueError: for a negative number, or more blocks than there are.
-        """
+        """The config of the model that ends after its lowest blocks, 0 for all; ValueError if it has not so many."""
         if not 0 <= blocks <= self.num_layers:
             raise ValueError(
                 f"blocks: found {blocks}, expected 0 (all) to {self.num_layers}, the model's number of blocks"

@@ -35,15 +35,12 @@ def load(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None, block
         if blocks:
             raise ValueError(f"blocks: found {blocks} for the adapters in {path}, expected 0")
         return Pretrained(base.model, Qwen3(base.model.config, lora).plain(joined(base.params, part)))
-    return load_gguf(path, dtype, mesh, blocks) if _is_gguf(path) else load_hf(path, dtype, mesh, blocks)
+    return (load_gguf if pathlib.Path(path).suffix == ".gguf" else load_hf)(path, dtype, mesh, blocks)
 
 
 def read_config(path: epath.PathLike, dtype: DTypeLike) -> StudentConfig:
     """Reads the config of the whole model, without reading tensors; arguments and errors are those of `load`."""
     if is_adapter(path):
         return read_config(base_of(path), dtype)
-    return GGUFFile(pathlib.Path(path)).config(dtype_name(dtype)) if _is_gguf(path) else read_hf_config(path, dtype)
-
-
-def _is_gguf(path: epath.PathLike) -> bool:
-    return pathlib.Path(path).suffix == ".gguf"
+    file = pathlib.Path(path)
+    return GGUFFile(file).config(dtype_name(dtype)) if file.suffix == ".gguf" else read_hf_config(path, dtype)
