@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from jaxtyping import Float64, Int32
 
 from prism_jax.acceptance.columns import Condition, LogError
-from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, are_dates, one_spelling, tidy
+from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, one_spelling, tidy
+from prism_jax.scores.schema import are_dates
 from prism_jax.scores.texts import as_seconds, is_moment, is_text
 
 Kind = Literal["number", "flag", "category"]

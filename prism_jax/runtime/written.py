@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-import numpy as np
-from jaxtyping import Float64
-
 MOST_SECONDS = 1e11
 """Largest time in seconds, on both sides of 0: the year 5138. What is larger counts milliseconds, or is a date."""
 SECONDS = f"a number of seconds of at most {MOST_SECONDS:g} from 0 (milliseconds / 1000, no date as digits)"
@@ -33,10 +30,3 @@ def look(name: str) -> str:
     """What names that look alike share: letters without case, width and blanks, numbers without leading zeros."""
     folded = "".join(unicodedata.normalize("NFKC", name).casefold().split())
     return folded.lstrip("0") or "0" if folded.isdecimal() else folded
-
-
-def are_dates(times: Float64[np.ndarray, " rows"]) -> bool:
-    """Whether all known times, three or more, are dates in digits such as 20261127, and no seconds."""
-    known = times[~np.isnan(times)]
-    parts = ((known // 10_000, 1900, 2099), (known // 100 % 100, 1, 12), (known % 100, 1, 31), (known % 1, 0, 0))
-    return len(known) > 2 and all(((low <= part) & (part <= high)).all() for part, low, high in parts)

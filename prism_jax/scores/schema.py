@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float64, Shaped
 
-from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, are_dates, one_spelling
+from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, one_spelling
 
 Kind = Literal["text", "index", "time", "unit", "label", "flag", "count", "votes"]
 Scope = Literal["row", "step", "stream"]
@@ -234,3 +234,10 @@ def check_range(name: str, array: np.ndarray, texts: Sequence[str] | None = None
         "flag": (array == 0) | (array == 1),
     }.get(spec.kind, (array >= 0) & (array < 2**63) & (array == np.floor(array)))
     fail_at(~valid & ~(null & spec.nullable), name, array, spec.expected)
+
+
+def are_dates(times: Float64[np.ndarray, " rows"]) -> bool:
+    """Whether all known times, three or more, are dates in digits such as 20261127, and no seconds."""
+    known = times[~np.isnan(times)]
+    parts = ((known // 10_000, 1900, 2099), (known // 100 % 100, 1, 12), (known % 100, 1, 31), (known % 1, 0, 0))
+    return len(known) > 2 and all(((low <= part) & (part <= high)).all() for part, low, high in parts)
