@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float64, Shaped
+from jaxtyping import Bool, Num, Shaped
 
 from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, one_spelling
 
@@ -236,7 +236,7 @@ def check_range(name: str, array: np.ndarray, texts: Sequence[str] | None = None
     fail_at(~valid & ~(null & spec.nullable), name, array, spec.expected)
 
 
-def are_dates(times: Float64[np.ndarray, " rows"]) -> bool:
+def are_dates(times: Num[np.ndarray, " rows"]) -> bool:
     """Whether all known times, three or more, are dates in digits such as 20261127, and no seconds."""
     known = times[~np.isnan(times)]
     parts = ((known // 10_000, 1900, 2099), (known // 100 % 100, 1, 12), (known % 100, 1, 31), (known % 1, 0, 0))

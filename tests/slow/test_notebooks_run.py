@@ -51,7 +51,7 @@ def printed(cells):
 FINDINGS = {
     "02_gate_and_costs": ["r = 0.5 decisions that differ: 0", "r = 4   decisions that differ: 0"],
     "08_any_decision_model": ["offer: 0.", "silent: 0."],
-    "05_your_own_agent": ["temperatures: need 2.", "realised cost per step, from words alone"],
+    "05_your_own_agent": ["logit", "accept: ", "realised cost per step, from words alone"],
     "06_export_to_transformers": ["largest difference: "],
     "07_train_on_gpu": ["a rehearsal with a tiny model on cpu"],
 }
