@@ -237,7 +237,7 @@ def test_scores_that_are_calibrated_already_are_taken_as_they_are(config):
     assert calibration.identity and in_parts.identity and not protocol.calibrate(raw, config).identity
     assert calibration.origin == "with probabilities as they are, calibrated already"
     np.testing.assert_array_equal(calibration.calibrated("accept", "fast", marked), marked.p_accept_fast)
-    gate = Gate.fit(marked, c_fa=1, c_fn=2, calibrator="platt")
+    gate = Gate.fit(marked, c_fa=1.0, c_fn=2.0, calibrator="platt")
     assert (gate.accept, gate.need, gate(0.9, 0.4).p_accept) == (None, None, 0.4)
     with pytest.raises(ScoresError, match="calibrated: found true, expected no such column: maps take raw"):
         protocol.calibrate(raw, config).calibrated("accept", "fast", marked)
@@ -253,7 +253,7 @@ def test_a_log_is_exported_calibrated_unless_it_is_plain():
     log = AcceptanceLog(names, person, taken, np.arange(400.0), False, made, score)
     exported = scores_of_log(log)
     assert protocol.calibrate(exported).identity and scores_of_log(log, plain=True).calibrated is None
-    rates = {Gate.fit(table, c_fa=1, c_fn=2)(1.0, 0.4).p_accept for table in (exported, exported.take(made))}
+    rates = {Gate.fit(table, c_fa=1.0, c_fn=2.0)(1.0, 0.4).p_accept for table in (exported, exported.take(made))}
     assert rates == {0.4}
 
 
