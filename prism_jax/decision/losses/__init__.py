@@ -1,7 +1,7 @@
 """The training losses of the two decision slots and of the gate; users import them from here.
 
 Belongs here: cross-entropy of the slots and the burden (`decision_losses`), inverse-propensity weights and the sums
-that are added over microbatches (`propensity`), rewards and weights of fine-tuning (`reward_weights`).
+that are added over microbatches (`propensity`), rewards and weights of fine-tuning (`rewards`).
 Does not belong here: the student, and the sum of the terms in one objective (`prism_jax.training.optimization`).
 """
 
@@ -25,7 +25,7 @@ from prism_jax.decision.losses.propensity import (
     doubly_robust_label,
     propensity_weight,
 )
-from prism_jax.decision.losses.reward_weights import (
+from prism_jax.decision.losses.rewards import (
     RewardWeights,
     advantage_weights,
     reward_weights,

@@ -209,11 +209,11 @@ LOSSES = (
     ),
     Fault(
         "tokens-are-rewarded",
-        "decision/losses/reward_weights.py",
+        "decision/losses/rewards.py",
         "return reward - c_fa * chosen * (1 - answer) - c_tok * length",
         "return reward - c_fa * chosen * (1 - answer) + c_tok * length",
         "Long responses are preferred.",
-        ("decision/test_reward_weights.py",),
+        ("decision/test_rewards.py",),
         vital=True,
     ),
     Fault(
