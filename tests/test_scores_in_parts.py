@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -537,6 +538,15 @@ def test_damaged_states_are_made_anew_and_none_unpacks_to_more_than_its_file(dam
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
+
+
+def test_a_state_of_more_bytes_than_a_short_archive_has_is_read(tmp_path, monkeypatch):
+    write(tmp_path / "scores.parquet", scores_of(streams=2, steps=2, slow=False))
+    running, place = sharded.Sharded([str(tmp_path / "scores.parquet")], tmp_path), tmp_path / "scan.npz"
+    running.close()
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)  # as beyond 2 GiB
+    running._keep(place, 1, {"rows": np.arange(9.0)})
+    assert running._unfinished(place)[0] == 1
 
 
 def test_few_rows_are_evaluated_exactly_and_records_are_never_divided(tmp_path, capsys):

@@ -27,7 +27,7 @@ from prism_jax.acceptance.study import Study, study
 from prism_jax.acceptance.tables import Facts
 from prism_jax.decision import off_policy
 from prism_jax.decision.uncertainty import Estimate
-from prism_jax.runtime.files import check_folder_of
+from prism_jax.runtime.files import check_folder_of, check_outputs
 from prism_jax.scores import encode_scores
 
 ROWS = ("constant", "score", "score, temperature", "score, Platt", "person", "score+person")
@@ -82,6 +82,7 @@ def evaluate_log(
     """
     if export_scores is not None:
         check_folder_of(export_scores)
+        check_outputs({"export_scores": export_scores}, {"scores": path})
     question = Question(c_fa, c_fn, context, weighted, seed)
     log = read_log(path, columns, context, shown_only=shown_only)
     check_propensities(path, log)

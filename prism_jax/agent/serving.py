@@ -30,6 +30,7 @@ from prism_jax.gate import Gate
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.layer import Population
 from prism_jax.people.store import PeopleStore
+from prism_jax.runtime.command import say
 from prism_jax.runtime.files import check_absent, check_outputs, read_lines, read_object, write_bytes
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def serve(options: Mapping[str, Any]) -> None:
             engine = load()
             assert isinstance(engine, EngineReader), "the flag goes with --engine alone"
             engine.warm_up()
-            _say(engine.jitter())
+            say(engine.jitter())
             return
         settings = settings_from(options, Terms(exported.point), point_changes(options))
         people = (
@@ -228,7 +229,7 @@ def decision_model(
 def _loading(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `loading.load_reader`, or of `loading.load_engine`."""
     names = OPTIONS if options["engine"] is None else ENGINE_OPTIONS
-    return {"report": _say} | {name: options[name] for name in names if options[name] is not None}
+    return {"report": say} | {name: options[name] for name in names if options[name] is not None}
 
 
 def population_of(options: Mapping[str, Any]) -> Population | None:
@@ -272,7 +273,7 @@ def replay_records(options: Mapping[str, Any]) -> None:
     before = [record for _, record in logged if record["kind"] == "decision"]
     changed = sum(new["spoke"] != old["spoke"] for new, old in zip(decided, before, strict=True))
     offers, thoughts = (sum(record[key] for record in decided) for key in ("spoke", "thought"))
-    _say(f"{len(decided)} decisions, {changed} changed, {offers} offers, {thoughts} thought about")
+    say(f"{len(decided)} decisions, {changed} changed, {offers} offers, {thoughts} thought about")
 
 
 def settings_from(options: Mapping[str, Any], terms: Terms, changes: Mapping[str, Any]) -> AgentSettings:
@@ -329,36 +330,32 @@ def _maps(path: str) -> dict[str, Any]:
 
 def _run(agent: Agent, options: Mapping[str, Any], records: RecordsFile | None) -> None:
     if records is not None and records.torn:
-        _say(f"removed the last {records.torn} bytes of {options['records']}: a record that was cut")
+        say(f"removed the last {records.torn} bytes of {options['records']}: a record that was cut")
     place = "standard input" if options["input"] == "-" else options["input"]
     write = _print if records is None else records.write
     bounds = {name: options[name] for name in ("skip_bad", "batch")}
-    loop = InputLoop(agent, write, place, records, report=_say, **bounds)
+    loop = InputLoop(agent, write, place, records, report=say, **bounds)
     try:
         with _opened(options["input"]) as descriptor:
             loop.answer(InputLines(descriptor, place))
     finally:
         for line in loop.statistics.lines():
-            _say(line)
+            say(line)
         if isinstance(agent.reader, AskingReader):
-            _say(agent.reader.sent)
+            say(agent.reader.sent)
         skipped = f", {loop.skipped} bad lines skipped" if options["skip_bad"] else ""
         if isinstance(agent.people, People):
             alarms = agent.people.alarms()
             rang = f": of people {', '.join(map(str, alarms.rang[:20]))}" if alarms.rang else ""
-            _say(
+            say(
                 f"{alarms.people} people known; {len(alarms.rang)} alarms have rung{rang}; "
                 f"log of the alarms' product {alarms.log_product:.3g}"
             )
-        _say(f"{agent.programs} programs compiled{skipped}")
+        say(f"{agent.programs} programs compiled{skipped}")
 
 
 def _print(record: bytes) -> None:
     write_whole(sys.stdout.fileno(), record)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

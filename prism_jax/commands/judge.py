@@ -51,7 +51,10 @@ from prism_jax.streams.shards import find_files, read_files
 HUMAN_PANEL = "human"
 OF_PAGE = ("sample", "seed")
 """Flags that go with --page only."""
-OF_JUDGES = ("votes", "out", "scores", "scores_out", "human", "against", "dry_run", "workers", "resamples")
+OF_JUDGES = (
+    *("ask", "c_fa", "c_fn", "votes", "out", "scores", "scores_out", "human", "against", "dry_run", "workers"),
+    "resamples",
+)
 """Flags that --page has no use for."""
 
 
@@ -211,8 +214,9 @@ def _is_system(streams: Sequence[Stream]) -> bool:
 
 def write_page(options: Mapping[str, Any], most_events: int) -> None:
     """Writes the page on which people judge a sample of the events that all systems have."""
-    for system in (f"={options['streams'] or ''}", *options["system"]):
-        check_outputs({"page": options["page"]}, {"streams or --system": system.partition("=")[2]})
+    paths = [options["streams"], *(system.partition("=")[2] for system in options["system"])]
+    read = [file for path in paths if path for file in find_files(path)]
+    check_outputs({"page": options["page"]}, {"streams or --system": read})
     events = common_events(_systems(options), most_events)
     drawn = draw_events(events, options["sample"] or len(events), options["seed"])
     write_text(options["page"], voting_page(drawn, most_events))
@@ -280,12 +284,10 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
-    refused, where = (OF_PAGE, "without") if options.page is None else (OF_JUDGES, "with")
+    refused, found, expected = (OF_PAGE, "without", "with") if options.page is None else (OF_JUDGES, "with", "without")
     for name in refused:
         if options[name].present:
-            raise ValueError(
-                f"--{name}: found it {where} --page, which asks nobody and writes what people answer later"
-            )
+            raise ValueError(f"--{name}: found it {found} --page, expected it {expected} --page only")
     most_events = JudgesConfig.most_events if options.config is None else options.config.most_events
     if options.page is not None:
         return write_page(options.flag_values_dict(), most_events)

@@ -178,7 +178,7 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
             if lost:
                 raise RuntimeError(
                     f"{rows}: found answers to {len(lost):,} questions that have none now ({lost[0].problem}), so it "
-                    "stays as it was; expected another --out, or a new run that gets them"
+                    "stays as it was; expected another --out, or another config.remote.cache: it keeps invalid answers"
                 )
             file.close()
             partial.replace(rows)

@@ -21,7 +21,7 @@ from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.templates import load_template
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.files import check_folder_of, check_regular, parse_json, read_bounded, write_text
+from prism_jax.runtime.files import check_folder_of, check_outputs, check_regular, parse_json, read_bounded, write_text
 
 COLUMNS: tuple[tuple[Column, Callable[[Mapping[str, Any]], str]], ...] = (
     (Column("policy", "The deployed policy."), lambda run: ALL_POLICIES[_deployed(run)["policy"]].label),
@@ -40,6 +40,10 @@ COLUMNS: tuple[tuple[Column, Callable[[Mapping[str, Any]], str]], ...] = (
 )
 
 
+FILES = ("evaluation.json", "report.html")
+"""What is read of a run, or linked."""
+
+
 def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
     """Writes the index page atomically, and returns the table on it.
 
@@ -54,6 +58,7 @@ def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
     if repeated := next((run for place, run in enumerate(runs) if run in runs[:place]), None):
         raise ValueError(f"runs: found {repeated} twice, expected each folder once")
     check_folder_of(path)
+    check_outputs({"out": path}, {"runs": [epath.Path(run) / name for run in runs for name in FILES]})
     cells = [_cells(epath.Path(run)) for run in runs]
     comparable = len({(row[1], row[2], row[3], row[4]) for row in cells}) == 1
     note = (

@@ -228,11 +228,11 @@ def _identity(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def _claim(folder: epath.Path, facts: Mapping[str, Any], missing: Sequence[Shard]) -> None:
     """Says that shards are missing; removes them where they are damaged, and what an earlier run left half-written."""
-    if missing:
-        write_json(folder / NAME, {**facts, "complete": False})
-    for shard in missing:
+    for shard in missing:  # before its digest goes from score.json, so that no later run takes it for a good one
         for path in _paths(folder, shard, texts=True):
             path.unlink(missing_ok=True)
+    if missing:
+        write_json(folder / NAME, {**facts, "complete": False})
     for pattern in (".scores-*.partial", ".written-*.partial", f".{NAME}.*.partial"):
         for partial in folder.glob(pattern):
             partial.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import over_units
 from prism_jax.runs.scores_files import Running, refuse_records, shown_offers
-from prism_jax.runtime.files import check_folder_of, write_json
+from prism_jax.runtime.files import check_folder_of, check_outputs, write_json
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.joining import find_files, read_all
 
@@ -84,8 +84,6 @@ def promise_scores(
     """
     if calibrator is not None and calibration is not None:
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
-    if out is not None:
-        check_folder_of(out)
     promises = [risk.Promise.parse(text) for text in texts]
     fits = None if calibration is None else read_calibration(calibration).pooled()
     config = CalibrationConfig(calibrator or OF_SCORES)
@@ -94,7 +92,11 @@ def promise_scores(
     how: dict[str, Any] = {"config": config, "calibration": fits, "test_share": test_share}
     scores, scale, column = None, Scale(), "p_accept_fast"
     try:
-        if columns is None and not running.in_memory(paths := find_files(path)):
+        paths = [path] if columns else find_files(path)
+        if out is not None:
+            check_folder_of(out)
+            check_outputs({"out": out}, {"scores": paths, "calibration": calibration})
+        if columns is None and not running.in_memory(paths):
             result = _of_parts(paths, wanted, running, shown_only=shown_only, **how)
         else:
             scores, scale, column = _read(path, columns, shown_only=shown_only)

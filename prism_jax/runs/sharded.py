@@ -301,6 +301,7 @@ class Sharded:
             with open_regular(place) as file, zipfile.ZipFile(file) as packed:
                 if any(item.file_size > item.compress_size for item in packed.infolist()):
                     raise ValueError("compressed, which none of ours is, and perhaps without end")
+                file.seek(0)
                 with np.load(file, allow_pickle=False) as arrays:
                     kept = decode(dict(arrays))
             if kept["digest"] == self._digest and 0 <= kept["done"] <= len(self.parts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import itertools
 import os
 import pathlib
@@ -181,13 +182,17 @@ def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     logging.debug("lost: %s", unraisable.exc_value, exc_info=unraisable.exc_value)
 
 
+_OF_PATHS = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM)
+
+
 def _in_words(error: Exception) -> str:
     """The message of an expected error; an unexpected one is named with its class and its line."""
     if isinstance(error, OSError) and error.errno is not None and isinstance(error.filename2 or error.filename, str):
         path = pathlib.Path(error.filename2 or error.filename)
         if path.is_symlink() and not path.exists():
             return f"{path}: found a link to {path.readlink()}, where nothing is, expected a new path or what is there"
-        return f"{path}: found that the system refuses it ({error.strerror}), expected a path that can be used"
+        expected = ", expected a path that can be used" if error.errno in _OF_PATHS else ""
+        return f"{path}: found that the system refuses it ({error.strerror}){expected}"
     if isinstance(error, ValueError | OSError | RuntimeError) and str(error):
         return str(error)
     if isinstance(error, ImportError) and (message := missing_library(error, sys.argv)):

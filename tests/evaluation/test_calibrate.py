@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.log_scores import scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.decision import calibration as measures
@@ -255,6 +257,15 @@ def test_a_log_is_exported_calibrated_unless_it_is_plain():
     assert protocol.calibrate(exported).identity and scores_of_log(log, plain=True).calibrated is None
     rates = {Gate.fit(table, c_fa=1.0, c_fn=2.0)(1.0, 0.4).p_accept for table in (exported, exported.take(made))}
     assert rates == {0.4}
+
+
+def test_an_exported_log_does_not_replace_the_log(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("who,took,p\na,1,0.4\n")
+    columns = parse_columns(["person=who", "accepted=took", "score=p"])
+    with pytest.raises(ValueError, match=r"--export_scores: found .*log.csv, the file of --scores, expected another"):
+        evaluate_log(str(path), columns, tmp_path / "out", c_fa=1.0, c_fn=2.0, export_scores=str(path))
+    assert path.read_text().startswith("who") and not (tmp_path / "out").exists()
 
 
 def test_a_calibration_that_does_not_say_what_need_means_is_of_the_marginal_need(tmp_path):

@@ -339,6 +339,9 @@ def test_a_log_of_answers_is_promised_as_its_scores_are(tmp_path, capsys):
     assert "The promise is about offers that the log shows only" in capsys.readouterr().out
     table = scores_of_log(read_log(path, parse_columns(columns), shown_only=True), plain=True)
     write_scores(tmp_path / "scores.parquet", table)
+    for file, roles in ((path, columns), (tmp_path / "scores.parquet", None)):
+        with pytest.raises(ValueError, match=r"--out: found .*, the file of --scores, expected another one"):
+            promise_scores(str(file), ["dismissals<=0.45"], POINT, level=0.9, columns=roles, out=str(file))
     promise_scores(
         str(tmp_path / "scores.parquet"), ["dismissals<=0.45"], POINT, **options, out=str(tmp_path / "b.json")
     )

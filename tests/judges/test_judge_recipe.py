@@ -136,9 +136,12 @@ def test_a_page_of_several_systems_is_written(folder, tmp_path, capsys):
     write_page(options, 40)
     assert (tmp_path / "p.html").read_bytes() == first
     for change, message in (
-        (
-            {"page": options["streams"]},
-            "--page: found .*often.jsonl, the file of --streams or --system, expected another",
+        *(
+            (
+                {"page": options["streams"], "streams": streams},
+                "--page: found .*often.jsonl, the file of --streams or --system, expected another",
+            )
+            for streams in (options["streams"], str(folder))
         ),
         ({"system": ["often=x"]}, "--system: found 'often=x', expected NAME=PATH with a new name"),
         ({"system": [], "streams": None}, "--streams, --system: found neither, expected the streams of a system"),

@@ -65,6 +65,8 @@ def test_a_folder_that_is_no_run_is_refused_and_leaves_no_page(runs, tmp_path):
         write_index(page, [first, str(tmp_path)])
     with pytest.raises(ValueError, match=r"found .*first twice, expected each folder once"):
         write_index(page, [first, first])
+    with pytest.raises(ValueError, match=r"--out: found .*report.html, the file of --runs, expected another one"):
+        write_index(folder / "first" / "report.html", [first])
     broken = tmp_path / "broken"
     shutil.copytree(first, broken)
     (broken / "evaluation.json").write_text('{"policies": []}')

@@ -1,5 +1,6 @@
 """How mains end: one line on stderr for any error, with its place, and the traceback only where it is asked for."""
 
+import errno
 import pathlib
 import re
 import subprocess
@@ -136,6 +137,8 @@ def test_a_link_to_nothing_and_what_the_system_refuses_are_named(tmp_path):
     )
     assert said[:2] == [link, link]
     assert re.match(rf"{tmp_path}/file\S*: found that the system refuses it \(.+\), expected a path that can", said[2])
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "file"))
+    assert command._in_words(full) == f"{tmp_path}/file: found that the system refuses it (No space left on device)"
 
 
 def test_an_interrupt_is_one_line_with_the_status_of_a_shell(tmp_path):
