@@ -193,7 +193,7 @@ class Gate:
             return cls(point, *_fitted(scores, config), scores.need_meaning)
         if not isinstance(scores, str | os.PathLike):
             found = f"found a {type(scores).__name__}, expected a scores table or its file"
-            raise TypeError(f"scores: {found}; Scores.from_rows makes one of a list of rows")
+            raise ValueError(f"scores: {found}; Scores.from_rows makes one of a list of rows")
         table = read_all(scores)
         try:
             return cls(point, *_fitted(table, config), table.need_meaning)

@@ -211,7 +211,7 @@ def test_the_gate_that_an_evaluation_writes_is_the_one_that_it_deploys(tmp_path)
 
 
 def test_what_is_no_table_is_refused_with_what_makes_one():
-    with pytest.raises(TypeError, match="scores: found a list, expected a scores table or its file"):
+    with pytest.raises(ValueError, match="scores: found a list, expected a scores table or its file"):
         Gate.fit([{"p_accept_fast": 0.5}], c_fa=1.0, c_fn=2.0)
 
 

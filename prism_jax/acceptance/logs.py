@@ -149,7 +149,7 @@ def read_log(
         score=table.score(),
         answered=table.answered(time),
         propensity=table.propensity(logged),
-        context=tuple(table.context(name) for name in context),
+        context=tuple(table.context(name) for name in wanted.context),
     )
     _check_usable(place, log, least_people)
     warn_of_order(place, person, time)
@@ -242,6 +242,7 @@ class Wanted:
     columns: LogColumns
     condition: Condition | None  # what `accepted` states, where it is no column
     names: tuple[str, ...]  # of all columns that are read
+    context: tuple[str, ...]  # of these, the columns of context
     kinds: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # of the times that were read, by column
     # rows by whether they count as accepted and by their text, where `condition` compares texts
     texts: Texts = dataclasses.field(default_factory=collections.Counter)
@@ -264,6 +265,7 @@ class Wanted:
         lines = [(name.strip().splitlines() or [""])[0].strip() for name in names]
         of_line = collections.Counter(lines)
         full = {line: name for line, name in zip(lines, names, strict=True) if of_line[line] == 1}
+        context = [full.get(name, name) for name in context]
         named = dataclasses.asdict(columns)
         columns = LogColumns(**{role: full.get(name, name) for role, name in named.items()})
         condition = split_condition(columns.accepted, names)
@@ -287,6 +289,7 @@ class Wanted:
             columns,
             condition,
             tuple(sorted({*wanted, *context})),
+            tuple(context),
             {} if kinds is None else kinds,
             collections.Counter() if texts is None else texts,
         )

@@ -207,7 +207,7 @@ class Calibration:
     def origin(self) -> str:
         """Words for what the maps were fitted on, if not on the calibration split; empty otherwise."""
         if self.identity:
-            return "with probabilities as they are, calibrated already"
+            return "with probabilities as they are"
         return f"each of {len(self.folds)} folds calibrated on the others" if self.folds else ""
 
     @property

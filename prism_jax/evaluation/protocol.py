@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from prism_jax.decision.calibration import CalibrationConfig
+from prism_jax.decision.calibration.calibrators import effective_count
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import (
     breakdowns,
@@ -37,7 +38,7 @@ from prism_jax.evaluation.results import Counts, Evaluation
 from prism_jax.evaluation.rows import Dependence, SignalRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores, ScoresError
-from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, effective_count, read
+from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
 
 CALIBRATION, TEST = "calibration", "test"
 Prepared = tuple[policy_rows.EvaluationData, dict[str, str]]

@@ -203,22 +203,26 @@ class Evaluation:
 
     @property
     def caution(self) -> str:
-        """A sentence where the deployed policy costs more than on the raw signals or than a constant, else empty."""
-        row = self.deployed
+        """`caution_of` the deployed policy."""
+        return self.caution_of(self.deployed)
+
+    def caution_of(self, row: PolicyRow) -> str:
+        """A sentence where a calibrated policy costs more than on the raw signals or than a constant, else empty."""
         words = {
             (row.policy, "raw"): "on the raw signals",
             ("never", None): "by never offering",
             ("always", None): "by always offering",
         }
         less = [
-            f"{rival.realised_cost:.4f} {words[rival.policy, rival.form]}, less by {_less(rival)}"
+            f"{rival.realised_cost:.4f} {words[rival.policy, rival.form]}{_less(rival) if row.deployed else ''}"
             for rival in self.policies
-            if (rival.policy, rival.form) in words and (rival.difference or 0.0) <= -LEAST_CAUTION
+            if (rival.policy, rival.form) in words and rival.realised_cost - row.realised_cost <= -LEAST_CAUTION
         ]
         if not less or row.form != "calibrated":
             return ""
+        gate = "deployed gate" if row.deployed else "gate of the fast pass"
         return (
-            f"Caution: on these test steps the deployed gate costs {row.realised_cost:.4f} per step, and "
+            f"Caution: on these test steps the {gate} costs {row.realised_cost:.4f} per step, and "
             f"{'; '.join(less)}. A map that is chosen by this comparison should be measured on other steps."
         )
 
@@ -241,10 +245,10 @@ def doubt(row: PolicyRow) -> str:
 
 
 def _less(row: PolicyRow) -> str:
-    """By how much a policy costs less than the deployed one, with its interval."""
+    """By how much a policy costs less than the deployed one, with its interval, to be appended."""
     low, high = row.difference_low, row.difference_high
     ends = "[no interval]" if low is None or high is None else f"[{-high:.4f}, {-low:.4f}]"
-    return f"{-(row.difference or 0.0):.4f} {ends}{doubt(row)}"
+    return f", less by {-(row.difference or 0.0):.4f} {ends}{doubt(row)}"
 
 
 def _plain(value: Any) -> Any:

@@ -93,7 +93,7 @@ def write_evaluation(
     contents = {
         **more,
         "calibration.json": encode_json(calibration.to_dict()),
-        "gate.json": encode_json(_gate(calibration, point, evaluation.caution).to_dict()),
+        "gate.json": encode_json(_gate(calibration, point, evaluation).to_dict()),
         "evaluation.json": encode_json(evaluation.to_dict()),
         "report.html": html.encode(),
     }
@@ -104,7 +104,8 @@ def write_evaluation(
     return evaluation
 
 
-def _gate(calibration: Calibration, point: OperatingPoint, caution: str) -> Gate:
+def _gate(calibration: Calibration, point: OperatingPoint, evaluation: Evaluation) -> Gate:
     """The gate of the fast pass, for scores from elsewhere."""
     need = None if calibration.need_fast is None else calibration.need_fast.map
+    caution = evaluation.caution_of(evaluation.policy(point.policy, "calibrated"))
     return Gate(point, calibration.accept_fast.map, need, calibration.need_target, caution)

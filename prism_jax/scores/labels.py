@@ -6,6 +6,7 @@ whose answer was observed, weighted by its clipped inverse propensity if the log
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Literal, NamedTuple
 
@@ -22,6 +23,7 @@ from prism_jax.decision.calibration import (
     certain,
     fit_map,
 )
+from prism_jax.decision.calibration.calibrators import effective_count
 from prism_jax.decision.losses import propensity_weight
 from prism_jax.scores.schema import ScoresError
 from prism_jax.scores.table import Scores
@@ -55,8 +57,8 @@ class Labels(NamedTuple):
         if self.certain:
             what = "no temperature moves them, and they are left out of its fit"
             if bound is not None:
-                alone = self.certain == self.number
-                why = f"that of 1 label in {self.number + 2:,}" if alone else "the largest of the others"
+                alone = math.isclose(bound, math.log1p(self.effective))
+                why = f"that of 1 label in {self.effective + 2:,.0f}" if alone else "the largest of the others"
                 what = f"they count as log-odds of {bound:.2f}, {why}, as all beyond will"
             elif isinstance(fitted, Isotonic):
                 what = "they are fitted as they are, and no end of the map is 0 or 1"
@@ -67,11 +69,6 @@ class Labels(NamedTuple):
                 "offers the log showed, unless it showed all; expected a column propensity"
             )
         return said
-
-
-def effective_count(weight: Float64[np.ndarray, "rows"]) -> float:
-    """Kish's effective sample size (sum w)^2 / sum w^2; 0 without rows."""
-    return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0
 
 
 class Readings(NamedTuple):

@@ -220,7 +220,8 @@ def check_range(name: str, array: np.ndarray, texts: Sequence[str] | None = None
     if spec.kind == "text":
         for text in dict.fromkeys(array.tolist()) if texts is None else texts:
             if text == "" or (name == "person" and text.lower() in MISSING):
-                fail_at(array == text, name, array, f"{spec.expected} that is no word for a missing value")
+                no_word = " that is no word for a missing value" if name == "person" else ""
+                fail_at(array == text, name, array, f"{spec.expected}{no_word}")
             try:
                 text.encode("utf-8")
             except UnicodeEncodeError:

@@ -172,6 +172,8 @@ def test_a_header_may_have_line_breaks_in_quotes(end, write, tmp_path):
     columns = LogColumns(person="who", accepted="taken")
     assert read_log(path, columns).names == ("x", "y")
     assert divide("log", [str(path)], columns, tmp_path / "others", number=1).contents.rows == 2
+    of_device = write(f'who,taken,"kind{end}(of device)"{end}x,1,a{end}y,0,b{end}', "context.csv")
+    assert len(read_log(of_device, columns, ("kind",)).context) == 1
     with pytest.raises(LogError, match="found no column 's'"):
         read_log(path, LogColumns(person="who", accepted="taken", score="s"))
     with pytest.raises(LogError, match="found no column 'token'") as error:

@@ -237,7 +237,7 @@ def test_scores_that_are_calibrated_already_are_taken_as_they_are(config):
     calibration = protocol.calibrate(marked, config)
     _, in_parts, _ = planned(over([marked]), POINT, config)
     assert calibration.identity and in_parts.identity and not protocol.calibrate(raw, config).identity
-    assert calibration.origin == "with probabilities as they are, calibrated already"
+    assert calibration.origin == "with probabilities as they are"
     np.testing.assert_array_equal(calibration.calibrated("accept", "fast", marked), marked.p_accept_fast)
     gate = Gate.fit(marked, c_fa=1.0, c_fn=2.0, calibrator="platt")
     assert (gate.accept, gate.need, gate(0.9, 0.4).p_accept) == (None, None, 0.4)

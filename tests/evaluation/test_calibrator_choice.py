@@ -170,3 +170,19 @@ def test_what_is_cheaper_by_chance_is_not_told_apart():
         assert ("on the raw signals" in evaluation.caution) == (raw.difference <= -5e-5)
         told += evaluation.caution.count("less by") - evaluation.caution.count("not told apart")
     assert told <= 2
+
+
+def test_a_gate_is_cautioned_of_by_its_own_costs_where_another_policy_is_deployed():
+    """The file holds the gate of the fast pass; beside a slow pass, what is deployed is another policy."""
+    said = set()
+    for seed in range(6):
+        scores = Scores.from_columns(make_columns(seed, streams=26))
+        evaluation = protocol.evaluate(scores, protocol.calibrate(scores), POINT)
+        gate, raw = (evaluation.policy(POINT.policy, form) for form in ("calibrated", "raw"))
+        caution = evaluation.caution_of(gate)
+        assert not gate.deployed and ("on the raw signals" in caution) == (
+            raw.realised_cost <= gate.realised_cost - 5e-5
+        )
+        assert not caution or f"the gate of the fast pass costs {gate.realised_cost:.4f}" in caution
+        said.add(bool(caution))
+    assert said == {True, False}

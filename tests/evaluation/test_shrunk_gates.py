@@ -10,6 +10,7 @@ from prism_jax.commands.calibrate import lines
 from prism_jax.decision.calibration import (
     CALIBRATORS,
     CalibrationConfig,
+    Isotonic,
     Platt,
     Temperature,
     apply_map,
@@ -159,7 +160,11 @@ def test_shrinkage_ends_at_the_labels_and_at_the_identity(calibrator):
 
 @pytest.mark.parametrize("calibrator", ["platt", "penalised"])
 @pytest.mark.parametrize(
-    ("current", "line"), [(None, (1.0, 0.0)), (Temperature(2.0), (0.5, 0.0)), (Platt(0.5, 0.3), (0.5, 0.3))]
+    ("current", "line"),
+    [
+        *((None, (1.0, 0.0)), (Temperature(2.0), (0.5, 0.0)), (Platt(0.5, 0.3), (0.5, 0.3))),
+        *((flat, None) for flat in (Isotonic(np.array([0.2, 0.8]), np.array([0.3, 0.3])), Platt(1e-6, np.log(3 / 7)))),
+    ],
 )
 def test_scale_and_bias_minimise_the_likelihood_with_its_penalty(calibrator, current, line):
     rng = np.random.default_rng(2)
@@ -167,6 +172,8 @@ def test_scale_and_bias_minimise_the_likelihood_with_its_penalty(calibrator, cur
     y = (rng.random(300) < 0.3 + 0.3 * p).astype(float)
     z, effective = np.log(p / (1 - p)), weight.sum() ** 2 / (weight**2).sum()
     mean = np.average(z, weights=weight)
+    if line is None:  # of a flat map, whose level is kept
+        line = (1.0, np.log(3 / 7) - z.mean())
 
     def loss(theta):
         logit = theta[0] * z + theta[1]
@@ -178,6 +185,17 @@ def test_scale_and_bias_minimise_the_likelihood_with_its_penalty(calibrator, cur
     best = scipy.optimize.minimize(loss, line, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}).x
     assert (fitted.scale, fitted.bias) == pytest.approx(best, abs=1e-6)
     assert fitted.bound == pytest.approx(np.abs(z).max(), abs=1e-12)
+
+
+@pytest.mark.parametrize("calibrator", ["platt", "penalised", "isotonic"])
+def test_no_map_depends_on_the_unit_of_the_weights(calibrator):
+    """The bound of certain probabilities, and the ends of an isotonic map, follow from how many labels there are."""
+    p, y = np.repeat([0.0, 1.0, 0.5], 20), np.concatenate([np.zeros(20), np.ones(20), np.tile([0.0, 1.0], 10)])
+    one, other = (fit_map(CalibrationConfig(calibrator), p, y, np.full(60, unit)) for unit in (1.0, 1 / 60))
+    if calibrator != "isotonic":
+        assert one.bound == pytest.approx(other.bound) == np.log(61)
+    else:
+        np.testing.assert_allclose(one.y, other.y)
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS)

@@ -13,8 +13,10 @@ from jaxtyping import Float
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Vector
 from prism_jax.decision.calibration.calibrators import (
+    BETA_RANGE,
     GroupedTemperature,
     Temperature,
+    effective_count,
     fit_grouped,
     fit_temperature,
     need_two_classes,
@@ -65,7 +67,7 @@ def fit_map(
       y: Labels in [0, 1].
       weight: Importance of each row; None is 1 everywhere.
       group: The group of each row; required by `grouped`, ignored by the others.
-      effective: How many labels the weights are worth, where rows stand for several; used by `penalised` only.
+      effective: How many labels the weights are worth, where rows stand for several; None is (sum w)^2 / sum w^2.
 
     Raises:
       ValueError: for invalid rows, labels of one class only, or `grouped` without groups.
@@ -78,7 +80,7 @@ def fit_map(
             raise ValueError("group: found None, expected the group of each row for the calibrator 'grouped'")
         return fit_grouped(p, y, group, weight, prior_rows=config.prior_rows)
     if config.calibrator == "platt":
-        return fit_platt(p, y, weight)
+        return fit_platt(p, y, weight, effective=effective)
     if config.calibrator == "temperature":
         return Temperature(fit_temperature(p, y, weight))
     arrays.check_scored_rows(p, y, weight)
@@ -87,7 +89,7 @@ def fit_map(
     need_two_classes(labels, w)
     if config.calibrator == "penalised":
         return fit_penalised(p, y, weight, effective=effective)
-    return _never_certain(fit_isotonic(p, y, weight), float(w.sum()))
+    return _never_certain(fit_isotonic(p, y, weight), effective_count(w) if effective is None else effective)
 
 
 def _never_certain(fitted: Isotonic, rows: float) -> Isotonic:
@@ -136,17 +138,21 @@ def fit_shrunk(
 
 
 def _line(current: Map | None, p: Vector, so_far: Vector) -> tuple[float, float]:
-    """Scale and bias of a map on the log-odds; of a map that is none, those of the line nearest to it on some rows."""
+    """Scale and bias of a map on the log-odds; of a map that is none, those of the line nearest to it on some rows.
+
+    The scale of a map that is nearly flat, or falls, is 1: no line around it could be fitted.
+    """
     if current is None:
         return 1.0, 0.0
     if isinstance(current, Temperature):
         return 1 / current.temperature, 0.0
-    if isinstance(current, Platt):
-        return (current.scale, current.bias) if current.scale > 0 else (1.0, current.bias)
+    if isinstance(current, Platt) and current.scale >= BETA_RANGE[0]:
+        return current.scale, current.bias
     least = np.finfo(np.float64).eps
     before, now = (arrays.log_odds(np.asarray(one), least) for one in (p, so_far))
     scale = float(np.polyfit(before, now, 1)[0]) if np.ptp(before) > 0 else 0.0
-    return scale or 1.0, float(now.mean() - (scale or 1.0) * before.mean())
+    scale = min(scale, BETA_RANGE[1]) if scale >= BETA_RANGE[0] else 1.0
+    return scale, float(now.mean() - scale * before.mean())
 
 
 def apply_map(fitted: Map, p: Float[np.ndarray, "n"], group: Any = None) -> Float[np.ndarray, "n"]:

@@ -15,6 +15,7 @@ from prism_jax.decision.calibration.calibrators import (
     CHUNK,
     CalibrationWarning,
     certain,
+    effective_count,
     fit_inputs,
     logit,
     need_two_classes,
@@ -61,7 +62,7 @@ class Platt:
         return arrays.sigmoid(self.of_log_odds(logit(xp, prob, finite=True)))
 
 
-def fit_platt(p: Vector, y: Vector, weight: Vector | None = None) -> Platt:
+def fit_platt(p: Vector, y: Vector, weight: Vector | None = None, *, effective: float | None = None) -> Platt:
     """Scale and bias on the logit, by maximum likelihood (Platt 1999).
 
     With N1 and N0 the weights of the two classes, his targets (N1 + 1) / (N1 + 2) and 1 / (N0 + 2) stand for 1 and 0;
@@ -71,11 +72,12 @@ def fit_platt(p: Vector, y: Vector, weight: Vector | None = None) -> Platt:
       p: Probabilities of the positive class; exactly 0 and 1 count as the largest other log-odds.
       y: Labels in [0, 1].
       weight: Importance of each row; None is 1 everywhere.
+      effective: How many labels the weights are worth; None is (sum w)^2 / sum w^2.
 
     Raises:
       ValueError: for unequal lengths, empty input, a value outside its range, or labels of one class only.
     """
-    z, labels, w, bound = _inputs(p, y, weight)
+    z, labels, w, bound, _ = _inputs(p, y, weight, effective)
     need_two_classes(labels, w)
     positive, total = float(np.dot(w, labels)), float(w.sum())
     high, low = (positive + 1) / (positive + 2), 1 / (total - positive + 2)
@@ -115,9 +117,8 @@ def fit_penalised(
     Warns:
       CalibrationWarning: if the scale ends at a bound.
     """
-    z, labels, w, bound = _inputs(p, y, weight)
+    z, labels, w, bound, effective = _inputs(p, y, weight, effective)
     mean, start = np.array([float(np.average(z, weights=w)), 1.0]), np.array(around)
-    effective = float(w.sum() ** 2 / (w**2).sum()) if effective is None else effective
     strength = identity_rows * float(w.sum()) / effective
     ridge = strength * (np.diag([SLOPE / start[0] ** 2, 0.0]) + BIAS * np.outer(mean, mean))
     scale, bias = _newton(z, labels, w, start, ridge)
@@ -130,16 +131,19 @@ def fit_penalised(
     return Platt(scale, bias, bound)
 
 
-def _inputs(p: Any, y: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Checked log-odds within a bound, labels and weights, and the bound.
+def _inputs(
+    p: Any, y: Any, weight: Any, effective: float | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
+    """Checked log-odds within a bound, labels and weights, the bound, and how many labels the weights are worth.
 
     The bound is the largest log-odds, in size, of probabilities that are not stated as certain; if those say nothing,
-    because all are 1/2 or there is none, that of 1 / (n + 2) for n rows.
+    because all are 1/2 or there is none, that of 1 / (n + 2) for n labels.
     """
     z, labels, w = fit_inputs(p, y, weight)
     others = np.abs(z[~certain(p) & (w > 0)])
-    bound = float(others.max(initial=0.0)) or float(np.log1p(w.sum()))
-    return np.clip(z, -bound, bound), labels, w, bound
+    effective = effective_count(w) if effective is None else effective
+    bound = float(others.max(initial=0.0)) or float(np.log1p(effective))
+    return np.clip(z, -bound, bound), labels, w, bound, effective
 
 
 def _newton(z: np.ndarray, y: np.ndarray, w: np.ndarray, start: np.ndarray, ridge: np.ndarray) -> tuple[float, float]:

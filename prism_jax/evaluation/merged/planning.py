@@ -217,7 +217,7 @@ class Plan:
     groups: tuple[tuple[str, ...], ...]
     off: Mapping[str, str]  # what cannot be computed, with its reason
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    unbounded_maps: bool = False  # whether the maps were fitted on histograms without a bound of their own error
+    unbounded_maps: bool = False  # whether maps were fitted on histograms that may move far with them
 
 
 def plan(
