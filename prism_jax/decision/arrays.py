@@ -358,3 +358,8 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Raises ValueError unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"{name}: found {value!r}, expected one of {', '.join(map(repr, choices))}")
+
+
+def effective_count(weight: np.ndarray) -> float:
+    """Kish's effective sample size (sum w)^2 / sum w^2; 0 without rows."""
+    return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0

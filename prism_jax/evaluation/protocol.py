@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from prism_jax.decision.arrays import effective_count
 from prism_jax.decision.calibration import CalibrationConfig
-from prism_jax.decision.calibration.calibrators import effective_count
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import (
     breakdowns,

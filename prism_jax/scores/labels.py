@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Shaped
 
+from prism_jax.decision.arrays import effective_count
 from prism_jax.decision.calibration import (
     CalibrationConfig,
     CalibrationWarning,
@@ -23,7 +24,6 @@ from prism_jax.decision.calibration import (
     certain,
     fit_map,
 )
-from prism_jax.decision.calibration.calibrators import effective_count
 from prism_jax.decision.losses import propensity_weight
 from prism_jax.scores.schema import ScoresError
 from prism_jax.scores.table import Scores

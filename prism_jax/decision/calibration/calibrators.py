@@ -173,11 +173,6 @@ def certain(p: Any) -> np.ndarray:
     return np.asarray((prob == 0) | (prob == 1))
 
 
-def effective_count(weight: np.ndarray) -> float:
-    """Kish's effective sample size (sum w)^2 / sum w^2; 0 without rows."""
-    return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0
-
-
 def fit_inputs(p: Any, y: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Checked logits, labels and weights, in float64 on the host."""
     arrays.check_scored_rows(p, y, weight)

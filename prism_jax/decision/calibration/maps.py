@@ -16,7 +16,6 @@ from prism_jax.decision.calibration.calibrators import (
     BETA_RANGE,
     GroupedTemperature,
     Temperature,
-    effective_count,
     fit_grouped,
     fit_temperature,
     need_two_classes,
@@ -89,7 +88,7 @@ def fit_map(
     need_two_classes(labels, w)
     if config.calibrator == "penalised":
         return fit_penalised(p, y, weight, effective=effective)
-    return _never_certain(fit_isotonic(p, y, weight), effective_count(w) if effective is None else effective)
+    return _never_certain(fit_isotonic(p, y, weight), arrays.effective_count(w) if effective is None else effective)
 
 
 def _never_certain(fitted: Isotonic, rows: float) -> Isotonic:

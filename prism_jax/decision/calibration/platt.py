@@ -15,7 +15,6 @@ from prism_jax.decision.calibration.calibrators import (
     CHUNK,
     CalibrationWarning,
     certain,
-    effective_count,
     fit_inputs,
     logit,
     need_two_classes,
@@ -141,7 +140,7 @@ def _inputs(
     """
     z, labels, w = fit_inputs(p, y, weight)
     others = np.abs(z[~certain(p) & (w > 0)])
-    effective = effective_count(w) if effective is None else effective
+    effective = arrays.effective_count(w) if effective is None else effective
     bound = float(others.max(initial=0.0)) or float(np.log1p(effective))
     return np.clip(z, -bound, bound), labels, w, bound, effective
 
