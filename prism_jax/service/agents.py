@@ -327,13 +327,14 @@ def expire(number: int, seconds: float | None, share: float = SHARE) -> Visit:
     def call(agents: Mapping[str, DurableAgent]) -> int:
         store = agents[DECIDE].store
         own = number % store.partitions
-        if not (store.owns(own) and any(place.number == own for place in partition_files(store.folder))):
-            return 0
-        store.partition(own).end_signins()
+        is_made = store.owns(own) and any(place.number == own for place in partition_files(store.folder))
+        if is_made:
+            store.partition(own).end_signins()
         if seconds is None:
             return 0
         before = agents[DECIDE].now() - seconds
-        if not _may_delete(store, seconds, before, share):
+        # Also where nothing was made, so that a store of few streams among many partitions is swept as often.
+        if not _may_delete(store, seconds, before, share) or not is_made:
             return 0
         old = [name for _, name, _ in store.partition(own).old_streams(before)]
         for agent in agents.values():

@@ -5,10 +5,12 @@ import dataclasses
 import gc
 import json
 import os
+import pathlib
 import pickle
 import random
 import shutil
 import sqlite3
+import struct
 
 import pytest
 from batches import PEOPLE, SETTINGS, durable, in_memory, log_of, observation, requests
@@ -20,7 +22,7 @@ from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings, PeopleSettings, Terms
 from prism_jax.agent.state.durable import ConflictError, DurableAgent, Events
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
-from prism_jax.agent.state.places import check_idle
+from prism_jax.agent.state.places import check_idle, check_journal
 from prism_jax.agent.state.reading import Cursor, CursorError, newest, read_log
 from prism_jax.agent.state.schema import WrongFileError
 from prism_jax.agent.state.store import IncompleteError, StateStore
@@ -639,7 +641,7 @@ def test_a_backup_over_the_files_of_a_process_that_died_is_not_mixed_with_its_lo
     for open_it in (StateStore, check_idle, lambda folder: StateStore(folder, alone=False)):
         with pytest.raises(
             WrongFileError,
-            match=r"00000.sqlite-wal: found the log of changes of another file.*the file's line in made.txt away",
+            match=r"00000.sqlite-wal: found the log of changes of another file.*move the log and its -shm",
         ):
             open_it(died)
     assert restored.read_bytes() == copy.read_bytes(), "nothing was moved into it"
@@ -652,6 +654,56 @@ def test_a_backup_over_the_files_of_a_process_that_died_is_not_mixed_with_its_lo
         assert len(log_of(again, "s0")) == more + 2, "what the backup had, and what came since"
     with pytest.raises(CursorError, match="after: found a cursor"):
         read_log(died, behind, 1000)
+
+
+def died_moving_its_log(folder):
+    """A store whose process was to move the log of a deletion into a file; which pages the log has of it, and the file.
+
+    Pages stand by their number, which is how they are written.
+    """
+    with StateStore(folder, partitions=1) as store:
+        agent = durable(store)
+        agent.answer([Events(tuple(observation(stream, number) for number in range(12))) for stream in PEOPLE])
+        agent.drop_person("ada")
+        partition = store.partition(0)
+        partition.forget_person("ada")
+        partition.rows("VACUUM")  # after which every page is another one
+        partition._write_mark(*{*partition._of_file, partition._mark})
+        path = folder / "partitions" / "00000.sqlite"
+        died = {name: pathlib.Path(f"{path}{name}").read_bytes() for name in ("", "-wal")}
+    frames = range(32, len(died["-wal"]), 24 + 4096)
+    pages = {struct.unpack(">I", died["-wal"][at : at + 4])[0]: died["-wal"][at + 24 : at + 24 + 4096] for at in frames}
+    return path, died, dict(sorted(pages.items()))
+
+
+def test_a_process_that_died_while_its_log_was_moved_begins_again_with_all_that_was_kept(tmp_path):
+    """With each number of the pages written, in their order; some of the files cannot be read alone."""
+    path, died, pages = died_moving_its_log(tmp_path)
+    kept, unread = [], 0
+    for count in range(0, len(pages) + 1, 5):
+        content = bytearray(died[""].ljust(4096 * max(pages), b"\0") if count else died[""])
+        for number, page in list(pages.items())[:count]:
+            content[4096 * (number - 1) : 4096 * number] = page
+        path.write_bytes(content)
+        pathlib.Path(f"{path}-wal").write_bytes(died["-wal"])
+        pathlib.Path(f"{path}-shm").unlink(missing_ok=True)
+        unread += len(check_journal(path)) > 1
+        with StateStore(tmp_path) as store:
+            assert not store.problems
+            kept.append([log_of(store, stream) for stream in PEOPLE])
+            durable(store).answer([Events((observation("s3", 12),))])
+    assert unread > 1 and len(kept) > 3
+    assert all(one == kept[0] for one in kept) and not kept[0][0] and len(kept[0][3]) == 12
+
+
+def test_a_file_that_no_log_makes_whole_is_reported_and_never_called_anothers(tmp_path):
+    path, died, _ = died_moving_its_log(tmp_path)
+    torn = died[""][:4096] + b"\xff" * (len(died[""]) - 4096)
+    path.write_bytes(torn)
+    pathlib.Path(f"{path}-wal").write_bytes(died["-wal"][: 32 + 4120])
+    with StateStore(tmp_path) as store:
+        assert "00000.sqlite: found a file that cannot be read, neither alone nor with its log" in store.problems[0]
+    assert path.read_bytes() == torn
 
 
 @pytest.mark.parametrize("statement", ["UPDATE log SET record = '{\"kind\": '", "UPDATE log SET record = '{}'"])

@@ -591,6 +591,27 @@ def test_a_clock_that_jumps_deletes_no_stream_until_it_is_said_that_time_has_pas
     agents.close()
 
 
+def test_old_streams_are_deleted_of_a_store_of_one_stream_in_many_partitions(tmp_path):
+    """Where its partition is visited once an hour, and a quarter of the time that is kept is less than that."""
+    from prism_jax.service.agents import Agents, Asked, Models, expire
+    from prism_jax.service.tokens import TENANT
+
+    now = [1e9]
+    plain = exported(slow=False, responses=False)
+    models = Models(FakeReader(slow=False, responses=False), plain, plain)
+    agents = Agents(models, tmp_path, partitions=1024, clock=lambda: now[0])
+    (person,) = [name for name in map(str, range(1000)) if agents.open([TENANT])[0].number_of(name) == 512][:1]
+    item = Observation("s", Event(time=0.0, text="x"), person=person)
+    agents.answer([Asked(TENANT, "events", Events((item,)))])
+    deleted = 0
+    for number in range(0, 2048, 4):
+        now[0] += 4 * 3600.0 / 1024
+        (count,) = agents.answer([Asked(TENANT, "decide", expire(number, 3600.0))])
+        deleted += count
+    assert deleted == 1
+    agents.close()
+
+
 @pytest.mark.parametrize("damage", ['{"kind": "dec', "[]", "null", '"x"', "[" * 5000, b"\xff\xfe"])
 def test_a_damaged_record_is_a_503_that_names_the_file(damage, tmp_path, capfd):
     with Stateful(tmp_path / "state", partitions=1, clock=lambda: 1e9) as served:

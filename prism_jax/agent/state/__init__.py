@@ -5,7 +5,9 @@ Does not belong here: HTTP (`prism_jax.service`), and how a decision is made (`p
 
 Where to change what:
 - tables and their formats: `schema.py`; what is kept in them, and who owns a partition: `partition.py`
-- which partition a stream or a person has, and where its file lies: `store.py`
+- where partitions lie, and whether a file is the one that was made there: `places.py`
+- which partition a stream or a person has, and which are open: `store.py`
+- whose a stream is: `claims.py`; state from files and into them: `moving.py`
 - how a batch becomes decisions and records in one transaction, and its people: `durable.py`
 - what a person may ask for, and what it would have changed: `preferences.py`, `preview.py`
 - reading records beside the agent that writes them: `reading.py`

@@ -114,7 +114,9 @@ class Partition:
             self._file.close()
             raise
 
-    def _open(self, population: Population | None, alone: bool, place: Place | None, mark: str | None) -> None:
+    def _open(
+        self, population: Population | None, alone: bool, place: Place | None, marks: list[str | None] | None
+    ) -> None:
         # A log of changes needs memory that all who use a file share, which machines do not.
         self._has_log, mode = alone, "wal" if alone else "truncate"
         if (found := self.rows(f"PRAGMA journal_mode = {mode}")) != [(mode,)]:
@@ -139,7 +141,7 @@ class Partition:
             self.people = PeopleStore.within(self._file, self.path, population, _Watched(self))
             if self._has_log:
                 known = self.people.fact("journal")
-                self._of_file = [mark or (known["now"] if known else None)]
+                self._of_file = marks or [known["now"] if known else None]
                 self._write_mark(*self._of_file, self._mark)
         except BaseException:
             self.roll_back()

@@ -67,8 +67,8 @@ class Place(NamedTuple):
                 raise self._wrong(f"{name} {said.get(name)!r:.80}", f"{value!r}")
 
     def _wrong(self, what: str, expected: str = "the partition that was made there") -> WrongFileError:
-        words = f"{self.path}: found {what}, expected {expected}; restore the file from a backup, or give up what it "
-        return WrongFileError(f"{words}had: take it away, and its line out of {MADE} (docs/service.md)")
+        words = f"{self.path}: found {what}, expected {expected}; restore the file from a backup, or to go on without "
+        return WrongFileError(f"{words}it, move it to another folder, and its line out of {MADE} (docs/service.md)")
 
 
 def number_of(key: str, partitions: int) -> int:
@@ -116,9 +116,8 @@ def strays(folder: epath.PathLike) -> list[str]:
 def made_in(folder: epath.PathLike) -> dict[int, str]:
     """The ids of the partitions that a store has made, by their numbers."""
     path = epath.Path(folder) / MADE
-    lines = (
-        path.read_bytes().decode("latin-1").split("\n")[:-1] if path.exists() else []
-    )  # what has no end was cut by a crash
+    # What has no end was cut by a crash.
+    lines = path.read_bytes().decode("latin-1").split("\n")[:-1] if path.exists() else []
     found = [(int(match[1]), match[2]) for match in map(_LINE.fullmatch, lines) if match]
     return dict(sorted(found, key=lambda one: one[1] != UNKNOWN))  # the last one counts, and any before none
 
@@ -184,30 +183,43 @@ def _unread(place: Place, error: sqlite3.Error) -> StateError:
     return StateError(f"{place.path}: found state that cannot be read ({error}), expected a whole one")
 
 
-def check_journal(path: epath.PathLike) -> str | None:
-    """The mark of a file without its log of changes, which nobody writes to now; None for one without a mark.
+def check_journal(path: epath.PathLike) -> list[str | None] | None:
+    """The marks that a file can have without its log of changes, which nobody writes to now; None without a log.
 
     A log names the marks that its file can have, and each file has another one whenever it is written. After a backup
     was restored over the files of a process that died, the log that lies there is not the backup's.
 
+    A file that a process was writing its log into when it died has old and new pages, of which nothing can be read
+    alone: with the log it is whole.
+
     Raises:
-      StateError: for a file with the log of another one.
+      WrongFileError: for a file with the log of another one.
+      StateError: for a file that cannot be read alone, nor with its log.
     """
     log = pathlib.Path(f"{path}-wal")
     if not log.exists() or not log.stat().st_size:
         return None
     pathlib.Path(f"{path}-shm").touch(mode=0o600)  # without one, nobody can read without writing
+    is_whole = together_is_whole = False
     for _ in range(3):  # another owner may be moving it into the file now
         # Without the log, and with it; neither moves it into the file.
         alone, together = _marks(path, "mode=ro&immutable=1"), _marks(path, "mode=ro")
         if alone.get("now", "") in together.get("file", ()):
-            mark: str | None = alone["now"]
-            return mark
+            return [alone["now"]]
+        is_whole, together_is_whole = _is_whole(path, "mode=ro&immutable=1"), _is_whole(path, "mode=ro")
+        if together and together_is_whole and not is_whole:
+            return [*together["file"], together["now"]]
         time.sleep(0.05)
+    keep = "copy the file, its -wal and its -shm to another folder first, then restore the file from a backup"
+    if not is_whole:
+        raise StateError(
+            f"{path}: found a file that cannot be read, neither alone nor with its log of changes, expected a whole "
+            f"one; {keep} (docs/service.md)"
+        )
     raise WrongFileError(
         f"{log}: found the log of changes of another file, such as one that a backup was restored over, expected that "
-        f"of the file beside it; take it, its -shm and the file's line in {MADE} away, to begin with the file alone "
-        "(docs/service.md)"
+        "of the file beside it; put the file back that it belongs to, or to go on with the backup, move the log and "
+        f"its -shm to another folder, and take the file's line out of {MADE} (docs/service.md)"
     )
 
 
@@ -233,6 +245,15 @@ def _marks(path: epath.PathLike, how: str) -> dict[str, Any]:
             return parsed(row[0], path) if row else {"now": None, "file": [None]}
     except (sqlite3.Error, StateError):
         return {}
+
+
+def _is_whole(path: epath.PathLike, how: str) -> bool:
+    """Whether every page of a file can be read."""
+    try:
+        with contextlib.closing(_opened(path, how, 1.0)) as file:
+            return bool(file.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)])
+    except sqlite3.Error:
+        return False
 
 
 def _opened(path: epath.PathLike, how: str, seconds: float) -> sqlite3.Connection:
