@@ -1,10 +1,14 @@
 """Benchmarks are run by hand; these tests check that they still work with the package."""
 
+import base64
 import dataclasses
 import importlib
 import pathlib
 import re
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from prism_jax.student import StudentConfig
@@ -19,6 +23,68 @@ def test_every_benchmark_can_be_imported(name, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     module = importlib.import_module(name)
     assert module.__doc__
+
+
+@pytest.fixture
+def two_folders(tmp_path, monkeypatch):
+    """Writes the same files into two folders and returns what compares them, after a change of one in the second."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    module = importlib.import_module("same_numbers")
+    floats = base64.b64encode(np.linspace(0.1, 0.9, 20).tobytes()).decode()
+    contents = {
+        "evaluation.json": '{"tp": 3, "cost": 0.25, "low": null, "names": ["a", "b"], "seconds": 1.5}',
+        "table.csv": "policy,cost\nalways,0.250\nnever,−1,024.5\n",
+        "report.html": f'<p>7 steps of 2 people</p>\n<script>{{"p": "{floats}"}}</script>\n',
+        "printed-0.txt": "exit status 0\n12 rows in 3.2 s\n",
+    }
+
+    def compare(name=None, old="", new=""):
+        for side in ("before", "after"):
+            (tmp_path / side / "out").mkdir(parents=True, exist_ok=True)
+            for path, text in contents.items():
+                changed = text.replace(old, new) if side == "after" and path == name else text
+                (tmp_path / side / "out" / path).write_text(changed)
+            table = {"step": [1, 2], "p_need": [0.5, 0.25], "votes": [[True], None]}
+            pq.write_table(pa.table(table), tmp_path / side / "out" / "scores.parquet")
+        lines, files, values, meant = module.differences(tmp_path / "before", tmp_path / "after")
+        assert (files, values > 40) == (5, True)
+        return lines, meant
+
+    return compare, module, floats
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "place"),
+    [
+        ("evaluation.json", '"tp": 3', '"tp": 4', ".tp: 3 before, 4 after"),
+        ("evaluation.json", "0.25", "0.25000000001", ".cost: 0.25 before, 0.25000000001 after"),
+        ("evaluation.json", "null", "0.0", ".low: None before, 0.0 after"),
+        ("evaluation.json", ', "low": null', "", ".low: None before, 'nothing' after"),
+        ("table.csv", "−1,024.5", "1,024.5", "line 3, number 0: -1024.5 before, 1024.5 after"),
+        ("table.csv", "always", "ever", "line 2: 'always,#' before, 'ever,#' after"),
+        ("report.html", "7 steps", "8 steps", "line 1, number 0: 7 before, 8 after"),
+        ("printed-0.txt", "status 0", "status 1", "line 1, number 0: 0 before, 1 after"),
+    ],
+)
+def test_a_difference_of_two_checkouts_is_named(two_folders, name, old, new, place):
+    assert two_folders[0](name, old, new) == ([f"before/out/{name}:{place}"], 0)
+
+
+def test_last_digits_and_times_are_no_difference_of_two_checkouts(two_folders, monkeypatch):
+    compare, module, floats = two_folders
+    assert compare() == ([], 0)
+    for name, old, new in (
+        ("evaluation.json", "0.25", "0.2500000000001"),
+        ("evaluation.json", "1.5", "2.5"),
+        ("printed-0.txt", "3.2 s", "4.1 s"),
+        ("report.html", floats, base64.b64encode((np.linspace(0.1, 0.9, 20) + 1e-14).tobytes()).decode()),
+    ):
+        assert compare(name, old, new) == ([], 0)
+    turned = base64.b64encode(np.linspace(0.1, 0.9, 20)[::-1].tobytes()).decode()
+    assert len(compare("report.html", floats, turned)[0]) == 20
+    monkeypatch.setitem(module.EXCEPTIONS, "before/out/*.cost", (0.01, "ends of intervals"))
+    assert compare("evaluation.json", "0.25", "0.251") == ([], 1)
+    assert len(compare("evaluation.json", "0.25", "0.3")[0]) == 1
 
 
 @pytest.fixture
