@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -389,6 +390,17 @@ def test_an_old_name_says_the_new_one():
     assert old.returncode == 2
     new = "python -m prism_jax.experiments thinking '--workdir=runs/a b'"
     assert old.stderr.splitlines()[-1] == f"error: this command has another name: {new}"
+
+
+def test_a_strangers_module_with_the_name_of_a_study_runs(tmp_path):
+    """`python -m` imports the package of the module first, which here imports the experiments."""
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my/__init__.py").write_text("import prism_jax.experiments\n")
+    (tmp_path / "my/promises.py").write_text("print('mine')\n")
+    words = [sys.executable, "-m", "my.promises", "--workdir=runs"]
+    paths = {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    done = subprocess.run(words, env=os.environ | paths, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mine\n", "")
 
 
 def test_an_old_module_says_what_it_is_called_now():

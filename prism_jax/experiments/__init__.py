@@ -20,12 +20,13 @@ Where to change what:
   `paper/registry.py`
 """
 
-import pathlib
 import sys
 
-if sys.argv[:1] == ["-m"]:  # `python -m` imports this package before the module that it runs
-    name = sys.orig_argv[-len(sys.argv)].rpartition(".")[2]
-    if name not in ("miniature", "simulated_users") and pathlib.Path(__path__[0], f"{name}.py").exists():
+if sys.argv[:1] == ["-m"]:  # `python -m` imports this package before a module of it, or of a package that imports it
+    from prism_jax.experiments.paper import registry
+
+    package, _, name = sys.orig_argv[-len(sys.argv)].removeprefix("-m").rpartition(".")
+    if package == __name__ and name in registry.STUDIES:
         from prism_jax.runtime import command
 
         command.moved(f"experiments {name}")

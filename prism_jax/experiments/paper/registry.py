@@ -12,9 +12,10 @@ import dataclasses
 import difflib
 import importlib
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from prism_jax.experiments.paper.study import ExperimentResult
+if TYPE_CHECKING:  # every `python -m` that imports the experiments asks for the names here
+    from prism_jax.experiments.paper.study import ExperimentResult
 
 Of = Literal["scores", "student", "trainings"]
 """What `make` is called with: the `Study` of any scores, that of a student trained here, or trainings (`Subject`)."""
