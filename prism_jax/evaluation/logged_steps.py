@@ -168,28 +168,30 @@ def decisions(steps: Scores, reading: Reading) -> Decisions:
       ScoresError: for maps that do not fit the table, or a column that is no probability of an offer.
     """
     need, accept = _signals(steps, reading.fits)
-    settings = reading.settings
-    pi = target_gate(need, accept, settings) if reading.target is None else _target(steps, reading.target)
-    offered, propensity = _column(steps, "logged") == 1, _column(steps, "propensity")
-    if reading.records:
-        propensity = np.where(np.isnan(propensity), 0.0, propensity)
-    if (unanswered := offered & np.isnan(_column(steps, "y_accept"))).any():
-        return dataclasses.replace(decisions(steps.take(~unanswered), reading), unfiltered=drawn_rows(steps, reading))
-    names, person = ordered(*steps.numbered("stream" if steps.person is None else "person"))
-    accepted = np.where(offered, np.nan_to_num(_column(steps, "y_accept")), 0.0)
-    logged = Logged(offered, propensity, accepted, np.nan_to_num(_column(steps, "y_need"), nan=1.0))
-    features = np.column_stack([model_feature(accept), *([] if need is None else [model_feature(need)])])
-    return Decisions(pi, logged, person, features, people=names)
+    pi = target_gate(need, accept, reading.settings) if reading.target is None else _target(steps, reading.target)
+    rows, answer = _drawn(steps, reading, accept), _column(steps, "y_accept")
+    kept, unfiltered = ~(rows.offered & np.isnan(answer)), None
+    if not kept.all():
+        unfiltered = rows
+        steps, pi, answer, need = steps.take(kept), pi[kept], answer[kept], None if need is None else need[kept]
+        rows = _drawn(steps, reading, accept[kept])
+    accepted = np.where(rows.offered, np.nan_to_num(answer), 0.0)
+    logged = Logged(rows.offered, rows.propensity, accepted, np.nan_to_num(_column(steps, "y_need"), nan=1.0))
+    features = np.column_stack([rows.score, *([] if need is None else [model_feature(need)])])
+    return Decisions(pi, logged, rows.person, features, people=rows.people, unfiltered=unfiltered)
 
 
 def drawn_rows(steps: Scores, reading: Reading) -> DrawnRows:
     """The steps that `decided` gives, as rows that tell whether offers were drawn with their propensities."""
+    return _drawn(steps, reading, _signals(steps, reading.fits)[1])
+
+
+def _drawn(steps: Scores, reading: Reading, accept: Rows) -> DrawnRows:
     propensity = _column(steps, "propensity")
     if reading.records:
         propensity = np.where(np.isnan(propensity), 0.0, propensity)
     names, person = ordered(*steps.numbered("stream" if steps.person is None else "person"))
-    score = model_feature(_signals(steps, reading.fits)[1])
-    return DrawnRows(_column(steps, "logged") == 1, propensity, score, person, names)
+    return DrawnRows(_column(steps, "logged") == 1, propensity, model_feature(accept), person, names)
 
 
 def target_gate(need: Rows | None, accept: Rows, settings: EstimateSettings) -> Rows:

@@ -9,7 +9,7 @@ import pytest
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import OverlapError
 from prism_jax.evaluation import logged_steps
-from prism_jax.evaluation.fits import write_calibration
+from prism_jax.evaluation.fits import Calibration, write_calibration
 from prism_jax.evaluation.logged_steps import EstimateSettings, Reading
 from prism_jax.evaluation.merged import states
 from prism_jax.evaluation.merged.counterfactual import Folds, estimate, over_log
@@ -177,6 +177,17 @@ def test_a_person_in_every_part_and_a_part_without_an_answer_are_no_special_case
     assert expected.support.people == 28  # three of the others have lost all their rows
     for order in (chunks, chunks[::-1]):
         assert_same(estimate(over(order), reading), expected)
+
+
+def test_offers_without_an_answer_are_left_out_of_signals_that_are_calibrated_once(monkeypatch):
+    scores, reading = case_of("maps")
+    steps, facts = logged_steps.decided(scores)
+    assert facts["unanswered"] > 0
+    calls, calibrated = [], Calibration.calibrated
+    monkeypatch.setattr(Calibration, "calibrated", lambda *given: calls.append(given[1]) or calibrated(*given))
+    found = logged_steps.decisions(steps, reading)
+    assert calls == ["need", "accept"]
+    assert len(found.target) == len(steps) - facts["unanswered"] and len(found.drawn.score) == len(steps)
 
 
 REFUSALS = {
