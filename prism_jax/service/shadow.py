@@ -39,7 +39,8 @@ class ShadowReport(NamedTuple):
     added: int  # offers that the gate would have made where the host was silent
     expected_accepted: float  # how many of these would have been accepted, by their calibrated p_accept
     # At the host's offers. One withheld costs c_fn if it was accepted and needed, and saves c_fa if it was not.
-    # Where nobody said, need is p_need, and a missing answer what the gate expects. No value with `different` offers.
+    # Where nobody said, need is p_need, and a missing answer what the gate expects. The value is NaN where it depends
+    # on another candidate of a `different` offer, or on a probability that nobody knows.
     withheld_cost: Cost
     judged_cost: Cost  # the same without the model's word: the others are needed as often as the judged ones
     # Of added offers, by what the gate itself expects: (1 - p_accept) c_fa - p_accept p_need c_fn each.
@@ -78,10 +79,9 @@ class ShadowReport(NamedTuple):
                 "all accepted and needed."
             )
         if self.different:
-            lines.append(
-                f"At {self.different} offers the host had several candidates, and the gate may mean another one: there "
-                "is no estimate, only the range."
-            )
+            several = f"At {self.different} offers the host had several candidates, and the gate may mean another one"
+            unknown = ": there is no estimate, only the range" if math.isnan(self.withheld_cost.value) else ""
+            lines.append(f"{several}{unknown}.")
         return "\n".join(lines)
 
 

@@ -151,6 +151,7 @@ def test_where_the_offers_may_be_different_ones_there_are_bounds_alone(would, an
     assert report.different == 1 and "the gate may mean another one" in report.text()
     assert report.withheld_cost[1:3] == (least, most)
     assert report.withheld_cost.value == least if least == most else np.isnan(report.withheld_cost.value)
+    assert ("there is no estimate" in report.text()) == (least != most)
 
 
 def test_a_server_in_shadow_mode_is_never_obeyed_and_reports(tmp_path):
