@@ -29,7 +29,9 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
     """Follows redirects within an origin only, and returns responses whose bodies were read within the bounds."""
 
     def __init__(self) -> None:
-        super().__init__(headers={"Accept-Encoding": "gzip, deflate"}, verify=_authorities())
+        # A connection that idles is kept until the server closes it: over a new one, another server may answer.
+        limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100, keepalive_expiry=None)
+        super().__init__(headers={"Accept-Encoding": "gzip, deflate"}, verify=_authorities(), limits=limits)
         self.opened = 0  # number of connections so far
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 
 import pytest
-from asking import ask, endpoint_of
+from asking import ask, echo, endpoint_of
 
+from prism_jax.remote.connections import JsonEndpoint
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.failures import EndpointError
 from prism_jax.remote.fake import FakeEndpoint, Faults
@@ -45,6 +47,23 @@ def test_a_request_is_sent_once_however_often_it_is_asked(connected, remote):
     ) as later:
         (fourth,) = ask(later.by_name["only"], "hello")
     assert (fourth.cached, fourth.text, fourth.time) == (True, first.text, third.time)
+
+
+def test_a_connection_is_kept_however_long_it_is_idle(monkeypatch):
+    """Whoever compares a server again with every new connection does so where the server has closed the last one."""
+    http11 = pytest.importorskip("httpcore2._async.http11")
+    hours = iter(range(1, 100))
+    with FakeEndpoint(echo) as fake:
+        endpoint = JsonEndpoint(endpoint_of(fake))
+
+        async def asked():
+            for _ in range(2):
+                await endpoint.ask("/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "x"}]})
+                monkeypatch.setattr(http11.time, "monotonic", lambda: 1e6 + 3600.0 * next(hours))
+
+        monkeypatch.setattr(http11, "time", types.SimpleNamespace(monotonic=lambda: 1e6))
+        asyncio.run(asked())
+    assert endpoint.breaks == 1
 
 
 @pytest.mark.parametrize(
@@ -310,6 +329,7 @@ import os, sys
 from asking import ask
 from prism_jax.remote.cache import Cache
 from prism_jax.remote.jobs import open_clients
+from prism_jax.remote.connections import JsonEndpoint
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 Cache.settle = lambda *arguments: os.kill(os.getpid(), 9)
 endpoint = EndpointConfig("m", sys.argv[1], input_price=1.0, output_price=2.0, max_tokens=50, idempotent=True)
