@@ -16,8 +16,8 @@ from prism_jax.service.http import problem
 
 MOST_HEAD = 2**16
 """Most bytes of what stands before a body or behind it; cursors are the longest part of a head."""
-MOST_LINES, MOST_CHUNKS = 256, 2**11
-"""Most lines of a head, and most chunks of a body, each of which costs as much time as many bytes."""
+MOST_LINES, MOST_CHUNKS, SMALL_CHUNK = 256, 2**11, 2**9
+"""Most lines of a head, and most chunks of a body with fewer bytes, each of which costs as much time as many bytes."""
 _SLICE = 2**12
 HEAD_SECONDS = 10.0
 """Until the head of a request ends."""
@@ -31,7 +31,7 @@ def make_config(app: fastapi.FastAPI, **settings: Any) -> uvicorn.Config:
     """How uvicorn serves an application; its own settings go first."""
     own: dict[str, Any] = {"http": Connection, "ws": "none", "lifespan": "on", "access_log": False}
     own |= {"log_config": None, "log_level": "error"}  # nobody fills a log with requests that are none
-    return uvicorn.Config(app, h11_max_incomplete_event_size=MOST_HEAD, **(own | settings))
+    return uvicorn.Config(app, **(own | settings))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -47,13 +47,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Counting(h11.Connection):
-    """Counts the chunks of a request's body."""
+    """Counts the small chunks of a request's body."""
 
-    chunks = 0
+    chunks = _size = 0
 
     def next_event(self) -> Any:
         event = super().next_event()
-        self.chunks = 0 if isinstance(event, h11.Request) else self.chunks + isinstance(event, h11.Data)
+        if isinstance(event, h11.Request):
+            self.chunks = 0
+        elif isinstance(event, h11.Data):  # a part of a chunk, or of a body that has none
+            self._size = len(event.data) + (0 if event.chunk_start else self._size)
+            self.chunks += event.chunk_end and self._size < SMALL_CHUNK
         return event
 
 
@@ -90,7 +94,7 @@ class Connection(H11Protocol):
             if self._lines > MOST_LINES:
                 self.send_400_response(f"found more than {MOST_LINES} lines, expected fewer")
             elif self.conn.chunks > MOST_CHUNKS:
-                self.send_400_response(f"found more than {MOST_CHUNKS} chunks of a body, expected fewer")
+                self.send_400_response(f"found more than {MOST_CHUNKS} small chunks of a body, expected fewer")
             if self._is_deaf:
                 return
             super().data_received(part)

@@ -22,6 +22,7 @@ from served import Running, Stateful
 from visitor import Visitor, decide, key_of
 
 from prism_jax.service import connection
+from prism_jax.service.http import Limits
 
 DEEP = json.loads("[" * 400 + "]" * 400)
 VALUES = (
@@ -303,6 +304,21 @@ def test_many_small_parts_cost_no_more_than_few(sent, statuses, served, capfd):
     sender.join()
     assert [int(one) for one in re.findall(rb"HTTP/1.1 (\d+)", found)] == statuses
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+def test_a_long_body_comes_through_where_it_may_be_long(framing, tmp_path):
+    size, chunk = 9 * 2**20, b"%x\r\n" % 2**10 + b" " * 2**10 + b"\r\n"
+    head = b"Content-Length: %d\r\n\r\n" % size if framing == "length" else b"Transfer-Encoding: chunked\r\n\r\n"
+    body = b" " * size if framing == "length" else chunk * (size // 2**10) + b"0\r\n\r\n"
+    with (
+        Stateful(tmp_path, limits=Limits(body=2**24)) as served,
+        socket.create_connection(("127.0.0.1", served.ready().port), timeout=20) as client,
+    ):
+        sender = threading.Thread(target=send, args=(client, POST + head + body))
+        sender.start()
+        assert client.recv(2**16).startswith(b"HTTP/1.1 422 "), "all of it is read, and then found to be no JSON"
+        sender.join()
 
 
 @pytest.mark.parametrize(
