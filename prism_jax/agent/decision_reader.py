@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 from etils import epath
-from scipy import special
 
 from prism_jax.agent.asking import AskingReader, NoAnswerError, in_brief
 from prism_jax.agent.reader import FastReading, Item
+from prism_jax.decision.arrays import log_odds
 from prism_jax.prompting.template import event_text
 from prism_jax.remote.cache import BudgetSpent
 from prism_jax.remote.client import Client
@@ -165,5 +165,5 @@ class DecisionReader(AskingReader):
             refused = found.index(None)
             question = "of need" if refused == 0 else f"of acceptance of candidate {refused - 1}"
             raise NoAnswerError(f"the decision model refuses the question {question}", tokens)
-        z_need, *z_accept = special.logit(np.clip(np.array(found, np.float64), CERTAIN, 1 - CERTAIN)).tolist()
+        z_need, *z_accept = log_odds(np.array(found, np.float64), CERTAIN).tolist()
         return FastReading(z_need, tuple(z_accept), tokens)

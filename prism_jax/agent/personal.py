@@ -47,7 +47,7 @@ class KnownPerson(NamedTuple):
         bonus = self._bonus(cost_ratio)
         if not bonus or not 0 < threshold < 1:
             return threshold
-        return float(sigmoid(math.log(threshold) - math.log1p(-threshold) - bonus))
+        return float(sigmoid(arrays.log_odds(threshold) - bonus))
 
     def record(self) -> dict[str, Any]:
         """What is known, as keys of a decision record."""
@@ -77,9 +77,7 @@ class Prediction(NamedTuple):
 
 def log_odds(p: Any) -> Float64[np.ndarray, "..."]:
     """log(p / (1 - p)), clipped to `MOST_LOG_ODDS` on both sides."""
-    p = np.asarray(p, np.float64)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.clip(arrays.log_odds(p), -MOST_LOG_ODDS, MOST_LOG_ODDS))
+    return np.clip(arrays.log_odds(np.asarray(p, np.float64)), -MOST_LOG_ODDS, MOST_LOG_ODDS)
 
 
 def known_person_from(tree: Mapping[str, Any]) -> KnownPerson | None:

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special
 
 from prism_jax.agent.reader import FastOnly, FastReading, Item
+from prism_jax.decision.arrays import log_odds
 from prism_jax.probe.fitting import Probe
 from prism_jax.probe.live_words import LiveWords
 
@@ -72,7 +72,7 @@ class ProbeReader(FastOnly):
             stream.digest = hashlib.sha256(stream.digest + texts.encode()).digest()
             words = stream.words.step(event.text, offers)
             p_need, p_accept = self._probe.signals(words, None if new is None else new.states)
-            z_need, *z_accept = special.logit(np.clip([*p_need, *p_accept], _CERTAIN, 1 - _CERTAIN)).tolist()
+            z_need, *z_accept = log_odds(np.array([*p_need, *p_accept]), _CERTAIN).tolist()
             readings.append(FastReading(z_need, tuple(z_accept), 0 if new is None else new.tokens))
         return readings
 

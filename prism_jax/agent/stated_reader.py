@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from prism_jax.agent.reader import FastOnly, FastReading, Item
+from prism_jax.decision import arrays
 from prism_jax.runtime.files import parse_json
 from prism_jax.streams import Candidate, Event
 
@@ -67,10 +69,7 @@ def _reading(stream: str, event: Event, candidates: Sequence[Candidate]) -> Fast
     tree = parse_json(event.text.encode(), f"stream {stream!r}: text", ValueError)
     if not isinstance(tree, dict) or len(tree.get("p_accept", ())) != len(candidates):
         raise ValueError(f"stream {stream!r}: text: found no p_accept of each candidate, expected it")
-    return FastReading(_log_odds(tree["p_need"]), tuple(map(_log_odds, tree["p_accept"])), 0)
-
-
-def _log_odds(p: float) -> float:
-    if p in (0.0, 1.0):
-        return math.copysign(math.inf, p - 0.5)
-    return math.log(p) - math.log1p(-p)
+    p = np.asarray([tree["p_need"], *tree["p_accept"]])
+    arrays.check_probability(f"stream {stream!r}: text", p)
+    z_need, *z_accept = arrays.log_odds(p).tolist()
+    return FastReading(z_need, tuple(z_accept), 0)

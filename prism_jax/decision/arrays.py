@@ -112,13 +112,14 @@ def sigmoid(z: Any) -> Any:
 
 
 def log_odds(p: Any, least: float = 0.0) -> Any:
-    """log(p) - log(1 - p) in the namespace of p; probabilities nearer to 0 or 1 than `least` count as this near.
+    """log(p) - log(1 - p) in the namespace of p, infinite for 0 and 1.
 
-    `scipy.special.logit` differs from it in the last digit, so what has always computed that one stays with it.
+    Probabilities nearer to 0 or 1 than `least` count as this near.
     """
     xp = namespace(p)
     inside = xp.clip(p, least, 1 - least) if least else p
-    return xp.log(inside) - xp.log1p(-inside)
+    with np.errstate(divide="ignore"):
+        return xp.log(inside) - xp.log1p(-inside)
 
 
 def host(value: Any) -> np.ndarray:

@@ -86,17 +86,13 @@ def passes_of(rows: Scores, fits: Calibration) -> tuple[Pass, Pass, Float64[np.n
         return None
     complete = rows.take(~incomplete)
     tables = {"fast": complete.steps(), "slow": complete.steps("slow")}
+    least = 1 / (1 + np.exp(MOST_LOG_ODDS))
     fast, slow = (
-        Pass(*(_log_odds(fits.calibrated(signal, name, table)) for signal in ("need", "accept")))
+        Pass(*(arrays.log_odds(fits.calibrated(signal, name, table), least) for signal in ("need", "accept")))
         for name, table in tables.items()
     )
     spent = tables["slow"].tokens_slow
     return fast, slow, np.zeros(0) if spent is None else spent[~np.isnan(spent)]
-
-
-def _log_odds(p: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
-    """Log-odds within `MOST_LOG_ODDS`."""
-    return arrays.log_odds(p, 1 / (1 + np.exp(MOST_LOG_ODDS)))
 
 
 def _mean(y: Float64[np.ndarray, "n"], weight: Float64[np.ndarray, "n"]) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
+from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import Platt
 from prism_jax.evaluation.protocol import CALIBRATION
 from prism_jax.experiments.proactivebench_results import SIGNALS
@@ -55,7 +56,7 @@ def stack(floor: Scores, student: Scores) -> tuple[Scores, dict[Signal, Stack]]:
     stacks: dict[Signal, Stack] = {}
     for signal in SIGNALS:
         name, y = f"p_{signal}_fast", columns[f"y_{signal}"]
-        z, own = (_log_odds(table.columns()[name]) for table in (floor, student))
+        z, own = (log_odds(np.asarray(table.columns()[name], float), _LEAST) for table in (floor, student))
         rows = calibration & ~np.isnan(y)
         if signal == "need":  # A step's need stands in the row of each of its offers and counts once.
             rows &= floor.candidate == 0
@@ -78,7 +79,3 @@ def _keys(scores: Scores) -> list[tuple[str, str, int, int]]:
     assert scores.split is not None, "a stack needs calibration rows"
     columns = (scores.stream, scores.split, scores.step, scores.candidate)
     return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _log_odds(p: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    return special.logit(np.clip(np.asarray(p, float), _LEAST, 1 - _LEAST))

@@ -111,7 +111,8 @@ def _rows(exploration: Exploration, rows: Int[np.ndarray, " rows"]) -> dict[str,
     code = sum(np.where(np.isnan(label), 2, label)[rows] * 3**place for place, label in enumerate(labels))
     return {
         "p": [_bytes(signal) for signal in signals],
-        "z": [_bytes(_log_odds(signal)) for signal in signals],
+        # No temperature changes a signal of 0 or 1, so its log-odds are never looked at.
+        "z": [_bytes(arrays.log_odds(np.where((signal == 0) | (signal == 1), 0.5, signal))) for signal in signals],
         "labels": "".join(DIGITS[int(value)] for value in np.asarray(code).tolist()),
         "group": exploration.group[rows].tolist(),
         "step": exploration.step[rows].tolist(),
@@ -144,11 +145,6 @@ def _streams(
             events = [(row, clock(float(time - times[0])), "") for row, time in zip(mine, times, strict=True)]
         shown.append({"name": visible(name), "rows": [*mine[:1], len(mine)], "events": events})
     return shown
-
-
-def _log_odds(p: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
-    """Log-odds as `calibration.apply_temperature` computes them; 0 where p is 0 or 1, which no temperature changes."""
-    return arrays.log_odds(np.where((p == 0) | (p == 1), 0.5, p))
 
 
 def _bytes(values: Float64[np.ndarray, " rows"]) -> str:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prism_jax.decision import calibration as measures
+from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.audbc import Events, audbc_value
 from prism_jax.decision.costs.sweep import CriticalRatio
 from prism_jax.decision.passes import Pass
@@ -19,7 +20,7 @@ def test_the_best_function_of_bins_is_within_its_bound(seed, n, few):
     rng = np.random.default_rng(seed)
     p = rng.choice([0.2, 0.5, 0.7], n) if few else rng.random(n)
     y, weight = (rng.random(n) < p).astype(float), rng.uniform(0.5, 3, n)
-    z = histograms.log_odds(p)
+    z = log_odds(p)
     grid = histograms.Grid(-6.0, 6.0, 8)
     columns = {"one": weight * y, "zero": weight * (1 - y), "z_one": weight * y * z, "z_zero": weight * (1 - y) * z}
     histogram = histograms.Histogram.of(grid, z, columns)
@@ -122,7 +123,7 @@ def test_probabilities_near_1_survive_their_log_odds(ulps):
     found = []
     for number in (1, 79):  # whose sums round
         rows = np.repeat(p, number)
-        histogram = histograms.labelled(histograms.log_odds(rows), np.ones_like(rows), np.full_like(rows, 0.1))
+        histogram = histograms.labelled(log_odds(rows), np.ones_like(rows), np.full_like(rows, 0.1))
         found.append(histograms.by_label(histogram).p)
     np.testing.assert_allclose(found, [p, p], rtol=0, atol=3e-16)
     assert min(values[-1] for values in found) >= 1 - 2.0**-53
@@ -138,6 +139,6 @@ def test_turning_ratios_reach_the_decisions_of_their_own_ratio():
 def test_probabilities_below_the_precision_of_1_keep_their_order():
     """A likelihood takes them for equal; a non-decreasing function may tell them apart."""
     p, y = np.array([0.0, 1e-200, 5.8e-17, 0.3, 0.5]), np.array([0.0, 0.0, 1.0, 0.0, 1.0])
-    found = histograms.isotonic_score(histograms.labelled(histograms.log_odds(p), y, np.ones(5)), 2.0)
+    found = histograms.isotonic_score(histograms.labelled(log_odds(p), y, np.ones(5)), 2.0)
     best = np.average((measures.fit_isotonic(p, y)(p) - y) ** 2)
     assert 0 <= found.score - best + 1e-12 <= found.error + 2e-12 < 1e-9

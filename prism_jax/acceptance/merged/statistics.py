@@ -16,11 +16,12 @@ from prism_jax.acceptance.measures import BINS, RESAMPLES, bin_of, pairs_by_pers
 from prism_jax.acceptance.merged.parts import Answers
 from prism_jax.acceptance.own_score import latest_beliefs
 from prism_jax.acceptance.score_maps import EDGE, PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
+from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import Platt, certain
 from prism_jax.decision.gate import intervene
 from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.off_policy import Moments
-from prism_jax.evaluation.merged.histograms import LOG_ODDS, Histogram, labelled, log_odds
+from prism_jax.evaluation.merged.histograms import LOG_ODDS, Histogram, labelled
 from prism_jax.evaluation.merged.states import Beginning, Largest, State, Statistic, UnitSums, merge
 from prism_jax.people.lanes import Lanes, lanes
 from prism_jax.people.layer import Placed, Population, Spread, Theta

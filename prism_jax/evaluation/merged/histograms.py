@@ -103,12 +103,6 @@ class Histogram:
         return len(self.value)
 
 
-def log_odds(p: Float64[np.ndarray, "rows"]) -> Float64[np.ndarray, "rows"]:
-    """Log-odds, infinite for 0 and 1."""
-    with np.errstate(divide="ignore"):
-        return np.log(p) - np.log1p(-p)
-
-
 class Area(NamedTuple):
     """The area under benefit over burden from a histogram of what decisions rank by, and what a step adds to it."""
 
@@ -257,7 +251,7 @@ def temperature_error(histogram: Histogram, temperature: float) -> float:
     """
     b = 1 / temperature
     rows = by_label(histogram)
-    z = log_odds(np.where((rows.p == 0) | (rows.p == 1), 0.5, rows.p))
+    z = arrays.log_odds(np.where((rows.p == 0) | (rows.p == 1), 0.5, rows.p))
     slope = float((rows.weight * z**2 * rows.p**b * (1 - rows.p) ** b / (rows.p**b + (1 - rows.p) ** b) ** 2).sum())
     if slope <= 0:
         return math.inf

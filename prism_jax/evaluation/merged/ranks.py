@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from prism_jax.decision import budgets, gate
+from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.audbc import CriticalRatio, Events
 from prism_jax.decision.thinking import Moves as Moments
 from prism_jax.evaluation import ratios, second_signal, triggers
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import histograms
-from prism_jax.evaluation.merged.histograms import MOST, Area, Histogram, labelled, log_odds
+from prism_jax.evaluation.merged.histograms import MOST, Area, Histogram, labelled
 from prism_jax.evaluation.merged.parts import filled, fitted_parts, moves_of, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.scan import SIGNALS

@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from prism_jax.decision import calibration as measures
+from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import unit_keys
 from prism_jax.evaluation import policy_rows, signals
 from prism_jax.evaluation.facts import Facts, facts_of, shown_facts
 from prism_jax.evaluation.fits import Calibration, SignalFit
-from prism_jax.evaluation.merged.histograms import labelled, log_odds
+from prism_jax.evaluation.merged.histograms import labelled
 from prism_jax.evaluation.merged.states import State, Streams, merge, stored
 from prism_jax.evaluation.need import check_need
 from prism_jax.evaluation.protocol import CALIBRATION, TEST

@@ -10,10 +10,11 @@ from jaxtyping import Float64, Int64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision import gate, metrics
+from prism_jax.decision.arrays import log_odds
 from prism_jax.evaluation import breakdowns, policy_rows, policy_sums, ratios, second_signal, surfaces, triggers
 from prism_jax.evaluation.intervals import RESAMPLES, SEED
 from prism_jax.evaluation.merged import histograms
-from prism_jax.evaluation.merged.histograms import Above, Area, log_odds
+from prism_jax.evaluation.merged.histograms import Above, Area
 from prism_jax.evaluation.merged.parts import filled, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.ranks import measured, shares_of, urgencies
