@@ -29,7 +29,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.context import folds_of_people
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
-from prism_jax.acceptance.study import FOLDS, study
+from prism_jax.acceptance.parts import FOLDS
+from prism_jax.acceptance.study import study
 from prism_jax.people.layer import Population, prequential
 
 POPULATION = Population(1.0, 0.0, 0.9, 0.005)

@@ -6,8 +6,9 @@ Does not belong here: the person layer and its store, which agents use (`prism_j
 Where to change what:
 - a log's roles of columns, their checks, or a file format: `columns.py`, `cells.py` and `logs.py`, `log_files.py`
 - what predicts acceptance from context, or the features of a column: `context.py`
-- the study of a log, its rows and its measures: `study.py`, `measures.py`
+- the study of a log, in memory or in parts: `study.py`; its parts, its sums over them, its measures: `parts.py`,
+  `statistics.py`, `labelled.py`, `measures.py`
 - the evaluation of a log, or its conversion to a scores file: `log_evaluation.py`, `log_scores.py`
-- a table of the evaluation: `tables.py`, `by_answers.py`, `own_score.py`; what a gate would have cost: `costs.py`
+- a table of the evaluation: `tables.py`, `by_answers.py`, `own_score.py`
 - the threshold on a log's own score: `own_score.py`, `score_maps.py`
 """

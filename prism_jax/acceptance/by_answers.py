@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from prism_jax.acceptance.measures import as_json, weighted_means
-from prism_jax.acceptance.study import MEANINGS, Study
+from prism_jax.acceptance.measures import MEANINGS, as_json
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.numbers import DASH, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
@@ -53,23 +50,6 @@ def pair_of(names: Sequence[str]) -> Pair:
     if "context+person" in names:
         return Pair("context+person", "context")
     return Pair("score+person", "score, Platt") if "score+person" in names else Pair("person", "constant")
-
-
-def by_answers(studied: Study, names: Sequence[str], pair: Pair, seed: int = 0) -> list[Part]:
-    """Brier scores of the named predictions, which are probabilities, and the pair's difference on the same answers."""
-    errors = {name: (studied.predictions[name] - studied.accepted) ** 2 for name in names}
-    parts = []
-    for low, high in SEEN:
-        rows = (studied.seen >= low) & (studied.seen <= (np.inf if high is None else high))
-        if not rows.any():
-            continue
-        weight, person = studied.weight[rows], studied.person[rows]
-        brier = {name: float(np.average(error[rows], weights=weight)) for name, error in errors.items()}
-        people = len(np.unique(person))
-        gain = (errors[pair.with_person] - errors[pair.without])[rows]
-        difference = weighted_means(gain[None], weight, person, np.array([np.inf]), seed)[0] if people > 1 else None
-        parts.append(Part(low, high, int(rows.sum()), people, brier, difference))
-    return parts
 
 
 def by_answers_table(parts: Sequence[Part], pair: Pair) -> Table:

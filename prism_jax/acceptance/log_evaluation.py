@@ -8,32 +8,23 @@ acceptance_log.json with every number, and the tables as CSV and Markdown.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 from jaxtyping import Float64
 
-from prism_jax.acceptance.by_answers import by_answers, pair_of
-from prism_jax.acceptance.columns import LogColumns, LogError
-from prism_jax.acceptance.costs import gate_costs
-from prism_jax.acceptance.findings import Findings, Question, publish
-from prism_jax.acceptance.log_scores import scores_of_log, weights
-from prism_jax.acceptance.logs import AcceptanceLog, check_propensities, doubted, read_log
-from prism_jax.acceptance.measures import Measures, measure, weighted_means
-from prism_jax.acceptance.own_score import MAPS, own_score, people_of
-from prism_jax.acceptance.study import Study, study
-from prism_jax.acceptance.tables import Facts
-from prism_jax.decision import off_policy
-from prism_jax.decision.uncertainty import Estimate
+from prism_jax.acceptance.columns import LogColumns
+from prism_jax.acceptance.findings import Question, publish
+from prism_jax.acceptance.log_scores import scores_of_log
+from prism_jax.acceptance.logs import check_propensities, read_log
+from prism_jax.acceptance.own_score import MAPS
+from prism_jax.acceptance.parts import Divided
+from prism_jax.acceptance.study import in_memory, study_parts
 from prism_jax.runtime.files import check_folder_of, check_outputs
 from prism_jax.scores import encode_scores
 
-ROWS = ("constant", "score", "score, temperature", "score, Platt", "person", "score+person")
-"""The predictions that are compared, of those that `study` makes."""
-CONTEXT_ROWS = ("context", "context+person")
-"""Those that are compared too where columns of context are named."""
 EXAMPLES: dict[str, LogColumns] = {
     "copilot": LogColumns(person="person", time="time", score="confidence", accepted="accepted"),
     "coauthor": LogColumns(person="person", time="time", score="max_log_prob", accepted="accepted"),
@@ -86,7 +77,8 @@ def evaluate_log(
     question = Question(c_fa, c_fn, context, weighted, seed)
     log = read_log(path, columns, context, shown_only=shown_only)
     check_propensities(path, log)
-    findings = findings_of(log, columns.score, question, truth)
+    divided = Divided.of_log(log, weighted=weighted, seed=seed, truth=truth)
+    findings = study_parts(in_memory(divided), divided, columns.score, question, log.left_out > 0)
     files = {}
     if export_scores is not None:
         best = None if findings.own is None else findings.own.best
@@ -100,102 +92,3 @@ def evaluate_log(
         only = " --shown_only" if log.left_out else ""
         print(f"python -m prism_jax.evaluate --scores={export_scores}{only} --workdir=DIR reads it")
     return value
-
-
-def findings_of(
-    log: AcceptanceLog,
-    score: str | None,
-    question: Question,
-    truth: Float64[np.ndarray, " rows"] | None = None,
-) -> Findings:
-    """What a log says of a question.
-
-    `score` is the name of its column, None of a log without; `truth` the true probability of each row of a simulated
-    log.
-
-    Raises:
-      ValueError: in one line, for a log on which nothing can be measured.
-    """
-    seed = question.seed
-    studied = study(log, seed, weighted=question.weighted)
-
-    # What predicts acceptance.
-    wanted = (*ROWS, *CONTEXT_ROWS) if question.context else ROWS
-    predictions = {name: studied.predictions[name] for name in wanted if name in studied.predictions}
-    known_truth = {} if truth is None else {"truth": truth[studied.row]}
-    measured = measure_all(log, studied, predictions | known_truth, seed)
-    probabilities = [name for name in predictions if measured[name].brier is not None]
-    pair = pair_of(probabilities)
-
-    # What the costs ask for.
-    weight = weights(log, studied.row)
-    own = own_score(log, studied, score, question.threshold, weight)
-    return Findings(
-        facts=Facts(
-            rows=len(log),
-            answers=len(studied.accepted),
-            people=len(np.unique(studied.person)),
-            accepted=float(np.average(studied.accepted, weights=studied.weight)),
-            score_missing=None if log.score is None else int(np.isnan(log.score[studied.row]).sum()),
-            not_made=log.not_made,
-            shown_only=log.left_out > 0,
-            timed=log.timed,
-            folds=studied.folds,
-            unequal=bool((studied.weight != 1).any()),
-            doubted=doubted(drawn_of(log)),
-        ),
-        populations=studied.populations,
-        measured=measured,
-        compared=None if "score" not in probabilities else score_and_constant(log, studied, seed),
-        parts=by_answers(studied, probabilities, pair, seed),
-        pair=pair,
-        own=own,
-        people=people_of(log, studied, own, question.threshold),
-        costs=gate_costs(studied, weight, probabilities, question.c_fa, question.c_fn, seed),
-    )
-
-
-def drawn_of(log: AcceptanceLog) -> list[off_policy.Drawn]:
-    """What the log says of its propensities; empty of one without."""
-    if log.propensity is None:
-        return []
-    score = np.zeros(len(log)) if log.score is None else log.score
-    edges, people = off_policy.edges_of(score), len(log.names)
-    sums = off_policy.drawn_sums(log.logged, log.propensity, score, edges, log.person, people)
-    return off_policy.drawn(*sums, people)
-
-
-def measure_all(
-    log: AcceptanceLog, studied: Study, predictions: Mapping[str, Float64[np.ndarray, " rows"]], seed: int = 0
-) -> dict[str, Measures]:
-    """Measures each prediction; a score that is no probability only ranks."""
-    only_ranks = {"score"} if log.score is not None and not log.score_is_probability else set()
-    # Folds differ in their constant by who is left out, which ranks nothing.
-    ranking = {"constant": np.zeros(len(studied.accepted))}
-    return {
-        name: measure(
-            p,
-            studied.accepted,
-            studied.person,
-            probability=name not in only_ranks,
-            ranking=ranking.get(name),
-            weight=studied.weight,
-            seed=seed,
-        )
-        for name, p in predictions.items()
-    }
-
-
-def score_and_constant(log: AcceptanceLog, studied: Study, seed: int = 0) -> dict[str, Estimate]:
-    """Brier scores on the offers that have a score: the score's, the constant's, and their paired difference.
-
-    The score has to be a probability; LogError if no offer has one.
-    """
-    assert log.score is not None, "called where there is a score"
-    known = ~np.isnan(log.score[studied.row])
-    if not known.any():
-        raise LogError("score: found no value on any offer that was made, expected some")
-    score, constant = ((studied.predictions[name] - studied.accepted)[known] ** 2 for name in ("score", "constant"))
-    values, most = np.stack([score, constant, score - constant]), np.array([1.0, 1.0, np.inf])
-    means = weighted_means(values, studied.weight[known], studied.person[known], most, seed)
-    return dict(zip(("score", "constant", "difference"), means, strict=True))

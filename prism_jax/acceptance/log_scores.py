@@ -10,8 +10,8 @@ from jaxtyping import Float64, Int
 from prism_jax.acceptance.columns import LogError
 from prism_jax.acceptance.context import folds_of_people
 from prism_jax.acceptance.logs import AcceptanceLog
+from prism_jax.acceptance.parts import FOLDS
 from prism_jax.acceptance.score_maps import Scale, best_map, fit_score_maps, scale_of
-from prism_jax.acceptance.study import FOLDS
 from prism_jax.decision.losses import propensity_weight
 from prism_jax.scores import Scores
 

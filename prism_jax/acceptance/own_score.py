@@ -10,12 +10,10 @@ import numpy as np
 import scipy
 from jaxtyping import Float64, Int
 
-from prism_jax.acceptance.logs import AcceptanceLog
-from prism_jax.acceptance.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreMap, best_map, fit_score_maps
-from prism_jax.acceptance.study import Study
-from prism_jax.decision.calibration import Map, Rule, certain, rules_by_group
+from prism_jax.acceptance.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
+from prism_jax.decision.calibration import Map, Rule, rules_by_group
 from prism_jax.people.lanes import lanes
-from prism_jax.people.layer import Belief, Population, fit_population, predict, prequential
+from prism_jax.people.layer import Belief, Population, predict, prequential
 from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
 
@@ -52,32 +50,6 @@ class OwnScore:
         rules = {name: fitted.rule(self.threshold)._asdict() for name, fitted in self.maps.items()}
         found = {"column": self.column, "best": self.best, "brier": dict(self.brier), "rules": rules}
         return found | ({"certain": self.certain} if self.certain else {})
-
-
-def own_score(
-    log: AcceptanceLog, studied: Study, column: str | None, threshold: float, weight: Float64[np.ndarray, " rows"]
-) -> OwnScore | None:
-    """The gate of a log on its own score; None without a score, or where it is known beside answers of one kind only.
-
-    The threshold is the probability of acceptance from which on to offer; the weights compare the maps.
-    """
-    if log.score is None or column is None:
-        return None
-    score = log.score[studied.row]
-    known = ~np.isnan(score)
-    y = studied.accepted[known]
-    if not known.any() or y.min() == y.max():
-        return None
-    maps = fit_score_maps(score[known], y, studied.weight[known], log.score_is_probability)
-    best = best_map(studied.predictions, studied.accepted, weight, known, log.score_is_probability)
-    brier = {
-        name: float(np.average((studied.predictions[name][known] - y) ** 2, weights=weight[known]))
-        for name in ("constant", *maps)
-    }
-    ends = float(score[known].min()), float(score[known].max())
-    return OwnScore(
-        column, threshold, maps, best, brier, *ends, int(certain(score[known]).sum()) if log.score_is_probability else 0
-    )
 
 
 def sentences(own: OwnScore) -> list[str]:
@@ -133,29 +105,6 @@ class Person(NamedTuple):
     high: float  # upper end of the interval
     p: float  # probability that they accept their next offer, at an average score
     rule: Rule  # the gate at their next offer: on the score, or `always` and `never` of a log without one
-
-
-def people_of(log: AcceptanceLog, studied: Study, own: OwnScore | None, threshold: float) -> list[Person]:
-    """Everybody's rate, and the gate that the person layer gives them after all of their answers.
-
-    The layer, and Platt's map below it, are fitted on all people: this describes them, and measures nothing.
-    """
-    y = studied.accepted
-    log_odds = np.full(len(y), scipy.special.logit(np.average(y, weights=studied.weight)))
-    fitted = None if own is None else own.maps[PLATT]
-    if fitted is not None:
-        assert log.score is not None, "there is a rule on it"
-        score = log.score[studied.row]
-        known = ~np.isnan(score)
-        log_odds[known] = scipy.special.logit(fitted(score[known]))
-    answer_times = None if log.answered is None else log.answered[studied.row]
-    places = lanes(studied.person, log.time[studied.row], answer_times)
-    population = fit_population(log_odds, y, studied.person, places=places, calibrated=True, weight=studied.weight)
-    codes, belief = latest_beliefs(population, log_odds, y, studied.person, log.time[studied.row], answer_times)
-    place, counts = np.unique(studied.person, return_inverse=True, return_counts=True)[1:]
-    shares = np.bincount(place, y) / counts
-    at = Beliefs(population, belief, float(log_odds.mean()))
-    return described(log.numbers[codes], counts, shares, at, fitted, threshold)
 
 
 class Beliefs(NamedTuple):

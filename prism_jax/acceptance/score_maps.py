@@ -95,8 +95,9 @@ def maps_of_units(
     unit: Float64[np.ndarray, " rows"],
     accepted: Float64[np.ndarray, " rows"],
     weight: Float64[np.ndarray, " rows"],
+    effective: float | None = None,
 ) -> Mapping[str, ScoreMap]:
-    """The same on scores as `Scale.unit` gives them."""
+    """The same on scores as `Scale.unit` gives them; `effective` is how many answers the weights are worth."""
     maps = {}
     if scale.middle is None:
         maps[SCORE] = ScoreMap(scale, None)
@@ -104,7 +105,7 @@ def maps_of_units(
             # A temperature at its bound says that the score misleads, which is what the row is there to show.
             warnings.simplefilter("ignore", CalibrationWarning)
             maps[TEMPERATURE] = ScoreMap(scale, Temperature(fit_temperature(unit, accepted, weight)))
-    platt = fit_platt(unit, accepted, weight)
+    platt = fit_platt(unit, accepted, weight, effective=effective)
     if scale.middle is not None:  # no certainty is stated: `Scale.unit` alone keeps scores from the ends
         platt = dataclasses.replace(platt, bound=None)
     return maps | {PLATT: ScoreMap(scale, platt)}

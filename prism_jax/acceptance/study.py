@@ -1,43 +1,65 @@
-"""Predicts every answer of a log from other people, and from the person's own earlier answers.
+"""Predicts every answer of a log from other people, and from the person's own earlier answers, and measures that.
 
 Folds hold whole people: ten of them, or one per person where there are fewer. Every setting is fitted or chosen on the
 people outside the fold. Inside it a prediction knows the person's answers that had come before the offer.
+
+A log is some parts of whole people; one in memory is one part. Statistics run over the parts in this order: what there
+is; the scores by label, from which maps are fitted; the likelihood of the person layers, as often as their fits ask;
+what the predictions rank by; and the sums of everything else.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Float64, Int
 
+from prism_jax.acceptance.by_answers import SEEN, Pair, Part, pair_of
 from prism_jax.acceptance.columns import LogError
-from prism_jax.acceptance.context import fit_head, folds_of_people
+from prism_jax.acceptance.context import fit_head
+from prism_jax.acceptance.findings import Findings, Question
 from prism_jax.acceptance.logs import AcceptanceLog, ContextColumn
-from prism_jax.acceptance.score_maps import PLATT, SCORE, fit_score_maps
-from prism_jax.decision.losses import propensity_weight
-from prism_jax.people.lanes import Lanes, lanes
-from prism_jax.people.layer import Population, fit_population, prequential
+from prism_jax.acceptance.measures import BINS, MEANINGS, Measures, mean_gap, means_of, ratio, share_of
+from prism_jax.acceptance.own_score import Beliefs, OwnScore, described
+from prism_jax.acceptance.parts import Answers, Divided, answered_rows
+from prism_jax.acceptance.score_maps import PLATT, Scale, ScoreMap, simplest_best
+from prism_jax.acceptance.statistics import (
+    CONTEXT_PERSON,
+    COUNTED,
+    EVERYBODY,
+    PERSON,
+    SCORE_PERSON,
+    TRUTH,
+    Census,
+    Fitted,
+    Labelled,
+    LabelledScores,
+    Likelihood,
+    Model,
+    Placements,
+    Predictor,
+    Ranks,
+    Sums,
+    study_weight,
+)
+from prism_jax.acceptance.tables import Costs, Facts
+from prism_jax.decision.off_policy import Moments
+from prism_jax.decision.uncertainty import Cells, Estimate, Resampled
+from prism_jax.evaluation.intervals import totals_of
+from prism_jax.evaluation.merged.states import State, Statistic, UnitSums, merge
+from prism_jax.people.lanes import lanes
+from prism_jax.people.layer import Belief, Population, Theta, fit_together
 
-FOLDS = 10
-MEANINGS = {
-    "constant": "The acceptance rate of the other people.",
-    "score": "The log's own score, as it is; the constant where it is missing.",
-    "score, temperature": "The score with one temperature, fitted on the other people.",
-    "score, Platt": "The score with scale and bias on its log-odds, fitted on the other people.",
-    "score+person": "The person layer on the score.",
-    "context": "A logistic regression on the context columns, and the score if there is one.",
-    "person": "The person layer alone.",
-    "context+person": "The person layer on the context head.",
-    "truth": "The true probability, which knows every person's own rate.",
-}
-"""What each prediction is; `truth` is known of simulated logs only."""
+Runner = Callable[[str, Any], State]
+"""Runs a statistic, under a name, over all parts and gives its state."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """Predictions by row of the results. Arrays are those of answered offers, by person and time."""
+class Study(NamedTuple):
+    """Predictions of a log in memory by their names. Arrays are those of answered offers, by person and time."""
 
     predictions: dict[str, Float64[np.ndarray, " rows"]]  # probabilities; a score that is none stays as it is
     accepted: Float64[np.ndarray, " rows"]
@@ -50,110 +72,290 @@ class Study:
 
 
 def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study:
-    """Runs the protocol on a log of at least two people with answers of both kinds.
+    """Predicts the answers of a log of at least two people with answers of both kinds.
 
     A weighted study weighs answers by their clipped inverse propensities (docs/maths.md, sections 4 and 13). The seed
     is that of the folds.
 
     Raises:
-      LogError: if weights are asked for and the log has no propensities.
+      LogError: if weights are asked for and the log has no propensities, or its offers contradict them.
       ValueError: if the people outside some fold have answers of one kind only.
     """
-    rows = log.order[log.logged[log.order]]
-    y, person = log.accepted[rows], log.person[rows]
-    context = tuple(dataclasses.replace(column, values=column.values[rows]) for column in log.context)
-    score = None if log.score is None else log.score[rows]
-    fold = folds_of_people(person, FOLDS, seed)
-    weight = np.ones(len(rows))
-    if weighted:
-        if log.propensity is None:
-            raise no_propensity()
-        weight = np.asarray(propensity_weight(weight, log.propensity[rows]), np.float64)
-    places = lanes(person, log.time[rows], None if log.answered is None else log.answered[rows])
-    predictions: dict[str, Float64[np.ndarray, " rows"]] = {}
-    populations = []
-    for number in range(int(fold.max()) + 1):
-        held = fold == number
-        if len(np.unique(y[~held])) < 2:
-            raise ValueError("log: found people whose removal leaves answers of one kind, expected both among the rest")
-        if score is not None and np.isnan(score[~held]).all():
-            raise no_score()
-        fit = _Fold(y, person, ~held, places, weight).predictions(context, score, log.score_is_probability)
-        populations.append(fit.population)
-        for name, p in fit.predictions.items():
-            predictions.setdefault(name, np.empty(len(y)))[held] = p[held]
-    predictions = {name: predictions[name] for name in MEANINGS if name in predictions}
-    return Study(predictions, y, person, rows, weight, places.known, int(fold.max()) + 1, tuple(populations))
+    divided = Divided.of_log(log, weighted=weighted, seed=seed)
+    (rows,) = divided.parts
+    assert isinstance(rows, Answers), "they are in memory"
+    predictor = _fitted(in_memory(divided), divided, weighted)[1]
+    predictions = predictor.predictions(rows)
+    return Study(
+        {name: predictions[name] for name in MEANINGS if name in predictions},
+        rows.accepted,
+        rows.person,
+        answered_rows(log),
+        study_weight(rows, weighted),
+        lanes(rows.person, rows.time, rows.answered).known,
+        divided.folds,
+        tuple(predictor.of_folds),
+    )
 
 
-def no_propensity() -> LogError:
-    """The error of a weighted study of a log without propensities."""
-    return LogError("columns: found no propensity, expected propensity=COLUMN: weights are its inverse")
+def in_memory(log: Divided) -> Runner:
+    """Runs statistics over the one part of a log in memory."""
+
+    def run(_: str, statistic: Statistic) -> State:
+        return statistic.add(statistic.init(), log.parts[0])
+
+    return run
 
 
-def no_score() -> LogError:
-    """The error of a log whose scores are those of few people or of nobody."""
-    return LogError("score: found values on no offer, or of too few people, expected some outside each fold")
+def _fitted(run: Runner, log: Divided, weighted: bool) -> tuple[_Table, Predictor]:
+    """The sums by fold, and all that is fitted; ValueError for a log of which nothing can be fitted."""
+    table = _Table(run("scan", Census(log.folds, weighted)), log.scale)
+    table.check(log.scored)
+    scores = run("maps", LabelledScores(table.scale, weighted)) if log.scored else {}
+    fitted = {fold: table.fitted(scores, fold) for fold in (*range(log.folds), EVERYBODY)}
+    layers = (PERSON, SCORE_PERSON) if log.scored else (PERSON,)
+    model = Model(fitted, layers, table.probability, weighted)
+    first = log.parts[0]
+    if isinstance(first, Answers) and first.context:
+        model = dataclasses.replace(model, layers=(*layers, CONTEXT_PERSON), heads=_heads(model, first))
+    return table, Predictor(model, _populations(run, model), table.scale)
 
 
-@dataclasses.dataclass
-class _FoldPredictions:
-    predictions: dict[str, Float64[np.ndarray, " rows"]]
-    population: Population
+def _heads(model: Model, rows: Answers) -> dict[int, Float64[np.ndarray, " rows"]]:
+    """Log-odds of the context head of each fold, for all rows."""
+    heads, standard, weight = {}, model.standard(rows), study_weight(rows, model.weighted)
+    for fold in sorted(model.fitted.keys() - {EVERYBODY}):
+        context, train = rows.context, rows.fold != fold
+        if rows.score is not None:
+            z = model.fitted[fold].log_odds(standard, SCORE_PERSON)
+            known = np.where(np.isnan(rows.score), np.nan, z)
+            context = (*context, ContextColumn("log-odds of the score", "number", known))
+        unit = weight[train].mean()  # so that the ridge means the same
+        heads[fold] = fit_head(context, rows.accepted, rows.person, train, weight / unit).log_odds
+    return heads
 
 
-class _Fold:
-    """The people outside a fold, and predictions of every row from them."""
+def study_parts(run: Runner, log: Divided, score: str | None, question: Question, shown_only: bool) -> Findings:
+    """What a log says of a question.
 
-    def __init__(
-        self,
-        y: Float64[np.ndarray, " rows"],
-        person: Int[np.ndarray, " rows"],
-        train: Bool[np.ndarray, " rows"],
-        places: Lanes,
-        weight: Float64[np.ndarray, " rows"],
-    ) -> None:
-        self.y, self.person, self.train, self.places = y, person, train, places
-        self.weight = weight / weight[train].mean()  # so that the ridge of the head means the same
-        self.base = float(np.average(y[train], weights=weight[train]))
+    Args:
+      run: What runs a statistic over the parts.
+      log: The parts, and what there is in them; one with context has one part, in memory.
+      score: Name of the score's column; None of a log without.
+      question: What is asked.
+      shown_only: Whether the log holds none of the offers that were not made.
 
-    def predictions(
-        self, context: tuple[ContextColumn, ...], score: Float64[np.ndarray, " rows"] | None, probability: bool
-    ) -> _FoldPredictions:
-        """Every row of the results that the log allows."""
-        predictions = {"constant": np.full(len(self.y), self.base)}
-        predictions["person"], population = self._with_person(scipy.special.logit(predictions["constant"]))
-        if score is not None:
-            scored, log_odds = self._scored(score, probability)
-            predictions |= scored
-            predictions["score+person"], population = self._with_person(log_odds)
-            known = ContextColumn("log-odds of the score", "number", np.where(np.isnan(score), np.nan, log_odds))
-            context = (*context, known) if context else ()
-        if context:
-            head = fit_head(context, self.y, self.person, self.train, self.weight).log_odds
-            predictions["context"] = scipy.special.expit(head)
-            predictions["context+person"], population = self._with_person(head)
-        return _FoldPredictions(predictions, population)
+    Raises:
+      ValueError: in one line, for a log on which nothing can be measured.
+    """
+    table, predictor = _fitted(run, log, question.weighted)
+    fitted = predictor.model.fitted
+    placements = {name: Placements.of(ranked) for name, ranked in run("ranks", Ranks(predictor)).items()}
+    predicted = [name for name in MEANINGS if name in placements]
+    measured = tuple(name for name in predicted if name != "score" or table.probability)
+    probabilities = tuple(name for name in measured if name != TRUTH)
+    pair, bounds = pair_of(probabilities), {name: placements[name].bound for name in predicted}
+    c_fa, c_fn = question.c_fa, question.c_fn
+    better = (
+        "always"
+        if c_fa * (table.of("gate") - table.of("gate_accepted")) <= c_fn * table.of("gate_accepted")
+        else "never"
+    )
+    statistic = Sums(predictor, placements, measured, pair, (c_fa, c_fn), better, question.seed)
+    sums = run("sums", statistic)
+    read = _Read(sums, sums["units"], question.seed)
+    maps = fitted[EVERYBODY].maps
+    own = None if maps is None or score is None else _own(score, maps, table, read, question.threshold)
+    silent = log.contents.not_made
+    return Findings(
+        facts=Facts(
+            rows=log.contents.rows - (silent if shown_only else 0),
+            answers=int(table.of("answers")),
+            people=len(log.numbers),
+            accepted=table.of("weight_accepted") / table.of("weight"),
+            score_missing=None if score is None else int(table.of("answers") - table.of("known")),
+            not_made=silent,
+            shown_only=shown_only and silent > 0,
+            timed=log.timed,
+            folds=log.folds,
+            unequal=table.census["unequal"] > 0,
+            doubted=log.doubted,
+        ),
+        populations=predictor.of_folds,
+        measured={name: read.measures(name, placements[name], name in measured) for name in predicted},
+        compared=read.compared() if "score" in probabilities else None,
+        parts=read.by_answers(probabilities, pair),
+        pair=pair,
+        own=own,
+        people=read.people(log, predictor, None if own is None else own.maps[PLATT], table, question.threshold),
+        costs=read.costs(("always", "never", *probabilities), max(c_fa, c_fn)),
+        bounds=bounds if any(bounds.values()) else None,
+    )
 
-    def _with_person(self, log_odds: Float64[np.ndarray, " rows"]) -> tuple[Float64[np.ndarray, " rows"], Population]:
-        """The person layer's probabilities on a calibrated score, and its parameters."""
-        population = fit_population(
-            log_odds, self.y, self.person, self.train, places=self.places, calibrated=True, weight=self.weight
+
+def _populations(run: Runner, model: Model) -> dict[str, Any]:
+    """The person layers, fitted in step: each round of questions is one pass over the answers."""
+    rounds = 0
+
+    def losses(asked: Mapping[str, Theta]) -> dict[str, tuple[float, Theta]]:
+        nonlocal rounds
+        rounds += 1
+        state = run(f"fit-{rounds:02d}", Likelihood(model, dict(asked)))
+        return {name: (float(loss[0]), loss[1:]) for name, loss in state.items()}
+
+    return fit_together(model.fits, losses)
+
+
+class _Table(NamedTuple):
+    """Sums by fold, and what is fitted from them."""
+
+    census: State
+    scale: Scale  # of the bins of the scores
+
+    @property
+    def probability(self) -> bool:
+        """Whether every score lies between 0 and 1."""
+        return self.scale.middle is None
+
+    def of(self, name: str, without: int = EVERYBODY) -> float:
+        """A sum over all people, or those outside a fold."""
+        column = self.census["sums"][:, COUNTED.index(name)]
+        return float(column.sum() - (column[without] if without != EVERYBODY else 0.0))
+
+    def rate(self, without: int = EVERYBODY) -> float:
+        """The share of accepted answers, by the weights of the study."""
+        return self.of("weight_accepted", without) / self.of("weight", without)
+
+    def check(self, scored: bool) -> None:
+        """Raises ValueError if the people outside some fold have answers of one kind only, or none of the scores."""
+        for fold in range(len(self.census["sums"])):
+            if scored and not self.of("known", fold):
+                raise LogError("score: found values on no offer, or of too few people, expected some outside each fold")
+            if self.of("accepted", fold) in (0, self.of("answers", fold)):
+                raise ValueError(
+                    "log: found people whose removal leaves answers of one kind, expected both among the rest"
+                )
+
+    def scale_without(self, fold: int) -> Scale:
+        """The scale of the scores of the people outside a fold."""
+        moments = self._moments(fold)
+        if self.probability or moments is None:
+            return Scale()
+        return Scale(float(moments.mean[0]), float(np.sqrt(moments.squares[0] / moments.rows)) or 1.0)
+
+    def _moments(self, without: int) -> Moments | None:
+        parts = [moments for fold, moments in sorted(self.census["scores"].items()) if fold != without]
+        return functools.reduce(merge, parts) if parts else None
+
+    def fitted(self, scores: Mapping[int, Labelled], fold: int) -> Fitted:
+        """What is fitted on the people outside a fold; for everybody, no maps beside answers of one kind."""
+        base, weight, moments = self.rate(fold), self.of("weight", fold), self._moments(fold)
+        everybody = fold == EVERYBODY
+        if not scores or (everybody and self.of("known_accepted") in (0, self.of("known"))):
+            return Fitted(base, weight, None, base)
+        assert moments is not None, "they are those of the same scores"
+        missing = base if self.probability else float(moments.mean[0])
+        labelled = Labelled.together([part for number, part in sorted(scores.items()) if number != fold])
+        maps = labelled.maps(self.scale_without(fold), 1.0 if everybody else weight / self.of("answers", fold))
+        return Fitted(base, weight, maps, missing)
+
+
+def _own(column: str, maps: Mapping[str, ScoreMap], table: _Table, read: _Read, threshold: float) -> OwnScore:
+    """The gate on the score."""
+    brier = {name: total / read.sums["known"] for name, total in read.sums["where_known"].items()}
+    of_maps = {name: brier[name] for name in maps}
+    low, high = -table.census["low"].value, table.census["high"].value
+    stated = table.census["certain"] if table.probability else 0
+    brier = {"constant": brier["constant"], **of_maps}
+    return OwnScore(column, threshold, maps, simplest_best(of_maps), brier, low, high, stated)
+
+
+class _Read(NamedTuple):
+    """Reads results from the sums."""
+
+    sums: State
+    units: UnitSums
+    seed: int
+
+    def measures(self, name: str, placements: Placements, probability: bool) -> Measures:
+        """How well a prediction ranks, and if it is a probability, how well it is calibrated."""
+        cells = self.units.cells([f"one {name}", "one", f"zero {name}", "zero", f"own {name}"])
+        totals = totals_of(cells)
+        over_all = share_of(cells, lambda sums: _placed(sums, totals, placements.auroc), placements.auroc, self.seed)
+        within = self._share([f"pairs {name}", "pairs"], ratio) if self._total("pairs") else None
+        if not probability:
+            return Measures(over_all, within, None, None)
+        gaps = [f"gap {name} {i}" for i in range(BINS)]
+        return Measures(
+            over_all, within, self._share([f"error {name}", "weight"], ratio), self._share([*gaps, "weight"], mean_gap)
         )
-        run = prequential(log_odds, self.y, self.person, population, places=self.places)
-        return scipy.special.expit(run.log_odds), population
 
-    def _scored(
-        self, score: Float64[np.ndarray, " rows"], probability: bool
-    ) -> tuple[dict[str, Float64[np.ndarray, " rows"]], Float64[np.ndarray, " rows"]]:
-        """Rows of the score, and its recalibrated log-odds."""
-        known = ~np.isnan(score)
-        fitting = known & self.train
-        maps = fit_score_maps(score[fitting], self.y[fitting], self.weight[fitting], probability)
-        missing = self.base if probability else score[fitting].mean()  # in the row of the score as it is
-        scored = {SCORE: np.where(known, score, missing)}
-        for name in maps.keys() - {SCORE}:
-            scored[name] = np.where(known, maps[name](scored[SCORE]), self.base)
-        z = scipy.special.logit(scored[PLATT])
-        # Of a score far from all others the probability is 0 or 1 to the last digit, and its log-odds are still finite.
-        return scored, np.where(np.isinf(z), maps[PLATT].log_odds(scored[SCORE]), z)
+    def _share(self, columns: list[str], statistic: Any) -> Estimate:
+        cells = self.units.cells(columns)
+        return share_of(cells, statistic, float(statistic(cells.totals())), self.seed)
+
+    def _total(self, name: str) -> float:
+        return float(self.units.cells([name]).totals()[0])
+
+    def compared(self) -> dict[str, Estimate]:
+        """Brier scores of the score and of the constant where the score is known, and their difference."""
+        if not self._total("known"):
+            raise LogError("score: found no value on any offer that was made, expected some")
+        names = ("score", "constant", "difference")
+        cells = _of_those(self.units.cells([*(f"known {name}" for name in names), "known", "known rows"]))
+        return dict(zip(names, means_of(cells, np.array([1.0, 1.0, np.inf]), self.seed), strict=True))
+
+    def by_answers(self, names: tuple[str, ...], pair: Pair) -> list[Part]:
+        """Brier scores by the number of answers that had been seen."""
+        parts = []
+        for i, (low, high) in enumerate(SEEN):
+            answers, people = int(self._total(f"seen {i}")), int(self.sums["seen_people"][i])
+            if not answers:
+                continue
+            weight = self._total(f"weight {i}")
+            brier = {name: float(self.sums["seen"][name][i]) / weight for name in names}
+            cells = _of_those(self.units.cells([f"gain {i}", f"weight {i}", f"seen {i}"]))
+            difference = means_of(cells, np.array([np.inf]), self.seed)[0] if people > 1 else None
+            parts.append(Part(low, high, answers, people, brier, difference))
+        return parts
+
+    def costs(self, names: tuple[str, ...], most: float) -> dict[str, Costs]:
+        """What gates would have cost."""
+        columns = [*(f"cost {name}" for name in names), *(f"more {name}" for name in names), "gate"]
+        means = means_of(self.units.cells(columns), np.repeat([most, np.inf], len(names)), self.seed)
+        gate = self._total("gate")
+        return {
+            name: Costs(self.sums["offers"][name] / gate, cost, gain)
+            for name, cost, gain in zip(names, means[: len(names)], means[len(names) :], strict=True)
+        }
+
+    def people(
+        self, log: Divided, predictor: Predictor, platt: ScoreMap | None, table: _Table, threshold: float
+    ) -> list[Any]:
+        """Everybody, by number."""
+        columns = self.sums["people"].columns
+        belief = Belief(columns["mean"], columns["variance"])
+        known = Beliefs(predictor.populations["everybody"], belief, self.sums["log_odds"] / table.of("answers"))
+        counts = columns["answers"].astype(np.int64)
+        shares = columns["accepted"] / columns["answers"]
+        return described(log.numbers[columns["person"]], counts, shares, known, platt, threshold)
+
+
+def _placed(
+    sums: Float64[np.ndarray, "*resamples 5"], totals: Float64[np.ndarray, "5"], auroc: float
+) -> Float64[np.ndarray, "*resamples"]:
+    """AUROC from the mean placements of accepted and of rejected offers, each among those of the data.
+
+    That is of first order (Obuchowski 1997); with their own pairs it is exact without one person.
+    """
+    one, ones, zero, zeros, own = np.moveaxis(sums, -1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(one / ones + zero / zeros - auroc + (totals[-1] - own) / (ones * zeros))
+
+
+def _of_those(cells: Cells | Resampled) -> Cells | Resampled:
+    """Without the people whose last column is 0, and without that column."""
+    if isinstance(cells, Resampled):
+        return Resampled(cells.sums[:-1], cells.replicates[:, :-1], cells.number)
+    assert isinstance(cells.units, np.ndarray), "units of sums are dense"
+    return Cells.of_units(cells.units[cells.units[:, -1] > 0, :-1])

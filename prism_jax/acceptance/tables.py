@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from prism_jax.acceptance.costs import Costs
-from prism_jax.acceptance.measures import Measures
+from prism_jax.acceptance.measures import MEANINGS, Measures, as_json
 from prism_jax.acceptance.own_score import OwnScore, sentences
-from prism_jax.acceptance.study import MEANINGS
 from prism_jax.decision.off_policy import DOUBTED
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
@@ -30,6 +28,22 @@ class Facts(NamedTuple):
     folds: int
     unequal: bool  # whether answers have weights other than 1
     doubted: bool = False  # whether offers were not quite drawn with the propensities that weigh them
+
+
+class Costs(NamedTuple):
+    """What the gate on one prediction would have cost; intervals are over people.
+
+    An offer that is not accepted costs C_FA, silence where it would have been accepted C_FN. Need is certain, so that
+    p_accept is also the probability of need and acceptance (docs/maths.md, section 2).
+    """
+
+    speak_rate: float  # share of the offers that it would have made
+    cost: Estimate  # mean realised cost per offer of the log
+    gain: Estimate  # that cost minus the better constant's, paired
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"speak_rate": self.speak_rate, "cost": as_json(self.cost), "minus_constant": as_json(self.gain)}
 
 
 def prediction_table(

@@ -12,9 +12,9 @@ from etils import epath
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.findings import Question, publish
 from prism_jax.acceptance.log_evaluation import evaluate_log
-from prism_jax.acceptance.merged.parts import PART_ROWS, Divided, divide, read_people
-from prism_jax.acceptance.merged.study import study_parts
-from prism_jax.runs.scores_files import Running, say_left_out, usable_cpus
+from prism_jax.acceptance.parts import PART_ROWS, Divided, divide, read_people
+from prism_jax.acceptance.study import study_parts
+from prism_jax.runs.scores_files import MOST_EXACT_ROWS, Running, say_left_out, usable_cpus
 from prism_jax.runs.sharded import Sharded, Work, count_rows
 from prism_jax.scores.joining import find_files
 
@@ -36,11 +36,16 @@ def evaluate_answers(
 ) -> dict[str, Any]:
     """Evaluates a log in memory where it fits (`log_evaluation.evaluate_log`), else part by part.
 
-    Columns of context and `export_scores` need all rows in memory, however many; several files are read in parts. Other
-    arguments and errors are those of `evaluate_log_parts` and `evaluate_log`.
+    Columns of context, of at most `MOST_EXACT_ROWS` rows, and `export_scores` need all rows in memory; several files
+    are read in parts. Other arguments and errors are those of `evaluate_log_parts` and `evaluate_log`.
     """
     running = Running() if running is None else running
     paths = find_files(pattern, SUFFIXES, "log")
+    if question.context and (rows := count_rows(paths)) > MOST_EXACT_ROWS:
+        raise LogError(
+            f"{pattern}: found --context with {rows:,} rows, expected at most {MOST_EXACT_ROWS:,}: its quantiles and "
+            "nested folds need all rows in memory"
+        )
     wanted = {"--context": question.context, "--export_scores": export_scores}
     of_memory = [name for name, value in wanted.items() if value]
     if running.exact and len(paths) > 1:
@@ -76,7 +81,7 @@ def evaluate_log_parts(
     shown_only: bool = False,
     running: Running | None = None,
 ) -> dict[str, Any]:
-    """Evaluates a log as `acceptance.log_evaluation.evaluate_log`, part by part (`prism_jax.acceptance.merged`).
+    """Evaluates a log as `acceptance.log_evaluation.evaluate_log`, part by part.
 
     Args:
       pattern: A file, .csv or .parquet, a folder of them, or a glob.

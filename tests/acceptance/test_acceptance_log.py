@@ -6,16 +6,20 @@ import forked
 import numpy as np
 import pytest
 import scipy.stats
+from sklearn.metrics import roc_auc_score
 
 from prism_jax.acceptance.columns import LogError, parse_columns
-from prism_jax.acceptance.costs import gate_costs
-from prism_jax.acceptance.log_evaluation import evaluate_log, score_and_constant
+from prism_jax.acceptance.findings import Question
+from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
-from prism_jax.acceptance.own_score import own_score, people_of, promised, sentences
-from prism_jax.acceptance.score_maps import best_map
-from prism_jax.acceptance.study import Study, study
-from prism_jax.decision.calibration import CalibrationConfig, Rule, fit_map
+from prism_jax.acceptance.own_score import promised, sentences
+from prism_jax.acceptance.parts import Divided
+from prism_jax.acceptance.score_maps import best_map, fit_score_maps
+from prism_jax.acceptance.study import in_memory, study, study_parts
+from prism_jax.decision.calibration import CalibrationConfig, Rule, expected_calibration_error, fit_map
+from prism_jax.decision.uncertainty import SHARE, Cells, interval
+from prism_jax.people.layer import fit_population, prequential
 from prism_jax.scores import Scores
 
 ROWS, PEOPLE = 60, 6
@@ -33,56 +37,117 @@ def log():
     return AcceptanceLog(names, person, accepted, rng.permutation(ROWS) * 1.0, True, made, score)
 
 
-def study_of(log):
-    rows = log.order
-    p = np.where(np.isnan(log.score), 0.4, log.score)[rows]
-    constant = np.full(ROWS, 0.4)
-    person = log.person[rows]
-    return Study(
-        {"constant": constant, "score": p},
-        log.accepted[rows],
-        person,
-        rows,
-        np.ones(ROWS),
-        np.zeros(ROWS, int),
-        PEOPLE,
-        (),
-    )
+@pytest.fixture
+def weighed(log):
+    """The log with propensities."""
+    return dataclasses.replace(log, propensity=np.random.default_rng(1).uniform(0.1, 1.0, ROWS))
 
 
-def test_the_gates_costs_are_those_of_its_decisions(log):
-    studied, weight = study_of(log), np.linspace(1, 3, ROWS)
-    costs = gate_costs(studied, weight, ["constant", "score"], 2.0, 3.0)
-    y = studied.accepted
-    offer = studied.predictions["score"] >= 2 / 5
-    expected = np.average(np.where(offer, 2 * (1 - y), 3 * y), weights=weight)
-    constants = {"always": np.average(2 * (1 - y), weights=weight), "never": np.average(3 * y, weights=weight)}
-    assert costs["score"].cost.value == pytest.approx(expected)
-    assert costs["score"].speak_rate == pytest.approx(np.average(offer, weights=weight))
-    assert costs["score"].gain.value == pytest.approx(expected - min(constants.values()))
-    for name, cost in constants.items():
-        assert costs[name].cost.value == pytest.approx(cost)
-    better = min(constants, key=constants.get)
-    assert costs[better].gain.value == 0.0
-    assert np.isnan([costs[better].gain.low, costs[better].gain.high]).all()  # of no difference there is no interval
-    assert costs["score"].cost.low < expected < costs["score"].cost.high
+def said(log, threshold=0.4, weighted=False):
+    """What the log says at costs that ask for the threshold."""
+    divided = Divided.of_log(log, weighted=weighted)
+    score = None if log.score is None else "sure"
+    question = Question(threshold, 1 - threshold, weighted=weighted)
+    return study_parts(in_memory(divided), divided, score, question, False)
 
 
-def test_the_score_is_compared_where_it_is_known(log):
-    studied = study_of(log)
-    known = ~np.isnan(log.score)
-    compared = score_and_constant(log, studied)
-    assert compared["score"].value == pytest.approx(np.mean((log.score - log.accepted)[known] ** 2))
-    assert compared["constant"].value == pytest.approx(np.mean((0.4 - log.accepted[known]) ** 2))
-    assert compared["difference"].value == pytest.approx(compared["score"].value - compared["constant"].value)
+@pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_every_number_follows_from_the_predictions_of_each_row(weighed, weighted):
+    found, studied = said(weighed, weighted=weighted), study(weighed, weighted=weighted)
+    y, person, weight = studied.accepted, studied.person, studied.weight
+    clipped = np.minimum(1 / np.maximum(weighed.propensity[studied.row], 0.05), 20)
+    assert weight.tolist() == (clipped.tolist() if weighted else [1.0] * ROWS)
+    assert list(found.measured) == list(studied.predictions) and len(found.measured) == 6
+
+    def auroc_of(counts, p):
+        """With each person as often as it is said: the interval leaves out one after the other."""
+        kept = [roc_auc_score(y, p, sample_weight=weight * one[person]) for one in np.atleast_2d(counts)]
+        return np.reshape(kept, counts.shape[:-1])
+
+    def mean(values, by=weight):
+        return np.average(values, weights=by)
+
+    for name, measures in found.measured.items():
+        p = studied.predictions[name]
+        ranks = np.zeros(ROWS) if name == "constant" else p
+        assert measures.auroc.value == pytest.approx(roc_auc_score(y, ranks, sample_weight=weight), abs=1e-12)
+        if name != "constant":
+            whole = interval(Cells.of_units(np.eye(PEOPLE)), lambda n, p=ranks: auroc_of(n, p), bounds=SHARE)
+            assert measures.auroc[:3] == pytest.approx(whole[:3], abs=1e-9)
+        assert measures.brier.value == pytest.approx(mean((p - y) ** 2), abs=1e-12)
+        expected = float(expected_calibration_error(p, y, weight, bins=15))
+        assert measures.ece.value == pytest.approx(expected, abs=1e-12)
+        mine = [np.flatnonzero(person == one) for one in range(PEOPLE)]
+        right, pairs = 0.0, 0.0
+        for rows in mine:
+            one, zero = rows[y[rows] == 1], rows[y[rows] == 0]
+            above = (ranks[one][:, None] > ranks[zero]) + (ranks[one][:, None] == ranks[zero]) / 2
+            of_pairs = weight[one][:, None] * weight[zero]
+            right, pairs = right + (above * of_pairs).sum(), pairs + of_pairs.sum()
+        assert measures.within_person.value == pytest.approx(right / pairs, abs=1e-12)
+
+    costs = {"always": np.where(y == 1, 0, 0.4), "never": np.where(y == 1, 0.6, 0)}
+    for name, p in studied.predictions.items():
+        costs[name] = np.where(p >= 0.4, costs["always"], costs["never"])
+    better = min(("always", "never"), key=lambda name: mean(costs[name], clipped))
+    assert list(found.costs) == list(costs)
+    for name, cost in costs.items():
+        said_of = found.costs[name]
+        assert said_of.cost.value == pytest.approx(mean(cost, clipped), abs=1e-12)
+        assert said_of.gain.value == pytest.approx(mean(cost - costs[better], clipped), abs=1e-12)
+        assert said_of.cost.low < said_of.cost.value < said_of.cost.high
+    assert np.isnan([found.costs[better].gain.low, found.costs[better].gain.high]).all()  # of no difference
+    assert found.costs["score"].speak_rate == pytest.approx(mean(studied.predictions["score"] >= 0.4, clipped))
+
+    known = ~np.isnan(weighed.score[studied.row])
+    errors = {name: (p - y) ** 2 for name, p in studied.predictions.items()}
+    score, constant = (mean(errors[name][known], weight[known]) for name in ("score", "constant"))
+    compared = [found.compared[name].value for name in ("score", "constant", "difference")]
+    assert compared == pytest.approx([score, constant, score - constant], abs=1e-12)
+    for name, brier in found.own.brier.items():
+        assert brier == pytest.approx(mean(errors[name][known], clipped[known]), abs=1e-12)
+    assert found.own.best == min(found.own.maps, key=found.own.brier.get)
+    for part in found.parts:
+        rows = (studied.seen >= part.low) & (studied.seen <= (part.high or np.inf if part.low else 0))
+        assert (part.answers, part.people) == (rows.sum(), len(set(person[rows])))
+        for name, brier in part.brier.items():
+            assert brier == pytest.approx(mean(errors[name][rows], weight[rows]), abs=1e-12)
+        gain = part.brier["score+person"] - part.brier["score, Platt"]
+        assert part.difference.value == pytest.approx(gain, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stretch", [1.0, 30.0])
+def test_predictions_are_fitted_on_the_people_of_other_folds(weighed, stretch):
+    """By hand, fold by fold."""
+    log = dataclasses.replace(weighed, score=weighed.score * stretch)
+    studied = study(log, weighted=True)
+    y, person, weight, score = studied.accepted, studied.person, studied.weight, log.score[studied.row]
+    known = ~np.isnan(score)
+    assert studied.folds == PEOPLE
+    for out in range(PEOPLE):
+        held, train = person == out, person != out
+        base = np.average(y[train], weights=weight[train])
+        fitting = train & known
+        each = weight[fitting] / weight[train].mean()
+        maps = fit_score_maps(score[fitting], y[fitting], each, stretch == 1.0)
+        platt = np.where(known, maps["score, Platt"](np.where(known, score, 0.5)), base)
+        expected = {"constant": np.full(ROWS, base), "score, Platt": platt}
+        if stretch == 1.0:
+            expected["score, temperature"] = np.where(known, maps["score, temperature"](np.nan_to_num(score)), base)
+        for name, below in (("person", "constant"), ("score+person", "score, Platt")):
+            z = scipy.special.logit(expected[below])
+            population = fit_population(z, y, person, train, calibrated=True, weight=weight)
+            expected[name] = scipy.special.expit(prequential(z, y, person, population).log_odds)
+        for name, p in expected.items():
+            np.testing.assert_allclose(studied.predictions[name][held], p[held], atol=1e-9, err_msg=name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stretch", [1.0, 10.0, -10.0])
 def test_the_rule_on_the_score_is_where_the_fitted_map_reaches_the_gates(log, stretch):
     log = dataclasses.replace(log, score=log.score * stretch)
-    studied = study(log)
-    own = own_score(log, studied, "sure", 0.4, studied.weight)
+    own = said(log).own
     score = log.score[~np.isnan(log.score)]
     assert len(own.maps) == (3 if stretch == 1 else 1)
     for fitted in own.maps.values():
@@ -90,15 +155,12 @@ def test_the_rule_on_the_score_is_where_the_fitted_map_reaches_the_gates(log, st
         assert rule.offer == ("at_most" if stretch < 0 else "at_least")
         assert fitted(np.array([rule.value])) == pytest.approx(0.4, abs=1e-6)
         np.testing.assert_array_equal(rule.offers(score), fitted(score) >= 0.4)
-    assert own.brier[own.best] == min(own.brier[name] for name in own.maps)
     assert own.rule.in_words() in " ".join(sentences(own)) and "sure" in sentences(own)[0]
 
 
 @pytest.mark.slow
 def test_a_rule_per_person_is_where_their_own_prediction_reaches_the_gates(log):
-    studied = study(log)
-    own = own_score(log, studied, "sure", 0.4, studied.weight)
-    people = people_of(log, studied, own, 0.4)
+    people = said(log).people
     assert [person.number for person in people] == list(range(1, PEOPLE + 1))
     named = {f"p{number}": name for number, name in zip(log.numbers, log.names, strict=True)}
     for person in people:
@@ -109,8 +171,7 @@ def test_a_rule_per_person_is_where_their_own_prediction_reaches_the_gates(log):
     # Who accepts more is offered more: the two orders agree.
     order = np.argsort([person.p for person in people])
     assert (np.diff([people[i].rule.value for i in order]) < 0).all()
-    bare = dataclasses.replace(log, score=None)
-    rules = [person.rule.offer for person in people_of(bare, study(bare), None, 0.5)]
+    rules = [person.rule.offer for person in said(dataclasses.replace(log, score=None), 0.5).people]
     assert set(rules) <= {"always", "never"}
 
 
@@ -122,7 +183,7 @@ def test_a_log_becomes_a_scores_table_of_whole_people(log):
         others = scores.fold != scores.fold[row]
         assert scores.p_accept_fast[row] == pytest.approx(scores.y_accept[others].mean())
     studied = study(log)
-    best = own_score(log, studied, "sure", 0.4, studied.weight).best
+    best = said(log).own.best
     np.testing.assert_allclose(scores.p_accept_fast[~missing], studied.predictions[best][~missing])
     plain = scores_of_log(log, plain=True, keep_names=True)
     np.testing.assert_allclose(plain.p_accept_fast[~missing], log.score[log.order][~missing])

@@ -1,4 +1,4 @@
-"""A log that is studied part by part says what it says in memory."""
+"""A log says the same however its rows are divided into parts, and in bins what it says without, within bounds."""
 
 import json
 import pathlib
@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from prism_jax.acceptance import log_files
+from prism_jax.acceptance import labelled, log_files
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
+from prism_jax.acceptance.labelled import Labelled, Placements
 from prism_jax.acceptance.log_evaluation import EXAMPLES, evaluate_log
-from prism_jax.acceptance.merged.statistics import Placements
+from prism_jax.acceptance.score_maps import Scale
 from prism_jax.evaluation.merged import states
-from prism_jax.evaluation.merged.histograms import labelled
 from prism_jax.runs import answers, sharded
 from prism_jax.runs.scores_files import Running
 
@@ -51,7 +51,7 @@ def simulated(seed=0, people=12, rows=600):
 
 @pytest.fixture(autouse=True)
 def few_folds(monkeypatch):
-    for module in ("study", "merged.parts"):
+    for module in ("parts", "log_scores"):
         monkeypatch.setattr(f"prism_jax.acceptance.{module}.FOLDS", 3)
 
 
@@ -89,9 +89,10 @@ def same(found, expected, tolerance):
     return found == expected
 
 
-def check_equal(found, expected, tolerance, end_of_interval=0.02):
+def check_in_bins(found, expected, tolerance, end_of_interval=0.02):
     """AUROC is within its bound, and so are its ends, nearly; all else is equal, integers to the last digit."""
     bounds = found.pop("bounds")
+    assert "bounds" not in expected
     found, expected = dict(numbers(found)), dict(numbers(expected))
     assert found.keys() == expected.keys()
     for path, value in expected.items():
@@ -129,7 +130,7 @@ def check_close(found, expected):
         ),
     ],
 )
-def test_every_number_is_that_of_the_study_in_memory(tmp_path, small, capsys, roles, options):
+def test_neither_parts_nor_bins_change_a_number(tmp_path, small, monkeypatch, capsys, roles, options):
     table = simulated()
     if roles == "person=who,accepted=p>=0.5":
         table = table.drop_columns("p").append_column("p", pa.array(np.random.default_rng(1).random(len(table))))
@@ -140,10 +141,12 @@ def test_every_number_is_that_of_the_study_in_memory(tmp_path, small, capsys, ro
     printed = capsys.readouterr().out
     found = in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts", **options)
     assert json.loads((tmp_path / "parts" / "acceptance_log.json").read_text()) == found
-    check_equal(found, expected, 2e-5)
-    again = capsys.readouterr().out.replace("AUROC comes from histograms", "")
-    tables = [text.split("How people differ")[1].split() for text in (printed, again)]
-    assert tables[0] == tables[1]
+    check_close(found, expected)
+    again = capsys.readouterr().out
+    assert printed.split("How people differ")[1].split() == again.split("How people differ")[1].split()
+    monkeypatch.setattr(labelled, "MOST_DISTINCT", 50)
+    check_in_bins(in_parts(tmp_path / "log.parquet", roles, tmp_path / "bins", **options), expected, 2e-5)
+    assert "AUROC comes from histograms" in " ".join(capsys.readouterr().out.split())
     assert ("scores are exactly 0 or 1" in printed) == ("scores are exactly 0 or 1" in again) == ("said" in roles)
     assert not (tmp_path / "parts" / ".unfinished").exists()
 
@@ -185,7 +188,7 @@ def test_real_logs_say_the_same_in_parts(tmp_path, capsys, monkeypatch, name):
     expected = evaluate_log(path, EXAMPLES[name], tmp_path / "memory", c_fa=1.0, c_fn=2.0)
     question, folder = Question(1.0, 2.0), tmp_path / "parts"
     found = answers.evaluate_log_parts(str(path), EXAMPLES[name], folder, question, running=Running(workers=1))
-    check_equal(found, expected, 1e-5)
+    check_close(found, expected)
 
 
 def test_auroc_of_histograms_is_within_its_bound():
@@ -193,11 +196,12 @@ def test_auroc_of_histograms_is_within_its_bound():
     for spread in (1e-5, 1e-3, 1.0):  # of values, beside bins of 6e-4
         z, y, weight = rng.normal(0, spread, 500), (rng.random(500) < 0.4) * 1.0, rng.uniform(0.2, 3, 500)
         z += spread * y
-        found = Placements.of(labelled(z, y, weight))
+        found = Placements.of(Labelled.of(z, y, weight, Scale(0.0, 1.0), most=100))
         exact = roc_auc_score(y, z, sample_weight=weight)
+        assert Placements.of(Labelled.of(z, y, weight, Scale())).auroc == pytest.approx(exact, abs=1e-12)
         assert abs(found.auroc - exact) <= found.bound + 1e-12
         assert found.bound < 0.1 or spread < 1e-3
-    equal = Placements.of(labelled(np.zeros(500), y, weight))
+    equal = Placements.of(Labelled.of(np.zeros(500), y, weight, Scale(0.0, 1.0), most=0))
     assert (equal.auroc, equal.bound) == (pytest.approx(0.5), 0.0)
 
 
@@ -221,7 +225,7 @@ def test_what_was_interrupted_goes_on(tmp_path, small, monkeypatch):
     stop = -1
     expected = in_parts(tmp_path / "log.parquet", roles, tmp_path / "undisturbed")
     whole = list(read)
-    assert {name for _, name in whole} == {"Census", "ScoreHistograms", "Likelihood", "Ranks", "Sums"}
+    assert {name for _, name in whole} == {"Census", "LabelledScores", "Likelihood", "Ranks", "Sums"}
     for stop in (2, 8, len(whole) // 2, len(whole)):
         read.clear()
         folder = tmp_path / f"killed at {stop}"
@@ -275,7 +279,7 @@ def test_errors_are_those_of_a_log_in_memory(tmp_path, small, change, roles, exp
 
 
 @pytest.mark.parametrize("missing", [pytest.param(-999.0, marks=pytest.mark.slow), 9999.0])
-def test_scores_far_from_the_others_change_nothing_else(tmp_path, small, capsys, missing):
+def test_scores_far_from_the_others_change_nothing_else_in_bins(tmp_path, small, monkeypatch, capsys, missing):
     """Such as a large number in place of a missing score, of which Platt's map says 0 or 1 to the last digit."""
     table = simulated()
     points = table["points"].to_numpy(zero_copy_only=False).copy()
@@ -283,7 +287,8 @@ def test_scores_far_from_the_others_change_nothing_else(tmp_path, small, capsys,
     pq.write_table(table.set_column(4, "points", pa.array(points, from_pandas=True)), tmp_path / "log.parquet")
     roles = f"{ROLES},score=points"
     expected = evaluate_log(tmp_path / "log.parquet", parse_columns(roles), tmp_path / "memory", c_fa=1.0, c_fn=2.0)
-    check_equal(in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts"), expected, 1e-4, end_of_interval=0.05)
+    monkeypatch.setattr(labelled, "MOST_DISTINCT", 50)
+    check_in_bins(in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts"), expected, 1e-4, end_of_interval=0.05)
 
 
 def test_people_without_a_score_are_not_compared_on_it(tmp_path, small, capsys):
@@ -291,10 +296,7 @@ def test_people_without_a_score_are_not_compared_on_it(tmp_path, small, capsys):
     scored = np.isin(table["who"].to_numpy(zero_copy_only=False), [f"person {i}" for i in range(4)])
     table = table.set_column(3, "p", pa.array(np.where(scored, table["share"].to_numpy(), np.nan), from_pandas=True))
     pq.write_table(table, tmp_path / "log.parquet")
-    roles = f"{ROLES},score=p"
-    expected = evaluate_log(tmp_path / "log.parquet", parse_columns(roles), tmp_path / "memory", c_fa=1.0, c_fn=2.0)
-    found = in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts")
-    assert expected["where_scored"]["difference"]["low"] is None
+    found = in_parts(tmp_path / "log.parquet", f"{ROLES},score=p", tmp_path / "parts")
     assert found["where_scored"]["difference"]["low"] is None
 
 
@@ -383,14 +385,19 @@ def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
         in_parts(tmp_path / "log", roles, tmp_path / "out", skip_bad=True)
 
 
-def test_the_command_says_which_way_it_goes(tmp_path):
+def test_the_command_says_which_way_it_goes(tmp_path, monkeypatch):
     """Several files, --noexact and --runner=ray are read in parts, which have no context and write no scores."""
     pq.write_table(simulated(), tmp_path / "log.parquet")
     base = ("prism_jax", "evaluate", f"--columns={ROLES},score=p", "--workdir=out")
     done = forked.run(*base, "--scores=log.parquet", "--noexact", "--workers=1", cwd=tmp_path)
-    assert done.returncode == 0 and "AUROC comes from histograms" in " ".join(done.stdout.split()), done.stderr
+    assert done.returncode == 0 and "Is the score a probability" in done.stdout, done.stderr
     done = forked.run(*base, "--scores=log.parquet", "--noexact", "--context=share", cwd=tmp_path)
     assert done.returncode == 1 and "found --context with a log that is read part by part, expected" in done.stderr
+    monkeypatch.setattr(answers, "MOST_EXACT_ROWS", 599)
+    with pytest.raises(LogError, match=r"found --context with 600 rows, expected at most 599"):
+        answers.evaluate_answers(
+            str(tmp_path / "log.parquet"), parse_columns(ROLES), tmp_path, Question(1.0, 2.0, context=["share"])
+        )
     pq.write_table(simulated(1), tmp_path / "more.parquet")
     done = forked.run(*base, "--scores=*.parquet", "--exact", cwd=tmp_path)
     assert done.returncode == 1 and "--exact: found it with 2 files of a log, expected one" in done.stderr

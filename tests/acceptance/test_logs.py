@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from prism_jax.acceptance.columns import LogColumns, LogError, parse_columns
-from prism_jax.acceptance.log_evaluation import drawn_of
-from prism_jax.acceptance.logs import doubted, read_log
-from prism_jax.acceptance.merged.parts import divide, read_people
+from prism_jax.acceptance.logs import read_log
+from prism_jax.acceptance.parts import Divided, divide, read_people
 
 HEADER = "who,at,took,rating,score,slow,kind,left\n"
 ROWS = (
@@ -198,7 +197,7 @@ def test_propensities_that_the_offers_contradict_are_refused_or_said_in_titles(s
     monkeypatch.setattr("prism_jax.acceptance.log_files.CHUNK_ROWS", 9_000)
     log = read_log(tmp_path / "log.parquet", columns)
     for doubts in (
-        lambda: doubted(drawn_of(log)),
+        lambda: Divided.of_log(log).doubted,
         lambda: divide("log", [str(tmp_path / "log.parquet")], columns, tmp_path / "parts", number=1).doubted,
     ):
         if off == 1:

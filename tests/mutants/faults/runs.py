@@ -51,9 +51,9 @@ RUNS = (
     ),
     Fault(
         "log-gate-with-swapped-costs",
-        "acceptance/costs.py",
-        "intervene(p_accept, p_accept, c_fa, c_fn)",
-        "intervene(p_accept, p_accept, c_fn, c_fa)",
+        "acceptance/statistics.py",
+        "intervene(predictions[name], predictions[name], *self.costs)",
+        "intervene(predictions[name], predictions[name], *self.costs[::-1])",
         "The gate on a user's own log decides at the inverse cost ratio.",
         ("acceptance/test_acceptance_log.py",),
         vital=True,

@@ -1,7 +1,8 @@
 """A log of any size as parts of whole people: what the person layer needs, since it goes from answer to answer.
 
-Files are read once, chunk by chunk, and the offers that were made are written to temporary files by person. A part is
-such a file, with about `PART_ROWS` rows in order of person and time, or more where it has a person with more.
+A log in memory is one part. Files of more rows are read once, chunk by chunk, and the offers that were made are written
+to temporary files by person. A part is such a file, with about `PART_ROWS` rows in order of person and time, or more
+where it has a person with more.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from prism_jax.acceptance.columns import LogColumns, LogError, split_condition
 from prism_jax.acceptance.context import folds_of_people
 from prism_jax.acceptance.log_files import read_log_parts
 from prism_jax.acceptance.logs import (
+    AcceptanceLog,
+    ContextColumn,
     LogTable,
     Texts,
     Wanted,
@@ -33,10 +36,11 @@ from prism_jax.acceptance.logs import (
     warn_of_order,
 )
 from prism_jax.acceptance.score_maps import Scale
-from prism_jax.acceptance.study import FOLDS, no_propensity
 from prism_jax.decision import off_policy
 from prism_jax.decision.losses import propensity_weight
 
+FOLDS = 10
+"""Most folds of people; there is one per person where there are fewer."""
 PART_ROWS = 1 << 18
 """About how many rows a part has; all of them are in memory at once."""
 _MOST_SAMPLED = 1 << 18
@@ -55,6 +59,8 @@ class Answers(NamedTuple):
     score: Float64[np.ndarray, " rows"] | None
     answered: Float64[np.ndarray, " rows"] | None  # seconds
     propensity: Float64[np.ndarray, " rows"] | None
+    context: tuple[ContextColumn, ...] = ()  # what was known at the moment of the offer, of a log in memory
+    truth: Float64[np.ndarray, " rows"] | None = None  # the true probability, where a log in memory is simulated
 
     @property
     def inverse(self) -> Float64[np.ndarray, " rows"]:
@@ -98,7 +104,7 @@ class Contents(NamedTuple):
 class Divided:
     """A log in parts."""
 
-    parts: list[PeoplePart]
+    parts: Sequence[PeoplePart | Answers]
     contents: Contents
     scale: Scale  # of the scores: where most of them lie, or none of probabilities
     numbers: Int64[np.ndarray, " people"]  # of those who answered, by name: the order in which the log mentions them
@@ -107,9 +113,79 @@ class Divided:
     left_out: dict[str, str]  # files that cannot be read, with the reason
     doubted: bool = False  # whether offers were not quite drawn with the propensities
 
+    @property
+    def scored(self) -> bool:
+        """Whether the log has scores."""
+        first = self.parts[0]
+        return "score" in first.columns if isinstance(first, PeoplePart) else first.score is not None
+
+    @classmethod
+    def of_log(
+        cls,
+        log: AcceptanceLog,
+        *,
+        weighted: bool = False,
+        seed: int = 0,
+        truth: Float64[np.ndarray, " rows"] | None = None,
+    ) -> Divided:
+        """A log in memory, as one part; `truth` is that of each row of the log.
+
+        LogError for a weighted study of a log without propensities, or where offers contradict these.
+        """
+        if weighted and log.propensity is None:
+            raise _no_propensity()
+        rows = answered_rows(log)
+        code, person = np.unique(log.person[rows], return_inverse=True)
+        fold = folds_of_people(person, FOLDS, seed)
+
+        def of_rows(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[rows]
+
+        answers = Answers(
+            person,
+            fold,
+            log.time[rows],
+            log.accepted[rows],
+            of_rows(log.score),
+            of_rows(log.answered),
+            of_rows(log.propensity),
+            tuple(dataclasses.replace(column, values=column.values[rows]) for column in log.context),
+            of_rows(truth),
+        )
+        contents = Contents(log.left_out, log.left_out).with_rows(log.logged, log.score)
+        known = np.zeros(0) if log.score is None else log.score[~np.isnan(log.score)]
+        drawn = [] if log.propensity is None else _drawn_of(log)
+        scale = Scale() if contents.score_is_probability else _middle_half(known)
+        return cls([answers], contents, scale, log.numbers[code], int(fold.max()) + 1, log.timed, {}, doubted(drawn))
+
+
+def answered_rows(log: AcceptanceLog) -> Int64[np.ndarray, " answers"]:
+    """Rows of the offers that were made, by person and time."""
+    return log.order[log.logged[log.order]]
+
+
+def _drawn_of(log: AcceptanceLog) -> list[off_policy.Drawn]:
+    """What the log says of its propensities."""
+    assert log.propensity is not None, "called where there are some"
+    score = np.zeros(len(log)) if log.score is None else log.score
+    edges, people = off_policy.edges_of(score), len(log.names)
+    sums = off_policy.drawn_sums(log.logged, log.propensity, score, edges, log.person, people)
+    return off_policy.drawn(*sums, people)
+
+
+def _no_propensity() -> LogError:
+    return LogError("columns: found no propensity, expected propensity=COLUMN: weights are its inverse")
+
+
+def _middle_half(scores: Float64[np.ndarray, " known"]) -> Scale:
+    """Where most scores lie, which a few that are far away do not change."""
+    low, first, middle, third, high = np.quantile(scores, (0.01, 0.25, 0.5, 0.75, 0.99))
+    width = (third - first) / 1.349 or (high - low) / 4.653 or scores.std() or 1.0
+    return Scale(float(middle), float(width))
+
 
 def read_people(part: PeoplePart) -> Iterator[Answers]:
-    """The rows of a part."""
+    """The rows of a part that is a file."""
     table = np.fromfile(part.path).reshape(-1, len(part.columns))
     columns = {name: table[:, i].copy() for i, name in enumerate(part.columns)}
     yield Answers(
@@ -153,7 +229,7 @@ def divide(
     """
     check_roles(columns, shown_only)
     if weighted and (columns.propensity is None or shown_only):
-        raise no_propensity()
+        raise _no_propensity()
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(folder, number, columns, shown_only)
     left_out: dict[str, str] = {}
@@ -258,14 +334,6 @@ class _Writer:
         while len(self.sample) > _MOST_SAMPLED:
             self.sample, self.every = self.sample[::2], 2 * self.every
 
-    def _scale(self) -> Scale:
-        """Where most scores lie, which a few that are far away do not change."""
-        if self.contents.score_is_probability:
-            return Scale()
-        low, first, middle, third, high = np.quantile(self.sample, (0.01, 0.25, 0.5, 0.75, 0.99))
-        width = (third - first) / 1.349 or (high - low) / 4.653 or self.sample.std() or 1.0
-        return Scale(float(middle), float(width))
-
     def _numbers(self, names: Sequence[str], person: Int[np.ndarray, " rows"]) -> Int64[np.ndarray, " names"]:
         """The number of each name; those that are new get the next ones in the order in which rows mention them."""
         first = np.full(len(names), len(person))
@@ -307,7 +375,8 @@ class _Writer:
                 parts.append(PeoplePart(str(path), len(rows), ("fold", *self.fields)))
         timed = self.columns.time is not None
         doubtful = doubted(off_policy.drawn(self.totals, self.units, len(self.units)))
-        return Divided(parts, self.contents, self._scale(), by_name + 1, int(fold.max()) + 1, timed, left_out, doubtful)
+        scale = Scale() if self.contents.score_is_probability else _middle_half(self.sample)
+        return Divided(parts, self.contents, scale, by_name + 1, int(fold.max()) + 1, timed, left_out, doubtful)
 
     def _rows(self, path: Path, bad: set[int]) -> Float64[np.ndarray, "rows fields"]:
         rows = np.fromfile(path).reshape(-1, 1 + len(self.fields))

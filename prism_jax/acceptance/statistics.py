@@ -12,21 +12,22 @@ import scipy
 from jaxtyping import Bool, Float64, Int64
 
 from prism_jax.acceptance.by_answers import SEEN, Pair
+from prism_jax.acceptance.labelled import Labelled, Placements
 from prism_jax.acceptance.measures import BINS, RESAMPLES, bin_of, pairs_by_person
-from prism_jax.acceptance.merged.parts import Answers
 from prism_jax.acceptance.own_score import latest_beliefs
+from prism_jax.acceptance.parts import Answers
 from prism_jax.acceptance.score_maps import EDGE, PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
 from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import Platt, certain
 from prism_jax.decision.gate import intervene
 from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.off_policy import Moments
-from prism_jax.evaluation.merged.histograms import LOG_ODDS, Histogram, labelled
 from prism_jax.evaluation.merged.states import Beginning, Largest, State, Statistic, UnitSums, merge
 from prism_jax.people.lanes import Lanes, lanes
 from prism_jax.people.layer import Placed, Population, Spread, Theta
 
-PERSON, SCORE_PERSON = "person", "score+person"
+PERSON, SCORE_PERSON, CONTEXT, CONTEXT_PERSON = "person", "score+person", "context", "context+person"
+TRUTH = "truth"
 EVERYBODY = -1
 """In place of a fold: what is fitted on all people."""
 _FARTHEST = float(scipy.special.logit(1 - EDGE))
@@ -64,8 +65,8 @@ class Census(Statistic):
 
 
 @dataclasses.dataclass(frozen=True)
-class ScoreHistograms(Statistic):
-    """Histograms of the score by label, in each fold."""
+class LabelledScores(Statistic):
+    """The score by label, in each fold."""
 
     scale: Scale
     weighted: bool
@@ -74,17 +75,11 @@ class ScoreHistograms(Statistic):
         """The state with the rows of more people."""
         assert rows.score is not None, "there are maps to fit"
         known = ~np.isnan(rows.score)
-        score, y, fold = rows.score[known], rows.accepted[known], rows.fold[known]
-        middle, width = self.scale
-        z = log_odds(self.scale.unit(score)) if middle is None else (score - middle) / width
-        weight = study_weight(rows, self.weighted)[known]
-        one, zero = weight * y, weight * (1 - y)
-        finite = np.where(np.isinf(z), 0.0, z)  # of 0 and 1, whose bins say what they are
-        columns = {"one": one, "zero": zero, "z_one": one * finite, "z_zero": zero * finite}
+        score, y, weight = rows.score, rows.accepted, study_weight(rows, self.weighted)
         more = {
-            number: Histogram.of(LOG_ODDS, z[inside], {name: column[inside] for name, column in columns.items()})
-            for number in _present(fold)
-            for inside in [fold == number]
+            fold: Labelled.of(score[inside], y[inside], weight[inside], self.scale)
+            for fold in _present(rows.fold[known])
+            for inside in [known & (rows.fold == fold)]
         }
         return merge(state, more)
 
@@ -128,6 +123,8 @@ class Model:
     layers: tuple[str, ...]  # those that are compared
     probability: bool  # whether scores are probabilities
     weighted: bool
+    # of the context head, by fold: log-odds of each row of the one part that a log with context has
+    heads: Mapping[int, Float64[np.ndarray, " rows"]] | None = None
 
     def standard(self, rows: Answers) -> Float64[np.ndarray, " rows"]:
         """The scores as `Fitted.log_odds` takes them: the log-odds of probabilities; NaN where there is none."""
@@ -140,7 +137,12 @@ class Model:
         """The fits of person layers: the fold that each leaves out, and the layer."""
         folds = [fold for fold in self.fitted if fold != EVERYBODY]
         fits = {f"{layer} {fold}": (fold, layer) for fold in folds for layer in self.layers}
-        return fits | {"everybody": (EVERYBODY, self.layers[-1])}
+        return fits | {"everybody": (EVERYBODY, self.describing)}
+
+    @property
+    def describing(self) -> str:
+        """The layer that describes people and the gate on a score, which knows no context."""
+        return [layer for layer in self.layers if layer != CONTEXT_PERSON][-1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Likelihood(Statistic):
             fold, layer = self.model.fits[name]
             fitted = self.model.fitted[fold]
             share = np.where(fold_at == fold, 0.0, weight / fitted.weight)
-            value, gradient = people.placed.loss(share, *people.log_odds(fitted, layer))(theta)
+            value, gradient = people.placed.loss(share, *people.log_odds(self.model, fold, layer))(theta)
             more[name] = np.append(value, gradient)
         return merge(state, more)
 
@@ -184,22 +186,33 @@ class _AtPlaces(NamedTuple):
     def places(self) -> Lanes:
         return self.placed.places
 
-    def log_odds(self, fitted: Fitted, layer: str) -> tuple[Spread, Spread]:
+    def log_odds(self, model: Model, fold: int, layer: str) -> tuple[Spread, Spread]:
         """Those of offers and answers."""
+        if layer == CONTEXT_PERSON:
+            assert model.heads is not None, "the layer is on top of them"
+            return self.places.spread(model.heads[fold]), self.places.spread_answers(model.heads[fold])
+        fitted = model.fitted[fold]
         offers = fitted.log_odds(self.offers, layer)
         return offers, offers if self.answers is self.offers else fitted.log_odds(self.answers, layer)
 
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """Predicts the answers of parts, as `acceptance.study` does those of a log in memory."""
+    """Predicts the answers of parts."""
 
     model: Model
     populations: dict[str, Population]  # of the fits
-    scale: Scale  # of histograms of the score
+    scale: Scale  # of the bins of the score
 
-    def predictions(self, rows: Answers, people: _AtPlaces) -> dict[str, Float64[np.ndarray, " rows"]]:
+    @property
+    def of_folds(self) -> list[Population]:
+        """The person layer of each fold: on the context head, else on the score, or alone."""
+        folds = sorted(self.model.fitted.keys() - {EVERYBODY})
+        return [self.populations[f"{self.model.layers[-1]} {fold}"] for fold in folds]
+
+    def predictions(self, rows: Answers, people: _AtPlaces | None = None) -> dict[str, Float64[np.ndarray, " rows"]]:
         """Every prediction of every row, by the people of other folds and the person's own earlier answers."""
+        people = _AtPlaces.of(rows, self.model) if people is None else people
         number = len(rows.accepted)
         found: dict[str, Float64[np.ndarray, " rows"]] = {"constant": np.empty(number)}
         for fold in _present(rows.fold):
@@ -210,51 +223,35 @@ class Predictor:
                     found.setdefault(name, np.empty(number))[held] = p
             for layer in self.model.layers:
                 population = self.populations[f"{layer} {fold}"]
-                run = people.placed.predictions(population, *people.log_odds(fitted, layer))
+                run = people.placed.predictions(population, *people.log_odds(self.model, fold, layer))
                 found.setdefault(layer, np.empty(number))[held] = scipy.special.expit(run.log_odds[held])
-        return found
+            if self.model.heads is not None:
+                found.setdefault(CONTEXT, np.empty(number))[held] = scipy.special.expit(self.model.heads[fold][held])
+        return found if rows.truth is None else found | {TRUTH: rows.truth}
 
-    def ranking(self, name: str, p: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
-        """What a prediction ranks by, on the grid of log-odds; folds differ in their constant, which ranks nothing."""
-        if name == "constant":
-            return np.zeros(len(p))
-        if name == SCORE and self.scale.middle is not None:
-            return (p - self.scale.middle) / self.scale.width
-        return log_odds(p)
+
+def _ranking(name: str, p: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+    """What a prediction ranks by; folds differ in their constant, which ranks nothing."""
+    return np.zeros(len(p)) if name == "constant" else p
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranks(Statistic):
-    """Histograms of what predictions rank by, by label."""
+    """What predictions rank by, by label."""
 
     predictor: Predictor
 
     def add(self, state: State, rows: Answers) -> State:
         """The state with the rows of more people."""
         weight = study_weight(rows, self.predictor.model.weighted)
-        predictions = self.predictor.predictions(rows, _AtPlaces.of(rows, self.predictor.model))
+        predictions = self.predictor.predictions(rows)
         more = {
-            name: labelled(self.predictor.ranking(name, p), rows.accepted, weight) for name, p in predictions.items()
+            name: Labelled.of(
+                _ranking(name, p), rows.accepted, weight, self.predictor.scale if name == SCORE else Scale()
+            )
+            for name, p in predictions.items()
         }
         return merge(state, more)
-
-
-class Placements(NamedTuple):
-    """For each bin of what ranks, the share of the other label's weight that is ranked right; ties count half."""
-
-    accepted: Float64[np.ndarray, "bins"]  # for an accepted offer, the share of the rejected ones below
-    rejected: Float64[np.ndarray, "bins"]  # for a rejected offer, the share of the accepted ones above
-    auroc: float  # the mean of either
-    bound: float  # how far it can be from that of the values themselves
-
-    @classmethod
-    def of(cls, histogram: Histogram) -> Placements:
-        """The placements of a histogram by label; pairs in a bin with different values may be ranked in any way."""
-        one, zero = histogram.sums["one"], histogram.sums["zero"]
-        below = (np.cumsum(zero) - zero / 2) / zero.sum()
-        above = 1 - (np.cumsum(one) - one / 2) / one.sum()
-        unsure = float((one * zero)[histogram.mixed].sum()) / 2
-        return cls(below, above, float(one @ below) / float(one.sum()), unsure / float(one.sum() * zero.sum()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,7 +260,7 @@ class Sums(Statistic):
 
     predictor: Predictor
     placements: dict[str, Placements]
-    probabilities: tuple[str, ...]  # the predictions that are probabilities
+    probabilities: tuple[str, ...]  # the predictions that are probabilities; there is a gate on all but the truth
     pair: Pair
     costs: tuple[float, float]  # C_FA and C_FN
     better: str  # of always and never, the cheaper
@@ -283,8 +280,7 @@ class Sums(Statistic):
             gaps = np.bincount(bins, gap, len(people) * BINS).reshape(-1, BINS)
             sums |= {f"gap {name} {i}": gaps[:, i] for i in range(BINS)}
         for name, p in predictions.items():
-            ranking = np.zeros(len(p)) if name == "constant" else p
-            pairs = pairs_by_person(ranking, rows.accepted, rows.person, weight)
+            pairs = pairs_by_person(_ranking(name, p), rows.accepted, rows.person, weight)
             sums |= {f"pairs {name}": pairs[:, 0], "pairs": pairs[:, 1]}
             one, ones, zero, zeros = (sums[column] for column in (f"one {name}", "one", f"zero {name}", "zero"))
             # A person's own pairs above what their placements let expect.
@@ -302,9 +298,10 @@ class Sums(Statistic):
         yield from {"answers": np.ones(len(y)), "accepted": y, "weight": weight, "gate": gate}.items()
         yield from {"one": weight * y, "zero": weight * (1 - y)}.items()
         for name, p in predictions.items():
-            bins = LOG_ODDS.bin_of(self.predictor.ranking(name, p))
-            yield f"one {name}", weight * y * self.placements[name].accepted[bins]
-            yield f"zero {name}", weight * (1 - y) * self.placements[name].rejected[bins]
+            among = self.placements[name]
+            place = among.ranked.place_of(_ranking(name, p))
+            yield f"one {name}", weight * y * among.accepted[place]
+            yield f"zero {name}", weight * (1 - y) * among.rejected[place]
         for name, error in errors.items():
             yield f"error {name}", weight * error
         if "score" in errors:
@@ -315,6 +312,7 @@ class Sums(Statistic):
             yield "known constant", known * errors["constant"]
             yield "known difference", known * (errors["score"] - errors["constant"])
         gain = weight * (errors[self.pair.with_person] - errors[self.pair.without])
+        gain[np.abs(gain) < 1e-14] = 0.0  # as at a first offer, where two ways of computing one number round apart
         for i, inside in enumerate(_by_seen(seen)):
             yield from {f"seen {i}": inside * 1.0, f"weight {i}": weight * inside, f"gain {i}": gain * inside}.items()
         offers = self._offers(predictions)
@@ -329,6 +327,7 @@ class Sums(Statistic):
         gates = {
             name: np.asarray(intervene(predictions[name], predictions[name], *self.costs))
             for name in self.probabilities
+            if name != TRUTH
         }
         return {"always": np.ones(rows, bool), "never": np.zeros(rows, bool)} | gates
 
@@ -351,7 +350,7 @@ class Sums(Statistic):
     def _of_everybody(self, rows: Answers) -> Float64[np.ndarray, " rows"]:
         """The log-odds of each offer by the maps that are fitted on all people."""
         model = self.predictor.model
-        return model.fitted[EVERYBODY].log_odds(model.standard(rows), model.layers[-1])
+        return model.fitted[EVERYBODY].log_odds(model.standard(rows), model.describing)
 
     def _people(self, rows: Answers, answers: np.ndarray, accepted: np.ndarray) -> Beginning:
         """What the log and the layer say of each person after all of their answers."""
