@@ -120,8 +120,6 @@ class Owner:
 class DividedDoor(Door):
     """Takes requests to the owner of their partition, and waits while it changes hands."""
 
-    is_alone = False
-
     def __init__(self, directory: Handle, folder: epath.PathLike, partitions: int) -> None:
         """Of a directory whose `owners` says who has which partitions, and whose `lost` replaces one that is gone."""
         super().__init__(None, folder)
@@ -169,6 +167,7 @@ class DividedDoor(Door):
             self._persons[place] = person
             if len(self._persons) > _REMEMBERED:
                 self._persons.popitem(last=False)
+            self._count([item], [answer])
             return answer
         raise ApiError(503, "found whose the stream is said anew all the time; try again")
 

@@ -13,7 +13,8 @@ from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, CursorError, Log
 from prism_jax.service.door import Door
 
 STEP, KEPT_ALIVE = 1.0, 15.0
-"""Seconds after which a stream of offers looks whether the server stops, and after which it says that it is there."""
+"""Seconds after which a stream of offers looks whether the server stops, and after which it looks everywhere and says
+that it is there."""
 
 
 class _Listener:
@@ -37,7 +38,7 @@ class News:
     """Tells who listens where something new is."""
 
     def __init__(self, door: Door) -> None:
-        self._door = door
+        self._door, door.on_offer = door, self.come
         self._listeners: collections.defaultdict[str, list[_Listener]] = collections.defaultdict(list)
 
     def listening(self, tenant: str) -> int:
@@ -53,12 +54,14 @@ class News:
 
     async def sent(self, cursor: Cursor, tenant: str, person: str | None) -> AsyncIterator[bytes]:
         """Offers as server-sent events, whose ids are the cursors behind them, until the server stops."""
-        own = _Listener(person)
+        own, clock = _Listener(person), asyncio.get_running_loop().time
         self._listeners[tenant].append(own)
+        ends = clock()
         try:
             yield f"id: {cursor}\n\n".encode()
             while not self._door.is_stopping():
                 places = own.take()
+                ends = clock() + KEPT_ALIVE if places is None else ends
                 found: list[Logged] = []
                 if places is None or places:
                     conditions = {"person": person, "offers": True, "partitions": places}
@@ -70,12 +73,10 @@ class News:
                 if len(found) == MOST_RECORDS:  # there may be more
                     for place in places or [None]:
                         own.add(place)
-                waited = 0.0
-                while not (own.change.is_set() or self._door.is_stopping() or waited >= KEPT_ALIVE):
+                while not (own.change.is_set() or self._door.is_stopping() or clock() >= ends):
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(own.change.wait(), STEP)
-                    waited += STEP
-                if waited >= KEPT_ALIVE and not self._door.is_alone:
+                if clock() >= ends:
                     own.add(None)  # others may have made offers
                 yield f"id: {cursor}\n\n".encode()  # and says that it is there
         except (StateError, CursorError):  # who listens asks again, from the last id on, and is told why

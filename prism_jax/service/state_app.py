@@ -12,7 +12,7 @@ import itertools
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import fastapi
@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
-from prism_jax.agent.state.durable import Again, ConflictError, Events
+from prism_jax.agent.state.durable import ConflictError, Events
 from prism_jax.agent.state.partition import StaleError, StateError
 from prism_jax.agent.state.places import MOST_PARTITIONS
 from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, CursorError
@@ -82,23 +82,11 @@ def make_state_app(
         status: {"model": ErrorBody} for status in (401, 404, 408, 409, 413, 422, 429, 503, 504)
     }
 
-    def count(tenant: str, agent: str, answer: Mapping[str, Any]) -> None:
-        if "outcome" in answer:
-            door.metrics.outcomes.labels(answer["outcome"]).inc()
-            return
-        door.metrics.decisions.labels(agent, str(answer["speak"]).lower()).inc()
-        if answer["speak"]:
-            news.come(tenant, answer["stream"], answer["person"])
-
     async def ask(request: fastapi.Request, agent: str, item: Events | OfferOutcome | Visit) -> Any:
         try:
-            answers = await door.ask(Asked(request.state.tenant, agent, item), request)
-            if isinstance(answers, list) and not isinstance(answers, Again):
-                for answer in answers:
-                    count(request.state.tenant, agent, answer)
-            return answers
+            return await door.ask(Asked(request.state.tenant, agent, item), request)
         except ApiError as error:
-            if error.status in (499, 504):  # an offer may have been made that nobody was told of
+            if error.status == 504:  # an offer may have been made that nobody was told of
                 news.come(request.state.tenant)
             raise
         except ConflictError as error:

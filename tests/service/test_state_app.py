@@ -374,13 +374,18 @@ def test_offers_are_sent_as_they_are_made_and_again_behind_the_last_that_was_see
     assert served.ask("/v1/offers?after=nonsense")[0] == 422
 
 
+def counts(served):
+    """What is counted, for Prometheus."""
+    with urllib.request.urlopen(served.url + "/metrics") as answer:
+        return answer.read().decode()
+
+
 def test_what_is_counted_names_nobody(served):
     offer = offer_of(served, "canary-stream", "canary-person")
     served.ask("/v1/outcomes", {"stream": "canary-stream", "offer": offer, "outcome": "ignored", "time": 2.0})
     served.ask("/v1/streams/canary-other/events", event(0, person="canary-person"))
     served.ask("/v1/streams/canary-other/events", b"{")
-    with urllib.request.urlopen(served.url + "/metrics") as answer:
-        text = answer.read().decode()
+    text = counts(served)
     assert "canary" not in text
     for line in (
         'prism_decisions_total{agent="decide",speak="true"} 1.0',
@@ -400,6 +405,43 @@ def test_who_saw_no_offer_yet_misses_none_on_another_connection(served):
     again = Listening(served, last=place)
     assert again.next()[0]["id"] == offer
     again.close()
+
+
+def test_an_offer_whose_caller_has_gone_is_sent_when_it_is_kept(tmp_path):
+    go, begun = threading.Event(), threading.Event()
+
+    class Slow(FakeReader):
+        def observe(self, items):
+            begun.set()
+            assert go.wait(20)
+            return super().observe(items)
+
+    with Stateful(tmp_path / "state", reader=Slow(slow=False, responses=False)) as served:
+        listening = Listening(served.ready())
+        body = json.dumps(event(0, costs={"c_fa": 1e-9}))
+        caller = http.client.HTTPConnection("127.0.0.1", served.port)
+        caller.request("POST", "/v1/streams/s/events", body)
+        try:
+            assert begun.wait(20)
+            caller.close()
+            while 'status="499"' not in counts(served):
+                time.sleep(0.01)
+        finally:
+            go.set()
+        assert listening.next()[0]["id"] == "s/0"
+        assert 'prism_decisions_total{agent="events",speak="true"} 1.0' in counts(served)
+        listening.close()
+
+
+def test_who_listens_looks_everywhere_again_and_again(tmp_path, monkeypatch):
+    """Of an offer that another process has made, nobody is told."""
+    monkeypatch.setattr("prism_jax.service.offers.KEPT_ALIVE", 0.3)
+    monkeypatch.setattr("prism_jax.service.offers.News.come", lambda *_: None)
+    with Stateful(tmp_path / "state") as served:
+        listening = Listening(served.ready())
+        offer = offer_of(served, "unseen")
+        assert listening.next()[0]["id"] == offer
+        listening.close()
 
 
 @pytest.mark.parametrize(
