@@ -249,6 +249,7 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
         host=options["host"],
         port=options["port"],
         on_ready=lambda port: command.say(f"{place}:{port}/v1"),
+        report=command.say,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -26,6 +26,8 @@ from prism_jax.service.turns import Turns
 
 LOOK_SECONDS = 5.0
 """How often a machine that has joined meanwhile is looked for."""
+START_SECONDS = 60.0
+"""How long the servers before the replicas may take to stand."""
 _TRIES = 3
 """How often a request is sent to a replica, each time where one was lost."""
 
@@ -97,11 +99,16 @@ def run_replicas(
     host: str,
     port: int,
     on_ready: Callable[[int], None],
+    report: Callable[[str], None],
 ) -> None:
     """Serves `POST /v1/decisions` from `least` to `most` replicas until it is told to stop.
 
     `load` is called in each replica, which takes requests when it is loaded and answers up to `BATCH` of them together;
-    `gpus` are those of one replica, and `on_ready` is told the port. Ray is started by the caller.
+    `gpus` are those of one replica, `on_ready` is told the port, and `report` of machines without a server. Ray is
+    started by the caller.
+
+    Raises:
+      ValueError: if no server can listen.
     """
     replica = serve.deployment(
         Replica,
@@ -113,21 +120,57 @@ def run_replicas(
     )
     serve.start(proxy_location="Disabled")
     handle = serve.run(replica.bind(load, limits.waiting), name=name, route_prefix=None)
-    fronts: dict[str, Any] = {}
+    fronts = Fronts([handle, name, tokens, limits, host, port], report)
+    try:
+        on_ready(fronts.look(START_SECONDS)[0])
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        while not stop.wait(LOOK_SECONDS):
+            fronts.look()
+    finally:
+        fronts.stop()
+        serve.delete(name)
 
-    def stand_in_front() -> None:
-        """Puts a server on every machine that has none."""
-        for node in [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in fronts]:
+
+class Fronts:
+    """The servers on the machines of the cluster, one on each."""
+
+    def __init__(self, arguments: Sequence[Any], report: Callable[[str], None]) -> None:
+        """Of the arguments of `Front`; `report` is told of a machine where none can stand, which is tried again."""
+        self._arguments, self._report = arguments, report
+        self._own: dict[str, tuple[Any, Any]] = {}  # by machine: the server, and where it will listen
+
+    def look(self, seconds: float = 0.0) -> list[int]:
+        """Puts a server on every machine that has none; returns the ports of those that stand within so many seconds.
+
+        Raises:
+          ValueError: if seconds were given, and none stands.
+        """
+        for node in [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in self._own]:
             there = NodeAffinitySchedulingStrategy(node, soft=False)
             front = ray.remote(Front).options(num_cpus=0, max_restarts=-1, scheduling_strategy=there)
-            fronts[node] = front.remote(handle, name, tokens, limits, host, port)
+            actor = front.remote(*self._arguments)
+            self._own[node] = actor, actor.port.remote()
+        places = [place for _, place in self._own.values()]
+        ray.wait(places, num_returns=len(places), timeout=seconds)
+        ports, failures = list[int](), list[str]()
+        for node, (_, place) in list(self._own.items()):
+            try:
+                ports.append(ray.get(place, timeout=0))
+            except ray.exceptions.GetTimeoutError:  # it may yet stand
+                continue
+            except ray.exceptions.RayError as error:
+                del self._own[node]
+                failures.append(f"no server stands on the machine {node}: {str(error).strip().splitlines()[-1]}")
+        if seconds and not ports:
+            raise ValueError(failures[0] if failures else f"no server stands on any machine within {seconds:g} s")
+        for words in failures:
+            self._report(f"{words}; it is tried again")
+        return ports
 
-    stand_in_front()
-    on_ready(ray.get([front.port.remote() for front in fronts.values()])[0])
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    while not stop.wait(LOOK_SECONDS):
-        stand_in_front()
-    ray.wait([front.stop.remote() for front in fronts.values()], num_returns=len(fronts), timeout=40)
-    serve.delete(name)
+    def stop(self) -> None:
+        """Ends all of them after the requests under way."""
+        ends = [front.stop.remote() for front, _ in self._own.values()]
+        if ends:
+            ray.wait(ends, num_returns=len(ends), timeout=40)

@@ -340,9 +340,10 @@ class Listening:
         assert self.answer.status == 200 and self.answer.headers["content-type"].startswith("text/event-stream")
 
     def next(self):
-        """The next offer and its id."""
-        found = {}
+        """The next offer and its id, which comes soon."""
+        found, ends = {}, time.monotonic() + 10
         while "data" not in found or found.get("line"):
+            assert time.monotonic() < ends, "no offer comes"
             line = self.answer.readline().decode().rstrip("\n")
             name, _, value = line.partition(": ")
             found |= {name: value, "line": line}

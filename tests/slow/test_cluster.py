@@ -208,6 +208,34 @@ def test_twenty_kills_of_service_owners_and_replicas_lose_nothing_and_double_not
     assert sum(map(len, stated)) > 1000 and count > 100 and silent < count / 3, (count, silent)
 
 
+def test_a_machine_without_a_server_is_reported_and_tried_again_and_the_replicas_end(cluster):
+    """Its port is taken at first; where no server stands at the start, the error says so, and nothing stays behind."""
+    from ray import serve
+
+    from prism_jax.service.http import Limits
+    from prism_jax.service.replicas import Fronts, run_replicas
+    from prism_jax.service.tokens import Tokens
+
+    class Answers:
+        def answer(self, items):
+            return []
+
+    said, port = [], free_port()
+    fronts = Fronts([None, "model", Tokens(), Limits(), "127.0.0.1", port], said.append)
+    with socket.create_server(("127.0.0.1", port)):
+        ends = time.monotonic() + 60
+        while not said:
+            assert fronts.look() == [] and time.monotonic() < ends
+            time.sleep(0.1)
+        assert f"127.0.0.1:{port}: Address already in use" in said[0] and said[0].endswith("it is tried again")
+        replicas = {"least": 1, "most": 1, "gpus": 0.0, "on_ready": said.append, "report": said.append}
+        with pytest.raises(ValueError, match=f"127.0.0.1:{port}: Address already in use"):
+            run_replicas(Answers, "model", tokens=Tokens(), limits=Limits(), host="127.0.0.1", port=port, **replicas)
+        assert not serve.status().applications, "the replicas have ended"
+    assert fronts.look(60.0) == [port]
+    fronts.stop()
+
+
 def replicas_of(cluster):
     """The processes of the model's replicas on a cluster."""
     (raylet,) = pids(f"raylet.*--gcs-address={cluster}", "--oldest")
