@@ -13,7 +13,7 @@ from prism_jax.commands import score
 from prism_jax.commands.judge import judge
 from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.judges.judging import JudgesConfig
 from prism_jax.judges.prompts import questions
@@ -92,7 +92,7 @@ def evaluated(place):
     files = {name: str(place / file) for name, file in files.items()}
     judge(PANEL, {**FLAGS, **files, "scores_out": str(place / "judged.parquet")})
     scores = read_scores(place / "judged.parquet")
-    fits, steps = protocol.calibrate(scores, CalibrationConfig(OF_SCORES)), protocol.rows_of(scores, "test").steps()
+    fits, steps = protocol.calibrate(scores, CalibrationConfig(OF_SCORES)), splits.rows_of(scores, "test").steps()
     need, accept = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
     c_fn = float(np.median((1 - accept) / (accept * need)))  # at which half of the steps are offers
     evaluate_scores(str(place / "judged.parquet"), place / "evaluated", OperatingPoint(c_fn=c_fn))

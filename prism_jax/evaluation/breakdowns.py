@@ -42,15 +42,6 @@ def trace(data: EvaluationData) -> Trace:
     )
 
 
-def by_group(data: EvaluationData) -> tuple[GroupRow, ...]:
-    """One row per domain and per persona, in alphabetical order; none for a column that the table does not have.
-
-    Groups may be small: each row says how many steps it is computed on.
-    """
-    groups = _Groups(data)
-    return tuple(groups.row(*named) for named in _all_members(data))
-
-
 def sums_by_group(data: EvaluationData) -> dict[tuple[str, str], GroupSums]:
     """The sums of each domain and persona among these steps, by column and value."""
     groups = _Groups(data)
@@ -141,24 +132,6 @@ class _Groups:
             for name, (offer, accept) in decided.items()
         }
 
-    def row(self, column: str, value: str, members: Int64[np.ndarray, "members"]) -> GroupRow:
-        """The numbers of one group of steps."""
-        judged = members[self.data.judged[members]]
-        return GroupRow(
-            column=column,
-            value=value,
-            streams=len(set(self.data.steps.stream[members])),
-            steps=len(members),
-            judged=len(judged),
-            positive=self._mean(self.data.missed, judged),
-            **{name: self._mean(cost, judged) for name, cost in self.costs.items()},
-            speak_rate=float(self.deployed.decision[members].mean()),
-            ece_need=self._ece(self.deployed.p_need, self.deployed.y_need, self.need_weight, members)
-            if self.data.has_need
-            else None,
-            ece_accept=self._ece(self.deployed.p_accept, self.deployed.y_accept, self.weight, members),
-        )
-
     def sums(self, members: Int64[np.ndarray, "members"]) -> GroupSums:
         """The sums of one group of steps."""
         data, deployed = self.data, self.deployed
@@ -175,21 +148,6 @@ class _Groups:
             need=self._bins(deployed.p_need, deployed.y_need, self.need_weight, members),
             accept=self._bins(deployed.p_accept, deployed.y_accept, self.weight, members),
         )
-
-    def _mean(self, values: Float64[np.ndarray, "steps"], rows: Int64[np.ndarray, "members"]) -> float:
-        return float(np.average(values[rows], weights=self.weight[rows])) if len(rows) else np.nan
-
-    def _ece(
-        self,
-        p: Float64[np.ndarray, "steps"],
-        y: Float64[np.ndarray, "steps"],
-        weight: Float64[np.ndarray, "steps"],
-        members: Int64[np.ndarray, "members"],
-    ) -> float:
-        labelled = self._labelled(y, weight, members)
-        if not len(labelled):
-            return np.nan
-        return float(measures.expected_calibration_error(p[labelled], y[labelled], weight[labelled], debiased=True))
 
     def _bins(
         self,

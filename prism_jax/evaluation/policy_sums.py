@@ -9,11 +9,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision import metrics
-from prism_jax.decision.uncertainty import Cells
-from prism_jax.evaluation.intervals import with_intervals
 from prism_jax.evaluation.policy_rows import FORMS, Counted, Decided, EvaluationData, Truth
 from prism_jax.evaluation.rows import Form, PolicyRow
-from prism_jax.scores.labels import acceptance_weight
 
 
 class PolicySums(NamedTuple):
@@ -75,18 +72,6 @@ def compared(data: EvaluationData) -> Iterator[Deciding]:
     for form in FORMS:
         for name in (*data.fast_policies, *data.slow_policies):
             yield Deciding(name, form, data.decide(name, form))
-
-
-def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
-    """One row per policy: constants and oracles, then the policies on calibrated signals, then on raw signals."""
-    weight = acceptance_weight(data.steps)[data.judged]
-    sums, by_unit = {}, []
-    for deciding in compared(data):
-        costs, sums[deciding.policy, deciding.form] = sums_of(data, deciding, weight)
-        by_unit.append(np.bincount(data.judged_units, weights=costs * weight))  # only the sums by unit are kept
-    by_unit.append(np.bincount(data.judged_units, weights=weight))
-    most = max(data.point.c_fa, data.point.c_fn)
-    return with_intervals(rows_of(sums, data.deployed(), data.slow), Cells.of_units(np.stack(by_unit, axis=1)), most)
 
 
 def sums_of(

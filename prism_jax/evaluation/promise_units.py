@@ -21,7 +21,7 @@ from prism_jax.decision.policies import POLICIES, answering_to_ratio
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import with_need
 from prism_jax.evaluation.policy_rows import judged
-from prism_jax.evaluation.protocol import CALIBRATION, TEST, evaluated_rows
+from prism_jax.evaluation.splits import CALIBRATION, TEST, evaluated_rows
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Thinking
 

@@ -34,7 +34,8 @@ from prism_jax.evaluation.promise_units import (
     units_of,
     with_splits,
 )
-from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, out_of_fold, rows_of
+from prism_jax.evaluation.protocol import calibrate
+from prism_jax.evaluation.splits import CALIBRATION, TEST, out_of_fold, rows_of
 from prism_jax.scores import Scores, ScoresError
 
 INCREASING = ("temperature", "penalised", "isotonic")

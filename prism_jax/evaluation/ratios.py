@@ -14,11 +14,11 @@ most 2 * `RATIOS` ratios, in O(steps + streams * RATIOS) of memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Shaped
+from jaxtyping import Bool, Float64
 
 from prism_jax.decision import gate, metrics
 from prism_jax.decision.audbc import (
@@ -39,10 +39,9 @@ from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves, decide_by_value
 from prism_jax.decision.uncertainty import SHARE, Cells, Resampled, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals_of
-from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.results import Ratios
 from prism_jax.evaluation.rows import Form, RatioRow
-from prism_jax.scores.texts import renumbered
 
 RATIOS = 128
 """Largest number of cost ratios behind the area, and number of those behind the mean cost."""
@@ -69,27 +68,15 @@ class ByValue(NamedTuple):
         offer, thinks = decide_by_value(self.fast, self.slow, 1.0, ratio, self.moves, self.price, self.tokens)
         return np.asarray(offer), np.where(thinks, self.thought, self.accept)
 
-    def area_and_cost(
-        self, weight: Steps, streams: Shaped[np.ndarray, "judged"] | None, references: ExpectedCost
-    ) -> tuple[Audbc | None, ExpectedCost]:
-        """Its AUDBC, None without streams, and its mean cost over ratios."""
-        return None if streams is None else self._area(weight, streams), self._mean_cost(weight, references)
-
-    def _mean_cost(self, weight: Steps, references: ExpectedCost) -> ExpectedCost:
-        """Mean cost over log-uniform ratios, at the middle of equal intervals; the constants are those of all rows."""
+    def mean_cost(self, weight: Steps, references: ExpectedCost) -> float:
+        """Mean cost over log-uniform ratios, at the middle of equal intervals; it needs no `references`."""
         middle = (np.arange(RATIOS) + 0.5) / RATIOS
         total = 0.0
         for ratio in map(float, LOW_RATIO * (HIGH_RATIO / LOW_RATIO) ** middle):
             offer, accept = self.decide(ratio)
             costs = metrics.step_costs(offer, accept, self.best, 1.0, ratio * self.need) / (1 + ratio)
             total += float(np.average(costs, weights=weight)) / RATIOS
-        return references._replace(cost=total, rescaled=rescaled(total, references))
-
-    def _area(self, weight: Steps, streams: Shaped[np.ndarray, "judged"]) -> Audbc:
-        """Trapezoids between the points of burden and benefit, in the order of the ratios."""
-        names, stream = np.unique(streams, return_inverse=True)
-        columns = [np.bincount(stream, column, minlength=len(names)) for column in self.points(weight, self._turning())]
-        return area_of_points(Cells.of_units(np.stack(columns, axis=1)))
+        return total
 
     def points(self, weight: Steps, turning: Sequence[float]) -> list[Steps]:
         """Weighted burden of each step at these ratios and everywhere, then benefit at both, then that of the best."""
@@ -106,13 +93,6 @@ class ByValue(NamedTuple):
         """The finite critical ratios of both passes."""
         critical = np.concatenate([gate.critical_ratio(*self.fast), gate.critical_ratio(*self.slow)])
         return critical[np.isfinite(critical) & (critical < _LARGEST)]
-
-    def _turning(self) -> list[float]:
-        """Ratios among which most decisions turn: quantiles of the critical ratios of both passes."""
-        finite = self.critical_ratios()
-        if len(finite) == 0:
-            return [1.0]
-        return [float(ratio) for ratio in np.unique(np.quantile(finite, np.linspace(0, 1, RATIOS)))]
 
 
 _LARGEST = 1e15
@@ -141,29 +121,6 @@ def _area_of(totals: Float64[np.ndarray, "*resamples cells"]) -> Float64[np.ndar
     most = best / mass[..., 0]
     oracle = most - most**2 / 2
     return np.asarray(np.where(oracle == 0, np.nan, area / np.where(oracle == 0, 1.0, oracle)))
-
-
-def compare_ratios(data: EvaluationData, each: Callable[..., Iterable[Any]] = map) -> Ratios:
-    """One row per policy: the references, then each policy on calibrated signals, then on raw signals.
-
-    `each` computes the policies: as `map` one by one, as an executor's at once.
-    """
-    judged = data.judged
-    weight = data.weight
-    need, accept = data.label("need")[judged], data.label("accept")[judged]
-    units = data.judged_units
-    off = no_area(data.soft, data.has_gold)
-    references = references_of(need, accept, data.best_accept[judged], weight)
-
-    def measured(form: Form, policy: Sweep | ByValue) -> tuple[tuple[str, Form], tuple[Audbc | None, float, float]]:
-        area, mean = policy.area_and_cost(weight, None if off else units, references)
-        return (policy.policy, form), (area, float(mean.cost), float(mean.rescaled))
-
-    policies = ((form, policy) for form in FORMS for policy in deciding(data, form))
-    rows = dict(each(lambda pair: measured(*pair), policies))
-    names, number = data.steps.numbered("stream")
-    streams = len(renumbered(names, number[judged])[0])
-    return ratios_of(references, rows, data.deployed(), (int(judged.sum()), streams), off)
 
 
 def ratios_of(
@@ -219,17 +176,11 @@ class Sweep(NamedTuple):
         signals = check_signals(self.fast, *slow)
         return offers_and_switches(signals, slow[1], gold, gold_slow, gold if best is None else best, weight)
 
-    def area_and_cost(
-        self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray | None, references: ExpectedCost
-    ) -> tuple[Any, Any]:
-        """Its AUDBC, None without streams, and its mean cost over ratios."""
-        need, accept, slow = self.need, self.accept, self.accept_slow
+    def mean_cost(self, weight: Steps, references: ExpectedCost) -> float:
+        """Mean cost over log-uniform ratios; `references` are those of these steps."""
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
-        ratios |= {"y_accept_slow": slow, "y_accept_best": self.best, "references": references}
-        mean = expected_cost(self.fast, need, accept, **ratios)
-        if streams is None:
-            return None, mean
-        return self.area(weight, streams, level=LEVEL, resamples=RESAMPLES, seed=SEED), mean
+        ratios |= {"y_accept_slow": self.accept_slow, "y_accept_best": self.best, "references": references}
+        return float(expected_cost(self.fast, self.need, self.accept, **ratios).cost)
 
     def area(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray, **resampling: Any) -> Audbc:
         """Its AUDBC."""

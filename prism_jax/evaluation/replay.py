@@ -20,8 +20,8 @@ from jaxtyping import Float64, Int, Shaped
 from prism_jax.decision import gate
 from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.protocol import CALIBRATION, TEST
 from prism_jax.evaluation.second_signal import most_accepted
+from prism_jax.evaluation.splits import CALIBRATION, TEST
 from prism_jax.scores import Scores
 
 RATIOS = (4.0, 2.0, 1.0, 0.5)

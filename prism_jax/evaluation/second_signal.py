@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from prism_jax.decision import arrays, gate
+from prism_jax.decision import arrays
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Cells, Resampled, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, paired_costs, totals_of
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Dependence, SecondSignalRow
-from prism_jax.scores.labels import acceptance_weight
 
 SIGNALS = ("need", "accept")
 RATIOS = (0.5, 1.0, 2.0, 4.0)
@@ -55,27 +54,6 @@ def falling(p_accept: Float64[np.ndarray, "steps"]) -> Int64[np.ndarray, "steps"
     return np.argsort(-p_accept, kind="stable")
 
 
-def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
-    """Compares the gate with p_accept alone at the cost ratios of `RATIOS` and of the operating point."""
-    judged, point = data.judged, data.point
-    need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
-    y_accept = data.label("accept")[judged]
-    missed = data.missed[judged]
-    weight = acceptance_weight(data.steps)[judged]
-    ratios, order = ratios_of(point), falling(accept)
-    offers, sums = [], []
-    for ratio in ratios:
-        c_fn = ratio * point.c_fa
-        ours = np.asarray(gate.decide(need, accept, point.c_fa, c_fn), np.float64)
-        mass = float((ours * weight).sum())
-        offers.append(mass / float(weight.sum()))
-        for offer in (ours, most_accepted(accept, mass, weight, order)):
-            cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * missed)
-            sums.append(np.bincount(data.judged_units, cost * weight))  # only sums by stream are kept
-    sums.append(np.bincount(data.judged_units, weight))
-    return rows_of(ratios, offers, Cells.of_units(np.stack(sums, axis=1)))
-
-
 def ratios_of(point: OperatingPoint) -> list[float]:
     """The cost ratios that are compared."""
     return sorted({*RATIOS, point.c_fn / point.c_fa})
@@ -96,16 +74,6 @@ def rows_of(ratios: Sequence[float], offers: Sequence[float], cells: Cells | Res
         )
         for i, ratio in enumerate(ratios)
     )
-
-
-def dependence(data: EvaluationData) -> Dependence | None:
-    """Measures whether need and acceptance depend on each other given the fast pass; None without a judged step.
-
-    The student must not have been trained on these steps, and p_need must be unconditional.
-    """
-    if not data.judged.any():
-        return None
-    return dependence_of(Cells.of_units(np.stack(list(dependence_sums(data).values()), axis=1)))
 
 
 _TERMS = np.triu_indices(9)

@@ -1,13 +1,13 @@
 """The dynamic gate at every cost ratio and every setting of its slow trigger: exact counts, and the steps behind them.
 
 Everything is on calibrated signals. Costs and rates of error are counted on judged steps, offers and slow passes on all
-steps, as in `policy_sums.compare`. Counting needs labels that are 0 or 1 and weights of 1.
+steps, as in `policy_sums`. Counting needs labels that are 0 or 1 and weights of 1.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from prism_jax.decision.surface import Surface, control_surface
 from prism_jax.decision.thinking import value_of_thinking
 from prism_jax.decision.value_surface import prices_reached, value_surface
 from prism_jax.evaluation.policy_rows import EvaluationData
-from prism_jax.scores.labels import Thinking, acceptance_weight
+from prism_jax.scores.labels import Thinking
 from prism_jax.scores.texts import ordered
 
 _ROUND = (1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 5.6, 6.3, 7.1, 8.0, 9.0)
@@ -33,6 +33,21 @@ MOST_GROUPS = 32
 
 SlowTrigger = Literal["none", "margin", "value"]
 Counts = Int64[np.ndarray, "groups settings ratios"]
+
+
+class Counted(NamedTuple):
+    """The counts of one trigger, which add up; the arrays are those of `Table`."""
+
+    tp: Counts
+    fp: Counts
+    fn: Counts
+    rejected: Counts
+    offers: Counts
+    slow: Counts
+
+    def merge(self, other: Counted) -> Counted:
+        """The counts of both."""
+        return Counted(*(one + two for one, two in zip(self, other, strict=True)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,14 +101,6 @@ class Exploration:
     part: bool = False  # whether there are more steps than those whose signals and labels are here
 
 
-def uncountable(data: EvaluationData) -> str | None:
-    """Why decisions cannot be counted exactly; None if they can."""
-    labels = [data.label("need"), data.label("accept"), data.label("accept", data.everywhere_slow)]
-    labels.append(np.where(data.judged, data.best_accept, np.nan))
-    soft = any(((label != 0) & (label != 1) & ~np.isnan(label)).any() for label in labels)
-    return uncountable_words(soft, bool((acceptance_weight(data.steps)[data.judged] != 1).any()))
-
-
 def uncountable_words(soft: bool, weighted: bool) -> str | None:
     """Why steps with soft labels, or with weights other than 1, cannot be counted; None without any."""
     if soft:
@@ -103,53 +110,100 @@ def uncountable_words(soft: bool, weighted: bool) -> str | None:
     return None
 
 
-def explore(data: EvaluationData) -> Exploration:
-    """Counts the gate's decisions over costs and settings.
+def counts(data: EvaluationData, columns: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> dict[str, Any]:
+    """The counts of these steps, which those of other steps can be added to: by trigger, and under `totals` the sizes.
 
-    Raises:
-      ValueError: if they cannot be counted (`uncountable`).
+    The groups are known: the columns that make them, and their values.
     """
-    if (reason := uncountable(data)) is not None:
-        raise ValueError(f"control surface: exploration that {reason}; expected labels of 0 and 1 with weights of 1")
-    return explore_part(data, *_groups(data))
+    group = group_of(data, columns, groups)
+    labels, place = _labels(data), group * 2 + data.judged
+    found: dict[str, Any] = {"totals": dict(_totals(data, group, len(groups))._asdict())}
+    for trigger in _triggers(data):
+        fast, slow = _passes(data)[0], _passes(data)[-1]
+        number: dict[str, Any] = {"num_groups": 2 * len(groups), **labels}
+        y, axis = number.pop("y"), (_ratios(data)[0], _settings(data, trigger)[0])
+        if trigger == "value":
+            surface = value_surface(fast, slow, y, *data.expected_thinking, *axis, groups=place, **number)
+        else:
+            surface = control_surface(fast, slow, y, *axis, place, **number)
+        found[trigger] = _by_group(surface, len(groups))
+    return found
 
 
-def explore_part(
+def exploration(
     data: EvaluationData,
     columns: tuple[str, ...],
     groups: tuple[tuple[str, ...], ...],
-    group: Int64[np.ndarray, " steps"],
+    counted: Mapping[str, Any],
+    *,
+    part: bool = False,
 ) -> Exploration:
-    """The counts of these steps, in known groups: the columns that make them, their values, and that of each step."""
-    ratios, ratio = _with(RATIOS, data.point.cost_ratio)
-    thinkings: tuple[Thinking, ...] = ("fast", "slow") if data.slow else ("fast",)
+    """The surface from the `counts` of all steps, and these steps, which may be a part of them, to browse."""
+    ratios, ratio = _ratios(data)
     accept = [data.label("accept")] + ([data.label("accept", data.everywhere_slow)] if data.slow else [])
     steps = data.steps
-    exploration = Exploration(
+    tables = [
+        Table(trigger, *_settings(data, trigger), **counted[trigger]._asdict(), reach=_reach(data, trigger))
+        for trigger in _triggers(data)
+    ]
+    return Exploration(
         c_fa=data.point.c_fa,
         ratios=ratios,
         deployed=ratio,
         columns=columns,
         groups=groups,
-        group=group,
+        group=group_of(data, columns, groups),
         judged=data.judged,
-        tables=(),
+        tables=tuple(tables),
         stream=steps.stream,
         step=steps.step,
         time=np.full(len(steps), np.nan) if steps.time is None else steps.time,
-        passes=tuple(data.signals(thinking, "calibrated") for thinking in thinkings),
+        passes=_passes(data),
         y_need=data.label("need"),
         y_accept=tuple(accept),
         y_best=data.best_accept,
-        totals=_totals(data, group, len(groups)),
+        totals=Totals(**counted["totals"]),
         has_need=data.has_need,
+        part=part,
     )
-    tables = [_by_margin(exploration, data.point.margin)]
+
+
+def _ratios(data: EvaluationData) -> tuple[Float64[np.ndarray, " ratios"], int]:
+    """The cost ratios, and the place of the operating point's own."""
+    return _with(RATIOS, data.point.cost_ratio)
+
+
+def _settings(data: EvaluationData, trigger: SlowTrigger) -> tuple[Float64[np.ndarray, " settings"], int]:
+    """The settings of a trigger, and the place of the operating point's own."""
+    if trigger == "value":
+        return _with(PRICES, data.point.price / data.point.c_fa)
+    return _with(MARGINS, data.point.margin) if data.slow else (np.zeros(1), 0)
+
+
+def _triggers(data: EvaluationData) -> list[SlowTrigger]:
+    """The triggers of the slow pass, the deployed one first."""
+    found: list[SlowTrigger] = ["margin" if data.slow else "none"]
     if data.has_value:
-        tables.append(_by_value(exploration, data))
-    if data.deployed() == "slow_on_value":
-        tables.reverse()
-    return dataclasses.replace(exploration, tables=tuple(tables))
+        found.append("value")
+    return found[::-1] if data.deployed() == "slow_on_value" else found
+
+
+def _passes(data: EvaluationData) -> tuple[Pass, ...]:
+    """Calibrated signals of the passes."""
+    thinkings: tuple[Thinking, ...] = ("fast", "slow") if data.slow else ("fast",)
+    return tuple(data.signals(thinking, "calibrated") for thinking in thinkings)
+
+
+def _reach(data: EvaluationData, trigger: SlowTrigger) -> Int[np.ndarray, "steps ratios"] | None:
+    """At how many prices, from the first, each step thinks at each ratio; None for other triggers than by value."""
+    if trigger != "value":
+        return None
+    fast, (moves, tokens), settings = _passes(data)[0], data.expected_thinking, _settings(data, trigger)[0]
+    reached = [
+        prices_reached(np.asarray(value_of_thinking(*fast, 1.0, ratio, moves)), tokens, settings)
+        for ratio in map(float, _ratios(data)[0])
+    ]
+    return np.stack(reached, axis=1)
 
 
 def _totals(data: EvaluationData, group: Int64[np.ndarray, " steps"], groups: int) -> Totals:
@@ -163,20 +217,6 @@ def _with(values: tuple[float, ...], own: float) -> tuple[Float64[np.ndarray, " 
     """The values with one more, in ascending order, and the place of that one."""
     axis = np.unique(np.array([*values, own], np.float64))
     return axis, int(np.searchsorted(axis, own))
-
-
-def _groups(
-    data: EvaluationData,
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], Int64[np.ndarray, " steps"]]:
-    """Columns, groups and the group of each step: as many of the columns as make at most `MOST_GROUPS` groups."""
-    present = tuple(name for name in ("domain", "persona") if getattr(data.steps, name) is not None)
-    texts, codes = zip(*(ordered(*data.steps.numbered(name)) for name in present), strict=True) if present else ((), ())
-    sizes = tuple(map(len, texts))
-    occurring = np.unique(np.ravel_multi_index(codes, sizes)) if present else np.zeros(0, np.int64)
-    places = zip(*(place.tolist() for place in np.unravel_index(occurring, sizes)), strict=True) if present else ()
-    every = [tuple(names[i] for names, i in zip(texts, place, strict=True)) for place in places]
-    columns, groups = choose_groups(present, every)
-    return columns, groups, group_of(data, columns, groups)
 
 
 def choose_groups(
@@ -207,68 +247,23 @@ def group_of(
     return np.array(number, np.int64)[np.ravel_multi_index(codes, sizes)]
 
 
-def _labels(exploration: Exploration) -> dict[str, Any]:
+def _labels(data: EvaluationData) -> dict[str, Any]:
     """The labels that both surfaces take; those of steps that are not judged are 0."""
 
     def known(label: Float64[np.ndarray, " steps"]) -> Float64[np.ndarray, " steps"]:
-        return np.where(exploration.judged, label, 0.0)
+        return np.where(data.judged, label, 0.0)
 
-    need, accept = known(exploration.y_need), [known(label) for label in exploration.y_accept]
-    labels = {"y": need * accept[0], "y_need": need, "y_accept": accept[0], "y_best": need * known(exploration.y_best)}
-    if len(accept) > 1:
-        labels |= {"y_slow": need * accept[1], "y_accept_slow": accept[1]}
+    need, accept = known(data.label("need")), known(data.label("accept"))
+    labels = {"y": need * accept, "y_need": need, "y_accept": accept, "y_best": need * known(data.best_accept)}
+    if data.slow:
+        slow = known(data.label("accept", data.everywhere_slow))
+        labels |= {"y_slow": need * slow, "y_accept_slow": slow}
     return labels
 
 
-def _by_margin(exploration: Exploration, margin: float) -> Table:
-    """The surface over margins; without a slow pass, the gate alone."""
-    slow = len(exploration.passes) > 1
-    settings, deployed = _with(MARGINS, margin) if slow else (np.zeros(1), 0)
-    labels = _labels(exploration)
-    surface = control_surface(
-        exploration.passes[0],
-        exploration.passes[-1],
-        labels.pop("y"),
-        exploration.ratios,
-        settings,
-        exploration.group * 2 + exploration.judged,
-        num_groups=2 * len(exploration.groups),
-        **labels,
-    )
-    return Table("margin" if slow else "none", settings, deployed, **_table(surface, exploration))
-
-
-def _by_value(exploration: Exploration, data: EvaluationData) -> Table:
-    """The surface over prices."""
-    settings, deployed = _with(PRICES, data.point.price / data.point.c_fa)
-    moves, tokens = data.expected_thinking
-    fast, slow = exploration.passes
-    labels = _labels(exploration)
-    surface = value_surface(
-        fast,
-        slow,
-        labels.pop("y"),
-        moves,
-        tokens,
-        exploration.ratios,
-        settings,
-        groups=exploration.group * 2 + exploration.judged,
-        num_groups=2 * len(exploration.groups),
-        **labels,
-    )
-    reach = np.stack(
-        [
-            prices_reached(np.asarray(value_of_thinking(*fast, 1.0, ratio, moves)), tokens, settings)
-            for ratio in map(float, exploration.ratios)
-        ],
-        axis=1,
-    )
-    return Table("value", settings, deployed, **_table(surface, exploration), reach=reach)
-
-
-def _table(surface: Surface, exploration: Exploration) -> dict[str, Counts]:
+def _by_group(surface: Surface, groups: int) -> Counted:
     """Counts by group, of counts by group and whether its steps are judged."""
     judged = {name: np.asarray(getattr(surface, name))[1::2] for name in ("tp", "fp", "fn", "rejected")}
-    by_group = (len(exploration.groups), 2, *np.shape(surface.tp)[1:])
+    by_group = (groups, 2, *np.shape(surface.tp)[1:])
     everywhere = {"offers": np.asarray(surface.tp + surface.fp), "slow": np.asarray(surface.slow)}
-    return judged | {name: count.reshape(by_group).sum(axis=1) for name, count in everywhere.items()}
+    return Counted(**judged, **{name: count.reshape(by_group).sum(axis=1) for name, count in everywhere.items()})

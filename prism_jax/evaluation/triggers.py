@@ -7,34 +7,21 @@ pass's own candidate and decision. The random trigger is not drawn: its expectat
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from prism_jax.decision import budgets
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Bounds, Cells, Resampled, interval
-from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.results import Triggers
 from prism_jax.evaluation.rows import TriggerRow
-from prism_jax.scores import Scores
-from prism_jax.scores.labels import acceptance_weight
 
 BUDGETS = (0.10, 0.20, 0.25, 0.30, 0.40, 0.50)
 """Shares of steps that may be thought about."""
-
-
-class Fitted(NamedTuple):
-    """Calibration steps on which thresholds are chosen, and the test steps for which they hold."""
-
-    fits: Calibration  # the maps and moves of these steps
-    steps: Scores  # the calibration steps, one row each
-    member: Bool[np.ndarray, "steps"]  # which test steps the thresholds are for
 
 
 class Passes(NamedTuple):
@@ -70,24 +57,6 @@ class ShareSums(NamedTuple):
             None if self.expected is None or other.expected is None else self.expected + other.expected,
             None if self.tokens is None or other.tokens is None else self.tokens + other.tokens,
         )
-
-
-def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers:
-    """Never and always thinking, then every trigger at every budget, on test steps with a slow pass.
-
-    `fitted` has calibration steps for every test step. `value` is left out where the calibration knows no moves,
-    intervals where there are too few streams, and shares kept where thinking saves nothing.
-    """
-    shares = shares_thought(data, fitted)
-    costs, sums = sums_of(data, shares)
-    weight = acceptance_weight(data.steps)[data.judged]
-    totals, by_unit = [], []  # of one share after the other: their costs at every step together would be many
-    for cost in costs:
-        totals.append(cost @ weight)
-        by_unit.append(np.bincount(data.judged_units, cost * weight))
-    cells = Cells.of_units(np.stack([*by_unit, np.bincount(data.judged_units, weight)], axis=1))
-    names, steps = [(share.trigger, share.budget) for share in shares], sum(len(part.steps) for part in fitted)
-    return rows_of(names, sums, np.append(totals, weight.sum()), cells, data.point, (len(data.steps), steps))
 
 
 def sums_of(
@@ -135,28 +104,6 @@ def rows_of(
         )
         rows.append(row)
     return Triggers(tuple(rows), calibration_steps, *estimates.gain(), LEVEL, RESAMPLES, SEED)
-
-
-def shares_thought(data: EvaluationData, fitted: Sequence[Fitted]) -> list[Share]:
-    """Never, always, and the steps that each trigger thinks about at each budget."""
-    number, costs = len(data.steps), (data.point.c_fa, data.point.c_fn)
-    shares = [Share("never", None, np.zeros(number, bool)), Share("always", None, np.ones(number, bool))]
-    need, accept = data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
-    inside: dict[tuple[str, float], Bool[np.ndarray, "steps"]] = {}
-    moves = data.fits.moves(data.steps)
-    triggers = [name for name in budgets.TRIGGERS if name != "random" and (name != "value" or moves is not None)]
-    for part, trigger in itertools.product(fitted, triggers):
-        signals = [part.fits.calibrated(signal, "fast", part.steps) for signal in ("need", "accept")]
-        calibration_urgency = budgets.urgency(trigger, signals[0], signals[1], *costs, part.fits.moves(part.steps))
-        test_urgency = budgets.urgency(trigger, need, accept, *costs, moves)
-        for budget in BUDGETS:
-            runs = test_urgency >= budgets.threshold_at_rate(calibration_urgency, budget)
-            of = inside.setdefault((trigger, budget), np.zeros(number, bool))
-            of[part.member] = np.asarray(runs)[part.member]
-    for budget in BUDGETS:
-        shares += [Share(trigger, budget, inside[trigger, budget]) for trigger in triggers]
-        shares.append(Share("random", budget, np.broadcast_to(np.float64(budget), number)))
-    return shares
 
 
 def _costs(data: EvaluationData) -> tuple[Passes, Passes | None, Passes | None]:

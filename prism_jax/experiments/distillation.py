@@ -31,7 +31,8 @@ from etils import epath
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
-from prism_jax.evaluation.protocol import calibrate, evaluated_rows
+from prism_jax.evaluation.protocol import calibrate
+from prism_jax.evaluation.splits import evaluated_rows
 from prism_jax.experiments import distill_report
 from prism_jax.experiments.distill_report import Decisions, Truth
 from prism_jax.experiments.distillation_tables import (

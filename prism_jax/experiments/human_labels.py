@@ -17,8 +17,9 @@ import numpy as np
 from absl import flags
 
 from prism_jax.decision.uncertainty import Estimate
-from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
+from prism_jax.evaluation.protocol import calibrate
 from prism_jax.evaluation.replay import RATIOS, FoldReplay, gains, policy_rows, replay_fold
+from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
 from prism_jax.experiments.annotators import annotator_rows, need_against_others, replay_annotators, votes_against_votes
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.experiments.ranking import Ranked, intervals

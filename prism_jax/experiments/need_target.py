@@ -23,7 +23,7 @@ from jaxtyping import Float
 
 from prism_jax.decision import gate
 from prism_jax.decision.uncertainty import mean_interval
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.experiments import students
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.report.table import Column, Row, Section, Table
@@ -70,7 +70,7 @@ def regrets(config: RunConfig) -> Regrets:
         loss = dataclasses.replace(config.loss, need_target=target)
         scores = trained_scores(open_run(dataclasses.replace(config, loss=loss)))
         fits = protocol.calibrate(scores)
-        steps = protocol.evaluated_rows(scores).steps()
+        steps = splits.evaluated_rows(scores).steps()
         signals = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
         by_target[target] = _regret(steps, *signals)
     return Regrets(exact=_regret(steps, *_true(steps)[:2]), **by_target)

@@ -23,7 +23,8 @@ from jaxtyping import Float64
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import mean_interval
-from prism_jax.evaluation import protocol, triggers
+from prism_jax.evaluation import protocol, splits, triggers
+from prism_jax.evaluation.merged import running
 from prism_jax.experiments.students import THINKING
 from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
@@ -75,7 +76,7 @@ def expected_costs(scores: Scores, ratio: float) -> tuple[Costs, dict[str, float
             costs[name], thinks[name] = data.expected_costs(decided), float(decided.slow.mean())
     if data.slow:
         passes = triggers.Passes(costs["fast pass"], costs["slow pass"])
-        for share in triggers.shares_thought(data, protocol.threshold_steps(scores, calibration, data.steps)):
+        for share in running.shares(scores, calibration, data.point):
             if share.trigger in ("margin", "value"):
                 name = f"{share.trigger}, {share.budget:.0%}"
                 costs[name], thinks[name] = share.mix(passes), float(share.of.mean())
@@ -107,7 +108,7 @@ def compare(scores: Mapping[int, Mapping[NeedTarget, Scores]], ratio: float) -> 
     thinks: dict[NeedTarget, dict[str, list[float]]] = {target: {} for target in TARGETS}
     streams, seeds = [], []
     for seed, both in scores.items():
-        steps = [protocol.evaluated_rows(table).steps() for table in both.values()]
+        steps = [splits.evaluated_rows(table).steps() for table in both.values()]
         assert all((rows.stream == steps[0].stream).all() for rows in steps), "both students see the same streams"
         streams.append(np.array([f"{seed}/{name}" for name in steps[0].stream]))
         seeds.append(np.full(len(steps[0]), seed))

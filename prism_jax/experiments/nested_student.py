@@ -24,7 +24,8 @@ from etils import epath
 from ml_collections import config_flags
 
 from prism_jax.decision.calibration import CalibrationConfig
-from prism_jax.evaluation.protocol import TEST, calibrate, rows_of
+from prism_jax.evaluation.protocol import calibrate
+from prism_jax.evaluation.splits import TEST, rows_of
 from prism_jax.experiments.block_choice import States, best_block, states_after, worth_of_blocks
 from prism_jax.experiments.nested_words import score_words_nested
 from prism_jax.experiments.proactivebench import train_student, with_sources

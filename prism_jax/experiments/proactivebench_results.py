@@ -16,7 +16,7 @@ from etils import epath
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import known
-from prism_jax.evaluation.protocol import TEST, rows_of
+from prism_jax.evaluation.splits import TEST, rows_of
 from prism_jax.experiments.annotators import against_votes, need_against_others, votes_against_votes
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals

@@ -16,7 +16,7 @@ from scipy import special
 
 from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import Platt
-from prism_jax.evaluation.protocol import CALIBRATION
+from prism_jax.evaluation.splits import CALIBRATION
 from prism_jax.experiments.proactivebench_results import SIGNALS
 from prism_jax.probe.logistic import fit_platt_with_ridge
 from prism_jax.scores import Scores

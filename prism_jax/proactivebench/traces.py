@@ -102,7 +102,7 @@ def export_written(written: str, scores: str, calibration: str, out: epath.PathL
     if not mine.any():
         raise ValueError(f"--scores: {scores}: found no row of the streams of --written, expected theirs")
     rows = dataclasses.replace(table.take(mine), split=None)
-    data, _ = protocol.prepare_unlabelled(rows, read_calibration(path).pooled(), point)
+    data, _ = protocol.prepare(rows, read_calibration(path).pooled(), point, labelled=False)
     decided, steps = data.decide(data.deployed(), "calibrated"), data.steps
     thought = steps if data.thought is None else data.thought
     offered = np.where(decided.offer, np.where(decided.slow, thought.candidate, steps.candidate), -1)

@@ -14,8 +14,8 @@ from etils import epath
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.merged.running import evaluate_rows
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.gate import Gate
 from prism_jax.report import page, tables
@@ -56,20 +56,15 @@ def evaluate_into(
     """
     place = epath.Path(folder)
     facts = {name: without_credentials(fact) for name, fact in facts.items()}
-    if calibration is None:
-        calibration = protocol.calibrate(scores, calibrator)
-        calibrated = calibration.origin
-    prepared = protocol.prepare(scores, calibration, point)
-    with protocol.at_once(scores) as pool:
-        explored = pool.submit(protocol.explored, prepared[0])
-        evaluation = protocol.evaluate(scores, calibration, point, prepared)
-    evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated)
+    fitted, assembled = evaluate_rows(scores, point, calibrator, calibration)
+    calibrated = fitted.origin if calibration is None else calibrated
+    evaluation = dataclasses.replace(assembled.evaluation, population=population, calibrated=calibrated)
     if base is not None:
-        before = protocol.evaluate(base, protocol.calibrate(base, calibrator), point)
+        before = evaluate_rows(base, point, calibrator, explored=False)[1].evaluation
         evaluation = dataclasses.replace(evaluation, base=before)
     if metrics_path is not None and not epath.Path(metrics_path).exists():
         metrics_path = None
-    html = page.render(evaluation, scores, calibration, metrics_path, streams, facts, explored.result())
+    html = page.render(evaluation, scores, fitted, metrics_path, streams, facts, assembled.exploration)
     table = scores if kept is None else kept
     more = {**beside, **({"scores.parquet": encode_scores("scores.parquet", table)} if keep_scores else {})}
     if keep_existing and (place / "evaluation.json").exists():
@@ -78,7 +73,7 @@ def evaluate_into(
             f"kept: {place / 'evaluation.json'} of an earlier evaluation, and the files beside it; nothing was written"
         )
         return evaluation
-    return write_evaluation(place, evaluation, calibration, point, html, more)
+    return write_evaluation(place, evaluation, fitted, point, html, more)
 
 
 def write_evaluation(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit
 from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.evaluation.results import LEAST_CAUTION, Evaluation, doubt
@@ -86,7 +86,7 @@ def render(
     if scores.time is None:
         times = None
     elif isinstance(exploration, str) or exploration.part:
-        times = protocol.evaluated_rows(scores).steps().time
+        times = splits.evaluated_rows(scores).steps().time
     else:
         times = exploration.time
     return load_template("report.html.jinja").render(

@@ -99,15 +99,18 @@ class Readings(NamedTuple):
         return self.p[self.known], self.y[self.known], self.weight[self.known]
 
 
-def read(rows: Scores, signal: Signal, thinking: Thinking) -> Readings:
+def read(rows: Scores, signal: Signal, thinking: Thinking, *, own_offers: bool | None = None) -> Readings:
     """One signal of some rows; a column that is not in the table is NaN everywhere.
 
     Need given acceptance (`Scores.need_given_accept`) is read on steps whose offer was accepted: the label of need is
-    NaN elsewhere, and counts with the weight of the acceptance (docs/maths.md, section 2).
+    NaN elsewhere, and counts with the weight of the acceptance (docs/maths.md, section 2). That offer is the pass's own
+    where every row of the table has the pass's p_accept, else the fast pass's. Where these rows are a part of a table,
+    `own_offers` says so.
     """
     given_accept = signal == "need" and rows.need_given_accept
-    own_offer = given_accept and not np.isnan(_column(rows, f"p_accept_{thinking}")).any()
-    table = rows.steps(thinking if own_offer else "fast") if signal == "need" else rows
+    if own_offers is None:
+        own_offers = not np.isnan(_column(rows, f"p_accept_{thinking}")).any()
+    table = rows.steps(thinking if given_accept and own_offers else "fast") if signal == "need" else rows
     names = (f"p_{signal}_{thinking}", f"y_{signal}", f"p_{signal}_true")
     p, y, true = (_column(table, name) for name in names)
     if not given_accept:

@@ -10,7 +10,7 @@ from synthetic_scores import POINT, evaluate, make_columns, sigmoid
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Bounds, Cells, interval
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.experiments.paper import runner
 from prism_jax.experiments.paper.study import IntervalSettings
@@ -40,7 +40,7 @@ def evaluation(scores):
 
 def test_the_gate_is_one_threshold_and_its_costs_are_those_of_the_answers(scores, evaluation):
     fits = protocol.calibrate(scores)
-    steps = protocol.rows_of(scores, "test")
+    steps = splits.rows_of(scores, "test")
     logit = np.log(steps.p_accept_fast) - np.log1p(-steps.p_accept_fast)
     for form, p in (("raw", steps.p_accept_fast), ("calibrated", sigmoid(logit / fits.accept_fast.temperature))):
         offer = p >= POINT.c_fa / (POINT.c_fa + POINT.c_fn)
@@ -76,7 +76,7 @@ def test_everything_about_need_is_absent_by_name(scores, evaluation, tmp_path):
 
 
 def test_intervals_are_over_people_and_say_so(scores, evaluation):
-    steps = protocol.rows_of(scores, "test")
+    steps = splits.rows_of(scores, "test")
     assert (evaluation.unit, evaluation.counts.people, evaluation.counts.streams) == ("people", 5, 20)
     person = np.unique(steps.person.astype(str), return_inverse=True)[1]
     sums = [np.bincount(person, one) for one in (1 - steps.y_accept, np.ones(len(steps)))]

@@ -10,7 +10,7 @@ from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.log_scores import scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.decision import calibration as measures
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.evaluation.merged.running import over, planned
 from prism_jax.evaluation.recalibration import recalibrate
@@ -87,7 +87,7 @@ def test_inverse_propensities_weight_offers_like_repeated_rows():
     assert fits.accept_fast.temperature == pytest.approx(copies.accept_fast.temperature, rel=1e-9)
     assert fits.accept_fast.base_rate == pytest.approx(copies.accept_fast.base_rate, rel=1e-12)
     assert fits.need_fast == copies.need_fast
-    rows = protocol.rows_of(logged, "calibration")
+    rows = splits.rows_of(logged, "calibration")
     weight = acceptance_weight(rows)
     assert fits.accept_fast.effective_count == pytest.approx(weight.sum() ** 2 / (weight**2).sum(), rel=1e-12)
     assert 1 <= fits.accept_fast.effective_count < fits.accept_fast.count
@@ -127,10 +127,10 @@ def test_a_temperature_at_a_bound_warns_with_the_signals_name():
 def test_an_empty_split_is_refused_by_name(split):
     scores = make_scores()
     with pytest.raises(ScoresError, match=rf"split: found no row of the split '{split}' \(there are 960 of 'other'\)"):
-        protocol.rows_of(changed(scores, True, split="other"), split)
+        splits.rows_of(changed(scores, True, split="other"), split)
     without = Scores.from_columns({name: column for name, column in scores.columns().items() if name != "split"})
     with pytest.raises(ScoresError, match=rf"split: found no such column, expected it to name the split '{split}'"):
-        protocol.rows_of(without, split)
+        splits.rows_of(without, split)
 
 
 def test_labels_that_no_temperature_can_be_fitted_on_are_refused():

@@ -9,7 +9,7 @@ from synthetic_scores import POINT, changed, make_columns, make_scores
 from prism_jax.decision import calibration as measures
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.report import tables
 from prism_jax.scores import Scores, ScoresError
@@ -34,12 +34,12 @@ def test_decisions_and_measures_are_made_on_the_chosen_map(calibrator, tmp_path)
     scores = make_scores(slow=False)
     fits = protocol.calibrate(scores, CalibrationConfig(calibrator))
     evaluation = protocol.evaluate(scores, fits, POINT)
-    calibration, test = (protocol.rows_of(scores, split) for split in ("calibration", "test"))
+    calibration, test = (splits.rows_of(scores, split) for split in ("calibration", "test"))
     need, accept = (by_hand(calibrator, calibration, test, signal) for signal in ("need", "accept"))
     np.testing.assert_array_equal(evaluation.trace.p_accept, accept)
     np.testing.assert_array_equal(evaluation.trace.decision, gate.decide(need, accept, POINT.c_fa, POINT.c_fn))
     row = next(row for row in evaluation.signals if (row.signal, row.form) == ("need", "calibrated"))
-    assert row.brier == measures.brier_score(need, test.y_need)
+    assert row.brier == pytest.approx(measures.brier_score(need, test.y_need), rel=1e-14)
     assert (row.temperature is None) == (calibrator != "temperature")
     write_calibration(tmp_path / "calibration.json", fits)
     tree = json.loads((tmp_path / "calibration.json").read_text())

@@ -314,8 +314,10 @@ def test_groups_of_all_parts_together_are_limited(monkeypatch):
     monkeypatch.setattr(planning, "MOST_VALUES", 5)
     columns = make_columns(slow=False, streams=12)
     columns["persona"] = columns["stream"]
-    with pytest.raises(ScoresError, match="domain, persona: found 6 different values, expected at most 5; --exact"):
-        running.evaluate(running.over(parts_of(Scores.from_columns(columns), 4)), POINT)
+    scores = Scores.from_columns(columns)
+    with pytest.raises(ScoresError, match="domain, persona: found 6 different values, expected at most 5"):
+        running.evaluate(running.over(parts_of(scores, 4)), POINT)
+    assert running.evaluate(running.over(parts_of(scores, 4)), POINT, exact=True)[1].evaluation.groups
 
 
 def test_resamples_of_keys_are_poisson_and_independent():
@@ -347,10 +349,18 @@ def test_intervals_of_many_units_are_those_of_the_bootstrap(monkeypatch):
     assert found.evaluation.units == expected.units == 1500
 
 
-def test_need_given_acceptance_with_some_slow_signals_is_refused():
-    """Whether need is read beside the slow pass's own offer depends on all rows together."""
-    columns = make_columns(seed=1) | {"need_target": ["given_accept"] * STEPS}
-    missing = np.arange(STEPS) % 7 == 0
+@pytest.mark.parametrize("some", [False, True])
+def test_need_given_acceptance_is_read_beside_the_offers_of_all_rows(some):
+    """By the slow pass's own offers where every row, of all parts, has its signals, else by the fast pass's."""
+    columns = with_candidates(1) | {"need_target": ["given_accept"] * STEPS}
+    missing = some & (np.arange(STEPS) // 3 > 250)  # of whole steps, in the last of the parts alone
     columns |= {name: np.where(missing, np.nan, columns[name]) for name in ("p_need_slow", "p_accept_slow")}
-    with pytest.raises(ScoresError, match=r"p_accept_slow: found null on 138 of 960 rows .* --exact"):
-        running.evaluate(running.over(parts_of(Scores.from_columns(columns), 3)), POINT)
+    scores = Scores.from_columns(columns)
+    fitted, found = running.evaluate(running.over(parts_of(scores, 3)), POINT, exact=True)
+    rows = scores.take(scores.split == "calibration")
+    assert np.isnan(rows.p_accept_slow).any() == some
+    offers = rows.steps("fast" if some else "slow")
+    known = (offers.y_accept == 1) & ~np.isnan(offers.p_need_slow)
+    assert fitted.need_slow.count == known.sum() != fitted.need_fast.count
+    assert fitted.need_slow.base_rate == pytest.approx(offers.y_need[known].mean(), rel=1e-12)
+    assert (len(found.evaluation.signals) == 8) and found.evaluation.need_given_accept

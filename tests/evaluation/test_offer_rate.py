@@ -5,7 +5,7 @@ import pytest
 
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.scores import Scores
 
@@ -33,14 +33,14 @@ def several_offers(streams=60, steps=10, candidates=4):
 def test_need_only_takes_the_acceptance_rate_of_the_offers_that_a_policy_would_make():
     scores = several_offers()
     fits = protocol.calibrate(scores)
-    listed, top = protocol.rows_of(scores, "calibration"), protocol.rows_of(scores, "calibration").steps()
+    listed, top = splits.rows_of(scores, "calibration"), splits.rows_of(scores, "calibration").steps()
     assert fits.accept_fast.base_rate == pytest.approx(listed.y_accept.mean(), rel=1e-12)
     assert fits.offer_rate == pytest.approx(top.y_accept.mean(), rel=1e-12)
     assert fits.offer_rate > fits.accept_fast.base_rate + 0.2
     row = protocol.evaluate(scores, fits, OperatingPoint()).policy("need_only", "raw")
-    test = protocol.rows_of(scores, "test").steps()
+    test = splits.rows_of(scores, "test").steps()
     offer = gate.decide(test.p_need_fast, np.full(len(test), top.y_accept.mean()), c_fa=1.0, c_fn=2.0)
-    best = protocol.rows_of(scores, "test").y_accept.reshape(len(test), -1).max(axis=1)
+    best = splits.rows_of(scores, "test").y_accept.reshape(len(test), -1).max(axis=1)
     cost = np.where(offer, 1 - test.y_accept, 2 * test.y_need * best).mean()
     assert row.realised_cost == pytest.approx(cost, rel=1e-12)
 

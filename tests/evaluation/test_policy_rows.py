@@ -11,7 +11,7 @@ from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import policy_rows, protocol
+from prism_jax.evaluation import policy_rows, protocol, splits
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.scores import Scores
 
@@ -46,7 +46,7 @@ def test_every_row_agrees_with_a_count_by_hand(logging, point):
     scores = Scores.from_columns(columns)
     fits = protocol.calibrate(scores)
     evaluation = protocol.evaluate(scores, fits, point)
-    steps = protocol.rows_of(scores, "test").steps()
+    steps = splits.rows_of(scores, "test").steps()
     judged = [i for i in range(len(steps)) if not math.isnan(steps.y_need[i]) and not math.isnan(steps.y_accept[i])]
     weight = [min(1 / max(steps.propensity[i], 0.05), 20) if logging else 1.0 for i in judged]
     rows = [(steps.y_need[i], steps.y_accept[i], w) for i, w in zip(judged, weight, strict=True)]
@@ -108,7 +108,7 @@ def test_bayes_is_the_best_of_all_decisions_and_the_gap_runs_from_the_better_con
     fit = SignalFit(Temperature(2.0), base_rate=0.4, count=10, effective_count=10.0)
     scores = Scores.from_columns(columns)
     evaluation = protocol.evaluate(scores, Calibration(fit, fit), POINT)
-    steps = protocol.rows_of(scores, "test").steps()
+    steps = splits.rows_of(scores, "test").steps()
 
     def cost(offers):
         return np.where(offers, 1 - steps.p_accept_true, 2 * steps.p_both_true).mean()
@@ -190,7 +190,7 @@ def test_one_row_is_the_deployed_one(policy, slow):
 
 
 def test_the_oracle_is_silent_where_need_and_acceptance_never_meet():
-    data = policy_rows.EvaluationData(protocol.rows_of(make_scores(), "test").steps(), CALIBRATION, POINT, None, False)
+    data = policy_rows.EvaluationData(splits.rows_of(make_scores(), "test").steps(), CALIBRATION, POINT, None, False)
     offer = data.oracle(policy_rows.Truth(np.array([1.0, 1.0, 0.0]), np.array([0.0, 1.0, 0.0]))).offer
     assert offer.tolist() == [False, True, False]
 

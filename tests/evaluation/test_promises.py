@@ -17,7 +17,8 @@ from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation import promise_units, promises
 from prism_jax.evaluation.promise_units import Family
-from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
+from prism_jax.evaluation.protocol import calibrate
+from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
 from prism_jax.runs.promising import families_of, promise_scores
 from prism_jax.scores import Scores, ScoresError, write_scores
 

@@ -16,7 +16,8 @@ from prism_jax.evaluation.merged.running import over
 from prism_jax.evaluation.merged.states import decode, encode, merge
 from prism_jax.evaluation.promise_units import Family, judged_units
 from prism_jax.evaluation.promises import GRID, Wanted
-from prism_jax.evaluation.protocol import TEST, calibrate
+from prism_jax.evaluation.protocol import calibrate
+from prism_jax.evaluation.splits import TEST
 from prism_jax.runs import sharded
 from prism_jax.runs.promising import promise_scores
 from prism_jax.runs.scores_files import Running

@@ -8,7 +8,7 @@ import pytest
 from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 
 from prism_jax.decision.calibration import Temperature
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.report import tables
 from prism_jax.scores import Scores
@@ -24,7 +24,7 @@ def test_signals_are_measured_by_the_decision_librarys_own_measures():
         for signal in ("need", "accept")
         for form in ("raw", "calibrated")
     ]
-    rows = protocol.rows_of(scores, "test")
+    rows = splits.rows_of(scores, "test")
     for row in evaluation.signals:
         fit = fits.fit(row.signal, row.thinking)
         p, y = getattr(rows, f"p_{row.signal}_{row.thinking}"), getattr(rows, f"y_{row.signal}")
@@ -48,7 +48,7 @@ def test_measures_take_the_acceptance_weights():
     columns = make_columns(seed=12, logging=True)
     scores = Scores.from_columns(columns)
     row = next(row for row in evaluate(scores).signals if (row.signal, row.form) == ("accept", "raw"))
-    rows = protocol.rows_of(scores, "test")
+    rows = splits.rows_of(scores, "test")
     seen = rows.logged == 1
     weight = np.minimum(1 / np.maximum(rows.propensity[seen], 0.05), 20)
     square = (rows.p_accept_fast - rows.y_accept)[seen] ** 2
@@ -115,7 +115,7 @@ def test_the_share_of_steps_with_all_fields_right_is_that_of_the_test_steps_that
     steps = np.unique(np.stack([columns["stream"], columns["step"].astype(str)], 1), axis=0, return_inverse=True)[1]
     share = np.array([1.0, 0.75, np.nan, 1.0])[steps.ravel() % 4]
     scores = Scores.from_columns({**columns, "fields_correct": share})
-    test = protocol.rows_of(scores, "test").steps().fields_correct
+    test = splits.rows_of(scores, "test").steps().fields_correct
     expected = np.nanmean(np.where(np.isnan(test), np.nan, test == 1))
     evaluation = evaluate(scores)
     assert evaluation.counts.fields_correct == pytest.approx(expected) and 0.5 < expected < 0.8

@@ -7,7 +7,7 @@ from synthetic_scores import POINT, changed, evaluate, make_scores
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.report.tables import ratio_table
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import acceptance_weight
@@ -19,7 +19,7 @@ def measured(seed=3, **knobs):
     """Scores with masked and weighted steps, their calibration, and the judged steps."""
     scores = make_scores(seed=seed, logging=True, slow=False, **knobs)
     fits = protocol.calibrate(scores)
-    steps = protocol.rows_of(scores, "test").steps()
+    steps = splits.rows_of(scores, "test").steps()
     return protocol.evaluate(scores, fits, POINT), fits, steps.take(~np.isnan(steps.y_need + steps.y_accept))
 
 
@@ -144,7 +144,7 @@ def test_policies_with_a_slow_pass_follow_their_own_decisions_at_every_ratio(mar
     scores = make_scores(seed=6, logging=True)
     point = dataclasses.replace(POINT, margin=margin)
     evaluation = protocol.evaluate(scores, protocol.calibrate(scores), point)
-    steps = protocol.rows_of(scores, "test").steps()
+    steps = splits.rows_of(scores, "test").steps()
     steps = steps.take(~np.isnan(steps.y_need + steps.y_accept))
     weight, gold = acceptance_weight(steps), steps.y_need * steps.y_accept
     passes = Pass(steps.p_need_fast, steps.p_accept_fast), Pass(steps.p_need_slow, steps.p_accept_slow)

@@ -8,9 +8,9 @@ from synthetic_scores import POINT, evaluate, make_columns, sigmoid
 
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import Temperature
-from prism_jax.evaluation import policy_rows, protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import Calibration, SignalFit
-from prism_jax.evaluation.second_signal import dependence, most_accepted
+from prism_jax.evaluation.second_signal import most_accepted
 from prism_jax.report.numbers import number
 from prism_jax.report.tables import second_signal_table, signal_table
 from prism_jax.scores import Scores, ScoresError
@@ -36,7 +36,7 @@ def dependent_scores(target, seed=0, streams=1200, steps=4):
 def test_need_given_acceptance_is_calibrated_on_accepted_offers():
     scores = dependent_scores("given_accept")
     fit = protocol.calibrate(scores).need_fast
-    rows = protocol.rows_of(scores, "calibration")
+    rows = splits.rows_of(scores, "calibration")
     assert fit.count == int(rows.y_accept.sum()) < len(rows)
     assert fit.base_rate == pytest.approx(rows.y_need[rows.y_accept == 1].mean())
     assert fit.temperature == pytest.approx(2.0, rel=0.1)
@@ -64,7 +64,7 @@ def test_one_table_has_one_meaning_of_need():
 def test_the_gate_and_p_accept_alone_are_compared_at_the_same_speak_rate():
     scores = dependent_scores("given_accept", streams=60)
     evaluation = evaluate(scores, POINT)
-    steps = protocol.evaluated_rows(scores).steps()
+    steps = splits.evaluated_rows(scores).steps()
     fits = protocol.calibrate(scores)
     need, accept = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
     gold = steps.y_need * steps.y_accept
@@ -110,7 +110,7 @@ def test_in_a_log_with_propensities_both_speak_equally_often_by_weight():
     columns["y_accept"] = np.where(logged, columns["y_accept"], np.nan)
     scores = Scores.from_columns(columns)
     evaluation, fits = evaluate(scores, POINT), protocol.calibrate(scores)
-    steps = protocol.evaluated_rows(scores).take(np.flatnonzero(~np.isnan(protocol.evaluated_rows(scores).y_accept)))
+    steps = splits.evaluated_rows(scores).take(np.flatnonzero(~np.isnan(splits.evaluated_rows(scores).y_accept)))
     need, accept = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
     weight = 1 / steps.propensity
     for row in evaluation.second_signal:
@@ -163,9 +163,8 @@ def test_what_miscalibration_leaves_is_no_dependence(scale, bias, dependent):
     columns |= {"p_need_fast": said[:, 0], "p_accept_fast": said[:, 1]}
     labels = {"y_need": y_need * 1.0, "y_accept": y_accept * 1.0, "fold": np.repeat(np.arange(600) % 4, 10)}
     same = SignalFit(Temperature(1.0), base_rate=0.5, count=1, effective_count=1.0)
-    fits = Calibration(same, same)
-    data = policy_rows.EvaluationData(Scores.from_columns(columns | labels), fits, POINT, None, has_truth=False)
-    found, truth = dependence(data), float((both - need * accept).mean())
+    found = protocol.evaluate(Scores.from_columns(columns | labels), Calibration(same, same), POINT).dependence
+    truth = float((both - need * accept).mean())
     assert found.low - 0.001 <= truth <= found.high + 0.001
     assert ("they are not" in str(found)) == dependent
 
@@ -174,7 +173,7 @@ def test_dependence_is_the_covariance_of_what_the_signals_leave_on_calibration_s
     scores = dependent_scores("marginal")
     evaluation = evaluate(scores, POINT)
     found, fits = evaluation.dependence, protocol.calibrate(scores)
-    rows = protocol.rows_of(scores, "calibration")
+    rows = splits.rows_of(scores, "calibration")
     need, accept = (fits.calibrated(signal, "fast", rows) for signal in ("need", "accept"))
     expected = covariance_left((need, accept), (rows.y_need, rows.y_accept), np.ones(len(rows)))
     assert found.covariance == pytest.approx(expected) and found.steps == len(rows)
@@ -195,7 +194,7 @@ def test_labels_that_are_drawn_independently_show_no_dependence():
 def test_dependence_needs_calibration_steps_and_an_unconditional_need():
     assert evaluate(dependent_scores("given_accept", streams=40), POINT).dependence is None
     scores = dependent_scores("marginal", streams=40)
-    tested = protocol.rows_of(scores, "test")
+    tested = splits.rows_of(scores, "test")
     assert protocol.evaluate(tested, protocol.calibrate(scores), POINT).dependence is None
     few = scores.take(np.isin(scores.stream, np.unique(scores.stream)[:8]))
     assert "too few units" in str(evaluate(few, POINT).dependence)
@@ -207,7 +206,7 @@ def test_in_a_log_with_propensities_dependence_has_their_weights():
     rare = rng.random(len(columns["y_need"])) < 0.5
     columns |= {"logged": [True] * len(rare), "propensity": np.where(rare, 0.1, 0.9)}
     scores = Scores.from_columns(columns)
-    fits, rows = protocol.calibrate(scores), protocol.rows_of(scores, "calibration")
+    fits, rows = protocol.calibrate(scores), splits.rows_of(scores, "calibration")
     need, accept = (fits.calibrated(signal, "fast", rows) for signal in ("need", "accept"))
     expected = covariance_left((need, accept), (rows.y_need, rows.y_accept), 1 / rows.propensity)
     assert evaluate(scores, POINT).dependence.covariance == pytest.approx(expected)

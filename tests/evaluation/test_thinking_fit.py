@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from synthetic_scores import POINT, changed, logit, make_columns, make_scores
 
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.evaluation.signals import MOST_LOG_ODDS
 from prism_jax.scores import Scores
@@ -21,7 +21,7 @@ def with_tokens(seed=0, **knobs):
 def test_the_fit_is_the_second_moment_of_calibrated_moves_on_calibration_steps():
     scores = Scores.from_columns(with_tokens())
     fits = protocol.calibrate(scores)
-    rows = protocol.rows_of(scores, "calibration")
+    rows = splits.rows_of(scores, "calibration")
 
     def log_odds(name):
         return logit(getattr(rows, f"p_{name}")) / getattr(fits, name).temperature

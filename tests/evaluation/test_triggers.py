@@ -8,7 +8,7 @@ from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 from test_slow_candidates import make_two_passes
 
 from prism_jax.decision import budgets, gate
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.triggers import BUDGETS
 from prism_jax.scores import Scores
 
@@ -58,7 +58,7 @@ def test_never_and_always_are_the_policies_of_one_pass(case):
 def test_each_row_by_hand(case):
     """Thresholds from calibration steps, decisions on test steps, the labels of the pass that decides."""
     scores, fits, evaluation = case
-    tables = {split: protocol.rows_of(scores, split) for split in ("calibration", "test")}
+    tables = {split: splits.rows_of(scores, split) for split in ("calibration", "test")}
 
     def signals(rows, name):
         table = rows.steps(name)

@@ -10,7 +10,7 @@ from test_slow_candidates import make_two_passes
 from prism_jax.decision import gate, thinking
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.scores import Scores
 
@@ -37,7 +37,7 @@ def test_the_row_counts_the_candidate_of_the_pass_that_decides(two):
     fits = protocol.calibrate(scores)
     evaluation = protocol.evaluate(scores, fits, VALUE)
     row = row_of(evaluation.policies, "slow_on_value")
-    rows = protocol.rows_of(scores, "test")
+    rows = splits.rows_of(scores, "test")
     steps, thought = rows.steps(), rows.steps("slow")
     fast = [fits.calibrated(signal, "fast", steps) for signal in ("need", "accept")]
     slow = [fits.calibrated(signal, "slow", thought) for signal in ("need", "accept")]
@@ -88,7 +88,7 @@ def test_across_ratios_it_follows_its_own_decisions():
     fits = protocol.calibrate(scores)
     point = OperatingPoint(c_fa=2.0, c_fn=1.0, trigger="value", price=8e-4)  # 4e-4 in units of C_FA
     row = row_of(protocol.evaluate(scores, fits, point).ratios.rows, "slow_on_value", "raw")
-    steps = protocol.rows_of(scores, "test").steps()
+    steps = splits.rows_of(scores, "test").steps()
     passes = Pass(steps.p_need_fast, steps.p_accept_fast), Pass(steps.p_need_slow, steps.p_accept_slow)
     grid = 0.5 * 8 ** ((np.arange(1000) + 0.5) / 1000)
     costs = []

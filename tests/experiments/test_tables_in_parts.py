@@ -12,7 +12,7 @@ from paper_study import ON_SCORES, SETTINGS, cells, columns
 from synthetic_scores import make_columns
 from test_merged import of_acceptance_alone, parts_of, people_in_folds, with_candidates
 
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.merged import histograms, running, states
 from prism_jax.experiments.paper import case_study, drawing, in_parts, registry, runner
 from prism_jax.experiments.paper.sheet import Number
@@ -58,7 +58,7 @@ def in_memory(scores):
 
 
 def number_of_steps(scores):
-    return len(protocol.evaluated_rows(scores).steps())
+    return len(splits.evaluated_rows(scores).steps())
 
 
 def sums_of(scores, number, names=ON_SCORES):

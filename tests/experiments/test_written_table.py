@@ -8,7 +8,7 @@ from paper_study import SETTINGS, cells, columns, given_of, study_of
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from prism_jax.decision.calibration import fit_temperature
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.experiments.paper import drawing, runner, written
 from prism_jax.experiments.paper.study import PAPER, SkippedError
 from prism_jax.runs.scores_files import Running
@@ -55,7 +55,7 @@ def test_both_readings_have_the_numbers_of_other_libraries(values):
         first, second = (cells(sheet, line)[name].value for line in ("before writing", "after writing"))
         assert change[name].value == pytest.approx(second - first)
     assert change["auroc"].low > 0  # the second reading does know more
-    assert f"{tested.sum()} of {len(protocol.evaluated_rows(Scores.from_columns(values)))} test steps" in sheet.note
+    assert f"{tested.sum()} of {len(splits.evaluated_rows(Scores.from_columns(values)))} test steps" in sheet.note
 
 
 def test_a_second_reading_that_is_the_first_changes_nothing(values):

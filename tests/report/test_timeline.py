@@ -9,7 +9,7 @@ from synthetic_scores import make_scores
 from test_slow_candidates import IDENTITY, make_two_passes
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.results import Trace
 from prism_jax.report import timeline
 from prism_jax.scores import Scores
@@ -48,7 +48,7 @@ def test_the_timeline_shows_signals_threshold_decision_and_texts_of_each_step(ar
 
 def test_without_the_stream_the_timeline_takes_the_scores_times_and_no_texts(arguments):
     evaluation, scores, *_ = arguments
-    times = protocol.rows_of(scores, "test").steps().time
+    times = splits.rows_of(scores, "test").steps().time
     shown = timeline.timeline(evaluation, "stream-3", times, None)
     assert [moment.time for moment in shown.moments] == [timeline.clock(30.0 * i) for i in range(12)]
     assert {moment.text for moment in shown.moments} == {""}

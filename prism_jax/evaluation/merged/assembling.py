@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,10 +26,10 @@ from prism_jax.evaluation.merged.parts import test_data
 from prism_jax.evaluation.merged.planning import Plan, facts_of
 from prism_jax.evaluation.merged.ranks import thresholds, turning_ratios
 from prism_jax.evaluation.merged.states import Beginning, State, UnitSums
-from prism_jax.evaluation.merged.sums import Settings, SignalSums, column
-from prism_jax.evaluation.protocol import TEST
+from prism_jax.evaluation.merged.sums import AREA, Settings, SignalSums, column
 from prism_jax.evaluation.results import Counts, Evaluation, Triggers
 from prism_jax.evaluation.rows import Form, SecondSignalRow, SignalRow
+from prism_jax.evaluation.splits import TEST
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal, Thinking
@@ -52,26 +51,28 @@ def settings_of(plan: Plan, ranks: State) -> Settings:
     return Settings(
         areas={key: area(histogram) for key, histogram in ranks["curves"].items()},
         turning={form: turning_ratios(histogram) for form, histogram in ranks["turning"].items()},
-        thresholds=thresholds(plan, ranks),
+        thresholds=thresholds(ranks),
         above=above,
     )
 
 
-def assemble(plan: Plan, scan: State, ranks: State, settings: Settings, sums: State) -> Assembled:
-    """All results, from the states of the statistics."""
-    shown = _shown(sums["shown"])
+def assemble(
+    plan: Plan, scan: State, ranks: State, settings: Settings, sums: State, rows: Scores | None = None
+) -> Assembled:
+    """All results, from the states of the statistics; `rows` are those of all parts, where these are in memory."""
+    shown = _shown(sums["shown"]) if rows is None else rows
     data = test_data(shown, plan)
     assert data is not None, "the shown rows are test rows"
     deployed, units = data.deployed(), sums["units"]
     bounds = dict(plan.bounds)
-    rows = policy_sums.rows_of(sums["policies"], deployed, plan.slow)
+    policies = policy_sums.rows_of(sums["policies"], deployed, plan.slow)
     costs = [column("policy", *name) for name in sums["policies"]]
     number = (sums["counts"]["judged"], len(sums["counts"]["streams"]))
     across = ratios.ratios_of(*_ratios(plan, settings, sums, bounds), deployed, number, plan.no_area)
     evaluation = Evaluation(
         point=plan.point,
         counts=_counts(plan, scan, sums),
-        policies=with_intervals(rows, units.cells([*costs, "weight"]), max(plan.point.c_fa, plan.point.c_fn)),
+        policies=with_intervals(policies, units.cells([*costs, "weight"]), max(plan.point.c_fa, plan.point.c_fn)),
         ratios=across,
         signals=tuple(_signal_rows(plan, ranks, sums["signals"], bounds)),
         groups=tuple(sums["groups"][name].row(*name, plan.has_need) for name in sorted(sums["groups"], key=_in_order)),
@@ -84,9 +85,16 @@ def assemble(plan: Plan, scan: State, ranks: State, settings: Settings, sums: St
         has_need=plan.has_need,
         unit=plan.whole.unit,
         units=units.number,
-        bounds={name: bound for name, bound in bounds.items() if not plan.unbounded_maps or ".raw." in name},
+        bounds=_bounds(plan, bounds),
     )
     return Assembled(evaluation, _exploration(plan, sums, data), shown)
+
+
+def _bounds(plan: Plan, bounds: Mapping[str, float]) -> dict[str, float]:
+    """The bounds that are known; none where all numbers are exact."""
+    if plan.exact:
+        return {}
+    return {name: bound for name, bound in bounds.items() if not plan.unbounded_maps or ".raw." in name}
 
 
 def _in_order(name: tuple[str, str]) -> tuple[int, str]:
@@ -132,9 +140,7 @@ def _ratios(
         cost = total / mass
         found = None
         if plan.no_area is None and (policy, form) in settings.areas:
-            cells = sums["units"].cells(
-                [*(column(part, policy, form) for part in ("area", "own")), "gold", "best", "weight"]
-            )
+            cells = sums["units"].cells([*(column(part, policy, form) for part in AREA), "best", "weight"])
             found, bounds[f"ratios.{policy}.{form}.audbc"] = area_of(
                 settings.areas[policy, form], cells, level=LEVEL, resamples=RESAMPLES, seed=SEED
             )
@@ -231,9 +237,6 @@ def _triggers(plan: Plan, scan: State, ranks: State, sums: State) -> Triggers:
 
 def _exploration(plan: Plan, sums: State, data: policy_rows.EvaluationData) -> Exploration | str:
     """The surface: the counts of all steps, and the first of them to browse."""
-    if plan.uncountable is not None:
-        return plan.uncountable
-    group = surfaces.group_of(data, plan.columns, plan.groups)
-    shown = surfaces.explore_part(data, plan.columns, plan.groups, group)
-    tables = tuple(dataclasses.replace(table, **sums["tables"][table.trigger]._asdict()) for table in shown.tables)
-    return dataclasses.replace(shown, tables=tables, totals=surfaces.Totals(**sums["totals"]), part=True)
+    if plan.uncountable is not None or not plan.surface:
+        return plan.uncountable or "decisions were not counted"
+    return surfaces.exploration(data, plan.columns, plan.groups, sums["surface"], part=not plan.exact)

@@ -1,7 +1,8 @@
-"""Histograms on a fixed grid, and what follows from them, each with a bound of its error from the width of a bin.
+"""Histograms and what follows from them: of each distinct value, exactly, or on a grid, with a bound of the error.
 
-A bin knows whether all its values are equal. Where they are, nothing is lost: of a model with few distinct
-probabilities every number here is exact.
+A histogram without a grid has a bin for each distinct value, so every number that follows from it is exact. It takes
+as much memory as the values, and is for tables of which all rows fit into memory. On a grid, a bin knows whether all
+its values are equal. Where they are, nothing is lost: of a model with few distinct probabilities every number is exact.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64, Inexact, Int64
 
 from prism_jax.decision import arrays
 from prism_jax.evaluation.merged.states import stored
@@ -59,37 +60,53 @@ SHARE = Grid(0.0, 1.0, 1 << 16)
 @stored
 @dataclasses.dataclass(frozen=True, eq=False)
 class Histogram:
-    """Sums of some columns in each bin of a grid, with the first value of each bin and whether it has others."""
+    """Sums of some columns in each bin, with the first value of each bin and whether it has others."""
 
-    grid: Grid
+    grid: Grid | None  # None has a bin for each distinct value, in ascending order
     sums: dict[str, Float64[np.ndarray, "all_bins"]]
-    value: Float64[np.ndarray, "all_bins"]  # the first of each bin, or its identity; NaN for an empty bin
+    value: Inexact[np.ndarray, "all_bins"]  # the first of each bin, or its identity; NaN for an empty bin
     mixed: Bool[np.ndarray, "all_bins"]  # whether a bin holds two different ones
 
     @classmethod
     def of(
         cls,
-        grid: Grid,
+        grid: Grid | None,
         values: Float64[np.ndarray, "rows"],
         columns: dict[str, Float64[np.ndarray, "rows"]],
-        identity: Float64[np.ndarray, "rows"] | None = None,
+        identity: Inexact[np.ndarray, "rows"] | None = None,
     ) -> Histogram:
         """The histogram of some values, with the sums of these columns.
 
-        `identity` tells rows apart to which rounding gives one value: a bin is mixed where it differs. Without it, rows
-        with equal values are equal.
+        `identity` tells rows apart to which rounding gives one value: a bin is mixed where it differs, and without a
+        grid it is what bins are made of, in the order of the values. Without it, rows with equal values are equal.
         """
+        if grid is None:
+            return cls._of_each(values if identity is None else identity, columns)
         index, bins = grid.bin_of(values), grid.bins + 4
         values = values if identity is None else identity
-        value = np.full(bins, np.nan)
+        value = np.full(bins, np.nan, values.dtype)
         value[index[::-1]] = values[::-1]  # the first of each bin stays
         mixed = np.zeros(bins, bool)
         mixed[index[values != value[index]]] = True
         sums = {name: np.bincount(index, column, minlength=bins) * 1.0 for name, column in columns.items()}
         return cls(grid, sums, value, mixed)
 
+    @classmethod
+    def _of_each(
+        cls, values: Inexact[np.ndarray, "rows"], columns: dict[str, Float64[np.ndarray, "rows"]]
+    ) -> Histogram:
+        """The histogram with a bin for each distinct value."""
+        order = np.argsort(values)
+        values = values[order]
+        first = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+        sums = {name: np.add.reduceat(column[order], first) for name, column in columns.items()}
+        return cls(None, sums, values[first], np.zeros(len(first), bool))
+
     def merge(self, other: Histogram) -> Histogram:
         """The histogram of the rows of both."""
+        if self.grid is None:
+            both = {name: np.concatenate([column, other.sums[name]]) for name, column in self.sums.items()}
+            return self._of_each(np.concatenate([self.value, other.value]), both)
         differs = (self.value != other.value) & ~np.isnan(self.value) & ~np.isnan(other.value)
         return Histogram(
             self.grid,
@@ -111,11 +128,19 @@ class Area(NamedTuple):
     mass: float  # weight of all offers
     before_benefit: Float64[np.ndarray, "all_bins"]  # gold weight of the offers before a bin, and half of its own
     after_burden: Float64[np.ndarray, "all_bins"]  # weight of the offers after a bin, and half of its own
+    grid: Grid | None  # of the bins; None where each has a value of its own
+    value: Inexact[np.ndarray, "all_bins"]  # of each bin
 
     def normalised(self, gold: float) -> tuple[float, float]:
         """The area divided by the oracle's, of `gold` weight, and its error; NaN without gold."""
         oracle = gold * self.mass - gold**2 / 2
         return (self.area / oracle, self.error / oracle) if oracle > 0 else (math.nan, math.nan)
+
+    def bin_of(
+        self, values: Float64[np.ndarray, "events"], identity: Inexact[np.ndarray, "events"]
+    ) -> Int64[np.ndarray, "events"]:
+        """The bin of each of the events that the area is of."""
+        return np.searchsorted(self.value, identity) if self.grid is None else self.grid.bin_of(values)
 
     def shares(
         self,
@@ -156,13 +181,14 @@ def area(histogram: Histogram) -> Area:
     before = benefit - gold / 2
     total = float((mass * before).sum())
     error = float((mass * histogram.sums["abs_gold"])[histogram.mixed].sum()) / 2
-    return Area(total, error, float(mass.sum()), before, float(mass.sum()) - (burden - mass / 2))
+    after = float(mass.sum()) - (burden - mass / 2)
+    return Area(total, error, float(mass.sum()), before, after, histogram.grid, histogram.value)
 
 
 class Above(NamedTuple):
     """The bin that divides the highest values of a given weight from the others."""
 
-    bin: int  # those in bins above are inside
+    at: float  # its place, as `place` gives it: those above are inside
     share: float  # of the weight in the bin itself
     weight: float  # in the bin, which bounds what the order within it can change
 
@@ -176,15 +202,28 @@ def highest(histogram: Histogram, column: str, mass: float) -> Above:
     inside = float(weights[number])
     over = float(from_above[last]) - inside
     share = (mass - over) / inside if inside > 0 else 0.0
-    return Above(number, min(max(share, 0.0), 1.0), inside if histogram.mixed[number] else 0.0)
+    at = number if histogram.grid is not None else histogram.value[number]
+    return Above(float(at), min(max(share, 0.0), 1.0), inside if histogram.mixed[number] else 0.0)
 
 
+def place(
+    grid: Grid | None, values: Float64[np.ndarray, "rows"], identity: Float64[np.ndarray, "rows"]
+) -> Float64[np.ndarray, "rows"] | Int64[np.ndarray, "rows"]:
+    """What tells where rows stand in a histogram: the number of each row's bin on a grid, else its identity."""
+    return identity if grid is None else grid.bin_of(values)
+
+
+@stored
 class Rows(NamedTuple):
-    """Weighted rows that stand for a histogram of labelled probabilities."""
+    """Weighted rows of labelled probabilities: the rows themselves, or others that stand for a histogram of them."""
 
     p: Float64[np.ndarray, "n"]
     y: Float64[np.ndarray, "n"]
     weight: Float64[np.ndarray, "n"]
+
+    def merge(self, other: Rows) -> Rows:
+        """The rows of both."""
+        return Rows(*(np.concatenate(columns) for columns in zip(self, other, strict=True)))
 
 
 def labelled(
@@ -192,16 +231,19 @@ def labelled(
     y: Float64[np.ndarray, "rows"],
     weight: Float64[np.ndarray, "rows"],
     p: Float64[np.ndarray, "rows"] | None = None,
+    *,
+    exact: bool = False,
 ) -> Histogram:
     """The histogram of labelled log-odds: the weight of either label in each bin, and the log-odds that it adds up to.
 
     A soft label y counts as y of the label 1 and 1 - y of the label 0, as in every likelihood. Where the order of the
-    probabilities `p` matters, they tell which rows are equal: two neighbours can have the same log-odds.
+    probabilities `p` matters, they tell which rows are equal: two neighbours can have the same log-odds. An `exact`
+    histogram has a bin for each distinct one.
     """
     finite = np.clip(z, -_FINITE, _FINITE)
     one, zero = weight * y, weight * (1 - y)
     columns = {"one": one, "zero": zero, "z_one": one * finite, "z_zero": zero * finite}
-    return Histogram.of(LOG_ODDS, z, columns, p)
+    return Histogram.of(None if exact else LOG_ODDS, z, columns, p)
 
 
 _FINITE = float(np.log1p(-np.finfo(np.float64).eps / 2) - np.log(np.finfo(np.float64).eps / 2))
@@ -255,6 +297,7 @@ def temperature_error(histogram: Histogram, temperature: float) -> float:
     slope = float((rows.weight * z**2 * rows.p**b * (1 - rows.p) ** b / (rows.p**b + (1 - rows.p) ** b) ** 2).sum())
     if slope <= 0:
         return math.inf
+    assert histogram.grid is not None, "the rows themselves need no bound"
     inner = slice(2, -2)
     weight = (histogram.sums["one"] + histogram.sums["zero"])[inner]
     of_score = float(weight[histogram.mixed[inner]].sum()) * histogram.grid.width**2 / 8 * 0.62 * b

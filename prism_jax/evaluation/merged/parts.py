@@ -11,7 +11,7 @@ from prism_jax.evaluation import signals
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.policy_rows import EvaluationData
-from prism_jax.evaluation.protocol import CALIBRATION, TEST
+from prism_jax.evaluation.splits import CALIBRATION, TEST
 from prism_jax.scores import Scores
 
 
@@ -36,6 +36,14 @@ def test_data(rows: Scores, plan: Plan, calibration: Calibration | None = None) 
       plan: How they are evaluated.
       calibration: Maps to apply in place of the plan's.
     """
+    if plan.kept is None or calibration is not None:
+        return _test_data(rows, plan, calibration)
+    if id(rows) not in plan.kept and (data := _test_data(rows, plan, None)) is not None:
+        plan.kept[id(rows)] = data
+    return plan.kept.get(id(rows))
+
+
+def _test_data(rows: Scores, plan: Plan, calibration: Calibration | None) -> EvaluationData | None:
     part = of_split(filled(rows, plan), TEST)
     if part is None:
         return None

@@ -12,15 +12,15 @@ import numpy as np
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.thinking import Moves
-from prism_jax.evaluation import protocol, ratios, surfaces
+from prism_jax.evaluation import ratios, surfaces
 from prism_jax.evaluation.facts import Facts, incomparable, missing, unweighted
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
-from prism_jax.evaluation.merged.histograms import Rows, by_bin, by_label, temperature_error
+from prism_jax.evaluation.merged.histograms import Grid, Rows, by_bin, by_label, temperature_error
 from prism_jax.evaluation.merged.scan import MOST_VALUES, SIGNALS
 from prism_jax.evaluation.merged.states import State, Streams, merge
 from prism_jax.evaluation.need import certain_need
-from prism_jax.evaluation.policy_rows import Whole
-from prism_jax.evaluation.protocol import CALIBRATION, TEST
+from prism_jax.evaluation.policy_rows import EvaluationData, Whole
+from prism_jax.evaluation.splits import CALIBRATION, TEST, without_split
 from prism_jax.scores import ScoresError
 from prism_jax.scores.labels import Labels, Signal, Thinking, fit_labelled
 from prism_jax.scores.units import Unit
@@ -30,26 +30,18 @@ class OutOfOrderError(ScoresError):
     """The steps of some stream do not follow each other; the rows must be put together by stream first."""
 
 
-def check(state: State) -> None:
+def check(state: State, *, exact: bool = False) -> None:
     """Checks what no part of a table can check alone.
 
     Raises:
-      OutOfOrderError, ScoresError: as `check_structure`; ScoresError too for more values than a state holds, or rows
-        that depend on all others.
+      OutOfOrderError, ScoresError: as `check_structure`; ScoresError too for more values than a state holds, unless
+        all rows fit into memory (`exact`), and for offers that were not made, without a propensity.
     """
     check_structure(state)
-    for name, values in (*((name, state[name]) for name in ("splits", "fits")), ("domain, persona", _groups(state))):
+    counted = (*((name, state[name]) for name in ("splits", "fits")), ("domain, persona", _groups(state)))
+    for name, values in () if exact else counted:
         if len(values) > MOST_VALUES:
-            raise ScoresError(
-                f"found {len(values)} different values, expected at most {MOST_VALUES}; --exact has no limit", name
-            )
-    slow = state.get("slow", {"known": 0, "null": 0})
-    if "given_accept" in state["need"] and slow["known"] and slow["null"]:
-        raise ScoresError(
-            f"found null on {slow['null']} of {state['rows']} rows beside need_target given_accept, expected none or "
-            "all, or --exact: whose offer need is given by depends on all rows",
-            "p_accept_slow",
-        )
+            raise ScoresError(f"found {len(values)} different values, expected at most {MOST_VALUES}", name)
     if "shown" in state and (error := unweighted(state["shown"], state["rows"])) is not None:
         raise error
 
@@ -117,7 +109,7 @@ def calibrate(state: State, config: measures.CalibrationConfig) -> Calibration:
     fits = state["fits"]
     if not out_of_fold(state):
         if CALIBRATION not in fits:
-            raise protocol.without_split(CALIBRATION, state["splits"])
+            raise without_split(CALIBRATION, state["splits"])
         return _fitted(fits[CALIBRATION], config, state)
     parts = {}
     for fold in sorted(fits):
@@ -150,8 +142,8 @@ def _fitted(part: State, config: measures.CalibrationConfig, state: State) -> Ca
 def _fit(
     part: State, signal: Signal, thinking: Thinking, config: measures.CalibrationConfig, calibrated: bool
 ) -> SignalFit | None:
-    of = part["signals"].get((signal, thinking))
-    if of is None:
+    of = _fitted_from(part, signal, thinking)
+    if not of:
         return None
     rows, domains = Rows(*(np.zeros(0),) * 3), None
     if of["count"]:
@@ -170,9 +162,15 @@ def _fit(
     )
 
 
+def _fitted_from(part: State, signal: Signal, thinking: Thinking) -> State:
+    """What one map is fitted from; of need given acceptance, by the slow pass's own offers where every row has one."""
+    own = (signal, thinking) == ("need", "slow") and not part["without_slow"] and "by_own_offers" in part
+    return part["by_own_offers"] if own else part["signals"][signal, thinking]
+
+
 def _rows(histograms: Mapping[str, Any], as_rows: Any) -> tuple[Rows, Any]:
-    """Rows that stand for the histograms of all domains, and their domains; None where they are not apart."""
-    parts = {name: as_rows(histograms[name]) for name in sorted(histograms)}
+    """The rows of all domains, or those that stand for their histograms, and their domains; None without domains."""
+    parts = {name: of if isinstance(of, Rows) else as_rows(of) for name, of in sorted(histograms.items())}
     rows = Rows(*(np.concatenate(columns) for columns in zip(*parts.values(), strict=True)))
     if list(parts) == [""]:
         return rows, None
@@ -218,6 +216,15 @@ class Plan:
     off: Mapping[str, str]  # what cannot be computed, with its reason
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     unbounded_maps: bool = False  # whether maps were fitted on histograms that may move far with them
+    exact: bool = False  # whether all rows fit into memory, so that nothing is counted on a grid
+    own_offers: bool = True  # whether every test row has a p_accept of the slow pass (`scores.labels.read`)
+    surface: bool = True  # whether decisions are counted over costs and triggers
+    # the steps of the tables that stay in memory from one statistic to the next, by their `id`; None where none does
+    kept: dict[int, EvaluationData] | None = dataclasses.field(default=None, compare=False)
+
+    def grid(self, of: Grid) -> Grid | None:
+        """The grid of a histogram; None where it has a bin for each distinct value."""
+        return None if self.exact else of
 
 
 def plan(
@@ -227,18 +234,29 @@ def plan(
     *,
     bounds: Mapping[str, float] | None = None,
     unbounded_maps: bool = False,
+    exact: bool = False,
+    labelled: bool = True,
 ) -> Plan:
-    """How to evaluate, as `protocol.prepare` finds it on a table in memory.
+    """How to evaluate the rows of a scan.
+
+    Args:
+      state: The scan.
+      calibration: The maps.
+      point: The costs, margin and policy that are deployed.
+      bounds: How far temperatures can be off, by name.
+      unbounded_maps: Whether maps were fitted on histograms that may move far with them.
+      exact: Whether all rows fit into memory.
+      labelled: Whether a step with all labels is needed.
 
     Raises:
       ScoresError: if there is no test row, or none with all labels.
     """
     needs = has_need(state)
     if "test" not in state:
-        raise protocol.without_split(TEST, state["splits"])
+        raise without_split(TEST, state["splits"])
     test, facts = state["test"], state["test"]["facts"]
     filled = calibration if needs else certain_need(calibration)
-    off = ({} if needs else {"need": protocol.without_need(point)}) | missing(facts, filled, needs)
+    off = ({} if needs else {"need": _without_need(point)}) | missing(facts, filled, needs)
     if "slow pass" not in off and (reason := incomparable(facts)):
         off["slow pass"] = reason
     slow = "slow pass" not in off
@@ -249,8 +267,8 @@ def plan(
     point = point.triggered(has_value)
     if point.trigger == "value" and not has_value:
         off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
-    if not (facts.judged_thought if slow else facts.judged):
-        raise ScoresError(protocol.no_judged_step(facts.steps, needs))
+    if labelled and not (facts.judged_thought if slow else facts.judged):
+        raise ScoresError(no_judged_step(facts.steps, needs))
     fitted_on = _fitted_on(state, calibration) if slow else ()
     if slow and not fitted_on:
         off["triggers"] = "triggers at one budget: there are no calibration rows to choose their thresholds on"
@@ -283,6 +301,23 @@ def plan(
         off=off,
         bounds=bounds or {},
         unbounded_maps=unbounded_maps,
+        exact=exact,
+        own_offers=facts.slow,
+    )
+
+
+def no_judged_step(steps: int, has_need: bool) -> str:
+    """What is wrong with `steps` steps of which none has all labels."""
+    what = "both y_need and y_accept" if has_need else "y_accept"
+    return f"split {TEST!r}: found no step with {what} among {steps}, expected at least one"
+
+
+def _without_need(point: OperatingPoint) -> str:
+    """What a table without need leaves out, and what its gate is."""
+    return (
+        "need: there is no column p_need_fast, so p_accept alone decides; the gate is p_accept ≥ C_FA / (C_FA + C_FN) "
+        f"= {point.c_fa / (point.c_fa + point.c_fn):.4g}, as which static and product would decide; these, need only, "
+        "the second signal and the calibration of need are left out"
     )
 
 
@@ -335,7 +370,7 @@ def temperature_errors(state: State, calibration: Calibration) -> dict[str, floa
             fit = getattr(fitted, f"{signal}_{thinking}")
             if fit is None or fit.temperature is None or calibration.identity:
                 continue
-            error = temperature_error(part["signals"][signal, thinking]["histograms"][""], fit.temperature)
+            error = temperature_error(_fitted_from(part, signal, thinking)["histograms"][""], fit.temperature)
             name = f"{signal}_{thinking}.temperature"
             errors[name] = max(errors.get(name, 0.0), error)
     return {name: error for name, error in errors.items() if not math.isnan(error)}

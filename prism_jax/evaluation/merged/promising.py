@@ -34,7 +34,7 @@ from prism_jax.evaluation.promise_units import (
     without_labels,
 )
 from prism_jax.evaluation.promises import ByFamily, Population, PromiseResult, Wanted, certified, hidden_offer
-from prism_jax.evaluation.protocol import CALIBRATION, TEST, without_split
+from prism_jax.evaluation.splits import CALIBRATION, TEST, without_split
 from prism_jax.scores import Scores
 
 for _class in (Units, Course, Answers, Family):

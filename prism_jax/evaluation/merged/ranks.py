@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Inexact, Int64
 
 from prism_jax.decision import budgets, gate
 from prism_jax.decision.arrays import log_odds
@@ -22,7 +22,7 @@ from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.scan import SIGNALS
 from prism_jax.evaluation.merged.states import State, Statistic, merge
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
-from prism_jax.evaluation.protocol import TEST
+from prism_jax.evaluation.splits import TEST
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import acceptance_weight, read
 
@@ -62,7 +62,8 @@ class Ranks:
             more["fitted"][key] = len(steps)
             need, accept = (calibration.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
             for name, urgency in urgencies(self.plan, need, accept, calibration.moves(steps)).items():
-                more["urgency"][key, name] = Histogram.of(histograms.SHARE, urgency, {"steps": np.ones(len(steps))})
+                grid, share = self.plan.grid(histograms.SHARE), share_of(self.plan, name, urgency)
+                more["urgency"][key, name] = Histogram.of(grid, share, {"steps": np.ones(len(steps))}, urgency)
         return merge(state, more)
 
     def _test(self, data: EvaluationData) -> State:
@@ -75,16 +76,17 @@ class Ranks:
             for form in FORMS:
                 for policy in ratios.deciding(data, form):
                     if isinstance(policy, ratios.ByValue):
-                        turns = log_ratio(policy.critical_ratios())
+                        turns, grid = policy.critical_ratios(), self.plan.grid(histograms.LOG_RATIO)
                         state["turning"][form] = Histogram.of(
-                            histograms.LOG_RATIO, turns, {"turns": np.ones(len(turns))}
+                            grid, log_ratio(turns), {"turns": np.ones(len(turns))}, turns
                         )
                         continue
-                    state["curves"][policy.policy, form] = curve_of(policy.events(weight))
+                    state["curves"][policy.policy, form] = curve_of(policy.events(weight), exact=self.plan.exact)
         if self.plan.has_need:
             need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
             point = self.plan.point
-            state["accept"] = Histogram.of(histograms.LOG_ODDS, log_odds(accept), {"weight": weight}, accept)
+            grid = self.plan.grid(histograms.LOG_ODDS)
+            state["accept"] = Histogram.of(grid, log_odds(accept), {"weight": weight}, accept)
             state["gate"] = np.array(
                 [
                     float((np.asarray(gate.decide(need, accept, point.c_fa, ratio * point.c_fa)) * weight).sum())
@@ -99,13 +101,15 @@ class Ranks:
         for signal, thinking in SIGNALS:
             if not measured(self.plan, signal, thinking):
                 continue
-            raw = read(rows, signal, thinking)
+            raw = read(rows, signal, thinking, own_offers=thinking == "fast" or self.plan.own_offers)
             known = raw.known
             if not known.any():
                 continue
             calibrated = self.plan.calibration.calibrated(signal, thinking, raw.rows)
             for form, p in (("raw", raw.p), ("calibrated", calibrated)):
-                found[signal, thinking, form] = labelled(log_odds(p[known]), raw.y[known], raw.weight[known], p[known])
+                found[signal, thinking, form] = labelled(
+                    log_odds(p[known]), raw.y[known], raw.weight[known], p[known], exact=self.plan.exact
+                )
         return found
 
 
@@ -127,69 +131,92 @@ def rank_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
     return value if at.beyond is None else np.nextafter(value, np.where(at.beyond, np.inf, -np.inf))
 
 
-def curve_of(events: Events) -> Histogram:
+def curve_of(events: Events, *, exact: bool = False) -> Histogram:
     """The histogram of a curve's events, of which `histograms.area` is the area."""
     mass, gold = (np.asarray(column, np.float64) for column in (events.mass, events.gold))
     columns = {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
-    return Histogram.of(histograms.LOG_RATIO, rank_of(events.at), columns, _place_of(events.at))
+    return Histogram.of(None if exact else histograms.LOG_RATIO, rank_of(events.at), columns, _place_of(events.at))
 
 
-def _place_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
-    """A number that tells critical ratios apart, of which two can have one logarithm; negative beyond the ratio."""
+def _place_of(at: CriticalRatio) -> Inexact[np.ndarray, "events"]:
+    """What tells critical ratios apart, of which two can have one logarithm; beyond the ratio with an imaginary part.
+
+    Complex numbers are sorted by their real part and then by their imaginary part.
+    """
     ratio = np.asarray(at.ratio, np.float64)
-    return ratio if at.beyond is None else np.where(at.beyond, -np.nextafter(ratio, np.inf), ratio)
+    if at.beyond is None:
+        return ratio
+    place = np.empty(len(ratio), np.complex128)
+    place.real, place.imag = ratio, at.beyond
+    return place
 
 
 def shares_of(
     area: Area, events: Events, unit: Int64[np.ndarray, "steps"]
-) -> tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]:
-    """The part of each step in the area of a curve, and in what its unit's own pairs are above that."""
-    bins = histograms.LOG_RATIO.bin_of(rank_of(events.at))
+) -> tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]:
+    """The part of each step in the area of a curve, in what its unit's own pairs are above that, and its last gold."""
+    bins = area.bin_of(rank_of(events.at), _place_of(events.at))
     mass, gold = (np.asarray(column, np.float64) for column in events[1:3])
     units = np.tile(unit, len(bins) // len(unit))
-    both = area.shares(bins, mass, gold), area.own_excess(bins, mass, gold, units)
-    parts, own = (of_event.reshape(-1, len(unit)).sum(axis=0) for of_event in both)
-    return parts, own
+    of_events = area.shares(bins, mass, gold), area.own_excess(bins, mass, gold, units), gold
+    parts, own, last = (of_event.reshape(-1, len(unit)).sum(axis=0) for of_event in of_events)
+    return parts, own, last
 
 
 def urgencies(
     plan: Plan, need: Float64[np.ndarray, "n"], accept: Float64[np.ndarray, "n"], moves: Moments | None
 ) -> dict[str, Float64[np.ndarray, "n"]]:
-    """The urgency of each trigger, mapped to [0, 1] in the same order; by value on a logarithm, below 0 for none."""
+    """The urgency of each trigger."""
     costs = plan.point.c_fa, plan.point.c_fn
     names = [name for name in budgets.TRIGGERS if name != "random" and (name != "value" or moves is not None)]
-    raw = {name: np.asarray(budgets.urgency(name, need, accept, *costs, moves)) for name in names}
-    mapped = {"margin": raw["margin"] + 1, "entropy": raw["entropy"] / math.log(2)}
-    if "value" in raw:
-        with np.errstate(divide="ignore"):
-            mapped["value"] = 1 + np.log(raw["value"] / max(costs)) / _LEAST_VALUE
-    return {name: mapped[name] for name in names}
+    return {name: np.asarray(budgets.urgency(name, need, accept, *costs, moves)) for name in names}
+
+
+def share_of(plan: Plan, name: str, urgency: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
+    """The urgency of a trigger mapped to [0, 1] in the same order; by value on a logarithm, below 0 for none."""
+    if name == "margin":
+        return urgency + 1
+    if name == "entropy":
+        return urgency / math.log(2)
+    with np.errstate(divide="ignore"):
+        return 1 + np.log(urgency / max(plan.point.c_fa, plan.point.c_fn)) / _LEAST_VALUE
 
 
 _LEAST_VALUE = 64.0
 """Values of thinking below exp(-64) of the larger cost are not told apart."""
 
 
-def thresholds(plan: Plan, state: State) -> dict[tuple[str, str, float], int]:
-    """The first bin inside, by calibration, trigger and budget: the highest bins that hold no more than the budget."""
+def thresholds(state: State) -> dict[tuple[str, str, float], float]:
+    """The least place inside, by calibration, trigger and budget: an urgency, or the number of a bin on a grid.
+
+    The highest bins that hold no more than the budget are inside. An urgency is halfway to the highest outside, so that
+    rounding moves no step across it, infinite where no bin or all of them are inside.
+    """
     found = {}
     for (key, name), histogram in state["urgency"].items():
-        steps = histogram.sums["steps"]
+        steps, value = histogram.sums["steps"], histogram.value
         from_above = np.cumsum(steps[::-1])
         for budget in triggers.BUDGETS:
             inside = math.floor(budget * from_above[-1] * (1 + 1e-12))
-            found[key, name, budget] = len(steps) - int(np.searchsorted(from_above, inside, side="right"))
+            first = len(steps) - int(np.searchsorted(from_above, inside, side="right"))
+            if histogram.grid is not None:
+                found[key, name, budget] = float(first)
+            elif 0 < first < len(steps):
+                found[key, name, budget] = float(value[first] / 2 + value[first - 1] / 2)
+            else:
+                found[key, name, budget] = math.inf if first else -math.inf
     return found
 
 
 def turning_ratios(histogram: Histogram) -> list[float]:
-    """Ratios among which most decisions turn: quantiles of a histogram of critical ratios, of the middles of bins."""
+    """Ratios among which most decisions turn: quantiles of critical ratios, on a grid of the middles of bins."""
     turns = histogram.sums["turns"]
     total = turns.sum()
     if not total:
         return [1.0]
-    places = np.linspace(0, 1, ratios.RATIOS) * (total - 1)
-    bins = np.searchsorted(np.cumsum(turns), places, side="right")
-    value = np.where(histogram.mixed, histograms.LOG_RATIO.middle(), histogram.value)
-    # Not below the ratio that the logarithm is of, at which its own decisions turn.
-    return np.unique(np.exp(value[bins]) * (1 + 1e-12)).tolist()
+    places = np.linspace(0, 1, ratios.RATIOS)
+    if histogram.grid is None:
+        return np.unique(np.quantile(np.repeat(histogram.value, turns.astype(np.int64)), places)).tolist()
+    bins = np.searchsorted(np.cumsum(turns), places * (total - 1), side="right")
+    value = np.where(histogram.mixed, np.exp(histogram.grid.middle()), histogram.value)
+    return np.unique(value[bins]).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,11 +11,13 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import planning
 from prism_jax.evaluation.merged.assembling import Assembled, assemble, settings_of
+from prism_jax.evaluation.merged.parts import test_data
 from prism_jax.evaluation.merged.ranks import Moves, Ranks
 from prism_jax.evaluation.merged.scan import Scan
 from prism_jax.evaluation.merged.states import State, Statistic, merge
 from prism_jax.evaluation.merged.sums import Sums
 from prism_jax.evaluation.need import certain_need
+from prism_jax.evaluation.triggers import Share
 from prism_jax.scores import Scores
 
 Runner = Callable[[str, Any], State]
@@ -35,7 +38,12 @@ def over(parts: Iterable[Scores]) -> Runner:
 
 
 def evaluate(
-    run: Runner, point: OperatingPoint, config: CalibrationConfig | None = None, calibration: Calibration | None = None
+    run: Runner,
+    point: OperatingPoint,
+    config: CalibrationConfig | None = None,
+    calibration: Calibration | None = None,
+    *,
+    exact: bool = False,
 ) -> tuple[Calibration, Assembled]:
     """Calibrates and evaluates as `protocol` does, by statistics that need not hold all rows.
 
@@ -44,6 +52,7 @@ def evaluate(
       point: The costs, margin and policy that are deployed.
       config: The choice of the map; None is one temperature.
       calibration: Maps to apply in place of fitting some.
+      exact: Whether all rows fit into memory, so that no number is rounded to a grid.
 
     Returns:
       The calibration, and the results.
@@ -52,10 +61,45 @@ def evaluate(
       OutOfOrderError: where the rows of a stream are not together; they must be put together first.
       ScoresError: as `protocol.calibrate` and `protocol.evaluate`.
     """
-    scan, calibration, plan = planned(run, point, config, calibration)
+    scan, calibration, plan = planned(run, point, config, calibration, exact=exact)
+    return calibration, _evaluated(run, scan, plan)
+
+
+def evaluate_rows(
+    scores: Scores,
+    point: OperatingPoint,
+    config: CalibrationConfig | None = None,
+    calibration: Calibration | None = None,
+    *,
+    explored: bool = True,
+) -> tuple[Calibration, Assembled]:
+    """`evaluate` of a table in memory, exactly; decisions are counted over costs and triggers where they are explored.
+
+    The results show every row.
+    """
+    run, calibration, scan, plan = _planned_rows(scores, point, config, calibration)
+    return calibration, _evaluated(run, scan, dataclasses.replace(plan, surface=explored), scores)
+
+
+def _evaluated(run: Runner, scan: State, plan: planning.Plan, rows: Scores | None = None) -> Assembled:
     ranks = run("ranks", Ranks(plan))
     settings = settings_of(plan, ranks)
-    return calibration, assemble(plan, scan, ranks, settings, run("sums", Sums(plan, settings)))
+    return assemble(plan, scan, ranks, settings, run("sums", Sums(plan, settings)), rows)
+
+
+def shares(scores: Scores, calibration: Calibration, point: OperatingPoint) -> list[Share]:
+    """The test steps of a table in memory that each trigger of the slow pass thinks about; none without a slow pass."""
+    run, _, _, plan = _planned_rows(scores, point, None, calibration)
+    data = test_data(scores, plan)
+    if data is None or not plan.fitted_on:
+        return []
+    return Sums(plan, settings_of(plan, run("ranks", Ranks(plan)))).shares(data)
+
+
+def calibrate(scores: Scores, config: CalibrationConfig) -> Calibration:
+    """The maps and the moves of a table in memory, as `protocol.calibrate` says."""
+    scan = Scan(config, exact=True).maps(scores)
+    return _with_moves(over([scores]), scan, planning.calibrate(scan, config))
 
 
 def planned(
@@ -63,19 +107,42 @@ def planned(
     point: OperatingPoint,
     config: CalibrationConfig | None = None,
     calibration: Calibration | None = None,
+    *,
+    exact: bool = False,
 ) -> tuple[State, Calibration, planning.Plan]:
     """The first two statistics: the scan, the maps, and how the rows are to be evaluated, as `evaluate` says."""
     config = CalibrationConfig() if config is None else config
-    scan = run("scan", Scan(config))
-    planning.check(scan)
+    scan = run("scan", Scan(config if calibration is None else None, exact))
+    planning.check(scan, exact=exact)
+    return scan, *_planned(run, scan, point, config, calibration, exact)
+
+
+def _planned_rows(
+    scores: Scores, point: OperatingPoint, config: CalibrationConfig | None, calibration: Calibration | None
+) -> tuple[Runner, Calibration, State, planning.Plan]:
+    """What runs over a table in memory, whose rows are checked already, its maps, its scan, and how it is evaluated."""
+    config, run = CalibrationConfig() if config is None else config, over([scores])
+    scan = run("scan", Scan(config if calibration is None else None, exact=True))
+    calibration, plan = _planned(run, scan, point, config, calibration, exact=True)
+    return run, calibration, scan, dataclasses.replace(plan, kept={})
+
+
+def _planned(
+    run: Runner,
+    scan: State,
+    point: OperatingPoint,
+    config: CalibrationConfig,
+    calibration: Calibration | None,
+    exact: bool,
+) -> tuple[Calibration, planning.Plan]:
     bounds, unbounded = {}, False
     if calibration is None:
         calibration = planning.calibrate(scan, config)
-        bounds = planning.temperature_errors(scan, calibration)
-        unbounded = config.calibrator in ("isotonic", "grouped")
+        bounds = {} if exact else planning.temperature_errors(scan, calibration)
+        unbounded = config.calibrator in ("isotonic", "grouped") and not exact
         calibration = _with_moves(run, scan, calibration)
-    plan = planning.plan(scan, calibration, point, bounds=bounds, unbounded_maps=unbounded)
-    return scan, calibration, plan
+    plan = planning.plan(scan, calibration, point, bounds=bounds, unbounded_maps=unbounded, exact=exact)
+    return calibration, plan
 
 
 def _with_moves(run: Runner, scan: State, calibration: Calibration) -> Calibration:

@@ -16,12 +16,12 @@ from prism_jax.decision.uncertainty import unit_keys
 from prism_jax.evaluation import policy_rows, signals
 from prism_jax.evaluation.facts import Facts, facts_of, shown_facts
 from prism_jax.evaluation.fits import Calibration, SignalFit
-from prism_jax.evaluation.merged.histograms import labelled
+from prism_jax.evaluation.merged.histograms import Rows, labelled
 from prism_jax.evaluation.merged.states import State, Streams, merge, stored
 from prism_jax.evaluation.need import check_need
-from prism_jax.evaluation.protocol import CALIBRATION, TEST
+from prism_jax.evaluation.splits import CALIBRATION, TEST
 from prism_jax.scores import Scores, ScoresError
-from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
+from prism_jax.scores.labels import Readings, Signal, Thinking, acceptance_weight, read
 
 SIGNALS: tuple[tuple[Signal, Thinking], ...] = (
     ("need", "fast"),
@@ -40,7 +40,8 @@ stored(Facts)
 class Scan:
     """The statistic; its state is a dictionary."""
 
-    config: measures.CalibrationConfig
+    config: measures.CalibrationConfig | None  # the choice of the map; None where maps are known already
+    exact: bool = False  # whether all rows fit into memory, so that maps are fitted on the rows themselves
 
     def init(self) -> State:
         """The state of no rows."""
@@ -55,54 +56,74 @@ class Scan:
         return merge(state, self._of(rows))
 
     def _of(self, rows: Scores) -> State:
+        check_need(rows)
         parts = _by_split(rows)
-        splits = rows.split is not None
-        state: dict[str, Any] = structure_of(rows, parts) | {"fits": {}}
-        if rows.p_accept_slow is not None:
-            thought = int((~np.isnan(rows.p_accept_slow)).sum())
-            state["slow"] = {"known": thought, "null": len(rows) - thought}
+        state: dict[str, Any] = structure_of(rows, parts) | {"fits": self._all_fits(rows, parts)}
         if (shown := shown_facts(rows)) is not None:
             state["shown"] = shown
-        if splits and CALIBRATION in parts:
-            state["fits"][CALIBRATION] = self._fits(parts[CALIBRATION])
-        test = parts.get(TEST if splits else "")
+        test = parts.get("" if rows.split is None else TEST)
         if test is not None:
             state["test"] = _test(test)
-            if test.fold is not None:
-                for fold in sorted(set(test.fold.tolist())):
-                    state["fits"][int(fold)] = self._fits(test.take(test.fold == fold))
-        _check_number("fits", len(state["fits"]))
+        if not self.exact:
+            _check_number("fits", len(state["fits"]))
+            _check_number("domain, persona", len(state.get("test", {}).get("groups", ())))
         return state
 
-    def _fits(self, rows: Scores) -> State:
-        """What maps are fitted from: a histogram of each signal by label, and the rate of the offers."""
+    def maps(self, rows: Scores) -> State:
+        """What the maps alone are fitted from (`planning.calibrate`), of rows that are checked already."""
         check_need(rows)
+        parts = _by_split(rows)
+        return _columns(rows, parts) | {"fits": self._all_fits(rows, parts)}
+
+    def _all_fits(self, rows: Scores, parts: Mapping[str, Scores]) -> State:
+        """What the maps of the calibration split are fitted from, and of each fold of the rows to evaluate."""
+        fits: dict[Any, Any] = {}
+        if CALIBRATION in parts:
+            fits[CALIBRATION] = self._fits(parts[CALIBRATION])
+        test = parts.get("" if rows.split is None else TEST)
+        if test is not None and test.fold is not None:
+            for fold in sorted(set(test.fold.tolist())):
+                fits[int(fold)] = self._fits(test.take(test.fold == fold))
+        return fits
+
+    def _fits(self, rows: Scores) -> State:
+        """What maps are fitted from: the rows or a histogram of each signal by label, and the rate of the offers."""
         state: dict[str, Any] = {"rows": len(rows), "signals": {}}
+        if self.config is None:
+            return state
         for signal, thinking in SIGNALS:
-            readings = read(rows, signal, thinking)
-            if np.isnan(readings.p).all():
-                continue
-            p, y, weight = readings.labelled()
-            groups: dict[str, Any] = {"": slice(None)}
-            if self.config.calibrator == "grouped":
-                signals.check_domains(rows, self.config)
-                assert readings.rows.domain is not None, "`check_domains` looked at it"
-                domain = readings.rows.domain[readings.known]
-                groups = {name: domain == name for name in set(domain.tolist())}
-            state["signals"][signal, thinking] = {
-                "count": len(y),
-                "weight": float(weight.sum()),
-                "squares": float((weight**2).sum()),
-                "labels": float((weight * y).sum()),
-                "certain": readings.labels.certain,
-                "unweighted": readings.labels.unweighted,
-                "histograms": {
-                    name: labelled(log_odds(p[member]), y[member], weight[member]) for name, member in groups.items()
-                },
-            }
+            state["signals"][signal, thinking] = self._fit(rows, read(rows, signal, thinking, own_offers=False))
+        slow = rows.p_accept_slow
+        state["without_slow"] = len(rows) if slow is None else int(np.isnan(slow).sum())
+        if rows.need_given_accept and not state["without_slow"]:
+            # Which offer need is given by depends on whether all rows, of all parts, have slow signals.
+            state["by_own_offers"] = self._fit(rows, read(rows, "need", "slow", own_offers=True))
         _, y, weight = read(rows.steps(), "accept", "fast").labelled()
         state["offers"] = {"count": len(y), "weight": float(weight.sum()), "labels": float((weight * y).sum())}
         return state
+
+    def _fit(self, rows: Scores, readings: Readings) -> State:
+        """What one map is fitted from; empty where no row has the signal."""
+        assert self.config is not None, "maps are fitted by a config"
+        if np.isnan(readings.p).all():
+            return {}
+        p, y, weight = readings.labelled()
+        groups: dict[str, Any] = {"": slice(None)}
+        if self.config.calibrator == "grouped":
+            signals.check_domains(rows, self.config)
+            assert readings.rows.domain is not None, "`check_domains` looked at it"
+            domain = readings.rows.domain[readings.known]
+            groups = {name: domain == name for name in set(domain.tolist())}
+        as_fitted = Rows if self.exact else lambda p, *of: labelled(log_odds(p), *of)
+        return {
+            "count": len(y),
+            "weight": float(weight.sum()),
+            "squares": float((weight**2).sum()),
+            "labels": float((weight * y).sum()),
+            "certain": readings.labels.certain,
+            "unweighted": readings.labels.unweighted,
+            "histograms": {name: as_fitted(p[member], y[member], weight[member]) for name, member in groups.items()},
+        }
 
 
 def structure_of(rows: Scores, parts: Mapping[str, Scores] | None = None) -> State:
@@ -113,13 +134,18 @@ def structure_of(rows: Scores, parts: Mapping[str, Scores] | None = None) -> Sta
     """
     parts = _by_split(rows) if parts is None else parts
     _check_number("splits", len(parts))
+    return _columns(rows, parts) | {
+        "streams": {name: streams_of(part) for name, part in parts.items()},
+        "people": {name: _people(part) for name, part in parts.items() if part.person is not None},
+    }
+
+
+def _columns(rows: Scores, parts: Mapping[str, Scores]) -> State:
     return {
         "rows": len(rows),
         "columns": {tuple(rows.columns()): 1},
         "need": {rows.need_meaning: 1},
         "splits": {} if rows.split is None else {name: len(part) for name, part in parts.items()},
-        "streams": {name: streams_of(part) for name, part in parts.items()},
-        "people": {name: _people(part) for name, part in parts.items() if part.person is not None},
     }
 
 
@@ -169,14 +195,12 @@ def _test(rows: Scores) -> State:
         for name, thought in passes.items()
     }
     data = parts.get("slow", parts["fast"])
-    groups = _pairs(steps)
-    _check_number("domain, persona", len(groups))
     return {
         "facts": facts,
         "several": int(data.several_candidates),
         "two": int(data.two_candidates),
         "labels": {name: _labels(part) for name, part in parts.items()},
-        "groups": groups,
+        "groups": _pairs(steps),
         "time": int(steps.time is not None),
     }
 
@@ -217,4 +241,4 @@ def _soft(*labels: Float64[np.ndarray, "n"]) -> int:
 
 def _check_number(name: str, number: int) -> None:
     if number > MOST_VALUES:
-        raise ScoresError(f"found {number} different values, expected at most {MOST_VALUES}, or --exact", name)
+        raise ScoresError(f"found {number} different values, expected at most {MOST_VALUES}", name)

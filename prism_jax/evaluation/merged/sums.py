@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision import gate, metrics
@@ -17,11 +18,11 @@ from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import Above, Area
 from prism_jax.evaluation.merged.parts import filled, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
-from prism_jax.evaluation.merged.ranks import measured, shares_of, urgencies
+from prism_jax.evaluation.merged.ranks import measured, share_of, shares_of, urgencies
 from prism_jax.evaluation.merged.scan import SIGNALS
 from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, UnitSums, merge, stored
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
-from prism_jax.evaluation.protocol import TEST
+from prism_jax.evaluation.splits import TEST
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import acceptance_weight, read
 from prism_jax.scores.texts import renumbered
@@ -30,10 +31,19 @@ MOST_SHOWN = 2_000
 """Steps that the report can browse, from the beginning of the first file."""
 MOST_POINTS = 1_000
 """Up to so many units, the points of a curve that has no ranks are kept for each of them."""
-for _class in (policy_sums.PolicySums, metrics.Confusion, breakdowns.GroupSums, triggers.ShareSums, measures.BinSums):
+for _class in (
+    policy_sums.PolicySums,
+    metrics.Confusion,
+    breakdowns.GroupSums,
+    triggers.ShareSums,
+    measures.BinSums,
+    surfaces.Counted,
+):
     stored(_class)
 
 
+AREA = ("area", "own", "gold")
+"""The columns of a curve, beside the gold of the best candidates and the weights."""
 _Columns = dict[str, Float64[np.ndarray, "judged"]]
 
 
@@ -48,24 +58,8 @@ class Settings:
 
     areas: dict[tuple[str, str], Area]
     turning: dict[str, list[float]]
-    thresholds: dict[tuple[str, str, float], int]
+    thresholds: dict[tuple[str, str, float], float]
     above: tuple[Above, ...]  # where p_accept alone stops to offer, by cost ratio
-
-
-@stored
-class TableCounts(NamedTuple):
-    """The counts of one surface, which add up; the arrays are those of `surfaces.Table`."""
-
-    tp: Int64[np.ndarray, "groups settings ratios"]
-    fp: Int64[np.ndarray, "groups settings ratios"]
-    fn: Int64[np.ndarray, "groups settings ratios"]
-    rejected: Int64[np.ndarray, "groups settings ratios"]
-    offers: Int64[np.ndarray, "groups settings ratios"]
-    slow: Int64[np.ndarray, "groups settings ratios"]
-
-    def merge(self, other: TableCounts) -> TableCounts:
-        """The counts of both."""
-        return TableCounts(*(one + two for one, two in zip(self, other, strict=True)))
 
 
 @stored
@@ -110,7 +104,8 @@ class Sums(Statistic):
             part = of_split(filled(rows, plan), TEST)
             assert part is not None, "`test_data` found its steps"
             more |= self._test(data, rows) | {"signals": self._signals(part)}
-            more["shown"] = _beginning(part)
+            if plan.kept is None:
+                more["shown"] = _beginning(part, sys.maxsize if plan.exact else MOST_SHOWN)
         if (dependence := self._dependence(rows)) is not None:
             more["dependence"] = dependence
         return merge(state, more)
@@ -120,15 +115,15 @@ class Sums(Statistic):
         judged, plan = data.judged, self.plan
         weight = acceptance_weight(data.steps)[judged]
         state: dict[str, Any] = {"counts": _counts(data, weight), "groups": breakdowns.sums_by_group(data)}
-        if plan.uncountable is None:
-            state |= self._surface(data)
+        if plan.surface and plan.uncountable is None:
+            state["surface"] = surfaces.counts(data, plan.columns, plan.groups)
         policies, columns = {}, {"weight": weight}
         for deciding in policy_sums.compared(data):
             costs, policies[deciding.policy, deciding.form] = policy_sums.sums_of(data, deciding, weight)
             columns[column("policy", deciding.policy, deciding.form)] = costs * weight
         state["policies"] = policies
         if plan.fitted_on:
-            shares = self._shares(data)
+            shares = self.shares(data)
             costs_of_shares, sums = triggers.sums_of(data, shares)
             names = [(share.trigger, share.budget) for share in shares]
             columns |= {
@@ -143,31 +138,33 @@ class Sums(Statistic):
         if plan.no_area is None:
             columns |= self._areas(data, weight)
             state["points"] = self._points(data, weight)
-        state["units"] = UnitSums.of(data.named_units, columns, resamples=RESAMPLES, seed=SEED)
+        most = sys.maxsize if plan.exact else None
+        state["units"] = UnitSums.of(data.named_units, columns, resamples=RESAMPLES, seed=SEED, most=most)
         return state
 
     def _second(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> _Columns:
         """Costs of the gate, and of p_accept alone at the same speak rate, at each ratio."""
-        judged, point = data.judged, data.point
+        judged, point, plan = data.judged, data.point, self.plan
         need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
         y_accept, missed = data.label("accept")[judged], data.missed[judged]
-        bins = histograms.LOG_ODDS.bin_of(log_odds(accept))
+        place = histograms.place(plan.grid(histograms.LOG_ODDS), log_odds(accept), accept)
         columns = {}
         for ratio, above in zip(second_signal.ratios_of(point), self.settings.above, strict=True):
             c_fn = ratio * point.c_fa
             ours = np.asarray(gate.decide(need, accept, point.c_fa, c_fn), np.float64)
-            alone = (bins > above.bin) + (bins == above.bin) * above.share
+            alone = (place > above.at) + (place == above.at) * above.share
             for who, offer in (("gate", ours), ("alone", alone)):
                 costs = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * missed)
                 columns[column(who, ratio)] = costs * weight
         return columns
 
-    def _shares(self, data: EvaluationData) -> list[triggers.Share]:
+    def shares(self, data: EvaluationData) -> list[triggers.Share]:
         """What each trigger thinks about at each budget, by the thresholds of these steps' calibration."""
         number = len(data.steps)
         need, accept = (data.signal(f"{signal}_fast", "calibrated") for signal in ("need", "accept"))
-        bins = {
-            name: histograms.SHARE.bin_of(urgency)
+        grid = self.plan.grid(histograms.SHARE)
+        places = {
+            name: histograms.place(grid, share_of(self.plan, name, urgency), urgency)
             for name, urgency in urgencies(self.plan, need, accept, data.fits.moves(data.steps)).items()
         }
         shares = [
@@ -175,8 +172,8 @@ class Sums(Statistic):
             triggers.Share("always", None, np.ones(number, bool)),
         ]
         for budget in triggers.BUDGETS:
-            for name, at in bins.items():
-                first = np.full(number, len(histograms.SHARE.middle()), np.int64)
+            for name, at in places.items():
+                first = np.full(number, np.inf)
                 for key in self.plan.fitted_on:
                     member = slice(None) if not key else data.steps.fold == int(key)
                     first[member] = self.settings.thresholds[key, name, budget]
@@ -190,22 +187,21 @@ class Sums(Statistic):
         need, accept, best = (label[judged] for label in (data.label("need"), data.label("accept"), data.best_accept))
         references = ratios.references_of(need, accept, best, weight)
         means = {
-            (policy.policy, form): float(policy.area_and_cost(weight, None, references)[1].cost) * mass
+            (policy.policy, form): policy.mean_cost(weight, references) * mass
             for form in FORMS
             for policy in ratios.deciding(data, form)
         }
         return np.array([references.always, references.never, references.oracle], np.float64) * mass, means
 
     def _areas(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> _Columns:
-        """The part of each step in the area of each curve, and the weight of gold: of the curve's end, of the best."""
-        need, accept = data.label("need")[data.judged], data.label("accept")[data.judged]
-        columns = {"gold": weight * need * accept, "best": weight * data.missed[data.judged]}
+        """The part of each step in the area of each curve, the gold of the curve's end, and that of the best."""
+        columns = {"best": weight * data.missed[data.judged]}
         for form in FORMS:
             for policy in ratios.deciding(data, form):
                 if isinstance(policy, ratios.ByValue):
                     continue
                 area = self.settings.areas[policy.policy, form]
-                names = (column(part, policy.policy, form) for part in ("area", "own"))
+                names = (column(part, policy.policy, form) for part in AREA)
                 columns |= zip(names, shares_of(area, policy.events(weight), data.judged_units), strict=True)
         return columns
 
@@ -217,7 +213,7 @@ class Sums(Statistic):
                 {str(i): part for i, part in enumerate(policy.points(weight, self.settings.turning[form]))},
                 resamples=RESAMPLES,
                 seed=SEED,
-                most=MOST_POINTS,
+                most=sys.maxsize if self.plan.exact else MOST_POINTS,
             )
             for form in FORMS
             for policy in ratios.deciding(data, form)
@@ -230,7 +226,7 @@ class Sums(Statistic):
         for signal, thinking in SIGNALS:
             if not measured(self.plan, signal, thinking):
                 continue
-            raw = read(rows, signal, thinking)
+            raw = read(rows, signal, thinking, own_offers=thinking == "fast" or self.plan.own_offers)
             known = raw.known
             constant = self.plan.calibration.base_rates(signal, thinking, raw.rows)
             calibrated = raw.p  # all NaN
@@ -250,19 +246,6 @@ class Sums(Statistic):
                 )
         return found
 
-    def _surface(self, data: EvaluationData) -> State:
-        """Counts of the gate over costs and triggers."""
-        plan = self.plan
-        group = surfaces.group_of(data, plan.columns, plan.groups)
-        exploration = surfaces.explore_part(data, plan.columns, plan.groups, group)
-        return {
-            "tables": {
-                table.trigger: TableCounts(*(np.asarray(getattr(table, name)) for name in TableCounts._fields))
-                for table in exploration.tables
-            },
-            "totals": dict(exploration.totals._asdict()),
-        }
-
     def _dependence(self, rows: Scores) -> UnitSums | None:
         """Sums by unit of what tells whether need and acceptance depend on each other, on calibration rows."""
         plan = self.plan
@@ -274,17 +257,18 @@ class Sums(Statistic):
         if not data.judged.any():
             return None
         sums = second_signal.dependence_sums(data)
-        return UnitSums.of_sums(data.named_units[0], sums, resamples=RESAMPLES, seed=SEED)
+        most = sys.maxsize if plan.exact else None
+        return UnitSums.of_sums(data.named_units[0], sums, resamples=RESAMPLES, seed=SEED, most=most)
 
 
-def _beginning(rows: Scores) -> Beginning:
+def _beginning(rows: Scores, most: int) -> Beginning:
     """The first rows of the test split, which the report shows; those of a step together."""
     number = rows.step_numbers()
     first = np.full(len(rows), len(rows))  # the first row of each step
     np.minimum.at(first, number, np.arange(len(rows)))
-    shown = np.argsort(first[number], kind="stable")[:MOST_SHOWN]
+    shown = np.argsort(first[number], kind="stable")[:most]
     columns = {name: column[shown] for name, column in rows.columns().items() if name != "votes"}
-    return Beginning(columns, MOST_SHOWN)
+    return Beginning(columns, most)
 
 
 def _counts(data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> State:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from etils import epath
 
-from prism_jax.evaluation import protocol, signals
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Form
@@ -129,8 +129,9 @@ def _line(row: _Row, data: EvaluationData, settings: IntervalSettings, method: M
     tested = only(row.scores, row.domains)
     values = numbers(data, row.form, settings, method)
     for signal in ("need", "accept"):
-        before, after = signals.measure(protocol.evaluated_rows(tested), signal, "fast", row.fits)
-        values[f"ece_{signal}"] = Number((before if row.form == "raw" else after).ece)
+        raw = read(splits.evaluated_rows(tested), signal, "fast")
+        p = raw.p if row.form == "raw" else row.fits.calibrated(signal, "fast", raw.rows)
+        values[f"ece_{signal}"] = Number(float(expected_calibration_error(*raw._replace(p=p).labelled())))
     return Line(row.name, cells.beside(values, references.DOMAINS.get(row.paper)), row.section)
 
 

@@ -14,7 +14,7 @@ from prism_jax.agent.loading import load_student, writing_of
 from prism_jax.agent.serving import exported_model
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.evaluation.policy_rows import EvaluationData
-from prism_jax.evaluation.protocol import evaluated_rows
+from prism_jax.evaluation.splits import evaluated_rows
 from prism_jax.experiments.paper.study import IntervalSettings, Study
 from prism_jax.experiments.paper.timing import Timing, measure, timing_of
 from prism_jax.prompting.template import WritingConfig

@@ -24,6 +24,7 @@ from prism_jax.evaluation.merged.planning import Plan, facts_of
 from prism_jax.evaluation.merged.ranks import curve_of, shares_of
 from prism_jax.evaluation.merged.running import Runner, planned
 from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, UnitSums, merge
+from prism_jax.evaluation.merged.sums import AREA
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.ratios import Sweep
 from prism_jax.experiments.paper.case_study import Case
@@ -70,11 +71,10 @@ class _Sums(Tally):
         if name in self.areas and f"area.{name}" not in self.columns and len(data.weight):
             judged, weight = data.judged, data.weight
             shares = shares_of(self.areas[name], sweep().events(weight), data.judged_units)
-            for part, of_steps in zip(("area", "own"), shares, strict=True):
+            for part, of_steps in zip(AREA, shares, strict=True):
                 self.columns[f"{part}.{name}"] = by_unit(data, of_steps)
             if "best" not in self.columns:
-                gold = (data.label("need") * data.label("accept"))[judged]
-                values = {"gold": weight * gold, "best": weight * data.missed[judged], "weight": weight}
+                values = {"best": weight * data.missed[judged], "weight": weight}
                 self.columns |= {column: by_unit(data, of_steps) for column, of_steps in values.items()}
         return Number()
 
@@ -105,7 +105,7 @@ class _Merged(Tally):
         if name not in self.areas:
             return Number()
         if (key := f"area.{name}") not in self.kept:
-            units = self.sums["units"].cells([key, f"own.{name}", "gold", "best", "weight"])
+            units = self.sums["units"].cells([*(f"{part}.{name}" for part in AREA), "best", "weight"])
             self.kept[key] = area_of(self.areas[name], units, **self.resampling)
         found, bound = self.kept[key]
         self.bound = max(self.bound, bound)

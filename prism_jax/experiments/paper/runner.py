@@ -12,7 +12,7 @@ import numpy as np
 from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.experiments.paper import drawing, outputs
 from prism_jax.experiments.paper.exported import Model
@@ -174,7 +174,7 @@ class Inputs:
         scores = read_files(find_files(path), extra=False, left_out=self.left_out if self.running.skip_bad else None)
         try:
             fits = protocol.calibrate(scores)
-            steps = protocol.evaluated_rows(scores).steps()
+            steps = splits.evaluated_rows(scores).steps()
             source = f"{len(steps)} test steps of {epath.Path(path).name}"
             study = Study(scores, fits, source, self.point, self.settings, self.method)
             study.at()
@@ -184,7 +184,7 @@ class Inputs:
 
     def _of_student(self, trainings: Trainings) -> Study:
         scores = trainings.scores()
-        steps = f"{len(protocol.evaluated_rows(scores).steps())} test steps of simulated streams"
+        steps = f"{len(splits.evaluated_rows(scores).steps())} test steps of simulated streams"
         source = f"{steps}, seed {trainings.seed}" if len(self.trainings) == 1 else f"{steps} in the first seed"
         return Study(scores, protocol.calibrate(scores), source, self.point, self.settings, self.method, trainings)
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.uncertainty import Estimate, mean_interval
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.experiments import ranking
 from prism_jax.experiments.paper import cells
@@ -64,7 +64,7 @@ def make(study: Study) -> ExperimentResult:
         lines.append(Line(name, {"t": Number(t), **_ranked(study, reading), "cost": cost}))
     change = {**_ranked(study, first, second), "cost": Number.of(_change(first, second, study))}
     lines.append(Line("after minus before", change, "paired"))
-    steps = len(protocol.evaluated_rows(scores).steps())
+    steps = len(splits.evaluated_rows(scores).steps())
     note = study.note(
         f"{len(first.data.steps)} of {steps} test steps, where a text was written; labels are those of the table, "
         "which `prism_jax judge --scores_out` makes of verdicts on these texts."
@@ -81,7 +81,7 @@ def _reading(study: Study, rows: Scores, p_accept: Float64[np.ndarray, "rows"]) 
         data, _ = protocol.prepare(table, fits, study.point)
     except ScoresError as error:
         raise SkippedError(f"where a text was written, {error}") from None
-    readings = read(protocol.evaluated_rows(table), "accept", "fast")
+    readings = read(splits.evaluated_rows(table), "accept", "fast")
     raw, y, weight = readings.labelled()
     if len(y) > MOST_ROWS or ((y != 0) & (y != 1)).any() or (weight != 1).any():
         raise SkippedError(f"y_accept: expected at most {MOST_ROWS} labels of 0 and 1 without weights")
