@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from etils import epath
 
+from prism_jax.decision.calibration import expected_calibration_error
 from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policy_rows import EvaluationData
@@ -24,6 +25,7 @@ from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings
 from prism_jax.experiments.students import sources
 from prism_jax.runs.store import of_seed
 from prism_jax.scores import Scores
+from prism_jax.scores.labels import read
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
