@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import scipy
 from jaxtyping import Bool, Float64, Int
 
 from prism_jax.acceptance.logs import ContextColumn
+from prism_jax.decision.logistic import fit_path
 
 LEAST_ROWS = 10
 """Training rows that a level of a category, or a missing value, needs in order to get a weight of its own."""
@@ -82,9 +82,8 @@ RIDGES = (1000.0, 200.0, 50.0, 15.0, 3.0)
 PIECES = (0, 6)
 """Numbers of pieces that are compared."""
 INNER_FOLDS = 5
-_STEPS = 30
-_TOLERANCE = 1e-7
-"""Gain of a Newton step, per row, at which a fit ends; the next step would gain about its square."""
+_PRECISION = 1e-14
+"""Distance of a fit's loss from its minimum, relative to the loss: log-odds are then right to about 1e-6."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +130,13 @@ def fit_head(
             continue  # one person only: the head is the constant
         for pieces in PIECES:
             features = design(columns, inside, pieces)
-            for ridge, weights, intercept in path(features[inside], labels[inside], weight[inside]):
+            fits = path(features[inside], labels[inside], weight[inside], RIDGES)
+            for ridge, (weights, intercept) in zip(RIDGES, fits, strict=True):
                 held[pieces, ridge][outside] = features[outside] @ weights + intercept
     y, z = labels[train], {setting: log_odds[train] for setting, log_odds in held.items()}
     pieces, ridge = min(z, key=lambda setting: float(weight[train] @ (np.logaddexp(0, z[setting]) - y * z[setting])))
     features = design(columns, train, pieces)
-    weights, intercept = regress(features[train], labels[train], ridge, weight[train])
+    [(weights, intercept)] = path(features[train], labels[train], weight[train], [ridge])
     return HeadFit(np.where(train, held[pieces, ridge], features @ weights + intercept), ridge, pieces)
 
 
@@ -144,45 +144,14 @@ def path(
     features: Float64[np.ndarray, "rows features"],
     labels: Float64[np.ndarray, " rows"],
     weight: Float64[np.ndarray, " rows"],
-) -> Sequence[tuple[float, Float64[np.ndarray, " features"], float]]:
-    """(ridge, weights, intercept) for every ridge, each fit starting from the one before."""
-    fits, start = [], None
-    for ridge in RIDGES:
-        start = regress(features, labels, ridge, weight, start)
-        fits.append((ridge, *start))
-    return fits
+    ridges: Sequence[float],
+) -> list[tuple[Float64[np.ndarray, " features"], float]]:
+    """Weights and intercept of a logistic regression for every ridge, a penalty of the weights.
 
-
-def regress(
-    features: Float64[np.ndarray, "rows features"],
-    labels: Float64[np.ndarray, " rows"],
-    ridge: float,
-    weight: Float64[np.ndarray, " rows"],
-    start: tuple[np.ndarray, float] | None = None,
-) -> tuple[Float64[np.ndarray, " features"], float]:
-    """Weights and intercept of a ridge logistic regression by Newton's method, with halved steps where the loss grows.
-
-    The ridge is a penalty of the weights; the intercept has none. `start` is what an earlier call returned.
+    Each fit starts from the one before.
     """
-    x = np.column_stack([features, np.ones(len(features))])
-    penalty = np.append(np.full(features.shape[1], ridge), 1e-6)
     base = float(np.clip(np.average(labels, weights=weight), 1e-3, 1 - 1e-3))
-    w = np.append(np.zeros(features.shape[1]), np.log(base / (1 - base))) if start is None else np.append(*start)
-
-    def loss(w: np.ndarray) -> float:
-        z = x @ w
-        return float(weight @ (np.logaddexp(0, z) - labels * z) + penalty @ w**2 / 2)
-
-    current_loss = loss(w)
-    for _ in range(_STEPS):
-        p = scipy.special.expit(x @ w)
-        hessian = (x * (weight * p * (1 - p))[:, None]).T @ x + np.diag(penalty)
-        step = scipy.linalg.solve(hessian, x.T @ (weight * (labels - p)) - penalty * w, assume_a="pos")
-        length = 1.0
-        while (next_loss := loss(w + length * step)) > current_loss + 1e-12 * abs(current_loss) and length > 1e-6:
-            length /= 2
-        w = w + length * step
-        if current_loss - next_loss < _TOLERANCE * len(labels):
-            break
-        current_loss = next_loss
-    return w[:-1], float(w[-1])
+    start = np.append(np.zeros(features.shape[1]), np.log(base / (1 - base)))
+    penalties = (np.diag(np.append(np.full(features.shape[1], ridge), 1e-6)) for ridge in ridges)
+    x = np.column_stack([features, np.ones(len(features))])
+    return [(fit[:-1], float(fit[-1])) for fit in fit_path(x, labels, weight, penalties, start, precision=_PRECISION)]

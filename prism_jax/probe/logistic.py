@@ -10,16 +10,16 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float, Shaped
-from scipy import linalg, special
+from scipy import linalg
 
 from prism_jax.decision.calibration import Platt
+from prism_jax.decision.logistic import fit_logistic
 from prism_jax.probe.probe_config import StatesConfig
 
 STREAM_RIDGE = 0.5
 """Ridge of the streams' intercepts."""
 PLATT_RIDGE = 1e-3
 """Ridge of the two numbers of a Platt map, so that separable labels have an answer."""
-_PRECISION, _STEPS = 1e-12, 100
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def fit(
     own = np.eye(index.max() + 1)[index]
     design = np.concatenate([np.ones((len(y), 1)), standardise(x, mean, scale), own], axis=1)
     penalty = np.concatenate([[0.0], np.full(x.shape[1], ridge), np.full(own.shape[1], STREAM_RIDGE)])
-    theta = _minimise(design, y, weight, penalty)
+    theta = fit_logistic(design, y, weight, np.diag(penalty))
     return Linear(mean, scale, theta[1 : 1 + x.shape[1]], float(theta[0]))
 
 
@@ -118,37 +118,5 @@ def fit_platt_with_ridge(
 
     `calibration.fit_platt` smooths the labels instead of having a ridge, so its numbers are others.
     """
-    theta = _minimise(np.stack([np.ones_like(z), z], axis=1), y, weight, np.full(2, PLATT_RIDGE))
+    theta = fit_logistic(np.stack([np.ones_like(z), z]).T, y, weight, PLATT_RIDGE * np.eye(2))
     return Platt(scale=float(theta[1]), bias=float(theta[0]))
-
-
-def _minimise(
-    design: Float[np.ndarray, "n d"],
-    y: Float[np.ndarray, " n"],
-    weight: Float[np.ndarray, " n"],
-    penalty: Float[np.ndarray, " d"],
-) -> Float[np.ndarray, " d"]:
-    """Newton's method; a step along which the convex loss would rise is halved.
-
-    `acceptance.context.regress`, `calibration.fit_platt` and scikit-learn in `teacher.text_fit` minimise such losses
-    too, but start, solve and stop in other ways, so that their results differ in the last digits.
-    """
-
-    def loss(theta: np.ndarray) -> float:
-        z = design @ theta
-        return float(weight @ (np.logaddexp(0, z) - y * z) + 0.5 * penalty @ theta**2)
-
-    theta = np.zeros(design.shape[1])
-    current = loss(theta)
-    for _ in range(_STEPS):
-        p = special.expit(design @ theta)
-        gradient = design.T @ (weight * (p - y)) + penalty * theta
-        hessian = (design * (weight * p * (1 - p))[:, None]).T @ design + np.diag(penalty + 1e-10)
-        step, size = np.linalg.solve(hessian, gradient), 1.0
-        while loss(theta - size * step) > current and size > 1e-6:
-            size /= 2
-        theta, previous = theta - size * step, current
-        current = loss(theta)
-        if previous - current <= _PRECISION * abs(current):
-            break
-    return theta

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from prism_jax.acceptance.context import design, fit_head, folds_of_people, regress
+from prism_jax.acceptance.context import design, fit_head, folds_of_people, path
 from prism_jax.acceptance.logs import ContextColumn
 
 
@@ -30,7 +30,7 @@ def columns(x):
 def test_the_regression_is_that_of_scikit_learn(ridge):
     x, y, _ = draw()
     of_rows = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
-    weights, intercept = regress(x, y, ridge, of_rows)
+    [(weights, intercept)] = path(x, y, of_rows, [ridge])
     reference = LogisticRegression(C=1 / ridge, tol=1e-10, max_iter=1000).fit(x, y, of_rows)
     np.testing.assert_allclose(weights, reference.coef_[0], atol=1e-4)
     assert intercept == pytest.approx(reference.intercept_[0], abs=1e-4)

@@ -12,13 +12,13 @@ from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Floats, Reals, Vector
 from prism_jax.decision.calibration.calibrators import (
     BETA_RANGE,
-    CHUNK,
     CalibrationWarning,
     certain,
     fit_inputs,
     logit,
     need_two_classes,
 )
+from prism_jax.decision.logistic import fit_logistic
 
 IDENTITY_ROWS = 20.0
 """What the probabilities so far count for in a fit with a penalty, in labels."""
@@ -80,8 +80,7 @@ def fit_platt(p: Vector, y: Vector, weight: Vector | None = None, *, effective: 
     need_two_classes(labels, w)
     positive, total = float(np.dot(w, labels)), float(w.sum())
     high, low = (positive + 1) / (positive + 2), 1 / (total - positive + 2)
-    scale, bias = _newton(z, low + (high - low) * labels, w, np.array([1.0, 0.0]), np.zeros((2, 2)))
-    return Platt(scale, bias, bound)
+    return Platt(*_fit(z, low + (high - low) * labels, w, np.array([1.0, 0.0]), np.zeros((2, 2))), bound)
 
 
 def fit_penalised(
@@ -120,12 +119,12 @@ def fit_penalised(
     mean, start = np.array([float(np.average(z, weights=w)), 1.0]), np.array(around)
     strength = identity_rows * float(w.sum()) / effective
     ridge = strength * (np.diag([SLOPE / start[0] ** 2, 0.0]) + BIAS * np.outer(mean, mean))
-    scale, bias = _newton(z, labels, w, start, ridge)
+    scale, bias = _fit(z, labels, w, start, ridge)
     if not BETA_RANGE[0] < scale < BETA_RANGE[1]:
         why = "scores that do not agree with the labels" if scale < 1 else "separable data"
         scale = float(np.clip(scale, *BETA_RANGE))
         held = np.array([scale, start[1] - ridge[0, 1] / ridge[1, 1] * (scale - start[0])])
-        bias = _newton(z, labels, w, held, np.diag([1e9 * (strength + w.sum()), ridge[1, 1]]))[1]
+        bias = _fit(z, labels, w, held, np.diag([1e9 * (strength + w.sum()), ridge[1, 1]]))[1]
         warnings.warn(f"scale: found {scale:g}, a bound of its range, as for {why}", CalibrationWarning, stacklevel=2)
     return Platt(scale, bias, bound)
 
@@ -145,44 +144,7 @@ def _inputs(
     return np.clip(z, -bound, bound), labels, w, bound, effective
 
 
-def _newton(z: np.ndarray, y: np.ndarray, w: np.ndarray, start: np.ndarray, ridge: np.ndarray) -> tuple[float, float]:
-    """Scale and bias that minimise the logistic loss: Newton's method with halved steps.
-
-    The loss has a penalty of half the quadratic form `ridge` in the change from `start`.
-    """
-
-    def at(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        loss, gradient, hessian = _logistic(z, y, w, theta)
-        pull = ridge @ (theta - start)
-        return loss + float(pull @ (theta - start)) / 2, gradient + pull, hessian + ridge
-
-    theta = start
-    loss, gradient, hessian = at(theta)
-    for _ in range(100):
-        # Least squares, because the Hessian is singular for constant scores.
-        step = -np.linalg.lstsq(hessian, gradient, rcond=1e-12)[0]
-        decrement = -float(gradient @ step)
-        if decrement <= 1e-18 * loss:  # the loss is within this relative distance of its minimum
-            break
-        size = 1.0
-        new = at(theta + step)
-        while new[0] > loss - 1e-4 * size * decrement + 1e-14 * loss:
-            size /= 2
-            new = at(theta + size * step)
-        theta = theta + size * step
-        loss, gradient, hessian = new
-    return float(theta[0]), float(theta[1])
-
-
-def _logistic(z: np.ndarray, y: np.ndarray, w: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """Loss, gradient and Hessian in (scale, bias) of weighted logistic regression, computed in chunks."""
-    loss, gradient, hessian = 0.0, np.zeros(2), np.zeros((2, 2))
-    for start in range(0, z.size, CHUNK):
-        rows = slice(start, start + CHUNK)
-        x = np.stack([z[rows], np.ones_like(z[rows])])
-        logit_ = theta @ x
-        q = arrays.sigmoid(logit_)
-        loss += float(np.dot(w[rows], np.logaddexp(0.0, logit_) - y[rows] * logit_))
-        gradient += x @ (w[rows] * (q - y[rows]))
-        hessian += (x * (w[rows] * q * (1 - q))) @ x.T
-    return loss, gradient, hessian
+def _fit(z: np.ndarray, y: np.ndarray, w: np.ndarray, around: np.ndarray, ridge: np.ndarray) -> tuple[float, float]:
+    """Scale and bias of least logistic loss, with a penalty on their distance from `around`."""
+    scale, bias = fit_logistic(np.stack([z, np.ones_like(z)]).T, y, w, ridge, around).tolist()
+    return scale, bias
