@@ -6,6 +6,7 @@ machine in its place and asks the replicas through Ray.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -18,7 +19,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from prism_jax.service.answering import Answering
 from prism_jax.service.app import make_app
+from prism_jax.service.cluster import Actor
 from prism_jax.service.connection import listen, make_config
+from prism_jax.service.divided import LostError
 from prism_jax.service.form import Answered, Asked
 from prism_jax.service.http import BATCH, ApiError, Limits, Served
 from prism_jax.service.tokens import Tokens
@@ -52,18 +55,14 @@ class Replicated(Served[Asked, Answered]):
 
     def __init__(self, handle: Any) -> None:
         super().__init__(None)
-        self._handle = handle
+        self._handle = Actor(handle)
 
     async def do(self, item: Asked, caller: str = "") -> Answered:
         """See `Served.do`."""
         for _ in range(_TRIES):
-            try:
-                answer: Answered = await self._handle.ask.remote(item, caller)
+            with contextlib.suppress(LostError):  # a replica was lost, which has changed nothing
+                answer: Answered = await self._handle.call("ask", item, caller)
                 return answer
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause from None
-            except ray.exceptions.RayError:  # a replica was lost, which has changed nothing
-                continue
         raise ApiError(503, "found no replica that answers, expected one; try again")
 
 

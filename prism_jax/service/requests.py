@@ -94,12 +94,6 @@ def events_of(items: Sequence[Observation], request: fastapi.Request, body: byte
     return Events(tuple(items), named, digest, LENIENT in wishes)
 
 
-def check_name(name: str, place: str) -> None:
-    """Raises ApiError 422 for a name that nobody can have."""
-    if not name.strip() or len(name) > MOST_NAME:
-        raise ApiError(422, f"{place}: found {len(name)} characters, expected 1 to {MOST_NAME}, not all blank")
-
-
 def check_finite(**values: float | None) -> None:
     """Raises ApiError 422, naming it, for a number that is none or infinite."""
     for name, value in values.items():
@@ -107,11 +101,19 @@ def check_finite(**values: float | None) -> None:
             raise ApiError(422, f"{name}: found {value}, expected a finite number of seconds", param=name)
 
 
-def check_query(request: fastapi.Request, *names: str) -> None:
-    """Raises ApiError 422 for a parameter in the address that is none of these."""
-    expected = f"one of {', '.join(names)}" if names else "none"
+async def check_address(request: fastapi.Request) -> None:
+    """Raises ApiError 422 for a name that nobody can have, or a parameter that the route does not know."""
+    for place, name in request.path_params.items():
+        if not name.strip() or len(name) > MOST_NAME:
+            raise ApiError(422, f"{place}: found {len(name)} characters, expected 1 to {MOST_NAME}, not all blank")
+    names = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
     given = [name for name, _ in request.query_params.multi_items()]
     for name in given:
         if name not in names or given.count(name) > 1:
             what = "it twice" if name in names else "an unknown parameter"
+            expected = f"one of {', '.join(names)}" if names else "none"
             raise ApiError(422, f"{name!r:.40}: found {what}, expected {expected}")
+
+
+CHECKED = [fastapi.Depends(check_address)]
+"""The dependencies of a route whose address is checked."""

@@ -33,9 +33,8 @@ from prism_jax.service.http import MOST_LISTENERS, ApiError, Limits, make_base, 
 from prism_jax.service.offers import News
 from prism_jax.service.person_page import PersonPage
 from prism_jax.service.requests import (
+    CHECKED,
     check_finite,
-    check_name,
-    check_query,
     event_of,
     events_of,
     item_of,
@@ -43,11 +42,17 @@ from prism_jax.service.requests import (
     object_of,
     stated_of,
 )
+from prism_jax.service.sessions import Ask
 from prism_jax.service.shadow import shadow_report, watched_of
 from prism_jax.service.tokens import Tokens
 
 MOST_EVENTS = 1000
 """Most events of one request."""
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody} for status in (401, 404, 408, 409, 413, 422, 429, 503, 504)
+}
 
 
 def make_state_app(
@@ -68,7 +73,6 @@ def make_state_app(
     after a jump of the clock at most `sweep_share` of them.
     `clock` gives seconds since 1970, as that of the agents.
     """
-    limits = limits or Limits()
     news, tokens = News(door), tokens or Tokens(())
     tasks: set[asyncio.Task[None]] = set()
 
@@ -77,34 +81,57 @@ def make_state_app(
         tasks.add(asyncio.create_task(_expire(door, tokens.tenants, kept, sweep_share)))
 
     door.on_start = begin
-    app = make_base(door, tokens, limits)
-    errors: dict[int | str, dict[str, Any]] = {
-        status: {"model": ErrorBody} for status in (401, 404, 408, 409, 413, 422, 429, 503, 504)
-    }
+    app = make_base(door, tokens, limits or Limits())
+    ask = functools.partial(_ask, door, news)
+    page = PersonPage(door, tokens.tenants, ask, clock)
+    app.include_router(_deciding(ask, reads_events=reads_events, shadow=shadow))
+    app.include_router(_reading(door, news))
+    page.add_to(app)
+    app.include_router(_people(ask, page))
 
-    async def ask(request: fastapi.Request, agent: str, item: Events | OfferOutcome | Visit) -> Any:
-        try:
-            return await door.ask(Asked(request.state.tenant, agent, item), request)
-        except ApiError as error:
-            if error.status == 504:  # an offer may have been made that nobody was told of
-                news.come(request.state.tenant)
-            raise
-        except ConflictError as error:
-            raise ApiError(409, str(error)) from None
-        except RefusedError as error:
-            raise ApiError(422, str(error)) from None
-        except IncompleteError as error:
-            left = ", ".join(error.left)
-            words = f"{error.streams} streams are deleted; found files that cannot be searched now ({left})"
-            raise ApiError(503, f"{words}, expected all; ask again to end it", code="incomplete") from None
-        except (StaleError, StateError) as error:
-            words = "nothing of the request was" if not isinstance(item, Visit) else "ask again to end what has begun"
-            raise ApiError(503, f"the state cannot be changed now ({_file_of(error)}); {words}") from None
+    @app.exception_handler(StateError)
+    async def unreadable(_: fastapi.Request, error: StateError) -> fastapi.responses.JSONResponse:
+        print(error, file=sys.stderr, flush=True)
+        return problem(503, f"the state cannot be read now ({_file_of(error)})")
+
+    @app.exception_handler(CursorError)
+    async def passed_by(_: fastapi.Request, error: CursorError) -> fastapi.responses.JSONResponse:
+        return problem(422, str(error), "after")
+
+    return app
+
+
+async def _ask(
+    door: Door, news: News, request: fastapi.Request, agent: str, item: Events | OfferOutcome | Visit
+) -> Any:
+    """What the agents of the request's tenant answer; ApiError for what they refuse."""
+    try:
+        return await door.ask(Asked(request.state.tenant, agent, item), request)
+    except ApiError as error:
+        if error.status == 504:  # an offer may have been made that nobody was told of
+            news.come(request.state.tenant)
+        raise
+    except ConflictError as error:
+        raise ApiError(409, str(error)) from None
+    except RefusedError as error:
+        raise ApiError(422, str(error)) from None
+    except IncompleteError as error:
+        left = ", ".join(error.left)
+        words = f"{error.streams} streams are deleted; found files that cannot be searched now ({left})"
+        raise ApiError(503, f"{words}, expected all; ask again to end it", code="incomplete") from None
+    except (StaleError, StateError) as error:
+        words = "nothing of the request was" if not isinstance(item, Visit) else "ask again to end what has begun"
+        raise ApiError(503, f"the state cannot be changed now ({_file_of(error)}); {words}") from None
+
+
+def _deciding(ask: Ask, *, reads_events: bool, shadow: bool) -> fastapi.APIRouter:
+    """The routes of what is decided on, and of what became of offers."""
+    router = fastapi.APIRouter(responses=ERRORS)
 
     def watched(item: Observation) -> Observation:
         return item._replace(spoke=True) if shadow and item.spoke is None else item
 
-    @app.post("/v1/streams/{stream:name}/events", responses=errors)
+    @router.post("/v1/streams/{stream:name}/events")
     async def events(stream: str, request: fastapi.Request) -> Any:
         """Decides on an event (`time`, `text`; `candidates`, `costs`, `domain`, `person`), or on a list of them."""
         if not reads_events:
@@ -119,20 +146,18 @@ def make_state_app(
         answers = await ask(request, EVENTS, events_of(items, request, body))
         return answers if value is values else answers[0]
 
-    @app.delete("/v1/streams/{stream:name}", responses=errors)
+    @router.delete("/v1/streams/{stream:name}", dependencies=CHECKED)
     async def remove(stream: str, request: fastapi.Request) -> dict[str, int]:
         """Deletes everything of a stream that names nobody, and says how many there were: 1 or 0."""
-        check_name(stream, "stream")
-        check_query(request)
         return {"streams": await delete_stream(stream, functools.partial(ask, request, DECIDE))}
 
-    @app.post("/v1/decide", responses=errors)
+    @router.post("/v1/decide")
     async def decide(request: fastapi.Request) -> Any:
         """Decides on numbers that the caller states: `stream`, `time`, `p_need`, `p_accept`; `person`, `costs` ..."""
         body = await request.body()
         return (await ask(request, DECIDE, events_of([watched(stated_of(json_of(body)))], request, body)))[0]
 
-    @app.post("/v1/outcomes", responses=errors)
+    @router.post("/v1/outcomes")
     async def outcomes(request: fastapi.Request) -> Any:
         """Takes what became of an offer: `stream`, `offer`, `outcome`, `time`; `needed` where it was judged."""
         value = object_of(json_of(await request.body()), "body")
@@ -142,7 +167,18 @@ def make_state_app(
         assert isinstance(item, OfferOutcome), "it has an offer"
         return (await ask(request, DECIDE, item))[0]
 
-    @app.get("/v1/records", responses=errors)
+    return router
+
+
+def _reading(door: Door, news: News) -> fastapi.APIRouter:
+    """The routes of what was decided."""
+
+    async def ready() -> None:
+        door.check_ready()
+
+    router = fastapi.APIRouter(responses=ERRORS, dependencies=[fastapi.Depends(ready), *CHECKED])
+
+    @router.get("/v1/records")
     async def records(
         request: fastapi.Request,
         after: str | None = None,
@@ -153,21 +189,16 @@ def make_state_app(
         until: float | None = None,
     ) -> dict[str, Any]:
         """Records in the order of each stream, from the cursor `after` on; `next` is the cursor behind them."""
-        door.check_ready()
-        check_query(request, "after", "limit", "stream", "person", "since", "until")
         check_finite(since=since, until=until)
         if not 1 <= limit <= MOST_RECORDS:
             raise ApiError(422, f"limit: found {limit}, expected 1 to {MOST_RECORDS}", param="limit")
-        cursor = Cursor.read(after)
         conditions = {"stream": stream, "person": person, "since": since, "until": until}
-        found, cursor = await door.read_log(request.state.tenant, cursor, limit, **conditions)
+        found, cursor = await door.read_log(request.state.tenant, Cursor.read(after), limit, **conditions)
         return {"records": [one.record for one in found], "next": str(cursor)}
 
-    @app.get("/v1/shadow", responses=errors)
+    @router.get("/v1/shadow")
     async def compared(request: fastapi.Request, since: float | None = None) -> dict[str, Any]:
         """What the gate would have saved or cost where it only watched, beside what the host did."""
-        door.check_ready()
-        check_query(request, "since")
         check_finite(since=since)
         tenant = request.state.tenant
         cursor, more, known = Cursor(), True, []
@@ -178,13 +209,11 @@ def make_state_app(
                 more = len(found) == MOST_RECORDS
             return (await run_in_threadpool(shadow_report, known)).tree()
 
-    @app.get("/v1/offers", responses=errors)
+    @router.get("/v1/offers")
     async def offers(
         request: fastapi.Request, after: str | None = None, person: str | None = None
     ) -> fastapi.responses.StreamingResponse:
         """Offers as server-sent events as they are made, from now on or behind a cursor (`Last-Event-ID`, `after`)."""
-        door.check_ready()
-        check_query(request, "after", "person")
         text = request.headers.get("last-event-id") or after
         newest = await door.newest(request.state.tenant)
         begin = Cursor.read(text).within(newest) if text else newest
@@ -193,44 +222,34 @@ def make_state_app(
         lines = news.sent(begin, request.state.tenant, person)
         return fastapi.responses.StreamingResponse(lines, media_type="text/event-stream")
 
-    @app.exception_handler(StateError)
-    async def unreadable(_: fastapi.Request, error: StateError) -> fastapi.responses.JSONResponse:
-        print(error, file=sys.stderr, flush=True)
-        return problem(503, f"the state cannot be read now ({_file_of(error)})")
+    return router
 
-    @app.exception_handler(CursorError)
-    async def passed_by(_: fastapi.Request, error: CursorError) -> fastapi.responses.JSONResponse:
-        return problem(422, str(error), "after")
 
-    page = PersonPage(door, tokens.tenants, ask, clock)
-    page.add_to(app)
+def _people(ask: Ask, page: PersonPage) -> fastapi.APIRouter:
+    """The routes of what is kept of a person, for the host."""
+    router = fastapi.APIRouter(prefix="/v1/people/{person:name}", responses=ERRORS, dependencies=CHECKED)
 
-    @app.post("/v1/people/{person:name}/link", responses=errors)
+    @router.post("/link")
     async def link(person: str, request: fastapi.Request) -> dict[str, Any]:
         """Makes a link, for the host to give to a person, that opens their own page once within 15 minutes."""
-        check_name(person, "person")
         return await page.link(person, request)
 
-    @app.delete("/v1/people/{person:name}/link", responses=errors)
+    @router.delete("/link")
     async def unlink(person: str, request: fastapi.Request) -> dict[str, Any]:
         """Ends every link and session of a person."""
-        check_name(person, "person")
         return await page.unlink(person, request)
 
-    @app.get("/v1/people/{person:name}", responses=errors)
+    @router.get("")
     async def kept(person: str, request: fastapi.Request) -> fastapi.Response:
         """What is kept of a person: preferences, what was learnt, counts, since when, events and records."""
-        check_name(person, "person")
-        check_query(request)
         return fastapi.Response(await page.kept(person, request), media_type="application/json")
 
-    @app.delete("/v1/people/{person:name}", responses=errors)
+    @router.delete("")
     async def delete(person: str, request: fastapi.Request) -> dict[str, int]:
         """Deletes everything of a person, and says how many streams that were."""
-        check_name(person, "person")
         return {"streams": await ask(request, DECIDE, forget(person))}
 
-    return app
+    return router
 
 
 def _file_of(error: Exception) -> str:
