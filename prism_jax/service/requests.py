@@ -16,6 +16,7 @@ from prism_jax.agent.state.durable import Events
 from prism_jax.agent.stated_reader import stated_event
 from prism_jax.agent.steps import MOST_NAME, Observation
 from prism_jax.runtime.files import JsonError, parse_json
+from prism_jax.runtime.written import tidy
 from prism_jax.service.http import ApiError
 
 MOST_KEY = 255
@@ -48,6 +49,20 @@ def item_of(value: Mapping[str, Any], place: str) -> Observation | OfferOutcome:
         raise ApiError(422, str(error)) from None
 
 
+def _observation_of(value: Mapping[str, Any], place: str) -> Observation:
+    """The event of an object without an outcome; ApiError 422 also for a person whose name has another spelling.
+
+    Tables and logs read two spellings of a name as one person, and here they would be two; a host with accounts that
+    differ in nothing else must not show one the page of the other, so that neither name is taken for the other's.
+    """
+    item = item_of(value, place)
+    assert isinstance(item, Observation), "it has no outcome"
+    if item.person is not None and tidy(item.person) != item.person:
+        words = "found blanks at its ends, unseen characters, or letters that are not in NFC, expected a name without"
+        raise ApiError(422, f"{place}: person: {words}")
+    return item
+
+
 def event_of(value: Any, stream: str, place: str) -> Observation:
     """The event of an object, of the stream in the path."""
     value = object_of(value, place)
@@ -56,9 +71,7 @@ def event_of(value: Any, stream: str, place: str) -> Observation:
             raise ApiError(
                 422, f"{place}: {key}: found it in an event, expected the stream in the path, and no outcome"
             )
-    item = item_of({**value, "stream": stream}, place)
-    assert isinstance(item, Observation), "it has no outcome"
-    return item
+    return _observation_of({**value, "stream": stream}, place)
 
 
 def stated_of(value: Any) -> Observation:
@@ -72,8 +85,7 @@ def stated_of(value: Any) -> Observation:
             raise ApiError(422, f"body: {key}: found no such key, expected it")
     accept = value["p_accept"] if isinstance(value["p_accept"], list) else [value["p_accept"]]
     rest = {key: value[key] for key in value if key not in ("p_need", "p_accept")}
-    item = item_of({**rest, "text": "stated"}, "body")
-    assert isinstance(item, Observation), "it has no outcome"
+    item = _observation_of({**rest, "text": "stated"}, "body")
     if len(accept) != len(item.candidates):
         raise ApiError(422, f"body: p_accept: found {len(accept)} numbers, expected {len(item.candidates)}")
     try:

@@ -242,7 +242,7 @@ def test_today_is_the_persons_own_day(served, clock):
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
-    "\u202ebad\u2066\x1b[2J\x00\u2028",
+    "\u202ebad\u2066\x1b[2J\x00\u2028.",
     "{{ 7 * 7 }}{% raw %}",
     "y" * 500_000,
     "\U0001f600 \u0645\u0631\u062d\u0628\u0627",
