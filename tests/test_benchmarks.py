@@ -25,6 +25,18 @@ def test_every_benchmark_can_be_imported(name, monkeypatch):
     assert module.__doc__
 
 
+@pytest.mark.study
+def test_penalised_maps_never_decrease_and_mend_offsets(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    importlib.import_module("maps").table(10)
+    head, _, *rows = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line[:1] == "|")
+    rows = [dict(zip(head, row, strict=True)) for row in rows]
+    assert len(rows) == 56 and {row["penalised, decreasing"] for row in rows} == {"0 %"}
+    assert any(row["Platt, decreasing"] != "0 %" for row in rows)
+    mended = [row for row in rows if row["agent"].startswith(("offset", "both"))]
+    assert len(mended) == 16 and all(float(row["penalised"]) < float(row["raw"]) for row in mended)
+
+
 @pytest.fixture
 def two_folders(tmp_path, monkeypatch):
     """Writes the same files into two folders and returns what compares them, after a change of one in the second."""

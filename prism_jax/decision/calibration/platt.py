@@ -25,7 +25,7 @@ IDENTITY_ROWS = 20.0
 SLOPE, BIAS = 1.0, 1 / 20
 """Penalty of each on the squared relative change of the slope, and of the log-odds at their mean.
 
-Chosen by simulation, on other seeds than those of the table (`python benchmarks/maps.py --choose`).
+Chosen by simulation, on other labels and steps than those of the table (`python benchmarks/maps.py --choose`).
 """
 
 
