@@ -5,7 +5,7 @@ import re
 import pytest
 
 from prism_jax.acceptance.log_files import MOST_BYTES, MOST_ROWS
-from prism_jax.acceptance.logs import MOST_CONTEXT
+from prism_jax.acceptance.log_tables import MOST_CONTEXT
 from prism_jax.agent.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME
 from prism_jax.audit import reading
 from prism_jax.runtime import gguf_file

@@ -4,7 +4,8 @@ Belongs here: reading a log of any columns, what predicts its answers, what its 
 Does not belong here: the person layer and its store, which agents use (`prism_jax.people`); a language model.
 
 Where to change what:
-- a log's roles of columns, their checks, or a file format: `columns.py`, `cells.py` and `logs.py`, `log_files.py`
+- a log's roles of columns, their checks, or a file format: `columns.py`, `cells.py`, `log_tables.py`,
+  `logs.py`, `log_files.py`
 - what predicts acceptance from context, or the features of a column: `context.py`
 - the study of a log, in memory or in parts: `study.py`; its parts, its sums over them, its measures: `parts.py`,
   `statistics.py`, `labelled.py`, `measures.py`

@@ -29,10 +29,7 @@ class Labelled:
     scale: Scale  # where the bins lie
     most: int
     squares: float  # sum of the squared weights
-    value: Float64[np.ndarray, " values"]  # the distinct values, ascending; empty of bins
-    one: Float64[np.ndarray, " values"]
-    zero: Float64[np.ndarray, " values"]
-    bins: Histogram | None = None
+    histogram: Histogram  # with the columns `one` and `zero`
 
     @classmethod
     def of(
@@ -44,78 +41,61 @@ class Labelled:
         most: int | None = None,
     ) -> Labelled:
         """The labels 1 and 0 of some rows, with their weights; `most` is `MOST_DISTINCT` unless it is given."""
+        columns = {"one": weight * y, "zero": weight * (1 - y)}
         most = MOST_DISTINCT if most is None else most
-        value, one, zero = _by_value(value, weight * y, weight * (1 - y))
-        return cls(scale, most, float(weight @ weight), value, one, zero)._bounded()
+        return cls(scale, most, float(weight @ weight), Histogram.of(None, value, columns))._bounded()
 
     @classmethod
     def together(cls, parts: Sequence[Labelled]) -> Labelled:
         """The rows of all of some parts, at least one."""
-        squares = sum(part.squares for part in parts)
-        if all(part.bins is None for part in parts):
-            value, one, zero = (
-                np.concatenate([getattr(part, name) for part in parts]) for name in ("value", "one", "zero")
-            )
-            return dataclasses.replace(parts[0], squares=squares)._with(*_by_value(value, one, zero))._bounded()
-        bins = functools.reduce(merge, [part._binned() for part in parts])
-        return dataclasses.replace(parts[0], squares=squares, bins=bins)._with(*np.zeros((3, 0)))
+        squares, found = sum(part.squares for part in parts), [part.histogram for part in parts]
+        if all(each.grid is None for each in found):
+            columns = {name: np.concatenate([each.sums[name] for each in found]) for name in ("one", "zero")}
+            merged = Histogram.of(None, np.concatenate([each.value for each in found]), columns)
+        else:
+            merged = functools.reduce(merge, [part._binned() for part in parts])
+        return dataclasses.replace(parts[0], squares=squares, histogram=merged)._bounded()
 
     def merge(self, other: Labelled) -> Labelled:
         """The rows of both."""
         return self.together([self, other])
 
     def place_of(self, values: Float64[np.ndarray, " rows"]) -> Int64[np.ndarray, " rows"]:
-        """The place of values among the distinct ones, or their bins."""
-        if self.bins is not None:
-            return LOG_ODDS.bin_of(self._on_grid(values))
-        return np.minimum(np.searchsorted(self.value, values), len(self.value) - 1)
-
-    def by_place(self) -> tuple[Float64[np.ndarray, " places"], Float64[np.ndarray, " places"], float]:
-        """The weights of either label at each place in ascending order, and of pairs whose order is unknown."""
-        if self.bins is None:
-            return self.one, self.zero, 0.0
-        one, zero = self.bins.sums["one"], self.bins.sums["zero"]
-        return one, zero, float((one * zero)[self.bins.mixed].sum())
+        """The bins of values."""
+        if self.histogram.grid is not None:
+            return self.histogram.grid.bin_of(self._on_grid(values))
+        return np.minimum(np.searchsorted(self.histogram.value, values), len(self.histogram) - 1)
 
     def maps(self, scale: Scale, unit: float) -> Mapping[str, ScoreMap]:
         """The maps that are fitted on the scores; `unit` is the weight that counts as one answer."""
-        if self.bins is None:
-            value, weight = np.tile(self.value, 2), np.concatenate([self.one, self.zero])
-            y = np.repeat([1.0, 0.0], len(self.one))
-        elif self.scale.middle is None:
-            value, y, weight = by_label(self.bins)
-        else:
-            sums = self.bins.sums
-            weight = np.concatenate([sums["one"], sums["zero"]])
-            z = np.concatenate([sums["z_one"], sums["z_zero"]]) / np.where(weight > 0, weight, 1.0)
-            value, y = self.scale.middle + self.scale.width * z, np.repeat([1.0, 0.0], len(sums["one"]))
+        sums = self.histogram.sums
+        weight = np.concatenate([sums["one"], sums["zero"]])
         filled, effective = weight > 0, float(weight.sum()) ** 2 / self.squares
-        return maps_of_units(scale, scale.unit(value[filled]), y[filled], weight[filled] / unit, effective)
-
-    def _with(self, value: np.ndarray, one: np.ndarray, zero: np.ndarray) -> Labelled:
-        return dataclasses.replace(self, value=value, one=one, zero=zero)
+        y = np.repeat([1.0, 0.0], len(self.histogram))[filled]
+        if self.histogram.grid is None:
+            value = np.tile(self.histogram.value, 2)[filled]
+        elif self.scale.middle is None:
+            value = by_label(self.histogram).p
+        else:
+            z = np.concatenate([sums["z_one"], sums["z_zero"]])[filled] / weight[filled]
+            value = self.scale.middle + self.scale.width * z
+        return maps_of_units(scale, scale.unit(value), y, weight[filled] / unit, effective)
 
     def _bounded(self) -> Labelled:
-        if len(self.value) <= self.most:
-            return self
-        return dataclasses.replace(self, bins=self._binned())._with(*np.zeros((3, 0)))
+        few = self.histogram.grid is not None or len(self.histogram) <= self.most
+        return self if few else dataclasses.replace(self, histogram=self._binned())
 
     def _binned(self) -> Histogram:
-        if self.bins is not None:
-            return self.bins
-        z = self._on_grid(self.value)
+        if self.histogram.grid is not None:
+            return self.histogram
+        value, one, zero = self.histogram.value, self.histogram.sums["one"], self.histogram.sums["zero"]
+        z = self._on_grid(value)
         finite = np.where(np.isinf(z), 0.0, z)  # of 0 and 1, whose bins say what they are
-        columns = {"one": self.one, "zero": self.zero, "z_one": self.one * finite, "z_zero": self.zero * finite}
-        return Histogram.of(LOG_ODDS, z, columns, self.value)
+        columns = {"one": one, "zero": zero, "z_one": one * finite, "z_zero": zero * finite}
+        return Histogram.of(LOG_ODDS, z, columns, value)
 
     def _on_grid(self, values: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         return log_odds(values) if self.scale.middle is None else (values - self.scale.middle) / self.scale.width
-
-
-def _by_value(value: np.ndarray, one: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The distinct values, ascending, and the sums of the other two at each."""
-    distinct, place = np.unique(value, return_inverse=True)
-    return distinct, np.bincount(place, one, len(distinct)), np.bincount(place, zero, len(distinct))
 
 
 class Placements(NamedTuple):
@@ -130,8 +110,8 @@ class Placements(NamedTuple):
     @classmethod
     def of(cls, ranked: Labelled) -> Placements:
         """The placements of values by label; pairs in a bin with different values may be ranked in any way."""
-        one, zero, unsure = ranked.by_place()
+        one, zero = ranked.histogram.sums["one"], ranked.histogram.sums["zero"]
         below = (np.cumsum(zero) - zero / 2) / zero.sum()
         above = 1 - (np.cumsum(one) - one / 2) / one.sum()
-        bound = unsure / 2 / float(one.sum() * zero.sum())
+        bound = float((one * zero)[ranked.histogram.mixed].sum()) / 2 / float(one.sum() * zero.sum())
         return cls(ranked, below, above, float(one @ below) / float(one.sum()), bound)

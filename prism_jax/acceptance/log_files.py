@@ -1,11 +1,11 @@
-"""Opens CSV and Parquet files, and reads only the columns that are asked for."""
+"""Reads CSV and Parquet files chunk by chunk, and only the columns that are asked for."""
 
 from __future__ import annotations
 
-import abc
 import codecs
 import csv
 import io
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from etils import epath
 
 from prism_jax.acceptance.columns import LogError
-from prism_jax.runtime.files import open_regular, read_bounded
+from prism_jax.runtime.files import open_regular
 from prism_jax.runtime.shown_text import visible
 
 MOST_BYTES = 2**31
-"""Largest file of an acceptance log."""
+"""Largest file of an acceptance log that is held in memory."""
 MOST_ROWS = 20_000_000
-"""Largest number of rows of an acceptance log."""
+"""Largest number of rows of an acceptance log that is held in memory."""
 CHUNK_ROWS = 1 << 19
 """About how many rows of a log that is read in parts are in memory at once."""
 _MOST_HEADER = 2**20
@@ -31,34 +31,25 @@ _CSV = "CSV in UTF-8 with commas"
 _BROKEN = (pa.ArrowException, OSError, UnicodeDecodeError)  # OSError: damaged or encrypted Parquet
 
 
-class LogFile(abc.ABC):
-    """An open file."""
+def read_log_parts(
+    path: epath.PathLike, wanted: _Chooser, most_bytes: int | None = None
+) -> Iterator[tuple[int, pa.Table]]:
+    """Reads a .csv or .parquet file in tables of about `CHUNK_ROWS` rows, each with the number of its first row.
 
-    place: str  # its path, for messages
-    names: tuple[str, ...]  # the names of its columns
+    Every value of CSV is read as text: Arrow's guesses would make one person of "7" and "007". `wanted` gives the
+    columns to read, from the file's path and the names of its columns. A file may have any size unless `most_bytes`
+    bounds it.
 
-    @abc.abstractmethod
-    def read(self, names: Sequence[str]) -> pa.Table:
-        """The columns with these names; raises LogError for a file that is damaged, or has too many rows."""
-
-
-def open_log_file(path: epath.PathLike) -> LogFile:
-    """Opens a .csv or .parquet file; raises LogError for another suffix, or a file too large or damaged."""
-    file = epath.Path(path)
-    kind = {".csv": _Csv, ".parquet": _Parquet}[_suffix(file)]
-    return kind(str(path), read_bounded(file, LogError, MOST_BYTES, "an acceptance log"))
-
-
-def read_log_parts(path: epath.PathLike, wanted: _Chooser) -> Iterator[tuple[int, pa.Table]]:
-    """Reads a .csv or .parquet file of any size in tables of about `CHUNK_ROWS` rows, each with its first row's number.
-
-    `wanted` gives the columns to read, from the file's path and the names of its columns. Raises LogError as
-    `open_log_file` and `LogFile.read`, though not for its size.
+    Raises:
+      LogError: for another suffix, or a file that is too large or damaged.
     """
     place, suffix = str(path), _suffix(epath.Path(path))
     kind = "Parquet" if suffix == ".parquet" else _CSV
     start, waiting, rows = 0, [], 0
     with open_regular(path, LogError, "an acceptance log") as file:
+        if most_bytes is not None and file.seek(0, os.SEEK_END) > most_bytes:
+            raise LogError(f"{path}: found a file of more than {most_bytes} bytes, expected a smaller one")
+        file.seek(0)
         uneven: list[pyarrow.csv.InvalidRow] = []
         try:
             batches = (
@@ -120,44 +111,6 @@ def _suffix(file: epath.Path) -> str:
     return file.suffix
 
 
-class _Parquet(LogFile):
-    def __init__(self, place: str, data: bytes) -> None:
-        self.place = place
-        try:
-            self._file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
-            self.names = tuple(self._file.schema_arrow.names)
-        except _BROKEN as error:
-            raise _damaged(place, "Parquet", error) from None
-        _check_rows(place, self._file.metadata.num_rows)
-
-    def read(self, names: Sequence[str]) -> pa.Table:
-        try:
-            # In one thread: those of `read_table` can outlive an error and then abort the process as it ends.
-            table = self._file.read(list(names), use_threads=False)
-            table.validate(full=True)  # that texts are UTF-8, for one
-        except _BROKEN as error:
-            raise _damaged(self.place, "Parquet", error) from None
-        _check_rows(self.place, len(table))
-        return table
-
-
-class _Csv(LogFile):
-    """Every value is read as text: Arrow's guesses would make one person of "7" and "007"."""
-
-    def __init__(self, place: str, data: bytes) -> None:
-        self.place, self._data = place, data
-        try:
-            codecs.utf_8_decode(data, "strict", True)  # Arrow reports it later, and not for every row
-        except UnicodeDecodeError as error:
-            raise _not_text(place, data[error.start], error.start) from None
-        self.names = _header(place, data)
-
-    def read(self, names: Sequence[str]) -> pa.Table:
-        table = _parse(self.place, self._data, names)
-        _check_rows(self.place, len(table))
-        return table
-
-
 def _header(place: str, data: bytes) -> tuple[str, ...]:
     """The names of the columns of a CSV file."""
     data = data[:_MOST_HEADER].removeprefix(codecs.BOM_UTF8)
@@ -170,15 +123,10 @@ def _header(place: str, data: bytes) -> tuple[str, ...]:
     header = b"".join(line + b"\n" for line in data.split(b"\n", lines)[:lines])
     if not header.strip():
         raise LogError(f"{place}: found no header, expected the names of the columns in the first line")
-    return tuple(_parse(place, header, ()).column_names)
-
-
-def _parse(place: str, data: bytes, names: Sequence[str]) -> pa.Table:
-    uneven: list[pyarrow.csv.InvalidRow] = []
     try:
-        return pyarrow.csv.read_csv(io.BytesIO(data), *_csv_options(names, uneven))
+        return tuple(pyarrow.csv.read_csv(io.BytesIO(header), *_csv_options((), [])).column_names)
     except _BROKEN as error:
-        raise _uneven(place, uneven[0]) if uneven else _damaged(place, _CSV, error) from None
+        raise _damaged(place, _CSV, error) from None
 
 
 def _csv_options(
@@ -212,8 +160,3 @@ def _damaged(place: str, kind: str, error: Exception) -> LogError:
     """An error about the whole file."""
     words = str(error).splitlines()[0] if str(error) else type(error).__name__
     return LogError(f"{place}: found no readable {kind} ({visible(words[:200])})")
-
-
-def _check_rows(place: str, rows: int) -> None:
-    if rows > MOST_ROWS:
-        raise LogError(f"{place}: found {rows} rows, expected at most {MOST_ROWS}")

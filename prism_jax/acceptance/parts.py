@@ -20,13 +20,9 @@ from jaxtyping import Float64, Int, Int64
 from prism_jax.acceptance.cells import is_number
 from prism_jax.acceptance.columns import LogColumns, LogError, split_condition
 from prism_jax.acceptance.context import folds_of_people
-from prism_jax.acceptance.log_files import read_log_parts
+from prism_jax.acceptance.log_tables import ContextColumn, LogTable, Texts, read_tables
 from prism_jax.acceptance.logs import (
     AcceptanceLog,
-    ContextColumn,
-    LogTable,
-    Texts,
-    Wanted,
     check_all_made,
     check_answers,
     check_roles,
@@ -270,21 +266,13 @@ class _Writer:
 
     def add(self, file: int, path: str) -> None:
         """Writes the rows of a file; if it cannot be read to its end, its people and contents are not kept."""
-        people, before, wanted = len(self.number_of), self.contents, None
+        people, before = len(self.number_of), self.contents
         kept = self.sample, self.every, {name: set(kinds) for name, kinds in self.kinds.items()}, self.texts.copy()
         drawn = self.edges, self.totals, self.units
 
-        def names(place: str, all_names: tuple[str, ...]) -> Sequence[str]:
-            nonlocal wanted
-            wanted = Wanted.of(place, all_names, self.columns, kinds=self.kinds, texts=self.texts)
-            return wanted.names
-
         try:
-            for start, table in read_log_parts(path, names):
-                assert wanted is not None, "the names were asked for first"
-                self._write(file, LogTable(wanted, table, start, whole=False), before.rows)
-            if self.contents.rows == before.rows:
-                raise LogError(f"{path}: found no rows, expected one per offer")
+            for table in read_tables(path, self.columns, kinds=self.kinds, texts=self.texts):
+                self._write(file, table, before.rows)
         except LogError:
             self.contents, (self.sample, self.every, self.kinds, self.texts) = before, kept
             self.edges, self.totals, self.units = drawn

@@ -22,7 +22,8 @@ from prism_jax.acceptance.by_answers import SEEN, Pair, Part, pair_of
 from prism_jax.acceptance.columns import LogError
 from prism_jax.acceptance.context import fit_head
 from prism_jax.acceptance.findings import Findings, Question
-from prism_jax.acceptance.logs import AcceptanceLog, ContextColumn
+from prism_jax.acceptance.log_tables import ContextColumn
+from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.measures import BINS, MEANINGS, Measures, mean_gap, means_of, ratio, share_of
 from prism_jax.acceptance.own_score import Beliefs, OwnScore, described
 from prism_jax.acceptance.parts import Answers, Divided, answered_rows

@@ -1,0 +1,243 @@
+"""Some rows of a log's file as Arrow read them, and each role's column of them as an array."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Float64, Int32
+
+from prism_jax.acceptance.cells import Cells, Kind
+from prism_jax.acceptance.columns import Condition, LogColumns, LogError, did_you_mean, split_condition
+from prism_jax.acceptance.log_files import read_log_parts
+
+Texts = collections.Counter[tuple[bool, str]]
+MOST_CONTEXT = 200
+"""Largest number of context columns."""
+FEW_KINDS = 20
+"""Number of kinds that a category may have on any number of rows; beyond it, at most half as many as rows."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ContextColumn:
+    """What was known at the moment of the offer."""
+
+    name: str
+    kind: Kind
+    # numbers, NaN where missing; of a category places in `levels`, -1 where missing
+    values: Float64[np.ndarray, " rows"] | Int32[np.ndarray, " rows"]
+    levels: tuple[str, ...] = ()  # the distinct values of a category in sorted order; empty for numbers and flags
+
+
+def read_tables(
+    path: str | os.PathLike[str],
+    columns: LogColumns,
+    context: Sequence[str] = (),
+    kinds: dict[str, set[str]] | None = None,
+    texts: Texts | None = None,
+    most_bytes: int | None = None,
+) -> Iterator[LogTable]:
+    """The rows of a file in tables of a bounded number of rows, at least one; `kinds` and `texts` as in `Wanted.of`.
+
+    LogError for a file that cannot be read, one without rows, or one of more than `most_bytes`.
+    """
+    wanted: Wanted | None = None
+
+    def names(place: str, all_names: tuple[str, ...]) -> Sequence[str]:
+        nonlocal wanted
+        wanted = Wanted.of(place, all_names, columns, context, kinds, texts)
+        return wanted.names
+
+    empty = True
+    for start, table in read_log_parts(path, names, most_bytes):
+        assert wanted is not None, "the names were asked for first"
+        empty = False
+        yield LogTable(wanted, table, start, whole=False)
+    if empty:
+        raise LogError(f"{path}: found no rows, expected one per offer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Which columns of a file are read, and what for."""
+
+    place: str  # of the file, for messages
+    columns: LogColumns
+    condition: Condition | None  # what `accepted` states, where it is no column
+    names: tuple[str, ...]  # of all columns that are read
+    context: tuple[str, ...]  # of these, the columns of context
+    kinds: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # of the times that were read, by column
+    # rows by whether they count as accepted and by their text, where `condition` compares texts
+    texts: Texts = dataclasses.field(default_factory=collections.Counter)
+
+    @classmethod
+    def of(
+        cls,
+        place: str,
+        names: Sequence[str],
+        columns: LogColumns,
+        context: Sequence[str] = (),
+        kinds: dict[str, set[str]] | None = None,
+        texts: Texts | None = None,
+    ) -> Wanted:
+        """The columns with a role and those of context, of a file with these; LogError for one that is not there.
+
+        `kinds` and `texts` are those of the files before, and are added to. A column may be named by the first line of
+        its name, without blanks at the ends, where no other begins so.
+        """
+        lines = [(name.strip().splitlines() or [""])[0].strip() for name in names]
+        of_line = collections.Counter(lines)
+        full = {line: name for line, name in zip(lines, names, strict=True) if of_line[line] == 1}
+        context = [full.get(name, name) for name in context]
+        named = dataclasses.asdict(columns)
+        columns = LogColumns(**{role: full.get(name, name) for role, name in named.items()})
+        condition = split_condition(columns.accepted, names)
+        if condition is not None:
+            condition = dataclasses.replace(condition, column=full.get(condition.column, condition.column))
+        accepted = condition.column if condition else columns.accepted
+        roles = dataclasses.asdict(columns) | {"accepted": accepted}
+        wanted = {name: role for role, name in roles.items() if name is not None}
+        for name in wanted:
+            _check_column(place, name, names)
+        if len(context) > MOST_CONTEXT:
+            raise LogError(f"context: found {len(context)} columns, expected at most {MOST_CONTEXT}")
+        for i, name in enumerate(context):
+            _check_column(place, name, names)
+            if name in context[:i]:
+                raise LogError(f"context: found the column {name!r} twice, expected it once")
+            if wanted.get(name) in ("person", "accepted", "answered", "logged", "propensity"):
+                raise LogError(f"context: found {name!r}, the column of {wanted[name]}, expected what was known before")
+        return cls(
+            place,
+            columns,
+            condition,
+            tuple(sorted({*wanted, *context})),
+            tuple(context),
+            {} if kinds is None else kinds,
+            collections.Counter() if texts is None else texts,
+        )
+
+
+class LogTable:
+    """Rows of a file, of which the first is number `start`; `whole` says whether these are all rows."""
+
+    def __init__(self, wanted: Wanted, read: pa.Table, start: int = 0, whole: bool = True) -> None:
+        self.wanted, self.columns, self.read, self.start, self.whole = wanted, wanted.columns, read, start, whole
+
+    def __len__(self) -> int:
+        return len(self.read)
+
+    def cells(self, name: str) -> Cells:
+        """One of the columns."""
+        return Cells(self.wanted.place, name, self.read[name], self.start, self.whole)
+
+    def times(self, cells: Cells) -> Float64[np.ndarray, " rows"]:
+        """Seconds; all rows of a column have times of one kind."""
+        return cells.times(self.wanted.kinds.setdefault(cells.name, set()))
+
+    def time(self) -> Float64[np.ndarray, " rows"]:
+        """Of the offers; the number of the row in its file where the log has no times."""
+        if self.columns.time is None:
+            return np.arange(self.start, self.start + len(self.read), dtype=np.float64)
+        cells = self.cells(self.columns.time)
+        values = self.times(cells)
+        _refuse_missing(cells, values, np.ones(len(values), bool), "the time of the offer")
+        return values
+
+    def logged(self) -> Bool[np.ndarray, " rows"]:
+        """Whether the offer was made."""
+        if self.columns.logged is None:
+            return np.ones(len(self.read), bool)
+        cells = self.cells(self.columns.logged)
+        flags = cells.flags()
+        _refuse_missing(cells, flags, np.ones(len(flags), bool), "whether the offer was made")
+        return flags == 1.0
+
+    def accepted(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        """1 or 0, and NaN where no offer was made."""
+        condition = self.wanted.condition
+        cells = self.cells(condition.column if condition else self.columns.accepted)
+        values = cells.met(condition, self.wanted.texts) if condition else cells.flags()
+        hint = "; logged=COLUMN says which offers were made, and --shown_only leaves out the others"
+        hint = "" if self.columns.logged else hint
+        _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
+        if (spare := ~logged & (values == 1.0)).any():
+            row = int(spare.argmax())
+            cells.refuse(row, "an accepted offer that was not made", "no answer there, or the other column for logged")
+        return np.where(logged, values, np.nan)
+
+    def score(self) -> Float64[np.ndarray, " rows"] | None:
+        """Any numbers; None of a log without."""
+        return self.cells(self.columns.score).numbers() if self.columns.score else None
+
+    def answered(self, time: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
+        """Seconds, NaN where missing, none before the `time` of the offer; None of a log without."""
+        if self.columns.answered is None:
+            return None
+        if self.columns.time is None:
+            raise LogError("columns: found answered without time, expected time=COLUMN beside it")
+        cells = self.cells(self.columns.answered)
+        values = self.times(cells)
+        if (values < time).any():
+            row = int((values < time).argmax())
+            cells.refuse(row, f"an answer {time[row] - values[row]:.6g} s before its offer", "one after it")
+        return values
+
+    def propensity(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
+        """Probabilities, above 0 where an offer was made; None of a log without."""
+        if self.columns.propensity is None:
+            return None
+        expected = "a probability above 0 and up to 1 for every offer that was made"
+        cells = self.cells(self.columns.propensity)
+        values = cells.numbers(expected)
+        _refuse_missing(cells, values, logged, expected)
+        if (certain := ~logged & (values == 1)).any():
+            cells.refuse(
+                int(certain.argmax()),
+                "1 where no offer was made",
+                "the probability of an offer on silent rows too, 0 where none was possible, and not the probability "
+                "of what was done",
+            )
+        bad = ~np.isnan(values) & ((values < 0) | (values > 1) | (logged & (values == 0)))
+        if bad.any():
+            row = int(bad.argmax())
+            cells.refuse(row, f"{values[row]:.6g}", expected)
+        return values
+
+    def context(self, name: str) -> ContextColumn:
+        """A column of context, of the kind that its values say."""
+        cells = self.cells(name)
+        kind = cells.kind()
+        if kind == "category":
+            levels, codes = cells.categories()
+            rows = int((codes >= 0).sum())
+            if len(levels) > (most := max(FEW_KINDS, rows // 2)):
+                raise LogError(
+                    f"{self.wanted.place}, column {name!r}: found texts of {len(levels)} kinds on {rows} rows, "
+                    f"expected at most {most}: free text is no context"
+                )
+            return ContextColumn(name, kind, codes, levels)
+        return ContextColumn(name, kind, cells.flags() if kind == "flag" else cells.numbers())
+
+
+def _refuse_missing(
+    cells: Cells, values: Float64[np.ndarray, " rows"], where: Bool[np.ndarray, " rows"], expected: str
+) -> None:
+    missing = np.isnan(values) & where
+    if missing.any():
+        cells.refuse(int(missing.argmax()), "nothing", expected)
+
+
+def _check_column(place: str, name: str, names: Sequence[str]) -> None:
+    if names.count(name) > 1:
+        raise LogError(f"{place}: found {names.count(name)} columns called {name!r}, expected one")
+    if name not in names:
+        shown = ", ".join(f"{' '.join(column.split()):.40}" for column in names[:30]) + (
+            ", …" if len(names) > 30 else ""
+        )
+        commas = "; a .csv has commas between its columns" if len(names) == 1 and {";", "\t"} & set(names[0]) else ""
+        raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}{commas}")
