@@ -17,7 +17,9 @@ from jaxtyping import Bool, Float64, Shaped
 from prism_jax.decision import gate, metrics
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import mean_interval
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.protocol import calibrate
+from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime.files import parse_json, read_lines
@@ -125,16 +127,10 @@ def teachers_decisions(
 
     The labels of the held-out streams are not read; those of the calibration streams are the judges'.
     """
-    rows, fits = taught(held_out, "test"), calibrate(taught(calibration, "calibration"))
-    assert rows.p_need_fast is not None, "`taught` gives every row one"
-    signals = {
-        "teacher": (rows.p_need_fast, rows.p_accept_fast),
-        TEACHER: tuple(fits.calibrated(signal, "fast", rows) for signal in ("need", "accept")),
-    }
-    return {
-        name: Decisions(np.asarray(gate.decide(need, accept, point.c_fa, point.c_fn)))
-        for name, (need, accept) in signals.items()
-    }
+    fits = calibrate(taught(calibration, "calibration"))
+    data = EvaluationData(taught(held_out, "test"), fits, point, thought=None, has_truth=False)
+    forms: dict[str, Form] = {"teacher": "raw", TEACHER: "calibrated"}
+    return {name: Decisions(data.decide("dynamic", form).offer) for name, form in forms.items()}
 
 
 def references(truth: Truth, point: OperatingPoint) -> dict[str, Decisions]:

@@ -28,9 +28,8 @@ import numpy as np
 from absl import flags
 from etils import epath
 
-from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.passes import Pass
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.evaluation.splits import evaluated_rows
 from prism_jax.experiments import distill_report
@@ -218,18 +217,10 @@ def student(files: Files, config: RunConfig, arm: str, seed: int) -> Scores:
 
 def decisions(scores: Scores, point: OperatingPoint) -> dict[str, Decisions]:
     """What a student decides on its test rows, fast only and slow on margin, at its own temperatures."""
-    fits, rows = calibrate(scores), evaluated_rows(scores)
-    fast, slow = (
-        Pass(fits.calibrated("need", thinking, rows), fits.calibrated("accept", thinking, rows))
-        for thinking in ("fast", "slow")
-    )
-    costs = point.c_fa, point.c_fn
-    alone = np.asarray(gate.decide(*fast, *costs))
-    offer, thinks = gate.decide_with_slow(fast, slow, *costs, point.margin)
-    return {
-        FAST: Decisions(alone, np.zeros(len(alone), bool)),
-        MARGIN: Decisions(np.asarray(offer), np.asarray(thinks)),
-    }
+    steps = evaluated_rows(scores)  # every step has one candidate
+    data = EvaluationData(steps, calibrate(scores), point, thought=steps, has_truth=False)
+    policies = {FAST: "dynamic", MARGIN: "slow_on_margin"}
+    return {name: Decisions(*data.decide(policy, "calibrated")) for name, policy in policies.items()}
 
 
 def measured(files: Files, students: dict[str, Scores], point: OperatingPoint) -> Measured:
