@@ -9,8 +9,8 @@ Where to change what:
   `prism_jax/report/tables.py`
 - the comparison of triggers, its budgets and its table: `triggers.py`; `trigger_tables` in
   `prism_jax/report/tables.py` and `trigger_figure` in `prism_jax/report/figures.py`
-- the command of promises: its grid, which units certify: `promises.py` and `promise_units.py`, what it prints in
-  `prism_jax/runs/promising.py`; of scores that are read part by part, `merged/promising.py`
+- the command of promises: its grid in `promises.py`, which units certify in `merged/promising.py`, what rules do to
+  them in `promise_units.py`, what it prints in `prism_jax/runs/promising.py`
 - counterfactual costs: how a log's steps are read in `logged_steps.py`, the estimates in
   `merged/counterfactual.py`, what is printed in `prism_jax/runs/counterfactual.py`
 - the report's sliders: their positions and counts in `surfaces.py`, the page's data in

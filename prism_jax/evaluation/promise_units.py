@@ -1,18 +1,12 @@
-"""The people or streams of a promise: which certify and which are measured, and what families of rules do to them.
-
-Scores with the splits calibration and test keep them. All other scores are divided here by digests of the units'
-names, which no label and no score influences.
-"""
+"""The people or streams of a promise, and what families of rules do to them."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int, Shaped, UInt64
+from jaxtyping import Bool, Float, Float64, Int, Shaped
 
 from prism_jax.decision import audbc, metrics, risk
 from prism_jax.decision.operating_point import OperatingPoint
@@ -21,7 +15,6 @@ from prism_jax.decision.policies import POLICIES, answering_to_ratio
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import with_need
 from prism_jax.evaluation.policy_rows import judged
-from prism_jax.evaluation.splits import CALIBRATION, TEST, evaluated_rows
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Thinking
 
@@ -145,25 +138,6 @@ class Units(NamedTuple):
         return (course.start <= rule) & (rule < course.stop)
 
 
-def units_of(
-    rows: Scores, calibration: Calibration, families: Sequence[Family], ratios: Float[np.ndarray, " G"]
-) -> Units:
-    """The judged steps of a table, with what every family decides at them; as `judged_units`.
-
-    Raises:
-      ScoresError: also for no step with both labels.
-    """
-    units, number = judged_units(rows, calibration, families, ratios)
-    if units is None:
-        raise without_labels(number)
-    return units
-
-
-def without_labels(steps: int) -> ScoresError:
-    """The error for so many steps, none of which has both labels."""
-    return ScoresError(f"found no step with both labels among {steps}, expected some", "y_accept")
-
-
 def judged_units(
     rows: Scores, calibration: Calibration, families: Sequence[Family], ratios: Float[np.ndarray, " G"]
 ) -> tuple[Units | None, int]:
@@ -190,7 +164,9 @@ def judged_units(
         decided_on = Pass(*(_as_steps(p, fast.need) for p in audbc.policy_signals(*fast, policy=family.policy)))
         course = risk.first_gate_with_slow(decided_on, slow, ratios, family.margin)
         courses[family] = Course(*(index.astype(np.int16) for index in course))  # at most `risk.MOST_RULES`
-    names, unit = np.unique(unit_of(steps)[mask], return_inverse=True)
+    names, unit = np.unique(
+        (steps.stream if steps.person is None else steps.person)[mask].astype(str), return_inverse=True
+    )
     units = Units(
         courses,
         _answers(steps, mask),
@@ -215,92 +191,5 @@ def _as_steps(signal: Any, steps: Float64[np.ndarray, "steps"]) -> Float64[np.nd
 
 
 def _answers(steps: Scores, labelled: Bool[np.ndarray, "steps"]) -> Answers:
-    assert steps.y_need is not None and steps.y_accept is not None, "`units_of` looked at them"
+    assert steps.y_need is not None and steps.y_accept is not None, "`judged_units` looked at them"
     return Answers((steps.y_need * steps.y_accept)[labelled], steps.y_accept[labelled])
-
-
-def unit_of(rows: Scores) -> Shaped[np.ndarray, "rows"]:
-    """The unit of each row: its person where the scores know people, else its stream."""
-    return (rows.stream if rows.person is None else rows.person).astype(str)
-
-
-def divides(has_split: bool, test_share: float, has_maps: bool) -> bool:
-    """Whether the units are divided here, and not by the splits calibration and test of the table.
-
-    Raises:
-      ScoresError: for a share above 0 of a table whose split calibration has to fit the maps.
-    """
-    if has_split and test_share and not has_maps:
-        raise ScoresError(
-            f"found the split {CALIBRATION!r} and --test_share={test_share:g}, expected one of them, or "
-            "--calibration as well, which divides the split 'test'",
-            "split",
-        )
-    return not has_split or test_share > 0
-
-
-def with_splits(scores: Scores, test_share: float, *, has_maps: bool = False) -> Scores:
-    """The table with its splits calibration and test, or divided into them by digests of the units' names.
-
-    Without a split calibration, all rows are divided, or those of the split test. `test_share`, in [0, 1), is the share
-    of the units to measure; with 0 all units certify. Where maps were fitted before (`has_maps`), a share above 0
-    divides the split test also where there is a split calibration, which is not read.
-
-    Raises:
-      ScoresError: for a share above 0 of a table whose split calibration has to fit the maps, or too few units.
-    """
-    has_split = scores.split is not None and bool((scores.split == CALIBRATION).any())
-    if not divides(has_split, test_share, has_maps):
-        return scores
-    rows = evaluated_rows(scores)
-    names, code = np.unique(unit_of(rows), return_inverse=True)
-    keys = digests(names)
-    measured = among(keys, first_share(np.sort(keys), test_share))[code]
-    split = np.where(measured, TEST, CALIBRATION).astype(object)
-    return dataclasses.replace(rows, split=split, fold=None)
-
-
-def first_half(unit: Shaped[np.ndarray, "rows"]) -> Bool[np.ndarray, "rows"]:
-    """The rows of every second unit, in the order of digests of the units' names, which no label influences.
-
-    Fewer than four units raise ScoresError.
-    """
-    names, code = np.unique(unit, return_inverse=True)
-    keys = digests(names)
-    return among(keys, every_second(np.sort(keys)))[code]
-
-
-def digests(names: Shaped[np.ndarray, "U"] | Sequence[str]) -> UInt64[np.ndarray, "U"]:
-    """The first eight bytes of the SHA-256 of each unit's name, by which units are divided."""
-    return np.array([int.from_bytes(hashlib.sha256(str(name).encode()).digest()[:8]) for name in names], np.uint64)
-
-
-def among(keys: UInt64[np.ndarray, "U"], chosen: UInt64[np.ndarray, "n"]) -> Bool[np.ndarray, "U"]:
-    """Whether each digest is one of the chosen ones, which ascend."""
-    place = np.searchsorted(chosen, keys)
-    known = place < len(chosen)
-    known[known] = chosen[place[known]] == keys[known]
-    return known
-
-
-def first_share(keys: UInt64[np.ndarray, "U"], share: float) -> UInt64[np.ndarray, "n"]:
-    """The first share of all units, whose digests ascend; ScoresError for no unit in a part that needs some."""
-    chosen = keys[: round(share * len(keys))]
-    if len(chosen) == len(keys) or (share and not len(chosen)):
-        raise ScoresError(
-            f"found {len(keys)} units and --test_share={share:g}, expected some that certify and some that are "
-            "measured",
-            "split",
-        )
-    return chosen
-
-
-def every_second(keys: UInt64[np.ndarray, "U"]) -> UInt64[np.ndarray, "n"]:
-    """Every second of the units, whose digests ascend; fewer than four units raise ScoresError."""
-    if len(keys) < 4:
-        raise ScoresError(
-            f"split {CALIBRATION!r}: found {len(keys)} units, expected at least 4: half of them fit the maps and half "
-            "certify",
-            "split",
-        )
-    return keys[::2]

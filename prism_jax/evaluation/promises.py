@@ -24,19 +24,11 @@ from prism_jax.decision.calibration import CalibrationConfig, Map
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import SHARE, Cells, Estimate, interval
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.need import check_need
 from prism_jax.evaluation.promise_units import (
     Family,
     Units,
-    first_half,
     promised_policies,
-    unit_of,
-    units_of,
-    with_splits,
 )
-from prism_jax.evaluation.protocol import calibrate
-from prism_jax.evaluation.splits import CALIBRATION, TEST, out_of_fold, rows_of
-from prism_jax.scores import Scores, ScoresError
 
 INCREASING = ("temperature", "penalised", "isotonic")
 """Calibrators whose map never reverses the order of a signal."""
@@ -46,12 +38,15 @@ GRID = np.array([float(f"{ratio:.4g}") for ratio in np.geomspace(1e-3, 1e3, 241)
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What is to be promised; the arguments of `promise` say what each is."""
+    """What is to be promised."""
 
-    promises: Sequence[risk.Promise]
-    point: OperatingPoint
-    error: float
-    families: tuple[Family, ...]
+    promises: Sequence[risk.Promise]  # one or more, kept together
+    point: OperatingPoint  # the costs to which the deployed gate comes as near as the promises allow
+    error: float  # the probability eta with which any of the promises may fail for any of the families, in (0, 1)
+    families: tuple[Family, ...]  # policies and margins
+    # Cost ratio at which the tests of false discovery and dismissals begin, fixed beforehand; None is
+    # limit / (1 - limit). There a calibrated gate keeps a limit of dismissals at every single offer, and one of false
+    # discovery if its policy is `product`.
     start: float | None = None
 
     def check(self, has_need: bool) -> None:
@@ -157,73 +152,6 @@ class PromiseResult(NamedTuple):
     passing: Mapping[risk.Promise, float | None] = {}
     # the map of the fast pass's p_accept, where it alone decides; None where need decides with it
     accept_map: Map | None = None
-
-
-def promise(
-    scores: Scores,
-    promises: Sequence[risk.Promise],
-    point: OperatingPoint,
-    *,
-    error: float,
-    families: Sequence[Family] = (),
-    config: CalibrationConfig | None = None,
-    calibration: Calibration | None = None,
-    start: float | None = None,
-    test_share: float = 0.0,
-) -> PromiseResult:
-    """Certifies gates on some units and measures them on others.
-
-    Args:
-      scores: The scores table, with the splits calibration and test, or with folds or nothing.
-      promises: One or more promises, kept together.
-      point: The costs to which the deployed gate comes as near as the promises allow.
-      error: The probability eta with which any of the promises may fail for any of the families, in (0, 1).
-      families: The policies and margins; none is the policy of `point` without a margin.
-      config: The choice of the map; None is one temperature.
-      calibration: Maps fitted earlier, on other units.
-      start: Cost ratio at which the tests of false discovery and dismissals begin, fixed beforehand; None is
-        limit / (1 - limit). There a calibrated gate keeps a limit of dismissals at every single offer, and one of false
-        discovery if its policy is `product`.
-      test_share: Share of the units that are measured and do not certify, for scores without a split calibration; with
-        `calibration`, of the split test.
-
-    Raises:
-      ScoresError: for missing splits, offers that were not made, or labels or slow signals that are missing.
-      ValueError: for a policy that the cost ratio does not order, a margin without the policy dynamic, or repetitions.
-    """
-    wanted = Wanted(promises, point, error, tuple(families) or (Family(point.policy),), start)
-    wanted.check(scores.has_need)
-    config = CalibrationConfig() if config is None else config
-    check_need(scores)
-    folds = out_of_fold(scores)
-    divided = with_splits(scores, test_share, has_maps=calibration is not None)
-    _check_answers(scores, all_rows=divided is scores or scores.split is None)
-    scores = divided
-    assert scores.split is not None, "`with_splits` divides every table"
-    rows = rows_of(scores, CALIBRATION)
-    test = rows_of(scores, TEST) if (scores.split != CALIBRATION).any() else None
-    halves = calibration is None and not wanted.maps_cannot_matter(scores.has_need, config)
-    if calibration is None:
-        fitting = first_half(unit_of(rows)) if halves else np.ones(len(rows), bool)
-        calibration = calibrate(rows.take(fitting), config)
-        rows = rows.take(~fitting) if halves else rows
-    fits, families = calibration, wanted.families
-
-    def units(ratios: Float[np.ndarray, " G"], tested: bool) -> tuple[ByFamily, ByFamily]:
-        measured = {} if test is None or not tested else dict.fromkeys(families, units_of(test, fits, families, ratios))
-        return dict.fromkeys(families, units_of(rows, fits, families, ratios)), measured
-
-    return certified(
-        wanted,
-        Population(
-            unit="stream" if scores.person is None else "person",
-            has_need=scores.has_need,
-            halves=halves,
-            folds=folds,
-            calibration=calibration,
-            units=units,
-        ),
-    )
 
 
 def certified(wanted: Wanted, population: Population) -> PromiseResult:
@@ -359,21 +287,3 @@ def _with_interval(
             return promise.limit + drawn @ (loss_U - promise.limit) / (drawn @ burden_U)
 
     return interval(Cells(None, np.ones(len(loss_U), np.int64)), measured, bounds=SHARE, resamples=2_000)
-
-
-def _check_answers(scores: Scores, *, all_rows: bool) -> None:
-    if scores.logged is None:
-        return
-    hidden = (scores.logged == 0) & (all_rows or scores.split == TEST)
-    if hidden.any():
-        raise hidden_offer(int(hidden.argmax()))
-
-
-def hidden_offer(row: int | None = None) -> ScoresError:
-    """The error for an offer that was not made."""
-    return ScoresError(
-        "found an offer that was not made, expected that all were: its answer is unknown, and a promise about the "
-        "offers that a log happened to make is not one about the gate",
-        "logged",
-        row,
-    )

@@ -18,9 +18,10 @@ from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Calibra
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.intervals import known
-from prism_jax.evaluation.merged import promising as merged
+from prism_jax.evaluation.merged.promising import promise
+from prism_jax.evaluation.merged.running import over
 from prism_jax.evaluation.promise_units import Family
-from prism_jax.evaluation.promises import Line, PromiseResult, Wanted, promise
+from prism_jax.evaluation.promises import Line, PromiseResult, Wanted
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import over_units
@@ -100,7 +101,7 @@ def promise_scores(
             result = _of_parts(paths, wanted, running, shown_only=shown_only, **how)
         else:
             scores, scale, column = _read(path, columns, shown_only=shown_only)
-            result = promise(scores, promises, point, error=wanted.error, families=wanted.families, start=start, **how)
+            result = promise(over([scores]), wanted, exact=True, **how)
     except ScoresError as error:
         raise located(error, path) from None
     print_all([promise_table(result, point)])
@@ -124,15 +125,11 @@ def promise_scores(
 
 
 def _of_parts(paths: Sequence[str], wanted: Wanted, running: Running, *, shown_only: bool, **how: Any) -> PromiseResult:
-    """The result for scores files that are read part by part (`prism_jax.evaluation.merged.promising`)."""
+    """The result for scores files that are read part by part."""
     refuse_records(paths)
     with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
-        sharded = running.sharded(
-            paths,
-            folder,
-            shown_only=shown_only,
-        )
-        return sharded.all_of(lambda run: merged.promise(run, wanted, **how))
+        sharded = running.sharded(paths, folder, shown_only=shown_only)
+        return sharded.all_of(lambda run: promise(run, wanted, **how))
 
 
 def _on_score(result: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:

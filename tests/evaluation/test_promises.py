@@ -5,6 +5,7 @@ import json
 import re
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from prism_jax.acceptance.columns import LogError, parse_columns
@@ -16,11 +17,18 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation import promise_units, promises
-from prism_jax.evaluation.promise_units import Family
+from prism_jax.evaluation.fits import write_calibration
+from prism_jax.evaluation.merged import promising
+from prism_jax.evaluation.merged.running import over
+from prism_jax.evaluation.merged.states import decode, encode, merge
+from prism_jax.evaluation.promise_units import Family, judged_units
+from prism_jax.evaluation.promises import GRID
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
+from prism_jax.runs import sharded
 from prism_jax.runs.promising import families_of, promise_scores
-from prism_jax.scores import Scores, ScoresError, write_scores
+from prism_jax.runs.scores_files import Running
+from prism_jax.scores import Scores, ScoresError, parts, write_scores
 
 POINT = OperatingPoint(c_fa=1.0, c_fn=2.0, margin=0.0)
 FALSE_ALARMS, FALSE_DISCOVERY = risk.Promise("false_alarms", 0.2), risk.Promise("false_discovery", 0.7)
@@ -49,21 +57,28 @@ def scores():
     return table()
 
 
+def promise(scores, *asked, point=POINT, error=0.1, families=(), start=None, number=1, **how):
+    """What is promised of a table: of all rows together, or of several parts of whole streams, which divide people."""
+    place = scores.numbered("stream")[1] % number
+    tables = [scores if number == 1 else scores.take(place == i) for i in range(number)]
+    wanted = promises.Wanted(asked, point, error, tuple(families) or (Family(point.policy),), start)
+    return promising.promise(over(tables), wanted, exact=number == 1, **how)
+
+
 def test_the_chosen_gate_is_the_certified_one_nearest_to_the_stated_costs(scores):
-    found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1)
+    found = promise(scores, FALSE_ALARMS)
     line = found.lines[0]
     assert [one.bound for one in found.lines] == ["betting", "hoeffding_bentkus", "expectation"]
     assert found.chosen is line and line.certified[-1] < 2.0 and line.gate.ratio == line.certified[-1]
-    low = promises.promise(scores, [FALSE_ALARMS], OperatingPoint(1.0, 0.01), error=0.1)
+    low = promise(scores, FALSE_ALARMS, point=OperatingPoint(1.0, 0.01))
     assert low.chosen.gate.ratio == 0.01
     assert found.lines[1].gate.ratio < line.gate.ratio < found.lines[2].gate.ratio
 
 
 def test_the_measured_risk_is_that_of_the_gate_on_new_units(scores):
-    found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1)
-    rows = rows_of(scores, CALIBRATION)
-    half = promise_units.first_half(promise_units.unit_of(rows))
-    maps = calibrate(rows.take(half))
+    found = promise(scores, FALSE_ALARMS)
+    certifying = np.isin(scores.stream, found.certifying.names)
+    maps = calibrate(scores.take(~certifying))
     test = rows_of(scores, TEST)
     offer = gate.decide(
         maps.calibrated("need", "fast", test), maps.calibrated("accept", "fast", test), 1.0, found.chosen.gate.ratio
@@ -77,7 +92,7 @@ def test_half_of_the_units_certify_unless_the_maps_cannot_matter(scores):
     alone = dataclasses.replace(POINT, policy="static")
 
     def certifying(point, *given, **options):
-        found = promises.promise(scores, given, point, error=0.1, **options)
+        found = promise(scores, *given, point=point, **options)
         return found.halves, found.certifying.number
 
     assert certifying(POINT, FALSE_ALARMS) == (True, 60)
@@ -90,13 +105,13 @@ def test_half_of_the_units_certify_unless_the_maps_cannot_matter(scores):
 def test_people_are_the_units_and_scores_without_need_are_acceptance_alone(scores):
     columns = {name: column for name, column in scores.columns().items() if "need" not in name}
     pairs = [f"person{int(name[4:]) // 2}" for name in scores.stream]
-    found = promises.promise(Scores.from_columns({**columns, "person": pairs}), [FALSE_ALARMS], POINT, error=0.1)
+    found = promise(Scores.from_columns({**columns, "person": pairs}), FALSE_ALARMS)
     assert (found.unit, found.certifying.number, found.halves) == ("person", 60, False)
     np.testing.assert_array_equal(found.certifying.fast.gold, scores.y_accept[scores.split == CALIBRATION])
 
 
 def test_false_discovery_starts_where_a_calibrated_gate_would_keep_it_and_has_no_row_in_expectation(scores):
-    found = promises.promise(scores, [FALSE_DISCOVERY], dataclasses.replace(POINT, policy="product"), error=0.1)
+    found = promise(scores, FALSE_DISCOVERY, point=dataclasses.replace(POINT, policy="product"))
     assert [line.bound for line in found.lines] == ["betting", "hoeffding_bentkus"]
     assert found.lines[0].certified[0] == pytest.approx(0.7 / 0.3)
     index = int(np.searchsorted(np.unique([*promises.GRID, 2.0, 0.7 / (1 - 0.7)]), found.chosen.gate.ratio))
@@ -149,17 +164,24 @@ def test_what_cannot_be_promised_is_said_with_the_smallest_limit(scores, tmp_pat
 def test_what_makes_a_promise_void_is_refused(scores):
     single = scores.take(scores.step == 0)
     with pytest.raises(ValueError, match="units with one step each, expected streams or people"):
-        promises.promise(single, [FALSE_ALARMS], POINT, error=0.1)
+        promise(single, FALSE_ALARMS)
     columns = scores.columns()
     made = [row != 3 for row in range(len(scores))]
     answers = [y if one else None for y, one in zip(scores.y_accept.tolist(), made, strict=True)]
     logged = Scores.from_columns({**columns, "logged": made, "y_accept": answers})
-    with pytest.raises(ScoresError, match=r"row 3, logged: found an offer that was not made"):
-        promises.promise(logged, [FALSE_ALARMS], POINT, error=0.1)
+    for number in (1, 3):
+        with pytest.raises(ScoresError, match=r"logged: found an offer that was not made \(stream 'user000', step 3\)"):
+            promise(logged, FALSE_ALARMS, number=number)
+    unknown = dataclasses.replace(scores, y_accept=np.where(scores.split == TEST, np.nan, scores.y_accept))
+    with pytest.raises(ScoresError, match="found no step with both labels among 720"):
+        promise(unknown, FALSE_ALARMS, number=3)
+    other = dataclasses.replace(scores, split=np.where(scores.split == TEST, "train", scores.split).astype(object))
+    with pytest.raises(ScoresError, match="found no row of the split 'test'"):
+        promise(other, FALSE_ALARMS)
     with pytest.raises(ValueError, match=r"policy: found 'fixed', expected one of dynamic, static, product"):
-        promises.promise(scores, [FALSE_ALARMS], dataclasses.replace(POINT, policy="fixed"), error=0.1)
+        promise(scores, FALSE_ALARMS, point=dataclasses.replace(POINT, policy="fixed"))
     with pytest.raises(ValueError, match=r"promise: found false_alarms<=0.2, false_alarms<=0.2, expected each once"):
-        promises.promise(scores, [FALSE_ALARMS, FALSE_ALARMS], POINT, error=0.1)
+        promise(scores, FALSE_ALARMS, FALSE_ALARMS)
 
 
 def with_slow(scores, seed=1):
@@ -184,7 +206,7 @@ def with_slow(scores, seed=1):
 def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
     slow, family = with_slow(scores), Family("dynamic", 0.2)
     maps = calibrate(slow)
-    found = promises.promise(slow, [FALSE_ALARMS], POINT, error=0.1, families=[family], calibration=maps)
+    found = promise(slow, FALSE_ALARMS, families=[family], calibration=maps)
     assert [line.bound for line in found.lines] == ["betting", "hoeffding_bentkus"]  # losses need no order here
     rows = rows_of(slow, TEST)
     passes = [rows.steps(), rows.steps("slow")]
@@ -211,8 +233,8 @@ def test_families_share_the_error_and_the_cheapest_certified_gate_is_chosen(scor
     families = families_of(["dynamic", "product"], [0.0, 1.0])
     assert families == (("dynamic", 0.0), ("dynamic", 1.0), ("product", 0.0))
     maps = calibrate(slow)
-    found = promises.promise(slow, [FALSE_ALARMS], POINT, error=0.1, families=families, calibration=maps)
-    alone = promises.promise(slow, [FALSE_ALARMS], POINT, error=0.1 / 3, families=families[:1], calibration=maps)
+    found = promise(slow, FALSE_ALARMS, families=families, calibration=maps)
+    alone = promise(slow, FALSE_ALARMS, error=0.1 / 3, families=families[:1], calibration=maps)
     assert found.lines[0].certified == alone.lines[0].certified
     costs = {line.family: line.gate.cost for line in found.lines if line.bound == "betting"}
     assert found.chosen.family == min(costs, key=costs.get) == ("dynamic", 1.0)
@@ -228,33 +250,33 @@ def test_families_share_the_error_and_the_cheapest_certified_gate_is_chosen(scor
 def test_scores_without_splits_certify_on_everybody_or_on_a_share(scores):
     columns = {name: column for name, column in scores.columns().items() if name != "split" and "need" not in name}
     folds = np.unique(scores.stream, return_inverse=True)[1] % 5
-    found = promises.promise(Scores.from_columns(columns | {"fold": folds}), [FALSE_ALARMS], POINT, error=0.1)
+    found = promise(Scores.from_columns(columns | {"fold": folds}), FALSE_ALARMS)
     assert (found.folds, found.halves, found.certifying.number, found.test) == (True, False, 240, None)
     assert found.chosen.gate.test_speak_rate is None and found.chosen.gate.test_risks == {}
     table = Scores.from_columns(columns)
-    found = promises.promise(table, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25)
+    found = promise(table, FALSE_ALARMS, test_share=0.25)
     assert (found.folds, found.certifying.number, found.test.number) == (False, 180, 60)
     assert not set(found.certifying.names) & set(found.test.names)
     flipped = table.take(np.arange(len(table))[::-1])
-    again = promises.promise(flipped, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25)
+    again = promise(flipped, FALSE_ALARMS, test_share=0.25)
     assert set(again.test.names) == set(found.test.names)
-    found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25, calibration=calibrate(scores))
+    found = promise(scores, FALSE_ALARMS, test_share=0.25, calibration=calibrate(scores))
     assert (found.halves, found.certifying.number, found.test.number) == (False, 90, 30)
     assert set(found.certifying.names) | set(found.test.names) == set(scores.stream[scores.split == TEST])
 
 
 def test_families_and_shares_that_cannot_be_are_refused(scores):
     with pytest.raises(ScoresError, match=r"split: found the split 'calibration' and --test_share=0.3"):
-        promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, test_share=0.3)
+        promise(scores, FALSE_ALARMS, test_share=0.3)
     with pytest.raises(ValueError, match=r"--margin: found it with --policy=static, expected it with dynamic"):
         families_of(["static"], [0.1])
     with pytest.raises(ScoresError, match=r"p_accept_slow: found no such column"):
-        promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, families=[Family("dynamic", 0.1)])
+        promise(scores, FALSE_ALARMS, families=[Family("dynamic", 0.1)])
     with pytest.raises(ValueError, match=r"policy, margin: found dynamic; dynamic, expected each once"):
-        promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, families=[Family("dynamic")] * 2)
+        promise(scores, FALSE_ALARMS, families=[Family("dynamic")] * 2)
     alone = Scores.from_columns({name: one for name, one in scores.columns().items() if "need" not in name})
     with pytest.raises(ValueError, match=r"expected one policy: without p_need_fast they all decide the same"):
-        promises.promise(alone, [FALSE_ALARMS], POINT, error=0.1, families=[Family("dynamic"), Family("static")])
+        promise(alone, FALSE_ALARMS, families=[Family("dynamic"), Family("static")])
 
 
 def test_the_default_start_of_false_discovery_is_said_to_suit_product_only(scores, tmp_path, capsys):
@@ -278,7 +300,7 @@ def test_the_default_start_of_false_discovery_is_said_to_suit_product_only(score
 def test_the_smallest_limit_of_false_discovery_that_would_pass_is_said(scores, tmp_path, capsys, start):
     def found(limit):
         one = risk.Promise("false_discovery", limit)
-        return promises.promise(scores, [one], point, error=0.1, start=start, config=config), one
+        return promise(scores, one, point=point, start=start, config=config), one
 
     config = CalibrationConfig("penalised")
     point = dataclasses.replace(POINT, policy="product")
@@ -299,7 +321,7 @@ def test_dismissals_are_judged_by_acceptance_alone_and_limits_may_be_percentages
     one = risk.Promise.parse("dismissals <= 45%")
     assert one == risk.Promise("dismissals", 0.45) and risk.Promise.parse("burden<=7 %").limit == 0.07
     maps = calibrate(table(units=2000, seed=1))
-    found = promises.promise(scores, [one], POINT, error=0.1, calibration=maps)
+    found = promise(scores, one, calibration=maps)
     assert found.certifying.number == 120 and found.too_talkative == ()
     test = rows_of(scores, TEST)
     offer = gate.decide(
@@ -317,11 +339,12 @@ def test_a_policy_of_the_registry_can_be_promised(scores, monkeypatch):
     cautious = Policy("cautious", "", signals=lambda n, p, _: (n, p**2), threshold=POLICIES["dynamic"].threshold)
     monkeypatch.setitem(POLICIES, "cautious", cautious)
     families = [Family("dynamic"), Family("cautious")]
-    found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, families=families)
-    silent, talkative = (found.certifying.speak_rate(one, 120) for one in (families[1], families[0]))
-    assert 0 < silent < talkative
+    found = promise(scores, FALSE_ALARMS, point=OperatingPoint(1.0, 1.0), families=families)
+    gates = {line.family: line.gate for line in found.lines if line.bound == "betting"}
+    assert gates[families[1]].ratio == gates[families[0]].ratio == 1.0
+    assert 0 < gates[families[1]].speak_rate < gates[families[0]].speak_rate
     with pytest.raises(ValueError, match=r"policy: found 'always', expected one of dynamic, static, product, cautious"):
-        promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, families=[Family("always")])
+        promise(scores, FALSE_ALARMS, families=[Family("always")])
 
 
 def test_a_log_of_answers_is_promised_as_its_scores_are(tmp_path, capsys):
@@ -363,3 +386,104 @@ def test_a_score_that_falls_as_acceptance_rises_is_named(tmp_path, capsys):
         columns = ["person=who", "accepted=took", "score=s"]
         promise_scores(str(tmp_path / "log.csv"), ["missed_help<=0.3"], POINT, level=0.9, columns=columns)
         assert ("A higher s goes with fewer acceptances" in capsys.readouterr().out) == falls
+
+
+@pytest.fixture(scope="module")
+def of_people():
+    """Two candidates at each step, some steps without labels, and two streams of each person."""
+    rows = table(80, 6)
+    person = np.array([f"p{int(name[4:]) // 2:02}" for name in rows.stream], object)
+    y = np.where(np.random.default_rng(4).random(len(rows)) < 0.1, np.nan, rows.y_accept)
+    return dataclasses.replace(with_slow(rows), person=np.repeat(person, 2), y_accept=np.repeat(y, 2))
+
+
+MISSED = risk.Promise("missed_help", 0.4)
+CASES = {
+    "margins": ([FALSE_ALARMS, MISSED], (Family("dynamic"), Family("dynamic", 0.2), Family("product")), 0.0),
+    "one family": ([FALSE_ALARMS], (Family("dynamic"),), 0.0),
+    "false discovery": ([FALSE_DISCOVERY], (Family("product"),), 0.4),
+    "nothing": ([risk.Promise("false_discovery", 0.02)], (Family("dynamic"),), 0.0),
+    "dismissals": ([risk.Promise("dismissals", 0.6), MISSED], (Family("static"),), 0.0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:p_accept_fast. temperature")
+@pytest.mark.parametrize("case", CASES)
+def test_with_maps_of_others_parts_promise_what_all_rows_do(of_people, case):
+    asked, families, share = CASES[case]
+    how = {"families": families, "calibration": calibrate(of_people), "test_share": share}
+    found, whole = (promise(of_people, *asked, number=number, **how) for number in (5, 1))
+    assert_same_units(found, whole)
+    assert (found.chosen is None) == (case == "nothing") and bool(found.passing) == (case == "nothing")
+    assert found.passing == whole.passing
+    for line, expected in zip(found.lines, whole.lines, strict=True):
+        assert line.certified == expected.certified and (line.gate is None) == (expected.gate is None)
+        if line.gate is not None:
+            assert line.gate[:4] == pytest.approx(expected.gate[:4], rel=1e-12)
+            for promised, estimate in line.gate.test_risks.items():
+                assert estimate[:3] == pytest.approx(expected.gate.test_risks[promised][:3], rel=1e-9)
+
+
+def assert_same_units(found, expected):
+    assert found[3:6] == expected[3:6]  # units, halves and folds
+    for units, others in ((found.certifying, expected.certifying), (found.test, expected.test)):
+        assert (units is None) == (others is None)
+        if units is not None:
+            np.testing.assert_array_equal(units.names, others.names)
+            assert (units.unjudged, units.steps.sum()) == (others.unjudged, others.steps.sum())
+
+
+@pytest.mark.filterwarnings("ignore:p_accept_fast. temperature")
+def test_parts_divide_units_as_all_rows_do_and_fit_the_maps_on_histograms(of_people):
+    alone = dict.fromkeys(("p_need_fast", "p_need_slow", "y_need"))
+    plain = dataclasses.replace(of_people, split=None)
+    for rows, how in ((of_people, {}), (plain, {"test_share": 0.25}), (dataclasses.replace(of_people, **alone), {})):
+        found, whole = (promise(rows, FALSE_ALARMS, number=number, **how) for number in (5, 1))
+        assert_same_units(found, whole)
+        assert whole.halves == rows.has_need == (found.accept_map is None)
+        if rows is of_people:
+            assert found.chosen.gate.cost == pytest.approx(whole.chosen.gate.cost, abs=0.01)
+
+
+def test_steps_of_a_unit_with_one_course_are_one_entry(of_people):
+    maps, ratios = calibrate(of_people), GRID[::60]
+    families = (Family("dynamic"), Family("dynamic", 0.2))
+    whole, _ = judged_units(of_people, maps, families, ratios)
+    number = of_people.numbered("stream")[1]
+    one, two = (judged_units(of_people.take(number % 2 == i), maps, families, ratios)[0] for i in range(2))
+    both = merge(one, two)
+    assert len(both.unit) < len(whole.unit) and both.steps.sum() == len(whole.unit)
+    kept = decode(encode({"units": both}))["units"]
+    for family in families:
+        for promised in (FALSE_ALARMS, MISSED, FALSE_DISCOVERY, risk.Promise("dismissals", 0.3)):
+            np.testing.assert_allclose(
+                kept.losses(family, len(ratios), promised), whole.losses(family, len(ratios), promised), atol=1e-14
+            )
+        assert kept.cost(family, 2, POINT) == pytest.approx(whole.cost(family, 2, POINT), rel=1e-13)
+        assert kept.slow_rate(family, 2) == pytest.approx(whole.slow_rate(family, 2), rel=1e-13)
+
+
+@pytest.mark.filterwarnings("ignore:p_accept_fast. temperature")
+def test_the_command_reads_parts_and_says_the_same(of_people, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(parts, "PART_ROWS", 300)
+    monkeypatch.setattr(parts, "CHUNK_ROWS", 100)
+    monkeypatch.setattr(sharded, "_SECONDS", 0.0)
+    place = tmp_path / "scores.parquet"
+    shuffled = of_people.take(np.random.default_rng(0).permutation(len(of_people)))
+    write_calibration(tmp_path / "calibration.json", calibrate(of_people))
+    found = []
+    for rows, exact in ((of_people, True), (of_people, False), (shuffled, False)):
+        write_scores(place, rows)
+        pq.write_table(pq.read_table(place), place, row_group_size=50)
+        promise_scores(
+            str(place),
+            ["false_alarms<=0.25"],
+            POINT,
+            level=0.9,
+            calibration=str(tmp_path / "calibration.json"),
+            out=str(tmp_path / "out.json"),
+            running=Running(exact=exact, workers=1),
+        )
+        found.append((capsys.readouterr().out, json.loads((tmp_path / "out.json").read_text())))
+    assert found[0][0] == found[1][0] == found[2][0]
+    assert found[0][1]["chosen"] == found[1][1]["chosen"] and found[0][1]["chosen"] is not None

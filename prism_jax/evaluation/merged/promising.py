@@ -1,61 +1,58 @@
 """Promises about tables that need not fit into memory: who certifies, the maps, and the courses of the units.
 
-Three statistics follow each other, as `evaluation.promises.promise` does on a table in memory: `Census` has the units
-of each split, `Fitting` the histograms that the maps are fitted from, and `Judging` the judged steps of each unit.
+Three statistics follow each other: `Census` has the units of each split, `Fitting` what the maps are fitted from, and
+`Judging` the judged steps of each unit. Scores with the splits calibration and test keep them. All other scores are
+divided here by digests of the units' names, which no label and no score influences.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, UInt64
+from jaxtyping import Bool, Float, UInt64
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import planning
 from prism_jax.evaluation.merged.parts import of_split
 from prism_jax.evaluation.merged.running import Runner
-from prism_jax.evaluation.merged.scan import Scan
-from prism_jax.evaluation.merged.states import Keys, State, Statistic, merge, stored
-from prism_jax.evaluation.promise_units import (
-    Answers,
-    Course,
-    Family,
-    Units,
-    among,
-    digests,
-    divides,
-    every_second,
-    first_share,
-    judged_units,
-    without_labels,
-)
-from prism_jax.evaluation.promises import ByFamily, Population, PromiseResult, Wanted, certified, hidden_offer
+from prism_jax.evaluation.merged.scan import Scan, structure_of
+from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, merge, stored
+from prism_jax.evaluation.need import check_need
+from prism_jax.evaluation.promise_units import Answers, Course, Family, Units, judged_units
+from prism_jax.evaluation.promises import ByFamily, Population, PromiseResult, Wanted, certified
 from prism_jax.evaluation.splits import CALIBRATION, TEST, without_split
-from prism_jax.scores import Scores
+from prism_jax.scores import Scores, ScoresError
 
 for _class in (Units, Course, Answers, Family):
     stored(_class)
 
 
-@dataclasses.dataclass(frozen=True)
-class Census(Statistic):
-    """The statistic `Scan`, and beside it the units and the offers that were not made, by split."""
+class Census:
+    """What there is, as in `Scan`, and beside it the units and the first offer that was not made, by split."""
 
-    config: CalibrationConfig
+    def init(self) -> State:
+        """The state of no rows."""
+        return {"rows": 0}
 
     def add(self, state: State, rows: Scores) -> State:
         """The state with some more rows, in which every step is whole."""
-        scan = Scan(self.config)
-        more: dict[str, Any] = {"scan": scan.add(scan.init(), rows), "units": {}, "hidden": {}}
+        check_need(rows)
+        more: dict[str, Any] = structure_of(rows) | {"fits": {}, "units": {}, "hidden": {}}
         for split in [""] if rows.split is None else sorted(set(rows.split.tolist())):
             part = of_split(rows, split)
             assert part is not None, "a split that some row has"
+            if split == CALIBRATION:
+                more["fits"][split] = 1
+            elif split in ("", TEST) and part.fold is not None:
+                more["fits"] |= dict.fromkeys(part.fold.tolist(), 1)
             more["units"][split] = Keys(np.unique(digests(part.numbered(_unit(part))[0])))
-            more["hidden"][split] = 0 if part.logged is None else int((part.logged == 0).sum())
+            if part.logged is not None and (hidden := np.flatnonzero(part.logged == 0)[:1]).size:
+                more["hidden"][split] = Beginning({"stream": part.stream[hidden], "step": part.step[hidden]}, 1)
         return merge(state, more)
 
 
@@ -95,15 +92,11 @@ class Division:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fitting:
-    """The statistic `Scan` of the rows that fit the maps."""
+class Fitting(Statistic):
+    """What the maps are fitted from: of the rows that fit them, as in `Scan`."""
 
-    config: CalibrationConfig
+    scan: Scan
     division: Division
-
-    def init(self) -> State:
-        """The state of no rows."""
-        return Scan(self.config).init()
 
     def add(self, state: State, rows: Scores) -> State:
         """The state with some more rows, in which every step is whole."""
@@ -112,7 +105,7 @@ class Fitting:
             return state
         columns = {name: column for name, column in part.columns().items() if name != "fold"}
         split = np.full(len(part), CALIBRATION, object)
-        return Scan(self.config).add(state, Scores.of_checked(columns | {"split": split}))
+        return merge(state, self.scan.maps(Scores.of_checked(columns | {"split": split})))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,29 +149,30 @@ def promise(
     config: CalibrationConfig | None = None,
     calibration: Calibration | None = None,
     test_share: float = 0.0,
+    exact: bool = False,
 ) -> PromiseResult:
-    """Certifies and measures as `promises.promise`, by statistics that need not hold all rows.
+    """Certifies gates on some units and measures them on others, by statistics that need not hold all rows.
 
-    Maps that are fitted here are those of histograms of the signals, as in `merged.running.evaluate`; all else is
-    exact. The state grows with the units and with the courses that their steps take, not with the steps.
+    The state grows with the units and with the courses that their steps take, not with the steps.
 
     Args:
-      run: What runs a statistic over the rows.
+      run: What runs a statistic over the rows, which have the splits calibration and test, or folds or nothing.
       wanted: What is to be promised.
       config: The choice of the map; None is one temperature.
       calibration: Maps fitted earlier, on other units.
-      test_share: Share of the units that are measured and do not certify.
+      test_share: Share of the units that are measured and do not certify, for scores without a split calibration; with
+        `calibration`, of the split test.
+      exact: Whether all rows fit into memory, so that maps are fitted on the signals and not on histograms of them.
 
     Raises:
       OutOfOrderError: where the rows of a stream are not together; they must be put together first.
-      ScoresError, ValueError: as `promises.promise`.
+      ScoresError: for missing splits, offers that were not made, or labels or slow signals that are missing.
+      ValueError: for a policy that the cost ratio does not order, a margin without the policy dynamic, or repetitions.
     """
     config = CalibrationConfig() if config is None else config
-    census = run("scan", Census(config))
-    scan = census["scan"]
-    # Offers that were not made are looked at below: they may stand among rows that nothing is promised about.
-    planning.check({name: value for name, value in scan.items() if name != "shown"})
-    has_need = planning.has_need(scan)
+    census = run("scan", Census())
+    planning.check_structure(census)
+    has_need = planning.has_need(census)
     wanted.check(has_need)
     division = _divided(census, test_share, calibration is not None)
     halves = calibration is None and not wanted.maps_cannot_matter(has_need, config)
@@ -186,19 +180,19 @@ def promise(
         keys = census["units"][CALIBRATION].keys if division.by_split else _others(census, division)
         division = dataclasses.replace(division, fitting=every_second(keys))
     if calibration is None:
-        calibration = planning.calibrate(run("maps", Fitting(config, division)), config)
+        calibration = planning.calibrate(run("maps", Fitting(Scan(config, exact), division)), config)
     fits = calibration
 
     def units(ratios: Float[np.ndarray, " G"], tested: bool) -> tuple[ByFamily, ByFamily]:
         measured = tested and (
-            len(division.measured) > 0 or (division.by_split and set(scan["splits"]) != {CALIBRATION})
+            len(division.measured) > 0 or (division.by_split and set(census["splits"]) != {CALIBRATION})
         )
         name = "courses" if tested else "starts"
         state = run(name, Judging(division, fits, wanted.families, ratios, measured))
         return _units(state, CALIBRATION), _units(state, TEST) if measured else {}
 
-    people = "person" in next(iter(scan["columns"]))
-    folds = planning.out_of_fold(scan)
+    people = "person" in next(iter(census["columns"]))
+    folds = planning.out_of_fold(census)
     return certified(wanted, Population("person" if people else "stream", has_need, halves, folds, calibration, units))
 
 
@@ -209,16 +203,28 @@ def _unit(rows: Scores) -> str:
 
 def _evaluated(census: State) -> str:
     """The split that is divided where the table's own splits are not used; none of a table without."""
-    return TEST if census["scan"]["splits"] else ""
+    return TEST if census["splits"] else ""
 
 
 def _divided(census: State, test_share: float, has_maps: bool) -> Division:
     """Who certifies and who is measured; checks that all their offers were made."""
-    splits, nobody = census["scan"]["splits"], np.zeros(0, np.uint64)
-    by_split = not divides(CALIBRATION in splits, test_share, has_maps)
-    hidden = census["hidden"]
-    if sum(hidden.values()) if by_split else hidden.get(_evaluated(census)):
-        raise hidden_offer()
+    splits, nobody = census["splits"], np.zeros(0, np.uint64)
+    if CALIBRATION in splits and test_share and not has_maps:
+        raise ScoresError(
+            f"found the split {CALIBRATION!r} and --test_share={test_share:g}, expected one of them, or "
+            "--calibration as well, which divides the split 'test'",
+            "split",
+        )
+    by_split = CALIBRATION in splits and not test_share
+    for split, hidden in census["hidden"].items():
+        if by_split or split == _evaluated(census):
+            stream, step = (hidden.columns[name][0] for name in ("stream", "step"))
+            raise ScoresError(
+                f"found an offer that was not made (stream {stream!r}, step {step}), expected that all were: its "
+                "answer is unknown, and a promise about the offers that a log happened to make is not one about the "
+                "gate",
+                "logged",
+            )
     if by_split:
         if TEST not in splits and set(splits) != {CALIBRATION}:
             raise without_split(TEST, splits)
@@ -235,5 +241,41 @@ def _others(census: State, division: Division) -> UInt64[np.ndarray, "n"]:
 def _units(state: State, role: str) -> ByFamily:
     by_family, unjudged = state["units"].get(role), state["unjudged"].get(role, 0)
     if by_family is None:
-        raise without_labels(unjudged)
+        raise ScoresError(f"found no step with both labels among {unjudged}, expected some", "y_accept")
     return {family: units._replace(unjudged=units.unjudged + unjudged) for family, units in by_family.items()}
+
+
+def digests(names: Shaped[np.ndarray, "U"] | Sequence[str]) -> UInt64[np.ndarray, "U"]:
+    """The first eight bytes of the SHA-256 of each unit's name, by which units are divided."""
+    return np.array([int.from_bytes(hashlib.sha256(str(name).encode()).digest()[:8]) for name in names], np.uint64)
+
+
+def among(keys: UInt64[np.ndarray, "U"], chosen: UInt64[np.ndarray, "n"]) -> Bool[np.ndarray, "U"]:
+    """Whether each digest is one of the chosen ones, which ascend."""
+    place = np.searchsorted(chosen, keys)
+    known = place < len(chosen)
+    known[known] = chosen[place[known]] == keys[known]
+    return known
+
+
+def first_share(keys: UInt64[np.ndarray, "U"], share: float) -> UInt64[np.ndarray, "n"]:
+    """The first share of all units, whose digests ascend; ScoresError for no unit in a part that needs some."""
+    chosen = keys[: round(share * len(keys))]
+    if len(chosen) == len(keys) or (share and not len(chosen)):
+        raise ScoresError(
+            f"found {len(keys)} units and --test_share={share:g}, expected some that certify and some that are "
+            "measured",
+            "split",
+        )
+    return chosen
+
+
+def every_second(keys: UInt64[np.ndarray, "U"]) -> UInt64[np.ndarray, "n"]:
+    """Every second of the units, whose digests ascend; fewer than four units raise ScoresError."""
+    if len(keys) < 4:
+        raise ScoresError(
+            f"split {CALIBRATION!r}: found {len(keys)} units, expected at least 4: half of them fit the maps and half "
+            "certify",
+            "split",
+        )
+    return keys[::2]

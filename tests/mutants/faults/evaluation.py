@@ -59,9 +59,9 @@ EVALUATION = (
     ),
     Fault(
         "maps-of-certifying-people",
-        "evaluation/promises.py",
-        "calibration = calibrate(rows.take(fitting), config)",
-        "calibration = calibrate(rows, config)",
+        "evaluation/merged/promising.py",
+        "return part if self.fitting is None else self._of(part, self.fitting, True)",
+        "return part",
         "The maps of a promise were fitted on the people that certify it.",
         ("evaluation/test_promises.py",),
         vital=True,
