@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,58 +101,49 @@ class Agents:
 
     def answer(self, items: Sequence[Asked]) -> list[Any]:
         """The answer to each request, in their order; an exception stands for one that failed."""
-        found: dict[int, Any] = {}
-        group: list[int] = []
-        for i, item in enumerate(items):
-            if group and (items[group[0]][:2] != item[:2] or not isinstance(item.request, Events)):
-                self._together(group, items, found)
-                group = []
-            group.append(i)
-            if not isinstance(item.request, Events):
-                self._together(group, items, found)
-                group = []
-        self._together(group, items, found)
-        return [found[i] for i in range(len(items))]
+        answers: list[Any] = []
+        for _, group in itertools.groupby(enumerate(items), key=_with_which):
+            answers += self._together([item for _, item in group])
+        return answers
 
     def close(self) -> None:
         """Gives the stores back."""
         self._open.close()
 
-    def _together(self, group: Sequence[int], items: Sequence[Asked], found: dict[int, Any]) -> None:
-        """Answers requests of one tenant to one agent."""
-        if not group:
-            return
-        first = items[group[0]]
+    def _together(self, group: Sequence[Asked]) -> Sequence[Any]:
+        """Answers events for one agent of a tenant, or one request of another kind."""
+        tenant = group[0].tenant
         try:
-            agents = self._of(first.tenant)
-            if isinstance(first.request, Visit):
-                found[group[0]] = first.request.call(agents)
-                return
-            agent = agents[first.agent]
-            if isinstance(agent.claims, SettledClaims):
-                agent.claims.persons = {stream_of(items[i].request): items[i].person for i in group}
-                agent.claims.new = frozenset(stream_of(items[i].request) for i in group if items[i].is_new)
-            if isinstance(first.request, OfferOutcome):
-                kind = agent.kind_of(first.request.stream)
-                agent = agents.get(kind or first.agent, agent)
-            requests = [items[i].request for i in group]
-            answers: Sequence[Any] = agent.answer(requests)  # type: ignore[arg-type]
-            while agent.people.rang:
-                person = agent.people.rang.pop(0)
-                self.metrics.alarms.inc()
-                self._report(
-                    f"alarm: the answers of person {person.number} of a partition no longer agree with the "
-                    f"probabilities stated before them, after {person.answers} answers"
-                )
+            answers: Sequence[Any] = self._answered(self._of(tenant), group)
         except Exception as error:  # one that nobody foresaw fails these requests, and no others
             answers = [error] * len(group)
             if not isinstance(error, RefusedError | StaleError | StateError):
                 self._report(f"{type(error).__name__} while answering")
         for message in {str(one) for one in answers if isinstance(one, StaleError | StateError)}:
             self._report(message)
-        found.update(zip(group, answers, strict=True))
-        if first.tenant in self._agents:  # a batch may open more than may stay open
-            self._agents[first.tenant][DECIDE].store.close_idle()
+        if tenant in self._agents:  # a batch may open more than may stay open
+            self._agents[tenant][DECIDE].store.close_idle()
+        return answers
+
+    def _answered(self, agents: Mapping[str, DurableAgent], group: Sequence[Asked]) -> Sequence[Any]:
+        first = group[0]
+        if isinstance(first.request, Visit):
+            return [first.request.call(agents)]
+        agent = agents[first.agent]
+        if isinstance(agent.claims, SettledClaims):
+            agent.claims.persons = {stream_of(item.request): item.person for item in group}
+            agent.claims.new = frozenset(stream_of(item.request) for item in group if item.is_new)
+        if isinstance(first.request, OfferOutcome):
+            agent = agents.get(agent.kind_of(first.request.stream) or first.agent, agent)
+        answers = agent.answer([item.request for item in group])  # type: ignore[misc]
+        while agent.people.rang:
+            person = agent.people.rang.pop(0)
+            self.metrics.alarms.inc()
+            self._report(
+                f"alarm: the answers of person {person.number} of a partition no longer agree with the probabilities "
+                f"stated before them, after {person.answers} answers"
+            )
+        return answers
 
     def partition(self, tenant: str, key: str) -> int:
         """The partition of a person, or of a stream of nobody, whose tenant was asked before; any thread may ask."""
@@ -227,6 +219,12 @@ class Agents:
                 for kind, (reader, exported) in readers.items()
             }
         return self._agents[tenant]
+
+
+def _with_which(numbered: tuple[int, Asked]) -> Any:
+    """What requests have in common that are answered together: events for one agent, and nothing else."""
+    number, item = numbered
+    return item[:2] if isinstance(item.request, Events) else number
 
 
 def folder_of(folder: epath.PathLike, tenant: str) -> epath.Path:

@@ -38,13 +38,10 @@ MOST_LISTENERS = 64
 ELSEWHERE = 2**14
 """Most bytes of a request outside of /v1, where nobody has said yet who they are."""
 _KINDS = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     409: "conflict_error",
-    413: "invalid_request_error",
-    422: "invalid_request_error",
     429: "rate_limit_error",
     503: "service_unavailable",
 }

@@ -18,7 +18,7 @@ from prism_jax.service.http import ApiError
 from prism_jax.service.person_view import zone_of
 from prism_jax.service.signin import LINK, SESSION, Key
 
-ENDED = "A link works once, for 15 minutes. Ask for another one where you got this one."
+ENDED = "This link has ended", "A link works once, for 15 minutes. Ask for another one where you got this one."
 
 Ask = Callable[[fastapi.Request, str, Any], Awaitable[Any]]
 
@@ -59,7 +59,7 @@ class Sessions:
         """Shows the button of a link, which a mail scanner that reads the page does not press."""
         link = await self._signed(request.query_params.get("key", ""), LINK)
         if link is None:
-            return browser.message(410, "This link has ended", ENDED)
+            return browser.message(410, *ENDED)
         return browser.render("link.html.jinja", key=link.key.text)
 
     async def use_link(self, request: fastapi.Request) -> Response:
@@ -67,23 +67,16 @@ class Sessions:
         fields = await browser.fields_of(request)
         link = await self._signed(fields.get("key", ""), LINK)
         if link is None:
-            return browser.message(410, "This link has ended", ENDED)
-        key, owner = link
-        session = signin.new_key(key.tenant, key.partition)
+            return browser.message(410, *ENDED)
+        session = signin.new_key(link.key.tenant, link.key.partition)
 
-        def call(agents: Mapping[str, DurableAgent]) -> bool:
-            agent = agents[DECIDE]
-            partition, now = agent.store.partition(key.partition), agent.now()
-            with partition.transaction():
-                person = signin.owner_in(partition, key, LINK, now)
-                if person is not None:
-                    signin.end(partition, key)
-                    signin.issue(partition, session, SESSION, person, now)
-            return person is not None
+        def begin(partition: Partition, now: float) -> None:
+            signin.end(partition, link.key)
+            signin.issue(partition, session, SESSION, link.person, now)
 
-        request.state.tenant = key.tenant
-        if not await self._ask(request, DECIDE, Visit(call, alone=owner)):
-            return browser.message(410, "This link has ended", ENDED)
+        request.state.tenant = link.key.tenant
+        if not await self._changed(request, link, LINK, begin):
+            return browser.message(410, *ENDED)
         answer = browser.to("/me")
         keeping: dict[str, Any] = {
             "max_age": int(signin.LASTS[SESSION]),
@@ -143,17 +136,23 @@ class Sessions:
 
     async def change(self, request: fastapi.Request, session: Session, change: Callable[[Partition], object]) -> None:
         """Changes the person's partition in one transaction, unless the session has ended meanwhile."""
+        if not await self._changed(request, session, SESSION, lambda partition, _: change(partition)):
+            raise ApiError(401, "no session")
+
+    async def _changed(
+        self, request: fastapi.Request, signed: Session, kind: str, change: Callable[[Partition, float], object]
+    ) -> bool:
+        """Changes a person's partition, given the time; False where the link or session has ended meanwhile."""
 
         def call(agents: Mapping[str, DurableAgent]) -> bool:
-            partition, now = agents[DECIDE].store.partition(session.key.partition), agents[DECIDE].now()
+            partition, now = agents[DECIDE].store.partition(signed.key.partition), agents[DECIDE].now()
             with partition.transaction():
-                lasts = signin.owner_in(partition, session.key, SESSION, now) is not None
+                lasts = signin.owner_in(partition, signed.key, kind, now) is not None
                 if lasts:
-                    change(partition)
+                    change(partition, now)
             return lasts
 
-        if not await self._ask(request, DECIDE, Visit(call, alone=session.person)):
-            raise ApiError(401, "no session")
+        return bool(await self._ask(request, DECIDE, Visit(call, alone=signed.person)))
 
     async def _signed(self, text: str, kind: str) -> Session | None:
         key, now = signin.read_key(text, self._tenants), self._clock()
