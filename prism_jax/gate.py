@@ -36,7 +36,7 @@ from prism_jax.decision.calibration import (
 )
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import POLICIES
-from prism_jax.runtime.digests import read_list, sha256
+from prism_jax.runtime.digests import DigestError, check_files
 from prism_jax.runtime.files import read_object, write_json
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class Gate:
         tree = read_object(file, SOURCE, GateError)
         try:
             if file.name == "prism.json":
-                check_prism_json(file, GateError)
+                check_files(file.parent, [file.name])  # because it decides what is offered
                 tree = {**_signals(tree["calibration"]), **tree["decision"], "need_target": tree.get("need_target")}
             elif file.name == "calibration.json":
                 tree = {**_signals(tree), **_decision_beside(file), "need_target": tree.get("need_target")}
@@ -244,7 +244,7 @@ class Gate:
             return _gate(tree, {"c_fa": c_fa, "c_fn": c_fn})
         except KeyError as error:
             raise GateError(f"{file}: {error.args[0]}: found no such key, expected it") from None
-        except GateError:
+        except (GateError, DigestError):
             raise
         except (TypeError, ValueError, OverflowError) as error:
             raise GateError(f"{file}: {error}") from None
@@ -301,21 +301,6 @@ def _check_keys(tree: Mapping[str, Any]) -> None:
     for key in _KEYS:
         if key not in tree and key not in _OPTIONAL:
             raise KeyError(key)
-
-
-def check_prism_json(path: epath.Path, error: type[ValueError], expect_digest: str | None = None) -> str:
-    """Checks that prism.json is the one that was exported, because it decides what is offered.
-
-    Returns the SHA-256 of the list of digests. Raises `error` naming the file if it was changed.
-    """
-    digests, digest = read_list(path.parent, expect_digest)
-    actual = sha256(path)
-    if digests.get("prism.json") != actual:
-        raise error(
-            f"{path}: found the SHA-256 {actual[:12]}…, expected {str(digests.get('prism.json'))[:12]}… as in "
-            "digests.json: the file was changed after the export"
-        )
-    return digest
 
 
 def _signals(calibration: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from etils import epath
 from prism_jax.decision import thinking
 from prism_jax.decision.calibration import Map, Temperature, map_from_dict
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.gate import NEED_TARGETS, Gate, check_prism_json
+from prism_jax.gate import NEED_TARGETS, Gate
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import EXPORT as SOURCE
-from prism_jax.runtime.digests import is_sha256
+from prism_jax.runtime.digests import check_files, is_sha256
 from prism_jax.runtime.files import read_object
 
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
@@ -92,7 +92,7 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
     folder = epath.Path(folder)
     path = folder / "prism.json"
     tree = read_object(path, SOURCE, ExportedError)
-    digest = check_prism_json(path, ExportedError, expect_digest)
+    _, digest = check_files(path.parent, [path.name], expect_digest)  # because it decides what is offered
     for key in _REQUIRED:
         if key not in tree:
             raise ExportedError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")

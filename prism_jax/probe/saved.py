@@ -10,7 +10,6 @@ digests.json          SHA-256 of the other three (`prism_jax.runtime.digests`)
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -26,7 +25,7 @@ from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.probe_config import NeedTarget
 from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
-from prism_jax.runtime.digests import NAME, read_digests, write_digests
+from prism_jax.runtime.digests import check_files, write_digests
 from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded
 
 FORMAT = 1
@@ -87,27 +86,19 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
     """Reads a probe.
 
     Raises:
-      SavedProbeError: naming file and key, for another format, columns that this version does not compute, a file that
-        was changed, or a number that is not finite.
+      SavedProbeError: naming file and key, for another format, columns that this version does not compute, or a number
+        that is not finite.
+      FileNotFoundError, DigestError: naming the file that is missing or was changed.
     """
     folder = epath.Path(folder)
     path = folder / "probe.json"
     contents = {
         name: read_bounded(folder / name, SavedProbeError, _MOST_BYTES, f"what {SOURCE} writes") for name in FILES
     }
+    check_files(folder, FILES, source=SOURCE)
     head = parse_json(contents["probe.json"], str(path), SavedProbeError)
     if not isinstance(head, dict):
         raise SavedProbeError(f"{path}: found no object with keys, expected what {SOURCE} writes")
-    digests = read_digests(folder)
-    if digests is None:
-        raise SavedProbeError(f"{folder / NAME}: found no such file, expected what {SOURCE} writes")
-    for name, content in contents.items():
-        actual, expected = hashlib.sha256(content).hexdigest(), digests.get(name)
-        if actual != expected:
-            raise SavedProbeError(
-                f"{folder / name}: found the SHA-256 {actual[:12]}…, expected {str(expected)[:12]}…: the file was "
-                "changed after the training"
-            )
     _check_keys(path, head)
     tensors = _tensors(folder / "weights.safetensors", contents["weights.safetensors"])
     names = [*_COLUMNS, *(["states"] if head["states"] is not None else [])]

@@ -117,30 +117,41 @@ def read_digests(folder: epath.Path) -> dict[str, str] | None:
 
 
 def changed_files(folder: epath.Path, digests: Mapping[str, str], names: Iterable[str]) -> list[str]:
-    """The names of files that are missing, no files, or do not have the digest of the list, in their order."""
+    """The names of files that are missing, no files, not listed or without the digest of the list, in their order."""
     names = list(names)
 
     def differs(name: str) -> bool:
         try:
-            return sha256(folder / name) != digests[name]
+            return sha256(folder / name) != digests.get(name)
         except (FileNotFoundError, DigestError):
             return True
 
     return [name for name, changed in zip(names, map_in_threads(differs, names), strict=True) if changed]
 
 
-def read_list(folder: epath.Path, expected: str | None = None) -> tuple[dict[str, str], str]:
-    """The digests of an exported directory's files by their paths, and the SHA-256 of their list.
+def check_files(
+    folder: epath.Path, names: Iterable[str] | None = None, expected: str | None = None, source: str = EXPORT
+) -> tuple[dict[str, str], str]:
+    """Compares files of a directory that `source` wrote with its list, several at a time; None is all that it lists.
 
-    Raises FileNotFoundError or ValueError if there is no list, a damaged one, or another one than expected.
+    Returns the digests of the list by the paths of their files, and the SHA-256 of the list.
+
+    Raises:
+      FileNotFoundError: if there is no list.
+      ValueError: naming the first file that is missing, has changed or is not listed; or a list that is damaged, or
+        another one than expected.
     """
     digests = read_digests(folder)
     if digests is None:
-        raise FileNotFoundError(f"{folder / NAME}: no such file, expected what {EXPORT} writes: export the run again")
+        raise FileNotFoundError(f"{folder / NAME}: no such file, expected what {source} writes: run that again")
     list_digest = sha256(folder / NAME)
     if expected is not None and list_digest != expected.lower():
         raise DigestError(
             f"{folder / NAME}: found the SHA-256 {list_digest}, expected {expected.lower()}: another export"
+        )
+    if changed := changed_files(folder, digests, digests if names is None else names):
+        raise DigestError(
+            f"{folder / changed[0]}: found a missing or changed file, expected what {NAME} lists: run {source} again"
         )
     return digests, list_digest
 
@@ -159,18 +170,15 @@ def check_folder(
       ValueError: naming the file that is missing, has changed, or is not listed; or another list than expected.
     """
     folder, began = epath.Path(folder), time.perf_counter()
-    digests, list_digest = read_list(folder, expected)
+    digests, list_digest = check_files(folder, (), expected)
     for name in sorted(files_in(folder)):
         if name not in digests and name != NAME and not _harmless(name):
             raise DigestError(
                 f"{folder / name}: found a file that {NAME} does not list, expected every file that is read to be "
-                "listed: remove it, or export the run again"
+                f"listed: remove it, or run {EXPORT} again"
             )
     read = [name for name in digests if only is None or name in only]
-    if changed := changed_files(folder, digests, read):
-        raise DigestError(
-            f"{folder / changed[0]}: found a missing or changed file, expected what {NAME} lists: export the run again"
-        )
+    check_files(folder, read)
     size = sum((folder / name).stat().length for name in read)
     return FolderCheck(len(read), size, time.perf_counter() - began, list_digest)
 

@@ -9,6 +9,7 @@ from fake_reader import MAPS
 
 from prism_jax.agent.exported import NEED_TARGETS, ExportedError, check_slots, read_exported
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.runtime.digests import DigestError
 from prism_jax.scores import schema as scores
 from prism_jax.training.loss_config import NeedTarget
 
@@ -115,7 +116,7 @@ def test_a_file_that_was_changed_after_the_export_is_refused(tmp_path):
     content = json.loads((folder / "prism.json").read_text())
     content["decision"]["c_fn"] = 99.0
     (folder / "prism.json").write_text(json.dumps(content))
-    with pytest.raises(ExportedError, match=r"found the SHA-256 \w{12}…, expected \w{12}… as in digests.json"):
+    with pytest.raises(DigestError, match=r"prism\.json: found a missing or changed file, expected what dig"):
         read_exported(folder)
 
 

@@ -111,7 +111,7 @@ def test_weights_of_others_have_no_list_which_an_expected_digest_asks_for(folder
             check_export(path, "0" * 64)
     (folder / "digests.json").unlink()
     (folder / "prism.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"digests.json: no such file, .*: export the run again"):
+    with pytest.raises(FileNotFoundError, match=r"digests.json: no such file, .*: run that again"):
         check_export(folder)
 
 

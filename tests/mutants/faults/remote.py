@@ -33,8 +33,8 @@ RUNTIME = (
     Fault(
         "present-files-pass",
         "runtime/digests.py",
-        "if changed := changed_files(folder, digests, read):",
-        "if wrong := [name for name in read if not (folder / name).exists()]:",
+        "if changed := changed_files(folder, digests, digests if names is None else names):",
+        "if changed := [name for name in names or digests if not (folder / name).exists()]:",
         "Changed files of an export are loaded.",
         ("runtime/test_digest_lists.py", "agent/test_exported.py"),
     ),
