@@ -50,7 +50,6 @@ def test_errors_equal_their_definitions(data, bins):
     assert found == pytest.approx((masses * gaps).sum() / masses.sum(), abs=1e-12)
     squared = calibration.expected_calibration_error(p, y, weight, bins=bins, norm=2)
     assert squared**2 == pytest.approx((masses * gaps**2).sum() / masses.sum(), abs=1e-12)
-    assert calibration.maximum_calibration_error(p, y, weight, bins=bins) == pytest.approx(gaps.max(), abs=1e-12)
 
 
 @pytest.mark.parametrize(("scheme", "strategy"), [("equal_width", "uniform"), ("equal_mass", "quantile")])
@@ -87,8 +86,8 @@ def test_log_likelihood_at_certainty():
 def test_constant_probabilities_err_by_their_distance_from_the_base_rate(p, labels, bins, scheme):
     y = np.array(labels, float)
     constant = np.full(y.size, p)
-    for measure in (calibration.expected_calibration_error, calibration.maximum_calibration_error):
-        assert measure(constant, y, bins=bins, scheme=scheme) == pytest.approx(abs(p - y.mean()), abs=1e-12)
+    error = calibration.expected_calibration_error(constant, y, bins=bins, scheme=scheme)
+    assert error == pytest.approx(abs(p - y.mean()), abs=1e-12)
 
 
 @given(rows, st.integers(1, 20), st.sampled_from(SCHEMES), st.integers(2, 4))
@@ -98,7 +97,6 @@ def test_order_and_duplication_change_nothing_and_weights_are_repetitions(data, 
     options = dict(bins=bins, scheme=scheme)
     for measure in (
         lambda *args: calibration.expected_calibration_error(*args, **options),
-        lambda *args: calibration.maximum_calibration_error(*args, **options),
         calibration.brier_score,
     ):
         expected = pytest.approx(measure(p, y), abs=1e-12)
@@ -222,7 +220,6 @@ MEASURES = {
     "mass": lambda *args: calibration.expected_calibration_error(*args, scheme="equal_mass"),
     "debiased": lambda *args: calibration.expected_calibration_error(*args, debiased=True),
     "debiased squared": lambda *args: calibration.expected_calibration_error(*args, norm=2, debiased=True),
-    "mce": calibration.maximum_calibration_error,
     "brier": calibration.brier_score,
     "nll": calibration.negative_log_likelihood,
 }
@@ -246,8 +243,7 @@ def test_jax_sums_of_more_rows_than_float32_can_count_are_exact():
     rows = (1 << 24) + (1 << 22)
     p, y = jnp.full(rows, 0.25, jnp.float32), jnp.ones(rows, bool)
     weight = jnp.ones(rows, jnp.float32)
-    for error in (calibration.expected_calibration_error, calibration.maximum_calibration_error):
-        assert float(jax.jit(error)(p, y, weight)) == pytest.approx(0.75, rel=1e-6)
+    assert float(jax.jit(calibration.expected_calibration_error)(p, y, weight)) == pytest.approx(0.75, rel=1e-6)
     mixed = jnp.arange(rows) % 4 < 2
     assert float(calibration.expected_calibration_error(p + 0.05, mixed)) == pytest.approx(0.2, rel=2e-5)
 

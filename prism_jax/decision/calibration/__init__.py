@@ -36,7 +36,6 @@ from prism_jax.decision.calibration.measures import (
     brier_decomposition,
     brier_score,
     expected_calibration_error,
-    maximum_calibration_error,
     negative_log_likelihood,
     reliability_curve,
 )
@@ -75,7 +74,6 @@ __all__ = [
     "in_words",
     "map_from_dict",
     "map_to_dict",
-    "maximum_calibration_error",
     "negative_log_likelihood",
     "reliability_curve",
     "rule_of_map",

@@ -86,18 +86,6 @@ def _debiased(xp: Any, mass: Any, mean_gap: Any, mean_square: Any, size: Any) ->
     return (mass * (2 * xp.abs(mean_gap) - _mean_absolute_normal(xp, mean_gap, spread))).sum()
 
 
-def maximum_calibration_error(
-    p: Vector, y: Vector, weight: Vector | None = None, *, bins: int = 15, scheme: Scheme = "equal_width"
-) -> Floats:
-    """MCE: the largest |mean p - mean y| over bins that hold any weight.
-
-    Arguments and errors are those of `expected_calibration_error`.
-    """
-    xp, p, y, weight, edges = _prepare(p, y, weight, bins, scheme)
-    _, mean_gap, _, _ = _bin_means(xp, p, y, weight, bins, edges, scheme == "equal_width")
-    return xp.abs(mean_gap).max()[()]
-
-
 def brier_score(p: Vector, y: Vector, weight: Vector | None = None) -> Floats:
     """The weighted mean of (p - y)^2 (Brier 1950).
 
