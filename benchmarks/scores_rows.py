@@ -40,6 +40,11 @@ STREAM = 1000
 BATCH = 1000
 """Streams that are made and written at once."""
 ANSWERS = "--columns=person=stream,time=time,score=p_accept_fast,accepted=y_accept"
+COMMAND = (
+    "import sys; from prism_jax.__main__ import main; from prism_jax.runs import scores_files; "
+    "scores_files.MOST_EXACT_ROWS = int(sys.argv.pop(1)); main(sys.argv[1:])"
+)
+"""The command, which holds up to so many rows in memory."""
 READ = "import sys; from prism_jax.scores import read_scores; print(len(read_scores(sys.argv[1])))"
 
 
@@ -124,7 +129,7 @@ def _memory(leader: int) -> int:
 
 def command_of(path: str, source: str, folder: str) -> list[str]:
     """The command of a path."""
-    module = [sys.executable, "-m", "prism_jax"]
+    module = [sys.executable, "-c", COMMAND]
     files = [f"--scores={source}", f"--workdir={folder}"]
     kind, _, workers = path.partition("-")
     kind, _, runner = kind.partition(".")
@@ -133,7 +138,8 @@ def command_of(path: str, source: str, folder: str) -> list[str]:
     if kind == "peer":
         script = pathlib.Path(__file__).with_name("scores_rows_peer.py")
         return [sys.executable, str(script), source, *([workers] if workers else [])]
-    how = ["--noexact", f"--workers={workers}"] if workers else ["--exact"]
+    module += ["0" if workers else str(10**12)]
+    how = [f"--workers={workers}"] if workers else []
     if kind == "experiments":
         return [*module, "experiments", "all", *files, *how]
     if kind == "answers":
@@ -141,8 +147,7 @@ def command_of(path: str, source: str, folder: str) -> list[str]:
         return [*module, "evaluate", *files, *how, ANSWERS]
     if kind == "counterfactual":
         return [*module, kind, f"--scores={source}", f"--out={folder}", *how]
-    more = {"exact": ["--exact"], "parts": ["--noexact"], "ray": ["--noexact", "--runner=ray"]}[kind]
-    return [*module, "evaluate", *files, *more, *([f"--workers={workers}"] if workers else [])]
+    return [*module, "evaluate", *files, *how, *(["--runner=ray"] if kind == "ray" else [])]
 
 
 def difference(first: pathlib.Path, second: pathlib.Path) -> str:

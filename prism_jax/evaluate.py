@@ -4,10 +4,10 @@
     python -m prism_jax.evaluate --config=FILE --workdir=DIR [--expect_digest=SHA256]
     python -m prism_jax.evaluate --scores=FILES --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=penalised | --calibration=FILE]
-        [--runner=local|ray --workers=N --exact --skip_bad]
+        [--runner=local|ray --workers=N --skip_bad]
     python -m prism_jax.evaluate --scores=LOGS --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
         [--c_fa=1 --c_fn=2] [--context=NAME,NAME] [--weighted] [--export_scores=FILE [--keep_names]] [--shown_only]
-        [--runner=local|ray --workers=N --exact --skip_bad]
+        [--runner=local|ray --workers=N --skip_bad]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json, gate.json (for `prism_jax.Gate.load`) and report.html beside them; --base adds the student before
@@ -28,7 +28,7 @@ from ml_collections import config_flags
 from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
-from prism_jax.runs.scores_files import Running, evaluate_scores
+from prism_jax.runs.scores_files import OF_FILES, Running, evaluate_scores
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
 
@@ -44,8 +44,6 @@ POINT = {
 }
 OF_A_LOG = ("export_scores", "keep_names", "context", "weighted", "seed")
 """Flags that go with --columns only."""
-OF_FILES = ("runner", "workers", "exact", "skip_bad")
-"""Flags that say how scores files are read and evaluated."""
 
 
 def define_flags() -> None:

@@ -35,6 +35,13 @@ from prism_jax.scores.joining import joined
 
 POINT = OperatingPoint()
 FILES = ("calibration.json", "evaluation.json", "gate.json")
+IN_PARTS = [
+    sys.executable,
+    "-c",
+    "import sys; from prism_jax.__main__ import main; from prism_jax.runs import scores_files\n"
+    "scores_files.MOST_EXACT_ROWS = 0; main(sys.argv[1:])",
+]
+"""The command, which takes even few rows for too many to be held in memory."""
 
 
 @pytest.fixture
@@ -64,7 +71,7 @@ def write(path, scores, group=25):
 
 
 def evaluate(pattern, folder, **running):
-    chosen = Running(exact=False, **{"workers": 1, **running})
+    chosen = Running(**{"workers": 1, "most": 0, **running})
     evaluate_scores(str(pattern), epath.Path(folder), POINT, running=chosen)
     return {name: (pathlib.Path(folder) / name).read_bytes() for name in FILES}
 
@@ -128,7 +135,7 @@ def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small, capsys
     shuffled = scores.take(np.random.default_rng(3).permutation(len(scores)))
     write(tmp_path / "shuffled.parquet", shuffled)
     assert_close(tree(evaluate(tmp_path / "shuffled.parquet", tmp_path / "out")), expected, divided=True)
-    evaluate_scores(str(many), epath.Path(tmp_path / "exact"), POINT, running=Running(exact=True))
+    evaluate_scores(str(many), epath.Path(tmp_path / "exact"), POINT, running=Running())
     exact = json.loads((tmp_path / "exact" / "evaluation.json").read_text())
     assert exact["counts"] == expected["counts"] and "bounds" not in exact
     (many / "score.json").write_text(json.dumps({"complete": False}))
@@ -168,7 +175,7 @@ def biased(seed=0, steps=2000, certain=False):
 @pytest.mark.parametrize("calibrator", [None, "temperature"])
 def test_a_biased_agent_is_mended_or_the_first_line_says_what_is_cheaper(small, tmp_path, capsys, calibrator, exact):
     write(tmp_path / "scores.parquet", biased())
-    folder, running = epath.Path(tmp_path / "out"), Running(workers=1, exact=exact)
+    folder, running = epath.Path(tmp_path / "out"), Running(workers=1, most=None if exact else 0)
     evaluate_scores(str(tmp_path / "scores.parquet"), folder, POINT, calibrator=calibrator, running=running)
     printed = capsys.readouterr().out
     found = json.loads((folder / "evaluation.json").read_text())
@@ -193,7 +200,7 @@ def test_stated_certainties_do_not_ruin_a_map(small, tmp_path, calibrator):
     scores, out = biased(certain=True), {}
     write(tmp_path / "scores.parquet", scores)
     for exact in (True, False):
-        folder, running = epath.Path(tmp_path / f"{exact}"), Running(workers=1, exact=exact)
+        folder, running = epath.Path(tmp_path / f"{exact}"), Running(workers=1, most=None if exact else 0)
         with pytest.warns(CalibrationWarning, match="p_accept_fast: .* of 500 probabilities with labels are exactly"):
             evaluate_scores(str(tmp_path / "scores.parquet"), folder, POINT, calibrator=calibrator, running=running)
         out[exact] = json.loads((folder / "calibration.json").read_text())["accept_fast"]
@@ -228,7 +235,7 @@ def test_kills_change_no_byte(tmp_path, columns):
             table = pq.read_table(source / f"{i}.parquet")
             took = np.random.default_rng(i).random(len(table)) < table["p_accept_fast"].to_numpy()
             pq.write_table(table.append_column("took", pa.array(took)), source / f"{i}.parquet")
-    command = [sys.executable, "-m", "prism_jax", "evaluate", f"--scores={source}", "--noexact", "--workers=2"]
+    command = [*IN_PARTS, "evaluate", f"--scores={source}", "--workers=2"]
     command += [] if columns is None else [f"--columns={columns}"]
 
     def start(folder):
@@ -285,7 +292,7 @@ def test_real_logs_differ_by_no_more_than_the_bounds(tmp_path, capsys, name, sco
     log = str(LOGS / f"{name}.parquet")
     evaluate_log(log, columns, tmp_path / "log", c_fa=1.0, c_fn=2.0, export_scores=str(scores))
     found = tree(evaluate(scores, tmp_path / "parts"))
-    evaluate_scores(str(scores), epath.Path(tmp_path / "exact"), POINT, running=Running(exact=True))
+    evaluate_scores(str(scores), epath.Path(tmp_path / "exact"), POINT, running=Running())
     exact = json.loads((tmp_path / "exact" / "evaluation.json").read_text())
     assert found["counts"] == exact["counts"] and found["units"] == exact["units"]
     for mine, theirs in zip(found["policies"], exact["policies"], strict=True):
@@ -355,7 +362,7 @@ def test_errors_name_the_files_that_were_given(tmp_path, small, capsys):
     with pytest.raises(
         ScoresError, match=r"^.*scores\.parquet, logged: found no such column, expected it with --shown"
     ):
-        shown = Running(exact=False, workers=1)
+        shown = Running(workers=1, most=0)
         out = epath.Path(tmp_path / "out")
         evaluate_scores(str(tmp_path / "scores.parquet"), out, POINT, shown_only=True, running=shown)
     with pytest.raises(FileNotFoundError, match=r"none\.parquet: no such file"):
@@ -378,7 +385,7 @@ def test_shown_offers_have_a_propensity_in_all_files_or_in_none(tmp_path, small,
     write(tmp_path / "a.parquet", scores.take(first))
     write(tmp_path / "b.parquet", dataclasses.replace(second, propensity=np.full(len(second), np.nan)))
     for exact in (True, False):
-        running = Running(exact=exact, workers=1)
+        running = Running(workers=1, most=None if exact else 0)
         words = "propensity: found null.*, expected a number, as other rows have one"
         with pytest.raises(ScoresError, match=words):
             evaluate_scores(str(tmp_path / "*.parquet"), folder, POINT, shown_only=True, running=running)
@@ -459,8 +466,8 @@ def test_processes_end_together(tmp_path, killed):
     """A worker that is killed is reported; one whose parent is killed ends, too."""
     for i in range(4):
         write(tmp_path / f"part-{i}.parquet", scores_of(streams=2000, steps=10, slow=False))
-    command = [sys.executable, "-m", "prism_jax", "evaluate", f"--scores={tmp_path}/part-*.parquet", "--noexact"]
-    command += ["--workers=2", f"--workdir={tmp_path / 'out'}"]
+    command = [*IN_PARTS, "evaluate", f"--scores={tmp_path}/part-*.parquet", "--workers=2"]
+    command += [f"--workdir={tmp_path / 'out'}"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         workers = []
         while not workers:
@@ -555,8 +562,10 @@ def test_few_rows_are_evaluated_exactly_and_records_are_never_divided(tmp_path, 
     evaluate_scores(str(path), epath.Path(tmp_path / "out"), POINT)
     assert "bounds" not in json.loads((tmp_path / "out" / "evaluation.json").read_text())
     (tmp_path / "records.jsonl").write_text('{"kind": "decision", "format": 1}\n')
-    with pytest.raises(ScoresError, match="--exact"):
-        evaluate(tmp_path / "records.jsonl", tmp_path / "out")
+    with pytest.raises(ScoresError, match=r"found decision records, .* without --runner=ray"):
+        evaluate(tmp_path / "records.jsonl", tmp_path / "out", runner="ray")
+    with pytest.raises(ScoresError, match=r"records\.jsonl"):
+        evaluate(tmp_path / "records.jsonl", tmp_path / "out")  # in memory, however many there are: this one is cut
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -575,6 +584,6 @@ def test_a_column_of_text_that_holds_none_is_refused_by_both_paths(tmp_path, kin
             str(tmp_path / "scores.parquet"),
             epath.Path(tmp_path / "out"),
             POINT,
-            running=Running(workers=1, exact=exact),
+            running=Running(workers=1, most=None if exact else 0),
         )
     assert not (tmp_path / "out" / ".unfinished").exists()

@@ -16,12 +16,9 @@ from absl import flags
 
 from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs import counterfactual
-from prism_jax.runs.scores_files import Running
+from prism_jax.runs.scores_files import OF_FILES, Running
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-
-OF_TABLES = ("runner", "workers", "exact", "skip_bad")
-"""Flags that say how scores tables are read."""
 
 
 def define_flags() -> None:
@@ -63,7 +60,7 @@ def main() -> None:
     for name in ("columns", "shown_only"):
         if getattr(options, name) and not log:
             raise ValueError(f"--{name}: found it without a log, expected one as --log or, with --columns, as --scores")
-    for name in OF_TABLES:
+    for name in OF_FILES:
         if options[name].present and (log or options.records):
             raise ValueError(
                 f"--{name}: found it with {'a log' if log else 'records'}, expected it with a scores table: "

@@ -65,12 +65,12 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("out", None, "JSON file for the result.")
     flags.DEFINE_enum("runner", "local", RUNNERS, "What reads parts, processes here or a Ray cluster.")
-    flags.DEFINE_integer("workers", None, "How many parts at once; by default all processors.", lower_bound=1)
-    flags.DEFINE_bool(
-        "exact",
+    flags.DEFINE_integer(
+        "workers",
         None,
-        f"Hold all rows in memory, however many. By default up to {MOST_EXACT_ROWS:,} rows; more are read part by "
-        "part, and maps are then fitted on histograms of the signals. --noexact always does.",
+        f"Of more than {MOST_EXACT_ROWS:,} rows, which are read part by part, with maps of histograms of the "
+        "signals: how many parts at once; by default all processors.",
+        lower_bound=1,
     )
     flags.mark_flags_as_required(["scores", "promise"])
     refuse_empty("scores", "calibration", "out")
@@ -92,7 +92,7 @@ def main() -> None:
         columns=options.columns,
         shown_only=options.shown_only,
         out=options.out,
-        running=Running(options.runner, options.workers, options.exact),
+        running=Running(options.runner, options.workers),
     )
 
 

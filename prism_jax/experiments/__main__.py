@@ -12,7 +12,7 @@ matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper.md list
 Without --scores, tiny students are trained on the built-in simulator. Trainings are kept in DIR/trainings: a call that
 was interrupted resumes them, and a later one computes tables without training again. With --scores, the tables are
 computed on the scores files of any agent (docs/scores.md), and those that need a training are skipped. More than two
-million rows are read part by part [--runner=local|ray --workers=N --exact --skip_bad].
+million rows are read part by part [--runner=local|ray --workers=N --skip_bad].
 
 Some tables are made of other files of one's own, without --scores:
 
@@ -48,7 +48,7 @@ from prism_jax.experiments.paper.study import PAPER, ExperimentResult, IntervalS
 from prism_jax.experiments.paper.systems import SystemOptions
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
-from prism_jax.runs.scores_files import Running
+from prism_jax.runs.scores_files import OF_FILES, Running
 from prism_jax.runs.store import Store
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -82,7 +82,7 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Makes the paper's tables of a name."""
     names, options, folder = registry.chosen(_only(arguments)), flags.FLAGS, epath.Path(flags.FLAGS.workdir)
-    for flag in ("scores_paper", *(field.name for field in dataclasses.fields(Running))):
+    for flag in ("scores_paper", *OF_FILES):
         if options.scores is None and options[flag].present:
             raise ValueError(f"--{flag}: found it without --scores, expected it with a scores file")
     systems, model = SystemOptions.of_flags(), options.model

@@ -48,8 +48,6 @@ def evaluate_answers(
         )
     wanted = {"--context": question.context, "--export_scores": export_scores}
     of_memory = [name for name, value in wanted.items() if value]
-    if running.exact and len(paths) > 1:
-        raise LogError(f"--exact: found it with {len(paths)} files of a log, expected one; several are read in parts")
     if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
         return evaluate_log(
             paths[0],
@@ -66,8 +64,8 @@ def evaluate_answers(
         )
     if of_memory:
         raise LogError(
-            f"{pattern}: found {of_memory[0]} with a log that is read part by part, expected one file with --exact, "
-            "which holds all rows in memory"
+            f"{pattern}: found {of_memory[0]} with a log that is read part by part, expected one file, without "
+            "--runner, --workers and --skip_bad: it needs all rows in memory"
         )
     return evaluate_log_parts(pattern, columns, workdir, question, shown_only=shown_only, running=running)
 
@@ -95,7 +93,7 @@ def evaluate_log_parts(
       ValueError, OSError: in one line, for a log that cannot be read, or on which nothing can be measured.
     """
     if question.context:
-        raise LogError("--context: found it with a log that is read part by part, expected it with --exact")
+        raise LogError("--context: found it with a log that is read part by part, expected it with one in memory")
     running = Running() if running is None else running
     sharded = ShardedLog(pattern, columns, question, Path(workdir), shown_only, running)
     findings = sharded.all_of(lambda run: study_parts(run, sharded.log, columns.score, question, shown_only))

@@ -129,7 +129,7 @@ def _of_parts(paths: Sequence[str], wanted: Wanted, running: Running, *, shown_o
     refuse_records(paths)
     with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
         sharded = running.sharded(paths, folder, shown_only=shown_only)
-        return sharded.all_of(lambda run: promise(run, wanted, **how))
+        return sharded.all_of(lambda run: promise(run, wanted, exact=running.are_few(sharded.rows), **how))
 
 
 def _on_score(result: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:

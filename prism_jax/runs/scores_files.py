@@ -33,7 +33,11 @@ _NEED = ("p_need_fast", "p_need_slow", "y_need", "need_target")
 
 
 MOST_EXACT_ROWS = 2_000_000
-"""Up to so many rows a table is evaluated in memory, exactly; more are evaluated part by part, unless asked."""
+"""Up to so many rows a table is evaluated exactly, in memory unless on a cluster; more are evaluated part by part."""
+
+
+OF_FILES = ("runner", "workers", "skip_bad")
+"""Flags that say how files are read and evaluated."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,42 +47,44 @@ class Running:
     Attributes:
       runner: `local` processes, or `ray`.
       workers: Number of processes or tasks; None is one for each processor.
-      exact: Whether all rows are held in memory, however many there are; None where there are few.
       skip_bad: Whether files that cannot be read are left out, and said so.
+      most: Up to so many rows everything is exact; None is `MOST_EXACT_ROWS`.
     """
 
     runner: RunnerName = "local"
     workers: int | None = None
-    exact: bool | None = None
     skip_bad: bool = False
+    most: int | None = None
 
     @staticmethod
     def define_flags() -> None:
-        """Defines a flag for each attribute."""
+        """Defines the flags of `OF_FILES`."""
         flags.DEFINE_enum(
             "runner", "local", RUNNERS, "With --scores: what reads parts, processes here or a Ray cluster."
         )
         flags.DEFINE_integer(
-            "workers", None, "With --scores: how many at once; by default all processors.", lower_bound=1
-        )
-        flags.DEFINE_bool(
-            "exact",
+            "workers",
             None,
-            f"With --scores: hold all rows in memory, however many. By default up to {MOST_EXACT_ROWS:,} rows; more "
-            "are read part by part, with a bound of each number that is not exact. --noexact always does.",
+            f"With --scores of more than {MOST_EXACT_ROWS:,} rows, which are read part by part: how many parts at "
+            "once; by default all processors.",
+            lower_bound=1,
         )
         flags.DEFINE_bool("skip_bad", False, "With --scores: leave out files that cannot be read, and say which.")
 
     @classmethod
     def of_flags(cls) -> Running:
         """What the flags say."""
-        return cls(**{field.name: getattr(flags.FLAGS, field.name) for field in dataclasses.fields(cls)})
+        return cls(**{name: getattr(flags.FLAGS, name) for name in OF_FILES})
 
     def in_memory(self, paths: Sequence[str]) -> bool:
-        """Whether all rows of some files are held in memory."""
-        if self.exact is not None:
-            return self.exact
-        return self.runner == "local" and count_rows(paths) <= MOST_EXACT_ROWS
+        """Whether all rows of some files are held in memory: there are few, or they are decision records."""
+        if self.runner != "local":
+            return False
+        return self.are_few(count_rows(paths)) or any(map(_holds_records, paths))
+
+    def are_few(self, rows: int) -> bool:
+        """Whether so many rows are evaluated exactly."""
+        return rows <= (MOST_EXACT_ROWS if self.most is None else self.most)
 
     def sharded(self, paths: Sequence[str], folder: epath.PathLike, **options: Any) -> Sharded:
         """What runs statistics over parts of some files, and keeps their states in a folder."""
@@ -178,7 +184,7 @@ def _read_all(paths: list[str], wanted: _Wanted, skip_bad: bool) -> tuple[Scores
 
 
 def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:
-    """Evaluates files part by part (`prism_jax.evaluation.merged`)."""
+    """Evaluates files part by part (`prism_jax.evaluation.merged`); exactly where there are few rows."""
     refuse_records(paths)
     settings = [dataclasses.astuple(wanted.point), str(wanted.config), wanted.fits and wanted.fits.to_dict()]
     sharded = running.sharded(
@@ -189,7 +195,9 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
     )
     try:
         calibration, assembled = sharded.all_of(
-            lambda run: merged.evaluate(run, wanted.point, wanted.config, wanted.fits)
+            lambda run: merged.evaluate(
+                run, wanted.point, wanted.config, wanted.fits, exact=running.are_few(sharded.rows)
+            )
         )
     except ScoresError as error:
         raise located(error, pattern) from None
@@ -210,10 +218,15 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
 
 def refuse_records(paths: Sequence[str]) -> None:
     """Refuses files of decision records among those that are read part by part."""
-    if bad := [path for path in paths if path.endswith(".jsonl") and holds_records(path)]:
+    if bad := list(filter(_holds_records, paths)):
         raise ScoresError(
-            "found decision records, expected a scores table: records are read as a whole, with --exact", place=bad[0]
+            "found decision records, expected a scores table: records are read as a whole, without --runner=ray",
+            place=bad[0],
         )
+
+
+def _holds_records(path: str) -> bool:
+    return path.endswith(".jsonl") and holds_records(path)
 
 
 def left_out_fact(left_out: Mapping[str, str], files: int) -> dict[str, str]:

@@ -175,6 +175,11 @@ class Sharded:
             raise ScoresError(f"found no file that can be read among {number}, expected some", place=self.paths[0])
         check_columns(columns)
 
+    @property
+    def rows(self) -> int:
+        """Number of rows of all parts, as they stand in the files."""
+        return sum(part.rows for part in self.parts)
+
     def close(self) -> None:
         """Ends the workers and removes temporary files; unfinished states are kept."""
         if self._pool is not None:

@@ -361,18 +361,16 @@ def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
 
 
 def test_the_command_says_which_way_it_goes(tmp_path, monkeypatch):
-    """Several files, --noexact and --runner=ray are read in parts, which have no context and write no scores."""
+    """Several files and --runner=ray are read in parts, which have no context and write no scores."""
     pq.write_table(simulated(), tmp_path / "log.parquet")
+    pq.write_table(simulated(1), tmp_path / "more.parquet")
     base = ("prism_jax", "evaluate", f"--columns={ROLES},score=p", "--workdir=out")
-    done = forked.run(*base, "--scores=log.parquet", "--noexact", "--workers=1", cwd=tmp_path)
+    done = forked.run(*base, "--scores=*.parquet", "--workers=1", cwd=tmp_path)
     assert done.returncode == 0 and "Is the score a probability" in done.stdout, done.stderr
-    done = forked.run(*base, "--scores=log.parquet", "--noexact", "--context=share", cwd=tmp_path)
+    done = forked.run(*base, "--scores=*.parquet", "--context=share", cwd=tmp_path)
     assert done.returncode == 1 and "found --context with a log that is read part by part, expected" in done.stderr
     monkeypatch.setattr(answers, "MOST_EXACT_ROWS", 599)
     with pytest.raises(LogError, match=r"found --context with 600 rows, expected at most 599"):
         answers.evaluate_answers(
             str(tmp_path / "log.parquet"), parse_columns(ROLES), tmp_path, Question(1.0, 2.0, context=["share"])
         )
-    pq.write_table(simulated(1), tmp_path / "more.parquet")
-    done = forked.run(*base, "--scores=*.parquet", "--exact", cwd=tmp_path)
-    assert done.returncode == 1 and "--exact: found it with 2 files of a log, expected one" in done.stderr

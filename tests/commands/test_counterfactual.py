@@ -302,8 +302,10 @@ def test_files_of_records_or_scores_in_a_folder_are_one_log(tmp_path):
     assert len(both.target) == sum(number) and len(counterfactual.tables(both, settings)) == 3
     scores = counterfactual.of_scores(str(tmp_path / "*.jsonl"), settings)
     np.testing.assert_array_equal(scores.target, both.target)
-    with pytest.raises(ScoresError, match=r"a\.jsonl: found decision records, .* are read as a whole, with --exact"):
-        counterfactual.estimate_scores(str(tmp_path), settings, running=Running(exact=False))
+    with pytest.raises(
+        ScoresError, match=r"a\.jsonl: found decision records, .* read as a whole, without --runner=ray"
+    ):
+        counterfactual.estimate_scores(str(tmp_path), settings, running=Running("ray"))
     (tmp_path / "c.jsonl").write_text('{"stream": "a", "step": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}\n')
     with pytest.raises(ScoresError, match=r"c\.jsonl: found a scores table, expected decision records"):
         counterfactual.of_scores(str(tmp_path), settings, records=True)
@@ -322,7 +324,7 @@ def test_flags_without_an_effect_are_refused():
         (("--records=x.jsonl", COLUMNS), "--columns: found it without a log"),
         (("--scores=x.parquet", "--shown_only"), "--shown_only: found it without a log"),
         (("--records=x.jsonl", "--workers=2"), "--workers: found it with records, expected it with a scores table"),
-        (("--scores=x.csv", COLUMNS, "--noexact"), "--exact: found it with a log, expected it with a scores table"),
+        (("--scores=x.csv", COLUMNS, "--skip_bad"), "--skip_bad: found it with a log, expected it with a scores table"),
     ):
         done = run(*flags)
         assert done.returncode == 1 and message in done.stderr

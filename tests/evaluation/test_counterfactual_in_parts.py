@@ -324,7 +324,7 @@ def write(path, scores, group=25):
 
 
 def ask(pattern, out=None, *, exact=False, workers=1, skip_bad=False, **how):
-    running = Running(exact=exact, workers=workers, skip_bad=skip_bad)
+    running = Running(most=None if exact else 0, workers=workers, skip_bad=skip_bad)
     counterfactual.estimate_scores(str(pattern), SETTINGS, out=out and str(out), running=running, **how)
     return {} if out is None else {path.name: path.read_bytes() for path in out.iterdir()}
 
@@ -361,7 +361,7 @@ def states_of(tmp_path, monkeypatch, workers):
     monkeypatch.setattr(sharded.Sharded, "finish", lambda self: None)
     out = tmp_path / f"out-{workers}"
     counterfactual.estimate_scores(
-        str(tmp_path / "scores.parquet"), SETTINGS, out=str(out), running=Running(exact=False, workers=workers)
+        str(tmp_path / "scores.parquet"), SETTINGS, out=str(out), running=Running(most=0, workers=workers)
     )
     return {path.relative_to(out): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
@@ -394,7 +394,7 @@ def test_a_refused_run_keeps_nothing_and_other_limits_start_anew(small, tmp_path
         settings = dataclasses.replace(SETTINGS, least_effective=limit, least_changes=1e9)
         with pytest.raises(OverlapError, match=f"^{words}.* no exploration would have been enough"):
             counterfactual.estimate_scores(
-                str(tmp_path / "scores.parquet"), settings, out=str(out), running=Running(exact=False, workers=1)
+                str(tmp_path / "scores.parquet"), settings, out=str(out), running=Running(most=0, workers=1)
             )
         assert not list(out.iterdir())
 

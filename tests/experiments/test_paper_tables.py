@@ -161,7 +161,7 @@ def test_both_methods_stand_beside_each_other_on_two_files(study, tmp_path):
     call = runner.Inputs(scores=files[0], scores_paper=files[1], settings=IntervalSettings(resamples=20))
     assert runner.run_experiments(("methods",), call, epath.Path(tmp_path / "out")) == ["methods"]
     assert files[1] in json.loads((tmp_path / "out" / "methods.json").read_text())["scores_paper"]
-    in_parts = dataclasses.replace(call, running=Running(exact=False))
+    in_parts = dataclasses.replace(call, running=Running(most=0))
     with pytest.raises(SkippedError, match="methods: --scores_paper: two files are compared in memory only"):
         runner.run_experiments(("methods",), in_parts, epath.Path(tmp_path / "parts"))
 

@@ -202,7 +202,7 @@ def files(tmp_path, monkeypatch):
 def made(pattern, folder, names=ON_SCORES, **knobs):
     """The CSV files of some tables, by name."""
     given = runner.Inputs(
-        scores=str(pattern), point=PAPER, settings=SETTINGS, running=Running(**{"exact": False, "workers": 1} | knobs)
+        scores=str(pattern), point=PAPER, settings=SETTINGS, running=Running(**{"most": 0, "workers": 1} | knobs)
     )
     runner.run_experiments(names, given, epath.Path(folder))
     assert not (folder / ".unfinished").exists()
@@ -215,7 +215,7 @@ def test_workers_change_no_byte_and_the_order_of_rows_no_number(files, monkeypat
     names = ("main", "inference", "calibration_quality", "significance", "case_study")
     one = made(files / "in_order", files / "one", names)
     assert made(files / "in_order", files / "two", names, workers=2) == one
-    exact = made(files / "in_order", files / "exact", names, exact=True)
+    exact = made(files / "in_order", files / "exact", names, most=None)
     shuffled = made(files / "shuffled", files / "other", names)
     for name in (*names, "significance_mcnemar"):
         if name != "inference":
@@ -253,12 +253,12 @@ def test_a_table_that_cannot_be_made_is_said_as_in_memory(files, capsys):
         made(files / "fast.parquet", files / "none", ("inference",))
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_files_that_cannot_be_read_are_left_out_and_named(files, capsys, exact):
+@pytest.mark.parametrize("most", [0, None])
+def test_files_that_cannot_be_read_are_left_out_and_named(files, capsys, most):
     (files / "in_order" / "bad.parquet").write_bytes(b"PAR1")
     with pytest.raises(ValueError, match=r"bad\.parquet"):
-        made(files / "in_order", files / "refused", ("main",), exact=exact)
-    made(files / "in_order", files / "out", ("main",), exact=exact, skip_bad=True)
+        made(files / "in_order", files / "refused", ("main",), most=most)
+    made(files / "in_order", files / "out", ("main",), most=most, skip_bad=True)
     assert "left out: 1 of 2 files" in capsys.readouterr().out
     assert "bad.parquet" in (files / "out" / "main.json").read_text()
 

@@ -88,7 +88,7 @@ def test_it_is_made_by_name_and_skipped_where_rows_are_read_in_parts(values, tmp
     inputs = given_of(values, tmp_path / "out")
     assert runner.run_experiments(["written"], inputs, tmp_path / "out") == ["written"]
     assert "after minus before" in capsys.readouterr().out
-    parts = dataclasses.replace(inputs, running=Running(exact=False, workers=1))
+    parts = dataclasses.replace(inputs, running=Running(most=0, workers=1))
     assert runner.run_experiments(["written", "thresholds"], parts, tmp_path / "parts") == ["thresholds"]
     assert "skipped written: it compares pairs of rows, and these are read part by part" in capsys.readouterr().out
     assert SETTINGS.resamples == 20

@@ -147,7 +147,7 @@ class Inputs:
     def beside_paper(self) -> Study:
         """The study of the file, with that of `scores_paper`; SkippedError for files that are read part by part."""
         if self.in_parts or not self.running.in_memory(find_files(paper := self.scores_paper or "")):
-            raise SkippedError("--scores_paper: two files are compared in memory only (--exact)")
+            raise SkippedError("--scores_paper: two files are compared in memory only, of fewer rows")
         return dataclasses.replace(self.studies[0], of_paper=self._of_file(paper))
 
     @functools.cached_property

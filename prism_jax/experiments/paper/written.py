@@ -49,7 +49,7 @@ def make(study: Study) -> ExperimentResult:
     if scores.p_accept_written is None:
         raise SkippedError("there is no column p_accept_written, which `prism_jax score --reread` writes")
     if study.of_parts is not None:
-        raise SkippedError("it compares pairs of rows, and these are read part by part; --exact holds all of them")
+        raise SkippedError("it compares pairs of rows, and these are read part by part: there are too many for memory")
     written = ~np.isnan(scores.p_accept_written)
     if not written.any():
         raise SkippedError("p_accept_written: found null everywhere, expected texts that were written")
