@@ -27,7 +27,6 @@ from prism_jax.decision.audbc import (
     Audbc,
     Events,
     ExpectedCost,
-    audbc,
     best_label,
     check_signals,
     expected_cost,
@@ -181,12 +180,6 @@ class Sweep(NamedTuple):
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
         ratios |= {"y_accept_slow": self.accept_slow, "y_accept_best": self.best, "references": references}
         return float(expected_cost(self.fast, self.need, self.accept, **ratios).cost)
-
-    def area(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray, **resampling: Any) -> Audbc:
-        """Its AUDBC."""
-        golds = (None if label is None else self.need * label for label in (self.accept_slow, self.best))
-        options: dict[str, Any] = dict(zip(("y_slow", "y_best"), golds, strict=True)) | self.slow | resampling
-        return audbc(self.fast, self.need * self.accept, weight=weight, streams=streams, **options)
 
 
 def deciding(data: EvaluationData, form: Form) -> Iterator[Sweep | ByValue]:

@@ -231,7 +231,7 @@ def test_tables_share_areas_and_what_is_known_of_the_steps():
     made = {name: registry.function(name)(study).sheets[0] for name in ("mechanism", "cost_sensitivity", "inference")}
     shown = {name for name in study.tally.kept if name.startswith("area.slow_on_margin")}
     assert shown == {f"area.slow_on_margin.calibrated.{study.point.margin}"}
-    (on_margin,) = (study.tally.kept[name] for name in shown)
+    ((on_margin, _),) = (study.tally.kept[name] for name in shown)
     assert all(line.cells["audbc"].value == on_margin.value for line in made["cost_sensitivity"].lines)
     own, other = study.at(), study.at(dataclasses.replace(study.point, c_fn=8.0))
     assert other.signal("need_fast", "calibrated") is own.signal("need_fast", "calibrated")

@@ -8,34 +8,29 @@ from the sums of all parts, with the rows of a single stream at hand: that of th
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.merged import histograms
-from prism_jax.evaluation.merged.assembling import area_of
 from prism_jax.evaluation.merged.histograms import Area
 from prism_jax.evaluation.merged.parts import test_data
 from prism_jax.evaluation.merged.planning import Plan, facts_of
-from prism_jax.evaluation.merged.ranks import curve_of, shares_of
+from prism_jax.evaluation.merged.ranks import curve_of
 from prism_jax.evaluation.merged.running import Runner, planned
 from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, UnitSums, merge
-from prism_jax.evaluation.merged.sums import AREA
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.ratios import Sweep
 from prism_jax.experiments.paper.case_study import Case
 from prism_jax.experiments.paper.registry import function
 from prism_jax.experiments.paper.sheet import Number
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError, Study
-from prism_jax.experiments.paper.tallies import NO_UNITS, Gathered, Tally, Units, by_unit
+from prism_jax.experiments.paper.tallies import NO_UNITS, Gathered, Tally, Units, area_columns, area_names
 from prism_jax.scores import Scores
 from prism_jax.training.pathways.table import Method
-
-T = TypeVar("T")
 
 
 class _Curves(Tally):
@@ -68,14 +63,8 @@ class _Sums(Tally):
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
         """Keeps the part of each unit in the area."""
-        if name in self.areas and f"area.{name}" not in self.columns and len(data.weight):
-            judged, weight = data.judged, data.weight
-            shares = shares_of(self.areas[name], sweep().events(weight), data.judged_units)
-            for part, of_steps in zip(AREA, shares, strict=True):
-                self.columns[f"{part}.{name}"] = by_unit(data, of_steps)
-            if "best" not in self.columns:
-                values = {"best": weight * data.missed[judged], "weight": weight}
-                self.columns |= {column: by_unit(data, of_steps) for column, of_steps in values.items()}
+        if name in self.areas and area_names(name)[0] not in self.columns and len(data.weight):
+            self.columns |= area_columns(name, data, self.areas[name], sweep().events(data.weight))
         return Number()
 
 
@@ -83,40 +72,15 @@ class _Merged(Tally):
     """Computes numbers from the sums of all parts."""
 
     def __init__(self, resampling: Mapping[str, Any], areas: Mapping[str, Area], sums: State, kept: dict[str, Any]):
-        super().__init__(resampling)
-        self.areas, self.sums, self.kept, self.bound = areas, sums, kept, 0.0
+        super().__init__(resampling, kept)
+        self.areas, self.sums = areas, sums
 
-    def number(
-        self,
-        name: str,
-        data: EvaluationData,
-        gather: Callable[[], Gathered],
-        compute: Callable[[Units, Mapping[str, Any]], T],
-    ) -> T | None:
-        """The number."""
-        if name not in self.kept:
-            of = self.sums["numbers"][name]
-            units = self.sums["units"].cells(list(of["columns"])) if of["columns"] else NO_UNITS
-            self.kept[name] = compute(units, of["totals"])
-        return self.kept[name]
+    def _gathered(self, name: str, gather: Any) -> tuple[Units, Mapping[str, Any]]:
+        of = self.sums["numbers"][name]
+        return self.sums["units"].cells(list(of["columns"])) if of["columns"] else NO_UNITS, of["totals"]
 
-    def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
-        """The area, whose bound is remembered."""
-        if name not in self.areas:
-            return Number()
-        if (key := f"area.{name}") not in self.kept:
-            units = self.sums["units"].cells([*(f"{part}.{name}" for part in AREA), "best", "weight"])
-            self.kept[key] = area_of(self.areas[name], units, **self.resampling)
-        found, bound = self.kept[key]
-        self.bound = max(self.bound, bound)
-        return Number(found.value, found.low, found.high)
-
-    def in_words(self) -> str:
-        """The largest bound of the table, rounded up."""
-        if not self.bound:
-            return ""
-        unit = 10.0 ** math.floor(math.log10(100 * self.bound))
-        return f"AUDBC is within {unit * math.ceil(100 * self.bound / unit):.1g} points of the rows' own."
+    def _curve(self, name: str, data: EvaluationData, sweep: Any) -> tuple[Area, Units]:
+        return self.areas[name], self.sums["units"].cells(area_names(name))
 
 
 @dataclasses.dataclass(frozen=True)

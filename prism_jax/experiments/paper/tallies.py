@@ -1,11 +1,12 @@
 """The numbers of tables, each under a name, and the sums of steps that they are computed from.
 
 A number is computed from sums alone: over the steps of each unit (stream or person), and over all steps. Here all steps
-are at hand; `in_parts` adds up the sums of parts of a table first, and then computes the same numbers.
+are at hand, as one part; `in_parts` adds up the sums of parts of a table first.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,8 +14,14 @@ import numpy as np
 from jaxtyping import Float64, Int
 from scipy import sparse
 
+from prism_jax.decision.audbc import Events
 from prism_jax.decision.uncertainty import Cells, Resampled
 from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.merged import histograms
+from prism_jax.evaluation.merged.assembling import area_of
+from prism_jax.evaluation.merged.histograms import Area
+from prism_jax.evaluation.merged.ranks import curve_of, shares_of
+from prism_jax.evaluation.merged.sums import AREA
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.ratios import Sweep
 from prism_jax.experiments.paper.sheet import Number
@@ -41,8 +48,10 @@ class Tally:
     Other steps, or the same with other maps, need a tally of their own.
     """
 
-    def __init__(self, resampling: Mapping[str, Any]):  # `IntervalSettings.keywords`
-        self.resampling, self.kept = resampling, dict[str, Any]()
+    def __init__(self, resampling: Mapping[str, Any], kept: dict[str, Any] | None = None):
+        self.resampling = resampling  # `IntervalSettings.keywords`
+        self.kept: dict[str, Any] = {} if kept is None else kept  # the numbers that were computed already
+        self.bound = 0.0  # how far an area can be off
         self._of: tuple[Scores, Calibration] | None = None
 
     def check_steps(self, data: EvaluationData) -> None:
@@ -64,9 +73,7 @@ class Tally:
         """The number of this name, from the columns and totals of all steps; None while these are gathered."""
         self.check_steps(data)
         if name not in self.kept:
-            columns, totals = gather()
-            units = Cells.of_units(np.stack(list(columns.values()), axis=1)) if columns else NO_UNITS
-            self.kept[name] = compute(units, totals)
+            self.kept[name] = compute(*self._gathered(name, gather))
         return self.kept[name]
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
@@ -75,13 +82,46 @@ class Tally:
         if data.soft or not data.has_gold:
             return Number()
         if (key := f"area.{name}") not in self.kept:
-            found = sweep().area(data.weight, data.judged_units, **self.resampling)
-            self.kept[key] = Number(found.value, found.low, found.high)
-        return self.kept[key]
+            self.kept[key] = area_of(*self._curve(name, data, sweep), **self.resampling)
+        found, bound = self.kept[key]
+        self.bound = max(self.bound, bound)
+        return Number(found.value, found.low, found.high)
 
     def in_words(self) -> str:
-        """How far the numbers of a table can be off, for its note."""
-        return ""
+        """How far the numbers of a table can be off, rounded up, for its note."""
+        if not self.bound:
+            return ""
+        unit = 10.0 ** math.floor(math.log10(100 * self.bound))
+        return f"AUDBC is within {unit * math.ceil(100 * self.bound / unit):.1g} points of the rows' own."
+
+    def _gathered(self, name: str, gather: Callable[[], Gathered]) -> tuple[Units, Mapping[str, Any]]:
+        """What a number is computed from."""
+        columns, totals = gather()
+        return _cells(columns), totals
+
+    def _curve(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> tuple[Area, Units]:
+        """What an area and its interval are computed from."""
+        events = sweep().events(data.weight)
+        area = histograms.area(curve_of(events, exact=True))
+        return area, _cells(area_columns(name, data, area, events))
+
+
+def _cells(columns: Mapping[str, Float64[np.ndarray, "units"]]) -> Units:
+    return Cells.of_units(np.stack(list(columns.values()), axis=1)) if columns else NO_UNITS
+
+
+def area_names(name: str) -> list[str]:
+    """The columns that an area and its interval are computed from."""
+    return [*(f"{part}.{name}" for part in AREA), "best", "weight"]
+
+
+def area_columns(
+    name: str, data: EvaluationData, area: Area, events: Events
+) -> dict[str, Float64[np.ndarray, "units"]]:
+    """The sums of `area_names` over the judged steps of each unit."""
+    parts = shares_of(area, events, data.judged_units)
+    of_steps = (*parts, data.weight * data.missed[data.judged], data.weight)
+    return {column: by_unit(data, values) for column, values in zip(area_names(name), of_steps, strict=True)}
 
 
 def by_unit(data: EvaluationData, values: Float64[np.ndarray, "judged"]) -> Float64[np.ndarray, "units"]:
