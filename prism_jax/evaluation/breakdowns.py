@@ -39,6 +39,7 @@ def trace(data: EvaluationData) -> Trace:
         y_need=data.label("need", decided),
         y_accept=data.label("accept", decided),
         y_best=data.best_accept,
+        time=data.steps.time,
     )
 
 

@@ -71,6 +71,7 @@ class Trace:
       y_need: Need labels.
       y_accept: Acceptance labels of the offers that were decided about.
       y_best: Largest known acceptance label of the step's offers, with which silence counts.
+      time: Times in seconds, NaN where unknown; None where the table has none.
     """
 
     stream: Shaped[np.ndarray, "steps"]
@@ -83,6 +84,7 @@ class Trace:
     y_need: Float64[np.ndarray, "steps"]
     y_accept: Float64[np.ndarray, "steps"]
     y_best: Float64[np.ndarray, "steps"]
+    time: Float64[np.ndarray, "steps"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

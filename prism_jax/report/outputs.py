@@ -64,7 +64,7 @@ def evaluate_into(
         evaluation = dataclasses.replace(evaluation, base=before)
     if metrics_path is not None and not epath.Path(metrics_path).exists():
         metrics_path = None
-    html = page.render(evaluation, scores, fitted, metrics_path, streams, facts, assembled.exploration)
+    html = page.render(evaluation, assembled.exploration, fitted, metrics_path, streams, facts)
     table = scores if kept is None else kept
     more = {**beside, **({"scores.parquet": encode_scores("scores.parquet", table)} if keep_scores else {})}
     if keep_existing and (place / "evaluation.json").exists():

@@ -11,8 +11,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit
 from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.evaluation.results import LEAST_CAUTION, Evaluation, doubt
@@ -21,8 +19,7 @@ from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.report import controls, figures, tables
 from prism_jax.report.templates import load_template
 from prism_jax.report.timeline import choose_stream, timeline
-from prism_jax.runtime.files import parse_json, read_lines, write_text
-from prism_jax.scores import Scores
+from prism_jax.runtime.files import parse_json, read_lines
 from prism_jax.streams import Stream
 
 
@@ -35,60 +32,29 @@ class Headline(NamedTuple):
     note: str
 
 
-def write_report(
-    path: str | os.PathLike[str],
+def render(
     evaluation: Evaluation,
-    scores: Scores,
+    exploration: Exploration | str,
     calibration: Calibration,
-    point: OperatingPoint,
     metrics_path: str | os.PathLike[str] | None = None,
-    streams: Iterable[Stream] | None = None,
-    facts: Mapping[str, str] | None = None,
-) -> None:
-    """Writes report.html atomically.
+    streams: Iterable[Stream] = (),
+    facts: Mapping[str, str] = {},
+) -> str:
+    """Renders the page's HTML.
 
     Args:
-      path: Path of the file to write.
-      evaluation: Result of `protocol.evaluate`.
-      scores: The evaluated table; the times of the steps are read from it.
+      evaluation: What was evaluated.
+      exploration: The gate over costs and slow triggers, or why its decisions cannot be counted.
       calibration: The map of each signal that the evaluation used.
-      point: The operating point of the evaluation.
       metrics_path: Path of the run's metrics.jsonl, one object per line with "step" and numbers; None draws no curves.
       streams: Streams whose event texts the timeline may show; the test split's streams are enough.
       facts: Further facts about the run, name to value: command, versions, definition of need, data.
 
     Raises:
-      ValueError: if the operating point differs from the evaluation's, the metrics cannot be parsed, or a stream lacks
-        a step of the scores.
-    """
-    if point.triggered(evaluation.point.trigger == "value") != evaluation.point:
-        raise ValueError(f"point: found {point}, expected the evaluation's own, {evaluation.point}")
-    write_text(path, render(evaluation, scores, calibration, metrics_path, streams or (), facts or {}))
-
-
-def render(
-    evaluation: Evaluation,
-    scores: Scores,
-    calibration: Calibration,
-    metrics_path: str | os.PathLike[str] | None,
-    streams: Iterable[Stream],
-    facts: Mapping[str, str],
-    exploration: Exploration | str | None = None,
-) -> str:
-    """Renders the page's HTML; arguments and errors as in `write_report`.
-
-    `exploration` is that of all steps where `scores` are the first of them alone; None counts those of `scores`.
+      ValueError: if the metrics cannot be parsed, or a stream lacks a step of the scores.
     """
     by_id = {stream.id: stream for stream in streams}
     name = choose_stream(evaluation.trace, by_id)
-    if exploration is None:
-        exploration = protocol.explore(scores, calibration, evaluation.point)
-    if scores.time is None:
-        times = None
-    elif isinstance(exploration, str) or exploration.part:
-        times = splits.evaluated_rows(scores).steps().time
-    else:
-        times = exploration.time
     return load_template("report.html.jinja").render(
         title=finding(evaluation),
         measured=tables.what_was_measured(evaluation),
@@ -99,7 +65,7 @@ def render(
         thinking=figures.trigger_figure(evaluation),
         glossary=glossary(evaluation),
         diagrams=[figures.reliability_figure(row) for row in evaluation.signals],
-        timeline=timeline(evaluation, name, times, by_id.get(name)),
+        timeline=timeline(evaluation, name, by_id.get(name)),
         controls=None
         if isinstance(exploration, str)
         else controls.as_script_text(controls.control_data(exploration, name, by_id)),

@@ -88,10 +88,8 @@ def choose_stream(trace: Trace, known: Collection[str] = ()) -> str:
     return names[chosen[np.lexsort(keys)[-1]]]
 
 
-def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream: Stream | None) -> Timeline:
+def timeline(evaluation: Evaluation, name: str, stream: Stream | None) -> Timeline:
     """Lays out one stream's signals, threshold and decisions, with the events' texts if the stream is given.
-
-    `times` has the time of each step of the whole trace in seconds, NaN where unknown; a given stream has its own.
 
     Raises:
       ValueError: if the trace has a step that `stream` lacks.
@@ -102,9 +100,8 @@ def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream
     width = max(960, 90 + 24 * len(rows))
     x, y = Scale(-0.5, len(rows) - 0.5, 56, width - 20), Scale(0, 1, 224, 14)
     moments = {row: _moment(evaluation, row, stream) for row in rows}
-    if stream is None and times is not None:
-        first = times[rows[0]]
-        moments = {row: dataclasses.replace(moments[row], time=clock(times[row] - first)) for row in rows}
+    if stream is None and (times := trace.time) is not None:
+        moments = {row: dataclasses.replace(moments[row], time=clock(times[row] - times[rows[0]])) for row in rows}
     sentences = {row: _sentence(moments[row], evaluation.has_need) for row in rows}
     places = {row: x(i) for i, row in enumerate(rows)}
 

@@ -210,7 +210,7 @@ def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: 
         name: without_credentials(fact)
         for name, fact in (wanted.facts | left_out_fact(sharded.left_out, len(paths))).items()
     }
-    html = page.render(evaluation, assembled.shown, calibration, None, (), facts, assembled.exploration)
+    html = page.render(evaluation, assembled.exploration, calibration, facts=facts)
     write_evaluation(folder, evaluation, calibration, wanted.point, html, {})
     sharded.finish()
     say_left_out(sharded.left_out, len(paths))

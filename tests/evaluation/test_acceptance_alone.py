@@ -69,7 +69,7 @@ def test_everything_about_need_is_absent_by_name(scores, evaluation, tmp_path):
     write_calibration(tmp_path / "calibration.json", fits)
     assert json.loads((tmp_path / "calibration.json").read_text())["need_fast"] is None
     assert read_calibration(tmp_path / "calibration.json") == fits
-    html = page.render(evaluation, scores, fits, None, (), {})
+    html = page.render(evaluation, protocol.explore(scores, fits, evaluation.point), fits)
     assert '"hasNeed":false' in html and "Temperature of p_accept" in html
     for words in ("Temperature of p_need", "p_need</th>", "p_need</li>", "needed and accepted<", 'class="line need"'):
         assert words not in html

@@ -286,8 +286,10 @@ def test_shown_steps_have_all_their_candidates(monkeypatch):
     monkeypatch.setattr(sums, "MOST_SHOWN", 50)
     scores = Scores.from_columns(with_candidates(2))
     shuffled = scores.take(np.random.default_rng(0).permutation(len(scores)))
-    shown = running.evaluate(running.over([shuffled]), POINT)[1].shown
-    assert len(shown) == 48 and (np.bincount(shown.step_numbers()) == 3).all()
+    trace = running.evaluate(running.over([shuffled]), POINT)[1].evaluation.trace
+    assert len(trace.step) == 16
+    for stream, step, best in zip(trace.stream, trace.step, trace.y_best, strict=True):
+        assert best == scores.y_accept[(scores.stream == stream) & (scores.step == step)].max()
 
 
 def test_areas_are_computed_where_no_label_of_the_slow_pass_is_known():

@@ -53,7 +53,6 @@ def stream(name, steps=12, text="Types {}."):
     return Stream(id=name, events=events, steps=tuple(Step(event=i + 1) for i in range(steps)), domain="coding")
 
 
-def written(tmp_path, arguments, **more):
-    path = tmp_path / "report.html"
-    page.write_report(path, *arguments, **more)
-    return path.read_text(encoding="utf-8")
+def written(arguments, **more):
+    evaluation, scores, calibration, point = arguments
+    return page.render(evaluation, protocol.explore(scores, calibration, point), calibration, **more)

@@ -113,13 +113,13 @@ def test_of_many_steps_only_the_first_streams_can_be_browsed(found, monkeypatch)
         (True, "steps have inverse-propensity weights, and weighted steps cannot be counted"),
     ],
 )
-def test_a_page_without_counts_says_why(tmp_path, logging, reason):
+def test_a_page_without_counts_says_why(logging, reason):
     columns = make_columns(streams=12, slow=False, logging=logging)
     if not logging:
         columns["y_need"][12:] = np.where(np.arange(len(columns["y_need"][12:])) % 5 == 0, 0.5, columns["y_need"][12:])
     scores = Scores.from_columns(columns)
     calibration = protocol.calibrate(scores)
-    page.write_report(tmp_path / "r.html", protocol.evaluate(scores, calibration, POINT), scores, calibration, POINT)
-    source = (tmp_path / "r.html").read_text()
+    evaluation = protocol.evaluate(scores, calibration, POINT)
+    source = page.render(evaluation, protocol.explore(scores, calibration, POINT), calibration)
     assert f"Switched off: {reason}." in source
     assert "control-data" not in source

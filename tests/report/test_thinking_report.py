@@ -49,23 +49,21 @@ def test_the_figure_joins_never_and_always_for_each_trigger(case):
         assert (mark.x, mark.y) == (figure.x(row.slow_rate), figure.y(row.kept))
 
 
-def test_the_report_shows_table_figure_moves_and_price(case, tmp_path):
+def test_the_report_shows_table_figure_moves_and_price(case):
     scores, fits, evaluation = case
-    page.write_report(tmp_path / "report.html", evaluation, scores, fits, POINT)
-    source = (tmp_path / "report.html").read_text()
+    source = page.render(evaluation, protocol.explore(scores, fits, POINT), fits)
     for text in ("When to think", 'class="trigger-value"', "trigger value, price 0.0003 per slow token", "on value"):
         assert text in source
     assert "moves the log-odds of acceptance by" in source and "120.0 tokens on average" in source
 
 
-def test_without_a_slow_pass_nothing_is_added(tmp_path):
+def test_without_a_slow_pass_nothing_is_added():
     scores = make_scores(slow=False)
     fits = protocol.calibrate(scores)
     evaluation = protocol.evaluate(scores, fits, OperatingPoint())
     assert tables.trigger_tables(evaluation) == ()
     assert figures.trigger_figure(evaluation) is None
-    page.write_report(tmp_path / "report.html", evaluation, scores, fits, OperatingPoint())
-    source = (tmp_path / "report.html").read_text()
+    source = page.render(evaluation, protocol.explore(scores, fits, OperatingPoint()), fits)
     for text in ("When to think", "moves the log-odds", "per slow token", "on value"):
         assert text not in source
 

@@ -1,5 +1,6 @@
 """The report's timeline: the stream that it shows, step by step."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from synthetic_scores import make_scores
 from test_slow_candidates import IDENTITY, make_two_passes
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol, splits
+from prism_jax.evaluation import protocol
 from prism_jax.evaluation.results import Trace
 from prism_jax.report import timeline
 from prism_jax.scores import Scores
@@ -22,7 +23,7 @@ def arguments():
 
 def test_the_timeline_shows_signals_threshold_decision_and_texts_of_each_step(arguments):
     evaluation = arguments[0]
-    shown = timeline.timeline(evaluation, "stream-3", None, stream("stream-3"))
+    shown = timeline.timeline(evaluation, "stream-3", stream("stream-3"))
     trace = evaluation.trace
     rows = np.flatnonzero(trace.stream == "stream-3")
     assert (shown.shown, shown.total, len(shown.moments)) == (12, 12, 13)
@@ -41,39 +42,39 @@ def test_the_timeline_shows_signals_threshold_decision_and_texts_of_each_step(ar
     costs = [
         float(moment.cost)
         for name in dict.fromkeys(trace.stream)
-        for moment in timeline.timeline(evaluation, name, None, None).moments
+        for moment in timeline.timeline(evaluation, name, None).moments
     ]
     assert np.mean(costs) == pytest.approx(evaluation.deployed.realised_cost)
 
 
 def test_without_the_stream_the_timeline_takes_the_scores_times_and_no_texts(arguments):
-    evaluation, scores, *_ = arguments
-    times = splits.rows_of(scores, "test").steps().time
-    shown = timeline.timeline(evaluation, "stream-3", times, None)
+    evaluation = arguments[0]
+    shown = timeline.timeline(evaluation, "stream-3", None)
     assert [moment.time for moment in shown.moments] == [timeline.clock(30.0 * i) for i in range(12)]
     assert {moment.text for moment in shown.moments} == {""}
-    times = np.full_like(times, np.nan)
-    assert {moment.time for moment in timeline.timeline(evaluation, "stream-3", times, None).moments} == {""}
+    times = np.full_like(evaluation.trace.time, np.nan)
+    unknown = dataclasses.replace(evaluation, trace=dataclasses.replace(evaluation.trace, time=times))
+    assert {moment.time for moment in timeline.timeline(unknown, "stream-3", None).moments} == {""}
 
 
 def test_unknown_labels_have_an_unknown_cost():
     evaluation = evaluated(make_scores(logging=True))[0]
     costs = {}
     for name in dict.fromkeys(evaluation.trace.stream):
-        for moment in timeline.timeline(evaluation, name, None, None).moments:
+        for moment in timeline.timeline(evaluation, name, None).moments:
             costs.setdefault(moment.y_accept, set()).add(moment.cost)
     assert costs["unknown"] == {"?"}
     assert "?" not in costs["yes"] | costs["no"]
 
 
-def test_a_stream_that_lacks_a_step_is_refused(tmp_path, arguments):
+def test_a_stream_that_lacks_a_step_is_refused(arguments):
     with pytest.raises(ValueError, match="stream 'stream-1': found step 5 in the scores, expected below 5"):
-        written(tmp_path, arguments, streams=[stream("stream-1", steps=5)])
+        written(arguments, streams=[stream("stream-1", steps=5)])
 
 
-def test_long_streams_and_long_texts_are_cut_and_the_page_says_so(tmp_path):
+def test_long_streams_and_long_texts_are_cut_and_the_page_says_so():
     arguments = evaluated(make_scores(streams=4, steps=300))
-    page = Page(written(tmp_path, arguments, streams=[stream("stream-1", steps=300, text="{} " + "x" * 2000)]))
+    page = Page(written(arguments, streams=[stream("stream-1", steps=300, text="{} " + "x" * 2000)]))
     assert "the first 40 of its 300 steps" in page.text
     assert page.text.count("… (2002 characters)") + page.text.count("… (2003 characters)") == 41
     assert max(map(len, page.texts)) < 700
@@ -132,7 +133,7 @@ def test_silence_in_the_timeline_costs_what_the_best_offer_would_have_brought():
     scores, others = Scores.from_columns(make_two_passes()[0]), 0
     evaluation = protocol.evaluate(scores, IDENTITY, OperatingPoint(margin=0.2))
     for name in sorted(set(scores.stream)):
-        for moment in timeline.timeline(evaluation, name, None, None).moments:
+        for moment in timeline.timeline(evaluation, name, None).moments:
             rows = (scores.stream == name) & (scores.step == int(moment.number))
             best = max(scores.y_accept[rows])
             if moment.decision == "silent":

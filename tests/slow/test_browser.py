@@ -52,8 +52,9 @@ def pages(tmp_path_factory):
         path = tmp_path_factory.mktemp(name) / "report.html"
         evaluation = protocol.evaluate(scores, calibration, point)
         known = [stream(f"stream-{i}") for i in range(60)]
-        page.write_report(path, evaluation, scores, calibration, point, streams=known)
-        found[name] = path, protocol.explore(scores, calibration, point), calibration, evaluation
+        exploration = protocol.explore(scores, calibration, point)
+        path.write_text(page.render(evaluation, exploration, calibration, streams=known))
+        found[name] = path, exploration, calibration, evaluation
     return found
 
 
@@ -161,9 +162,9 @@ def test_with_several_candidates_silence_costs_what_the_best_one_misses(browser,
     scores, point = Scores.from_columns(values), POINTS["margin"]
     calibration = protocol.calibrate(scores)
     evaluation = protocol.evaluate(scores, calibration, point)
-    page.write_report(tmp_path / "report.html", evaluation, scores, calibration, point)
-    show(browser, tmp_path / "report.html")
     found, everywhere = protocol.explore(scores, calibration, point), np.ones(number // 6, bool)
+    (tmp_path / "report.html").write_text(page.render(evaluation, found, calibration))
+    show(browser, tmp_path / "report.html")
     opened = numbers(browser)
     assert opened["cost"] == pytest.approx(evaluation.deployed.realised_cost, rel=1e-12)
     never = evaluation.policy("never").realised_cost

@@ -40,7 +40,6 @@ class Assembled(NamedTuple):
 
     evaluation: Evaluation  # its trace is that of the first steps alone
     exploration: Exploration | str  # the surface, or why there is none
-    shown: Scores  # the rows of the trace
 
 
 def settings_of(plan: Plan, ranks: State) -> Settings:
@@ -87,7 +86,7 @@ def assemble(
         units=units.number,
         bounds=_bounds(plan, bounds),
     )
-    return Assembled(evaluation, _exploration(plan, sums, data), shown)
+    return Assembled(evaluation, _exploration(plan, sums, data))
 
 
 def _bounds(plan: Plan, bounds: Mapping[str, float]) -> dict[str, float]:
