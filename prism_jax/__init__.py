@@ -20,7 +20,6 @@ __version__ = "0.1.0"
 
 _OLD_NAMES = {
     **{name: f"python -m prism_jax {name}" for name in ("label", "judge", "curate", "promise", "counterfactual")},
-    "person": "python -m prism_jax person",
     **{f"{name}.__main__": f"python -m prism_jax {name}" for name in ("audit", "probe", "report")},
     "people.__main__": "python -m prism_jax evaluate --scores=LOG --columns=...",
     "experiments.export_traces": "python -m prism_jax official_scores --records=FILE",

@@ -2,7 +2,8 @@
 
 Belongs here: the agent with its reader, trigger, gate, records and replay; what it learns of people; its command.
 Does not belong here: training, evaluation; what an evaluation does with a student as well (`prism_jax.scoring`).
-`agent.py` is the door for callers, `__main__.py` the command, and `serving.py` what the command does.
+`agent.py` is the door for callers, `decider.py` what it does, `__main__.py` the command, and `serving.py` what the
+command does.
 
 Where to change what:
 - how live streams are read and cached: `live.py`; batches in `prism_jax/student/engine.py`, which tokens and streams

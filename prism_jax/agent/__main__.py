@@ -1,9 +1,9 @@
-"""Decides on live streams: `python -m prism_jax.agent --model=DIR --input=FILE|- [--records=FILE]`.
+"""Decides on live streams: `python -m prism_jax.agent --model=DIR --input=FILE|- [--state=DIR [--records=FILE]]`.
 
-DIR is what `prism_jax.export` wrote; --expect_digest=SHA256 says which export it must be (docs/export.md). Each line of
-the input is an event or the outcome of an offer; each event leads to one decision record, on standard output or in FILE
-(docs/agent.md). A restart with the same input and FILE resumes where the records end. With --replay=RECORDS, decisions
-are computed again from a log, without a model.
+The model is what `prism_jax.export` wrote; --expect_digest=SHA256 says which export it must be (docs/export.md). Each
+line of the input is an event or the outcome of an offer; each event leads to one decision record, on standard output or
+in FILE (docs/agent.md). With a state, a restart resumes where it ended, and people are known. With --replay=RECORDS,
+decisions are computed again from a log, without a model.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("model", None, "Directory of an exported model, or workdir of a trained run.")
     flags.DEFINE_string("input", None, "File of JSON lines with events and outcomes; - is standard input.")
-    flags.DEFINE_string("records", None, "File to append decision records to; by default they go to standard output.")
+    flags.DEFINE_string("state", None, "Folder of streams, people and records; it is made where it is missing.")
+    flags.DEFINE_string(
+        "records", None, "With --state: file of its records; by default new ones go to standard output."
+    )
     flags.DEFINE_string("replay", None, "File of decision records to decide on again, without a model.")
     flags.DEFINE_string("calibration", None, "With --replay: calibration.json to apply.")
     define_settings_flags()
-    flags.DEFINE_string("people", None, "Store of what is known of people; it is made where it is missing.")
     flags.DEFINE_string(
-        "population", None, "Parameters of the person layer, for a new store (`prism_jax person --fit_population`)."
+        "population", None, "Parameters of the person layer, for a new state (`prism_jax state --fit_population`)."
     )
     flags.DEFINE_bool("recalibrate", False, "Let everybody's answers move the map to personal probabilities.")
     flags.DEFINE_bool("skip_bad", False, "Report and skip bad lines instead of stopping at the first.")
@@ -42,7 +44,7 @@ def define_flags() -> None:
     flags.DEFINE_bool("jitter", None, "Print what cache and slot move at the engine, and decide on nothing.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
-    refuse_empty("model", "input", "records", "replay", "calibration", "people", "population", "engine", "decisions")
+    refuse_empty("model", "input", "records", "replay", "calibration", "state", "population", "engine", "decisions")
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
 
 

@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from prism_jax.agent.agent import Agent
+from prism_jax.agent.decider import Decider
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.lines import InputLines, LineError, parse_line
-from prism_jax.agent.people import People
+from prism_jax.agent.lines import InputLines, LineError, Where, parse_line
 from prism_jax.agent.records import Decision, OfferOutcome, encode
-from prism_jax.agent.records_file import RecordsFile
-from prism_jax.agent.steps import PHASES, Observation, waves
+from prism_jax.agent.steps import PHASES, Observation
 from prism_jax.runtime.personal_data import without_personal_data
 from prism_jax.runtime.shown_text import visible
 
@@ -94,11 +92,9 @@ class Statistics:
 class InputLoop:
     """Answers lines of input with records."""
 
-    agent: Agent
-    write: Callable[[bytes], None]  # writes one record
+    agent: Decider
+    write: Callable[[bytes], None]  # writes one record, which the agent's state has already, where it has one
     place: str  # name of the input, for messages
-    # records of an earlier run on the same input, whose decisions are not made again; None for a first run
-    answered: RecordsFile | None = None
     skip_bad: bool = False  # whether bad lines are reported and left out instead of stopping
     report: Callable[[str], None] = print  # prints the messages of bad lines and alarms
     batch: int = 256  # largest number of lines that are decided together
@@ -109,15 +105,15 @@ class InputLoop:
         """Answers every line until the input ends.
 
         Raises:
-          ValueError: naming the first bad line, unless `skip_bad`; or a record that the input contradicts.
+          ValueError: naming the first bad line, unless `skip_bad`.
         """
         while batch := lines.batch(self.batch):
-            self._answer(batch)
+            self._answer([(number, line, lines.where(line)) for number, line in batch])
 
-    def _answer(self, batch: Sequence[tuple[int, bytes]]) -> None:
+    def _answer(self, batch: Sequence[tuple[int, bytes, Where | None]]) -> None:
         """Answers some lines, in their order."""
-        pending: list[tuple[str, Observation]] = []
-        for number, line in batch:
+        pending: list[tuple[str, Observation, Where | None]] = []
+        for number, line, where in batch:
             place = f"{self.place}:{number}"
             try:
                 item = parse_line(line, place)
@@ -126,73 +122,38 @@ class InputLoop:
                 self._bad(str(error))
                 continue
             if isinstance(item, Observation):
-                pending.append((place, item))
+                pending.append((place, item, where))
             else:
                 self._decide(pending)  # an outcome may stand right behind the event of its offer
-                self._take(place, item)
+                self._take(place, item, where)
         self._decide(pending)
 
-    def _decide(self, pending: list[tuple[str, Observation]]) -> None:
+    def _decide(self, pending: list[tuple[str, Observation, Where | None]]) -> None:
         """Decides on the pending events and writes their records in order, up to a line that stops the loop."""
-        items, pending[:] = list(pending), []
-        messages = self.agent.refusals([item for _, item in items])
-        refused = {i: message for i, message in enumerate(messages) if message is not None}
-        lines: dict[int, bytes] = {}
-        for wave in waves([item for _, item in items]):
-            self._wave([i for i in wave if i not in refused], items, refused, lines)
-        for i, (place, _) in enumerate(items):
-            if i in refused:
-                self._bad(f"{place}: {refused[i]}")
-            elif i in lines:
-                self.write(lines[i])
+        if not pending:
+            return
+        places, items, where = zip(*pending, strict=True)
+        pending.clear()
+        for place, found in zip(places, self.agent.observe_each(items, skip=self.skip_bad, places=where), strict=False):
+            if isinstance(found, RefusedError):
+                self._bad(f"{place}: {found}")
+            else:
+                self.statistics.add(found.decision)
+                self.write(found.line)
 
-    def _wave(
-        self,
-        wave: Sequence[int],
-        items: Sequence[tuple[str, Observation]],
-        refused: dict[int, str],
-        lines: dict[int, bytes],
-    ) -> None:
-        """Decides on events of distinct streams; those that were decided before the restart are only read again."""
-        if refused and not self.skip_bad:
-            wave = [i for i in wave if i < min(refused)]
-        before = {} if self.answered is None else self.answered.decided
-        again = [i for i in wave if before.get(items[i][1].stream)]
-        fresh = [i for i in wave if not before.get(items[i][1].stream)]
-        if again:
-            self.agent.resume_many([items[i][1] for i in again], [before[items[i][1].stream].popleft() for i in again])
-        for group in (fresh, *([i] for i in fresh)):  # one by one where the reader refuses one of them
-            group = [i for i in group if i not in lines and i not in refused]
-            if not group:
-                continue
-            try:
-                decisions = self.agent.observe_many([items[i][1] for i in group])
-            except RefusedError as error:
-                if len(group) == 1:
-                    refused[group[0]] = str(error)
-                continue
-            for i, decision in zip(group, decisions, strict=True):
-                self.statistics.add(decision)
-                lines[i] = encode(decision.record())
-
-    def _take(self, place: str, item: OfferOutcome) -> None:
-        """Takes an outcome; one that was taken before the restart is not written again."""
-        known = None if self.answered is None else self.answered.outcomes.pop((item.stream, item.offer), None)
+    def _take(self, place: str, item: OfferOutcome, where: Where | None) -> None:
+        """Takes an outcome."""
         try:
-            outcome = self.agent.outcome(**item._asdict())
+            outcome = self.agent.outcome(**item._asdict(), place=where)
         except RefusedError as error:
             return self._bad(f"{place}: {error}")
-        people = self.agent.people
-        while isinstance(people, People) and people.rang:  # named by their numbers: messages name nobody
-            person = people.rang.pop(0)
+        while self.agent.people is not None and self.agent.people.rang:  # by their numbers: messages name nobody
+            person = self.agent.people.rang.pop(0)
             self.report(
                 f"alarm: the answers of person {person.number} no longer agree with the probabilities stated before "
                 f"them, after {person.answers} answers"
             )
-        if known is None:
-            self.write(encode(outcome.record()))
-        elif known != outcome.record():
-            self._bad(f"{place}: offer {item.offer!r}: found another outcome than in the records, expected the same")
+        self.write(encode(outcome.record()))
 
     def _bad(self, message: str) -> None:
         clean = without_personal_data(message)

@@ -5,10 +5,11 @@ Messages describe what was found and do not quote it: texts may hold what nobody
 
 from __future__ import annotations
 
+import hashlib
 import os
 import select
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.steps import AN_OFFER, MOST_CANDIDATES, MOST_NAME, Observation
@@ -130,17 +131,61 @@ def _shown(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"the number {value:.6g}"
 
 
+class Where(NamedTuple):
+    """Where a line stands in a file of input, and what the file has up to its end."""
+
+    path: str
+    begin: int  # in bytes
+    end: int  # behind its line feed
+    lines: int  # number of lines up to here
+    digest: str  # SHA-256 of all bytes up to here
+
+
+def observation_at(place: Mapping[str, Any], stream: str) -> Observation:
+    """The event that stands at a place of an input; LineError, naming the file, where it cannot be read there."""
+    path, begin, end = place["input"], place["begin"], place["end"]
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  beside os.open
+            file.seek(begin)
+            item = parse_line(file.read(end - begin), f"{path}, byte {begin}")
+    except OSError as error:
+        raise LineError(f"{path}: {error}; expected the input, from which stream {stream!r} is read again") from None
+    if not isinstance(item, Observation):
+        raise LineError(
+            f"{path}, byte {begin}: found no event, expected the one that was decided on: the input changed"
+        )
+    return item
+
+
 class InputLines:
     """Reads lines from a file, pipe or terminal, as many as are there and at least one."""
 
-    def __init__(self, descriptor: int, place: str = "input"):
-        """Makes a reader of a file descriptor, which the caller closes; messages call it `place`."""
-        self._place = place
+    def __init__(self, descriptor: int, place: str = "input", path: str | None = None, after: Where | None = None):
+        """Makes a reader of a file descriptor, which the caller closes; messages call it `place`.
+
+        Of a file, whose `path` then is given, it begins behind the line that stands at `after`.
+
+        Raises:
+          LineError: for a file that no longer has what it had up to there.
+        """
+        self.place, self._path = place, path
+        self._digest, self._end = hashlib.sha256(), 0
         self._descriptor = descriptor
         self._rest = bytearray()
         self._ready: list[bytes] = []
-        self._number = 0
+        self._number = self._lines = 0
         self._ended = self._too_long = False
+        if after is not None:
+            self._pass(after)
+
+    def where(self, line: bytes) -> Where | None:
+        """Where a line stands that `batch` has given, asked for each in their order; None where there is no file."""
+        if self._path is None:
+            return None
+        begin, self._lines = self._end, self._lines + 1
+        self._end += len(line) + 1
+        self._digest.update(line + b"\n")
+        return Where(self._path, begin, self._end, self._lines, self._digest.hexdigest())
 
     def batch(self, most: int) -> list[tuple[int, bytes]]:
         """Waits for one line, and takes what else has arrived, up to `most` lines.
@@ -158,11 +203,25 @@ class InputLines:
         taken, self._ready = self._ready[:most], self._ready[most:]
         if self._too_long and not taken:  # the lines before it come first
             raise LineError(
-                f"{self._place}:{self._number + 1}: found more than {MOST_LINE_BYTES} bytes, expected a shorter line"
+                f"{self.place}:{self._number + 1}: found more than {MOST_LINE_BYTES} bytes, expected a shorter line"
             )
         numbered = list(enumerate(taken, self._number + 1))
         self._number += len(taken)
         return numbered
+
+    def _pass(self, after: Where) -> None:
+        left = after.end
+        while left and (block := os.read(self._descriptor, min(left, _BLOCK))):
+            self._digest.update(block)
+            left -= len(block)
+        if left == 1:  # a last line without its end
+            self._digest.update(b"\n")
+        if left > 1 or self._digest.hexdigest() != after.digest:
+            raise LineError(
+                f"{self.place}: found other lines than the {after.lines} that were decided on, expected the same, and "
+                "perhaps more behind them: the input changed; give another --state to decide on it anew"
+            )
+        self._end, self._number, self._lines = after.end, after.lines, after.lines
 
     def _fill(self) -> None:
         block = os.read(self._descriptor, _BLOCK)

@@ -6,7 +6,7 @@ The store is the state. An answer that the store has seen changes nothing, so a 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,18 +37,6 @@ class Alarms(NamedTuple):
     log_product: float
 
 
-@runtime_checkable
-class DividedPeople(Protocol):
-    """The people that an agent knows, where each has a store of several, which keeps what their alarm waits for."""
-
-    @property
-    def population(self) -> Population:
-        """What is assumed of people."""
-
-    def of(self, person: str) -> People:
-        """Those of a person's store."""
-
-
 class People:
     """The people that an agent knows.
 
@@ -56,7 +44,7 @@ class People:
     """
 
     def __init__(self, store: PeopleStore, settings: PeopleSettings | None = None):
-        """Makes the agent's view of an open store, which the caller closes.
+        """Makes the agent's view of a store.
 
         Raises:
           StoreError: for a store with another recalibration than an agent keeps there.
@@ -71,8 +59,13 @@ class People:
             else recalibration_from(state, f"{store.path}: recalibration")
         )
 
+    @property
+    def population(self) -> Population:
+        """What is assumed of people."""
+        return self.store.population
+
     def of(self, person: str) -> People:
-        """These: one store has everybody."""
+        """Those of a person's store."""
         return self
 
     def known(self, name: str) -> KnownPerson:
@@ -101,13 +94,13 @@ class People:
         """
         if self.store.watched.get(prediction.person) != offer:
             return
-        if not self.store.has_answer(self.store.run, offer):
+        if not self.store.has_answer(offer):
             person = self.store.person(prediction.person)
             state = alarm.withdraw(
                 np.array(person.alarm), prediction.p_accept, max(prediction.threshold, LEAST_THRESHOLD)
             )
             person = person._replace(alarm=tuple(np.asarray(state).tolist()))
-            self.store.learn(self.store.run, offer, person)
+            self.store.learn(offer, person)
         del self.store.watched[prediction.person]
 
     def learn(self, offer: str, prediction: Prediction, outcome: str, time: float) -> None:
@@ -120,7 +113,7 @@ class People:
           StoreError: if it cannot be kept; nothing has then changed.
         """
         watched = self.store.watched.get(prediction.person) == offer
-        if not self.store.has_answer(self.store.run, offer):
+        if not self.store.has_answer(offer):
             y = float(outcome == ACCEPTED)
             person = self._answered(prediction, y)._replace(time=time)
             if watched:
@@ -143,11 +136,11 @@ class People:
         """
         if not self.was_rated(key):
             prediction = Prediction(person, content, content, 1.0)
-            self.store.learn(RATINGS, key, self._answered(prediction, float(accepted)))
+            self.store.learn(key, self._answered(prediction, float(accepted)), RATINGS)
 
     def was_rated(self, key: str) -> bool:
         """Whether a question was answered before."""
-        return self.store.has_answer(RATINGS, key)
+        return self.store.has_answer(key, RATINGS)
 
     def alarms(self) -> Alarms:
         """What the alarms of all people say."""
@@ -166,13 +159,13 @@ class People:
     def _learn(self, offer: str, person: Person, prediction: Prediction, y: float) -> None:
         """Keeps an answer, with the map of everybody where it follows."""
         if not self.settings.recalibrate:
-            self.store.learn(self.store.run, offer, person)
+            self.store.learn(offer, person)
             return
         before = self.store.person(prediction.person).belief
         state = Recalibration(
             *map(float, recalibration.update(self._map, float(log_odds(prediction.content)), before, y))
         )
-        self.store.learn(self.store.run, offer, person, recalibration=state._asdict())
+        self.store.learn(offer, person, recalibration=state._asdict())
         self._map = state
 
     def _rings(self, person: Person) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 
 from prism_jax.agent.people import ACCEPTED
-from prism_jax.agent.personal import Prediction, log_odds
+from prism_jax.agent.personal import Prediction, log_odds, prediction_from
 from prism_jax.agent.records_file import RecordsError, parse_record, prediction_in
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.calibration import fit_platt
@@ -25,27 +25,27 @@ class _Answer(NamedTuple):
     accepted: bool
 
 
-def fit_from_records(files: Sequence[str], out: str) -> None:
+def fit_from_records(logs: Sequence[Iterable[dict[str, Any]]], out: str, place: str) -> None:
     """Fits a population to everybody's answers and writes it as JSON.
 
-    The files of records are in the order in which their answers came.
+    The logs of records are in the order in which their answers came, and `place` is what messages call them.
 
     Raises:
       ValueError, OSError: in one line, for records that cannot be read or that teach nothing; nothing is written then.
     """
     check_absent(out)
-    answers = [answer for file in files for answer in read_answers(file)]
+    answers = [answer for log in logs for answer in answers_in(log)]
     names = sorted({answer.prediction.person for answer in answers})
     kinds = len({answer.accepted for answer in answers})
     if len(names) < 2 or kinds < 2:
         raise ValueError(
-            f"{', '.join(files) or 'records'}: found {len(answers)} answers of {len(names)} people and {kinds} kinds, "
+            f"{place}: found {len(answers)} answers of {len(names)} people and {kinds} kinds, "
             "expected answers of two people, some accepted and some not"
         )
     population = fit(answers)
     if population.scale < 0:
         raise ValueError(
-            f"{', '.join(files)}: found a scale of {population.scale:.3g}, expected at least 0: the p_accept of these "
+            f"{place}: found a scale of {population.scale:.3g}, expected at least 0: the p_accept of these "
             "records ranks offers the wrong way round"
         )
     write_bytes(out, encode_json({"format": FORMAT, **population._asdict()}))
@@ -68,17 +68,22 @@ def fit(answers: Sequence[_Answer]) -> Population:
     return population._replace(scale=population.scale * platt.scale, bias=population.scale * platt.bias)
 
 
-def read_answers(path: epath.PathLike) -> list[_Answer]:
-    """The answered offers of named people in a file of records, in the order of the answers.
-
-    RecordsError names the line that is not a record.
-    """
-    path, made, answers = epath.Path(path), {}, []
+def read_records(path: epath.PathLike) -> Iterator[dict[str, Any]]:
+    """The records of a file; RecordsError names the line that is none."""
     for number, line in read_lines(path, RecordsError, "the records of an agent"):
         place = f"{path}:{number}"
         record = parse_record(line, place)
         if record["kind"] == "decision":
-            if (prediction := prediction_in(record, place)) is not None:
+            prediction_in(record, place)
+        yield record
+
+
+def answers_in(log: Iterable[dict[str, Any]]) -> list[_Answer]:
+    """The answered offers of named people in a log of records, in the order of the answers."""
+    made, answers = {}, []
+    for record in log:
+        if record["kind"] == "decision":
+            if (prediction := prediction_from(record)) is not None:
                 made[record["offer"]] = prediction
         elif record["offer"] in made:
             answers.append(_Answer(made.pop(record["offer"]), record["outcome"] == ACCEPTED))

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.agent.agent import Agent
+from prism_jax.agent.decider import Decider
 from prism_jax.agent.people import People
 from prism_jax.agent.serving import exported_model
 from prism_jax.agent.settings import PeopleSettings
 from prism_jax.agent.signals import Signals
-from prism_jax.people.store import PeopleStore
+from prism_jax.agent.state.partition import Partition
+from prism_jax.agent.state.store import StateStore
 from prism_jax.runtime.files import check_text, parse_json, read_lines
 from prism_jax.runtime.shown_text import visible
 from prism_jax.streams import Candidate, Event
@@ -72,7 +74,7 @@ def _scenario(line: bytes, place: str) -> Scenario:
     return Scenario(tuple(events), offer, domain)
 
 
-def score(agent: Agent, scenarios: Sequence[Scenario]) -> list[float]:
+def score(agent: Decider, scenarios: Sequence[Scenario]) -> list[float]:
     """The calibrated p_accept of each scenario's offer, for the population."""
     probabilities = []
     for number, scenario in enumerate(scenarios):
@@ -87,15 +89,17 @@ def score(agent: Agent, scenarios: Sequence[Scenario]) -> list[float]:
 
 
 def rate(
-    people: People, person: str, scenarios: Sequence[Scenario], p_accept: Sequence[float], most: int, ask: Ask
+    partition: Partition, person: str, scenarios: Sequence[Scenario], p_accept: Sequence[float], most: int, ask: Ask
 ) -> int:
     """Asks a person about the offers that say most about them, one after the other; returns the number of answers.
 
     Each answer is learned at once. It says p (1 - p) about the person's own rate (its Fisher information), with p as
     now predicted for the person, so the next offer is always the one nearest to 1/2. Offers that the person has rated
-    before are left out. `p_accept` is calibrated for the population. The questions end after `most`, or where `ask`
-    returns None for an answer.
+    before are left out. `partition` is the person's in a state, and `p_accept` is calibrated for the population. The
+    questions end after `most`, or where `ask` returns None for an answer.
     """
+    recalibrates = partition.people.fact("recalibration") is not None
+    people = People(partition.people, PeopleSettings(recalibrate=recalibrates))
     left = {i: scenario for i, scenario in enumerate(scenarios) if not people.was_rated(f"{person}/{scenario.id}")}
     for asked in range(most):
         if not left:
@@ -108,7 +112,8 @@ def rate(
         answer = ask(scenario)
         if answer is None:
             return asked
-        people.rated(f"{person}/{scenario.id}", person, p_accept[numbers[place]], answer)
+        with partition.transaction():
+            people.rated(f"{person}/{scenario.id}", person, p_accept[numbers[place]], answer)
     return most
 
 
@@ -130,17 +135,16 @@ def ask_at_terminal(scenario: Scenario) -> bool | None:
             return answer
 
 
-def rate_offers(store: str, person: str, model: str, scenarios: str, most: int, **options: Any) -> None:
+def rate_offers(store: StateStore, person: str, model: str, scenarios: str, most: int, **options: Any) -> None:
     """Asks a person at the terminal, with a model that says what the population would answer.
 
-    A missing store is made. The model is an exported directory, or the workdir of a trained run; `options` are those of
+    The model is an exported directory, or the workdir of a trained run; `options` are those of
     `prism_jax.agent.loading.load_reader`. ValueError and OSError have a message of one line.
     """
     offers = read_scenarios(scenarios)
-    with PeopleStore(store) as opened:  # before the model is loaded, since another program may have it
-        with exported_model(model) as folder:
-            p_accept = score(Agent.load(folder, **options), offers)
-        people = People(opened, PeopleSettings(recalibrate=opened.fact("recalibration") is not None))
-        answers = rate(people, person, offers, p_accept, most, ask_at_terminal)
-        mean, variance = opened.person(person).belief
+    with exported_model(model) as folder:
+        p_accept = score(Agent.load(folder, **options), offers)
+    partition = store.of(person)
+    answers = rate(partition, person, offers, p_accept, most, ask_at_terminal)
+    mean, variance = partition.people.person(person).belief
     print(f"{answers} answers; own rate {mean:+.2f} ± {variance**0.5:.2f} in log-odds")

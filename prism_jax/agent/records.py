@@ -54,7 +54,7 @@ class Decision(NamedTuple):
     seconds: Mapping[str, float]
     fingerprints: Mapping[str, str]  # SHA-256 of `model`, `calibration` and `config`
     person: str | None = None  # whose stream it is; None where nobody is named
-    known: KnownPerson | None = None  # what was known of the person; None without a store of people
+    known: KnownPerson | None = None  # what was known of the person; None without a state
     unanswered: str | None = None  # why the reader gave no signals, which are then NaN; None where it did
     would_speak: bool | None = None  # what the gate would have done, where the host decided; None where the gate did
     redact: bool = True  # whether personal data and secrets are cut from its record's texts (`AgentSettings.redact`)

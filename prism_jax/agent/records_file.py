@@ -1,8 +1,7 @@
-"""The file of records: appended to, one write per record, and read again when the agent restarts.
+"""The file of records: what the agent's state has, appended to by one write per record once the state has it.
 
-A record is whole or absent after kill -9: a line that was cut is the last one, and is removed when the file is opened
-again. Records are in the kernel's hands once written, and forced to the disk when the file is closed; a machine that
-fails can lose the newest.
+A record is whole or absent after kill -9: a line that was cut is the last one. When the file is opened again, that is
+removed, and what the file lacks is appended.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,7 +16,7 @@ from etils import epath
 
 from prism_jax.agent.personal import Prediction, prediction_from
 from prism_jax.agent.records import FORMAT, SIGNALS
-from prism_jax.runtime.files import MOST_LINE_BYTES, JsonError, check_regular, parse_json, read_lines
+from prism_jax.runtime.files import JsonError, check_regular, parse_json, read_lines
 
 _NULL, _NUMBER = type(None), (int, float)
 _OUTCOME = {"stream": (str,), "offer": (str,), "outcome": (str,), "time": _NUMBER, "needed": (bool, _NULL)}
@@ -40,7 +38,6 @@ _INSIDE: Mapping[str, tuple[tuple[str, ...], type]] = {
     "fields": ((), str),
 }
 """Keys inside a value that must be there, and the type of all values inside it."""
-_KEPT = ("event", "offer", "thought", "critical", "history")
 
 
 class RecordsError(ValueError):
@@ -48,32 +45,31 @@ class RecordsError(ValueError):
 
 
 class RecordsFile:
-    """An open file of records, which no other process writes to at the same time.
+    """An open file of records, which no other process writes to at the same time. `torn` is as of the constructor."""
 
-    `decided` has by stream what a restart needs of the decisions in the file, in their order; the agent takes them out.
-    `outcomes` has the outcome records by (stream, offer), and `torn` the number of bytes of a cut last line.
-    """
+    def __init__(self, path: epath.PathLike, kept: Iterator[bytes]):
+        """Opens or makes a file, and appends what it lacks of the records that are `kept`, as their lines.
 
-    def __init__(self, path: epath.PathLike):
-        """Opens or makes a file; RecordsError names a line that is no record, or that another process has the file."""
-        self._path = str(path)
-        self.decided: dict[str, deque[dict[str, Any]]] = {}
-        self.outcomes: dict[tuple[str, str], dict[str, Any]] = {}
-        self.torn = 0
+        A last line that was cut, of `torn` bytes, is removed first.
+
+        Raises:
+          RecordsError: naming the line, for a file with other records, or that another process has.
+        """
+        self._path, self.torn = str(path), 0
         with contextlib.suppress(FileNotFoundError):
             check_regular(self._path, RecordsError, "the records of an agent, or no file")
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             lock(self._descriptor, self._path)
-            self._read()
+            self._compare(kept)
+            for line in kept:
+                self.write(line)
         except BaseException:
             os.close(self._descriptor)
             raise
 
     def write(self, line: bytes) -> None:
-        """Appends one record; RecordsError, before anything is written, for one that a restart would refuse."""
-        if len(line) > MOST_LINE_BYTES:
-            raise RecordsError(f"{self._path}: found a record of {len(line)} bytes, expected at most {MOST_LINE_BYTES}")
+        """Appends one record."""
         write_whole(self._descriptor, line)
 
     def close(self) -> None:
@@ -83,34 +79,19 @@ class RecordsFile:
         finally:
             os.close(self._descriptor)
 
-    def _read(self) -> None:
+    def _compare(self, kept: Iterator[bytes]) -> None:
         whole = 0
         for number, line in read_lines(self._path, RecordsError):
             if not line.endswith(b"\n"):
                 self.torn = len(line)
-                break
-            self._note(f"{self._path}:{number}", line)
+                os.ftruncate(self._descriptor, whole)
+                return
+            if line != next(kept, None):
+                raise RecordsError(
+                    f"{self._path}:{number}: found another record than the state has there, expected the records of "
+                    "this state: name another file, which gets all of them, or the state that goes with this one"
+                )
             whole += len(line)
-        if self.torn:
-            os.ftruncate(self._descriptor, whole)
-
-    def _note(self, place: str, line: bytes) -> None:
-        record = parse_record(line, place)
-        if record["kind"] == "outcome":
-            key = record["stream"], record["offer"]
-            if key in self.outcomes:
-                raise RecordsError(f"{place}: found a second outcome of offer {key[1]!r}, expected one per offer")
-            self.outcomes[key] = record
-            return
-        earlier = self.decided.setdefault(record["stream"], deque())
-        if record["event"] != len(earlier):
-            raise RecordsError(
-                f"{place}: event: found {record['event']!r}, expected {len(earlier)}, the next of stream "
-                f"{record['stream']!r}"
-            )
-        kept = {key: record[key] for key in _KEPT}
-        more = {"person": record.get("person"), "shadow": record.get("shadow")}
-        earlier.append({**kept, **more, "stated": prediction_in(record, place)})
 
 
 def lock(descriptor: int, path: str) -> None:

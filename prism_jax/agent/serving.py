@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -13,23 +14,23 @@ from absl import flags
 from etils import epath
 
 from prism_jax.agent import loading
-from prism_jax.agent.agent import Agent
 from prism_jax.agent.asking import AskingReader
+from prism_jax.agent.decider import Decider
 from prism_jax.agent.exported import Exported, read_exported, with_gate
 from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines
-from prism_jax.agent.people import People
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, write_whole
 from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, PeopleSettings, Terms
+from prism_jax.agent.state.kept import KeptAgent, store_of_one
+from prism_jax.agent.state.store import StateStore
 from prism_jax.decision.operating_point import SLOW_TRIGGERS
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.gate import Gate
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.layer import Population
-from prism_jax.people.store import PeopleStore
 from prism_jax.runtime.command import say
 from prism_jax.runtime.files import check_absent, check_outputs, read_lines, read_object, write_bytes
 
@@ -132,19 +133,24 @@ def serve(options: Mapping[str, Any]) -> None:
             say(engine.jitter())
             return
         settings = settings_from(options, Terms(exported.point), point_changes(options))
-        people = (
-            stack.enter_context(PeopleStore(options["people"], population_of(options)))
-            if options["people"] is not None
-            else None
-        )
-        records = None
-        if options["records"] is not None:
-            records = stack.enter_context(contextlib.closing(RecordsFile(options["records"])))
-            if people is not None:
-                people.note_records(options["records"], fresh=not records.decided)
-        agent = Agent(load(), exported, settings, people)
-        agent.programs = agent.reader.warm_up()
-        _run(agent, options, records)
+        if options["state"] is None:
+            _run(Decider(load(), exported, settings), options, _print)
+            return
+        store = stack.enter_context(store_of_one(options["state"], population_of(options)))
+        records = None if options["records"] is None else _records(store, options["records"], stack)
+        agent = KeptAgent(load(), exported, store, settings, texts=settings.keep_texts)
+        _run(agent, options, records or _print, store)
+
+
+def _records(store: StateStore, path: str, stack: contextlib.ExitStack) -> Callable[[bytes], None]:
+    """What writes to the file of --records, which has all records of the state."""
+    partition = store.partition(0)
+    records = stack.enter_context(contextlib.closing(RecordsFile(path, partition.lines())))
+    if records.torn:
+        say(f"removed the last {records.torn} bytes of {path}: a record that was cut")
+    with partition.transaction():
+        partition.people.note_records(path)
+    return records.write
 
 
 def model_of(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[Callable[[], Reader], Exported]:
@@ -170,11 +176,16 @@ def _check_source(options: Mapping[str, Any]) -> None:
         if options[name] is None:
             other = "with --decisions" if decisions else "(or --replay=RECORDS)"
             raise ValueError(f"--{name}: found none, expected it {other}")
+    if options["records"] is not None and options["state"] is None:
+        raise ValueError(
+            "--records: found it without --state, expected the folder of the agent's state, whose records it gets; "
+            "without a state they go to standard output"
+        )
     if options["input"] is None and not options["jitter"]:
         raise ValueError("--input: found none, expected it (or --replay=RECORDS)")
     check_goes_with(options, {"gate": decisions or engine, "jitter": engine})
     answers = (options["answers"] or DEFAULT_ANSWERS) if decisions else None
-    inputs = {name: options[name] for name in ("input", "people", "population", "gate", "questions")}
+    inputs = {name: options[name] for name in ("input", "population", "gate", "questions")}
     check_outputs({"records": options["records"]}, inputs | {"answers": answers})
 
 
@@ -237,7 +248,7 @@ def population_of(options: Mapping[str, Any]) -> Population | None:
     path = options["population"]
     if path is None:
         return None
-    return population_from(read_object(path, "`python -m prism_jax person --fit_population`", StoreError), path)
+    return population_from(read_object(path, "`python -m prism_jax state --fit_population`", StoreError), path)
 
 
 def point_changes(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,7 +258,7 @@ def point_changes(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def replay_records(options: Mapping[str, Any]) -> None:
     """Decides again on the records of --replay, and writes the new ones; ValueError and OSError have one line."""
-    for name in ("people", "population", "recalibrate", "engine", "decisions", "gate"):
+    for name in ("state", "population", "recalibrate", "engine", "decisions", "gate"):
         if options[name]:
             raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes all from the records")
     changes = Changes(
@@ -293,9 +304,9 @@ def settings_from(options: Mapping[str, Any], terms: Terms, changes: Mapping[str
 
 
 def _people(options: Mapping[str, Any]) -> PeopleSettings:
-    if options["people"] is None and (options["population"] is not None or options.get("recalibrate")):
+    if options["state"] is None and (options["population"] is not None or options.get("recalibrate")):
         name = "recalibrate" if options["population"] is None else "population"
-        raise ValueError(f"--{name}: found it without --people, expected the store of people that it is for")
+        raise ValueError(f"--{name}: found it without --state, expected the state whose people it is for")
     try:
         return PeopleSettings(options["optimism"], options.get("recalibrate", False), options["alarm"] or None)
     except ValueError as error:
@@ -328,23 +339,29 @@ def _maps(path: str) -> dict[str, Any]:
     return {"maps": maps, "need_target": calibration.need_target}
 
 
-def _run(agent: Agent, options: Mapping[str, Any], records: RecordsFile | None) -> None:
-    if records is not None and records.torn:
-        say(f"removed the last {records.torn} bytes of {options['records']}: a record that was cut")
+def _run(
+    agent: Decider, options: Mapping[str, Any], write: Callable[[bytes], None], store: StateStore | None = None
+) -> None:
+    agent.programs = agent.reader.warm_up()
     place = "standard input" if options["input"] == "-" else options["input"]
-    write = _print if records is None else records.write
     bounds = {name: options[name] for name in ("skip_bad", "batch")}
-    loop = InputLoop(agent, write, place, records, report=say, **bounds)
+    loop = InputLoop(agent, write, place, report=say, **bounds)
     try:
         with _opened(options["input"]) as descriptor:
-            loop.answer(InputLines(descriptor, place))
+            path = (
+                os.path.realpath(place)
+                if stat.S_ISREG(os.fstat(descriptor).st_mode) and options["input"] != "-"
+                else None
+            )
+            after = None if store is None or path is None else store.partition(0).input(path)
+            loop.answer(InputLines(descriptor, place, path if store is not None else None, after))
     finally:
         for line in loop.statistics.lines():
             say(line)
         if isinstance(agent.reader, AskingReader):
             say(agent.reader.sent)
         skipped = f", {loop.skipped} bad lines skipped" if options["skip_bad"] else ""
-        if isinstance(agent.people, People):
+        if agent.people is not None:
             alarms = agent.people.alarms()
             rang = f": of people {', '.join(map(str, alarms.rang[:20]))}" if alarms.rang else ""
             say(

@@ -70,7 +70,7 @@ class Step:
     terms: Terms  # the settings, with what the event changes in them
     critical: bool  # whether the event is on the allow-list
     person: str | None = None  # whose stream it is; None where nobody is named
-    known: KnownPerson | None = None  # what is known of the person; None without a person, or without a store of people
+    known: KnownPerson | None = None  # what is known of the person; None without a person, or without a state
     reading: FastReading = _UNREAD  # slots of the fast pass
     fast: Signals = _NO_SIGNALS
     unanswered: str | None = None  # why the reader gave no slots; None where it did

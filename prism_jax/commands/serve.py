@@ -306,7 +306,7 @@ def _loading(
             return reader
 
     point = gate.point if gate is not None else exported.point
-    settings = settings_from({**options, "people": options["state"]}, Terms(point), point_changes(options))
+    settings = settings_from(options, Terms(point), point_changes(options))
     of_stores = {"partitions": options["partitions"], "population": population_of(options)}
     how = {"report": command.say, "alone": alone, "lease": options["lease"], "asking": asking}
     agents = Agents(None, options["state"], streams=options["streams"] or 10_000, **of_stores, **how)

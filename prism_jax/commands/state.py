@@ -1,70 +1,118 @@
-"""Looks after the state of a server: `python -m prism_jax state --state=DIR` and one of the flags below.
+"""Looks after the state of an agent or a server: `python -m prism_jax state --state=DIR` and one of the flags below.
 
-    --show                                                  prints how much there is, and the report of a shadow mode
-    --export=FILE.jsonl                                     writes the records of all partitions (or FILE.parquet)
-    --import_records=FILE --input=FILE [--people=FILE]      takes what `python -m prism_jax agent` has written
+    --show                              prints how much there is, what is known of people, and a shadow mode's report
+    --export=FILE.jsonl                 writes the records of all partitions (or FILE.parquet)
+    --export_people=FILE.json           writes everything that is known of people
+    --import_records=FILE --input=FILE  takes the records of an agent of an earlier version, to resume from
+    --import_people=FILE                takes its store of people (beside the records or alone), or an export
+    --fit_population=FILE.json          fits the parameters of the person layer to the records
+    --set_population=FILE.json          changes the parameters of the person layer
+    --forget=NAME                       deletes a person with their streams and records
+    --rate=SCENARIOS --person=NAME --model=DIR    asks the person to rate five offers
 
-The folder is that of `python -m prism_jax serve --state=DIR` (docs/service.md). Only an import needs it free.
+The folder is that of `python -m prism_jax.agent --state=DIR` (docs/agent.md, docs/personal_agent.md) or of `python -m
+prism_jax serve --state=DIR` (docs/service.md). What changes it needs it free.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from absl import flags
 from etils import epath
 
-from prism_jax.agent.state.moving import export_records, import_files
+from prism_jax.agent.records_file import remove_person
+from prism_jax.agent.state.moving import export_records, import_people, import_records
 from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.places import check_idle, partition_files, readable
+from prism_jax.agent.state.places import check_idle, folder_of, partition_files, readable
 from prism_jax.agent.state.reading import all_records
-from prism_jax.agent.state.store import StateStore
-from prism_jax.people.store import PeopleStore
+from prism_jax.agent.state.store import StateStore, open_store
+from prism_jax.decision import alarm
+from prism_jax.people.exports import StoreError, population_from
+from prism_jax.people.store import Person, read_file
+from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.files import check_absent, check_regular
+from prism_jax.runtime.files import check_absent, encode_json, read_object, temporary_beside
 from prism_jax.service.shadow import shadow_report, watched_of
 
-JOBS = ("show", "export", "import_records")
-"""Flags of which a call has one."""
+JOBS = (
+    *("show", "export", "export_people", "import_records", "import_people", "fit_population", "set_population"),
+    *("forget", "rate"),
+)
+"""Flags of which a call has one; the records and people of one agent are imported together."""
 _NEED = {
-    **dict.fromkeys(("stream", "person", "since", "until"), "export"),
-    **dict.fromkeys(("input", "people", "partitions"), "import_records"),
+    **dict.fromkeys(("stream", "since", "until"), ("export",)),
+    "person": ("export", "rate"),
+    **dict.fromkeys(("input", "keep_texts"), ("import_records",)),
+    "partitions": ("import_records", "import_people"),
+    "records": ("forget", "fit_population"),
+    "records_gone": ("forget",),
+    "model": ("rate",),
 }
 """What the other flags belong to."""
+MOST_SHOWN = 50
+"""Largest number of people that --show lists."""
 
 
 def run_job(options: Mapping[str, Any]) -> None:
     """Does what the flags, by name, ask for; ValueError and OSError say in one line why not."""
     asked = [name for name in JOBS if options[name]]
-    if len(asked) != 1:
+    if len(asked) != 1 and asked != ["import_records", "import_people"]:
         named = " and ".join(f"--{name}" for name in asked) or "none"
         raise ValueError(f"flags: found {named}, expected one of {', '.join(f'--{name}' for name in JOBS)}")
-    for name, job in _NEED.items():
-        if options[name] is not None and job != asked[0]:
-            raise ValueError(f"--{name}: found it with --{asked[0]}, expected it with --{job} only")
+    job = asked[0]
+    for name, jobs in _NEED.items():
+        if options[name] not in (None, False, []) and job not in jobs:
+            only = " or ".join(f"--{choice}" for choice in jobs)
+            raise ValueError(f"--{name}: found it with --{job}, expected it with {only} only")
         if isinstance(options[name], float) and not math.isfinite(options[name]):
             raise ValueError(f"--{name}: found {options[name]}, expected a finite number of seconds")
-    folder = epath.Path(options["state"]) / "tenants" / options["tenant"]
-    if options["import_records"]:
+    folder = folder_of(options["state"], options["tenant"])
+    if job.startswith("import_"):
         _import(folder, options)
         return
-    if not partition_files(folder):
-        raise StateError(f"{folder}: found no partitions, expected the store of a tenant")
-    check_idle(folder)
-    if options["export"]:
-        check_absent(options["export"])
-        conditions = {name: options[name] for name in ("stream", "person", "since", "until")}
-        count = export_records(folder, options["export"], **conditions)
-        print(f"{count} records in {options['export']}")
-    else:
-        show(folder)
+    if job != "rate" and not partition_files(folder):
+        raise StateError(f"{folder}: found no partitions, expected the state of an agent or of a tenant")
+    if job in ("show", "export"):
+        check_idle(folder)
+        show(folder) if job == "show" else _export(folder, options)
+        return
+    _look_after(folder, job, options)
+
+
+def _look_after(folder: epath.Path, job: str, options: Mapping[str, Any]) -> None:
+    """The jobs that need the store for themselves."""
+    if job == "rate" and (missing := [name for name in ("person", "model") if not options[name]]):
+        raise ValueError(f"--{missing[0]}: found none, expected it with --rate")
+    with open_store(folder) as store:
+        if job == "export_people":
+            export_people(store, options["export_people"])
+        elif job == "fit_population":
+            from prism_jax.agent.population import fit_from_records, read_records  # which needs SciPy
+
+            logs = [all_records(folder), *map(read_records, options["records"])]
+            place = ", ".join([str(folder), *options["records"]])
+            fit_from_records(logs, options["fit_population"], place)
+        elif job == "set_population":
+            source = options["set_population"]
+            tree = read_object(source, "`python -m prism_jax state --fit_population`", StoreError)
+            store.set_population(population_from(tree, source))
+        elif job == "forget":
+            forget(store, options["forget"], options["records"], options["records_gone"])
+        else:
+            from prism_jax.agent.rating import rate_offers  # which needs the libraries of a model
+
+            rate_offers(store, options["person"], options["model"], options["rate"], options["questions"])
 
 
 def show(folder: epath.Path) -> None:
-    """Prints how much a store holds."""
+    """Prints how much a store holds, and what is known of people, by number: names stay in the store."""
     names = ("streams", "people", "events", "log")
     totals, size = dict.fromkeys(names, 0), 0
     for place, ask in readable(folder):
@@ -78,38 +126,168 @@ def show(folder: epath.Path) -> None:
     report = shadow_report(watched_of(record) for record in all_records(folder))
     if report.decisions:
         print(report.text())
+    with contextlib.suppress(StateError), open_store(folder) as store:  # a server has it
+        parts = [(number, list(partition.people)) for number, partition in store.made()]
+        numbers = "; ".join(f"{name} {value:g}" for name, value in store.population._asdict().items())
+        _show_people([pair for number, people in parts for pair in _named(store, number, people)], numbers)
+
+
+def _named(store: StateStore, number: int, people: Sequence[Person]) -> list[tuple[str, Person]]:
+    before = f"{number}/" if store.partitions > 1 else ""
+    return [(f"{before}{person.number}", person) for person in people]
+
+
+def _show_people(everybody: Sequence[tuple[str, Person]], population: str) -> None:
+    """Prints a row per person; of many, those with alarms and the newest."""
+    alarmed = [one for one in everybody if one[1].rang]
+    newest = [one for one in reversed(everybody) if not one[1].rang]
+    chosen = {name for name, _ in (alarmed + newest)[:MOST_SHOWN]}
+    rows = tuple(
+        Row(
+            name,
+            (
+                f"{person.answers:,}",
+                f"{person.belief.mean:+.2f}",
+                f"{person.belief.variance**0.5:.2f}",
+                f"{float(alarm.log_martingale(np.array(person.alarm))):+.1f}",
+                "yes" if person.rang else "no",
+            ),
+        )
+        for name, person in everybody
+        if name in chosen
+    )
+    columns = (
+        Column("answers", "Number of the person's answers."),
+        Column("own rate", "Mean of the person's own rate, in log-odds; 0 is the population's."),
+        Column("doubt", "Standard deviation of it."),
+        Column("log M", "Logarithm of the capital of the bets against the stated probabilities."),
+        Column("alarm", "Whether the alarm has ever rung.", text=True),
+    )
+    note = f"{len(rows):,} of {len(everybody):,} people; {len(alarmed):,} alarms. Population: {population}."
+    print_all([Table("People", "number", columns, (Section("", rows),), note)])
+
+
+def _export(folder: epath.Path, options: Mapping[str, Any]) -> None:
+    check_absent(options["export"])
+    conditions = {name: options[name] for name in ("stream", "person", "since", "until")}
+    count = export_records(folder, options["export"], **conditions)
+    print(f"{count} records in {options['export']}")
+
+
+def export_people(store: StateStore, out: str) -> None:
+    """Writes all people of a store of one partition as JSON, readable by its owner only; after an error, nothing."""
+    check_absent(out)
+    if store.partitions > 1:
+        raise StateError(
+            f"{store.folder}: found {store.partitions} partitions, expected one; a server gives what it knows of a "
+            "person at GET /v1/people/NAME"
+        )
+    content = encode_json(store.partition(0).people.describe())
+    temporary = temporary_beside(epath.Path(out))
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _import(folder: epath.Path, options: Mapping[str, Any]) -> None:
-    if options["input"] is None:
+    if options["import_records"] and options["input"] is None:
         raise ValueError("--input: found none, expected what the agent has read: without it no stream could be resumed")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    people, population = [], None
-    if options["people"] is not None:
-        check_regular(options["people"], StateError, "the agent's store of people")
-        with PeopleStore(options["people"]) as known:
-            people, population = list(known), known.population
-    with StateStore(folder, partitions=options["partitions"], population=population) as store:
-        moved = import_files(store, options["import_records"], options["input"], people)
-    waiting = f"; {moved.waiting} events of the input were not decided on yet" if moved.waiting else ""
-    print(f"{moved.records} records of {moved.streams} streams and {moved.people} people in {folder}{waiting}")
+    content = read_file(options["import_people"]) if options["import_people"] else None
+    population = None if content is None else content.population
+    streams, said = 0, []
+    with StateStore(folder, partitions=_partitions(folder, options), population=population) as store:
+        if options["import_records"]:
+            moved = import_records(store, options["import_records"], options["input"], keep_texts=options["keep_texts"])
+            streams, said = moved.streams, [f"{moved.records} records of {moved.streams} streams"]
+        if content is not None:
+            said.append(f"{import_people(store, content, options['import_records'])} people")
+    waiting = f"; {moved.waiting} events of the input were not decided on yet" if streams and moved.waiting else ""
+    print(f"{' and '.join(said)} in {folder}{waiting}")
+
+
+def _partitions(folder: epath.Path, options: Mapping[str, Any]) -> int | None:
+    """The number of partitions of a store to import into: one for a new one, where nothing else is said."""
+    return options["partitions"] or (None if partition_files(folder) else 1)
+
+
+def forget(store: StateStore, person: str, records: Sequence[str] = (), gone: Sequence[str] = ()) -> None:
+    """Deletes a person: their streams in the files of records, then all that the store has of them.
+
+    `records` are files beside those that the store knows. `gone` are files that the store knows and that do not exist
+    any more; it forgets them. Raises ValueError or OSError in one line, naming the file that could not be changed. The
+    person then still is in the store, and the same call again continues.
+    """
+    files = files_of_records(store, records, gone)
+    removed = sum(remove_person(file, person) for file in files)
+    is_known = store.of(person).knows(person)
+    streams = store.forget_person(person)
+    if not is_known and not removed:
+        raise ValueError(f"{store.folder}: found no such person, neither here nor in {len(files)} files of records")
+    print(f"deleted: {'one person' if is_known else 'nobody'}, {len(streams)} streams, {removed} records in files")
+
+
+def files_of_records(store: StateStore, records: Sequence[str], gone: Sequence[str]) -> list[str]:
+    """The files of records that a store knows, in the order in which they began, and then those that are given.
+
+    The store forgets the files that are `gone`.
+
+    Raises:
+      ValueError: for a file that is said to be gone and exists, or that the store does not know.
+      FileNotFoundError: for any other file that does not exist.
+    """
+    known = {path: partition for _, partition in store.made() for path in partition.people.records()}
+    for file in map(os.path.realpath, gone):
+        if os.path.exists(file):  # noqa: PTH110  beside realpath
+            raise ValueError(f"--records_gone: {file}: found the file, expected one that does not exist any more")
+        if file not in known:
+            raise ValueError(
+                f"--records_gone: {file}: found a file that the state does not know, expected one of "
+                f"{', '.join(known) or 'none'}"
+            )
+        with (partition := known.pop(file)).transaction():
+            partition.people.drop_records(file)
+    files = list(dict.fromkeys([*known, *map(os.path.realpath, records)]))
+    for file in files:
+        if not os.path.isfile(file):  # noqa: PTH113  beside realpath
+            raise FileNotFoundError(
+                f"{file}: found no such file, expected the records that an agent wrote there: give its new place with "
+                "--records and take the old one out with --records_gone"
+            )
+    return files
 
 
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("state", None, "Folder of the state.", required=True)
     flags.DEFINE_string("tenant", "default", "Whose state it is.")
-    flags.DEFINE_bool("show", None, "Print how much there is, and what a shadow mode has found.")
+    flags.DEFINE_bool(
+        "show", None, "Print how much there is, what is known of people, and what a shadow mode has found."
+    )
     flags.DEFINE_string("export", None, "File to write the records to: JSON lines, or Parquet if it ends in .parquet.")
     flags.DEFINE_string("stream", None, "With --export: the records of this stream only.")
-    flags.DEFINE_string("person", None, "With --export: the records of this person only.")
+    flags.DEFINE_string("person", None, "With --export: the records of this person only. With --rate: who is asked.")
     flags.DEFINE_float("since", None, "With --export: records written then or later, in seconds since 1970.")
     flags.DEFINE_float("until", None, "With --export: records written before, in seconds since 1970.")
-    flags.DEFINE_string("import_records", None, "File of an agent's --records, to go on from as a server.")
+    flags.DEFINE_string("export_people", None, "JSON file to write everything to that is known of people.")
+    flags.DEFINE_string("import_records", None, "File of the records of an earlier version's agent, to resume from.")
     flags.DEFINE_string("input", None, "With --import_records: what the agent has read.")
-    flags.DEFINE_string("people", None, "With --import_records: the agent's store of people.")
-    flags.DEFINE_integer("partitions", None, "With --import_records: number of partitions; default: 256.", 1, 1024)
-    refuse_empty("state", "tenant", "export", "import_records", "input", "people")
+    flags.DEFINE_bool("keep_texts", False, "With --import_records: keep the events' texts in the state.")
+    flags.DEFINE_string("import_people", None, "Store of people of an earlier version's agent, or --export_people.")
+    flags.DEFINE_integer("partitions", None, "With an import: number of partitions; default: 1.", 1, 1024)
+    flags.DEFINE_string("fit_population", None, "JSON file to write parameters of the person layer to.")
+    flags.DEFINE_string("set_population", None, "File of --fit_population, to use from now on.")
+    flags.DEFINE_string("forget", None, "Name of a person to delete, with their streams and records.")
+    flags.DEFINE_multi_string(
+        "records", [], "With --forget or --fit_population: a file of records beside those that the state knows."
+    )
+    flags.DEFINE_multi_string("records_gone", [], "With --forget: a file that the state knows and that is gone.")
+    flags.DEFINE_string("rate", None, "File of scenarios whose offers a person rates.")
+    flags.DEFINE_string("model", None, "With --rate: directory of an exported model, or workdir of a trained run.")
+    flags.DEFINE_integer("questions", 5, "With --rate: most offers to rate.", lower_bound=1)
+    refuse_empty("state", "tenant", "input", "model", *(job for job in JOBS if job not in ("show", "forget")))
 
 
 def main() -> None:

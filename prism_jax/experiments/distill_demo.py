@@ -49,7 +49,8 @@ class Files(NamedTuple):
     student: epath.Path  # the workdir of the training run
     model: epath.Path  # the exported student
     events: epath.Path  # the events of the held-out streams, as the agent reads them
-    records: epath.Path  # the agent's decisions
+    state: epath.Path  # the agent's state
+    records: epath.Path  # its decisions
     fast_only: epath.Path  # the same events, decided without the slow pass
 
     @classmethod
@@ -63,6 +64,7 @@ class Files(NamedTuple):
             student=folder / "student",
             model=folder / "model",
             events=folder / "events.jsonl",
+            state=folder / "state",
             records=folder / "records.jsonl",
             fast_only=folder / "fast_only.jsonl",
         )
@@ -118,7 +120,8 @@ def _student(files: Files, steps: int) -> list[Stage]:
 
 def _agent(files: Files) -> list[Stage]:
     """The agent on the held-out streams, and its decisions once more without the slow pass."""
-    live = (f"--model={files.model}", f"--input={files.events}", f"--records={files.records}")
+    kept = (f"--state={files.state}", f"--records={files.records}")
+    live = (f"--model={files.model}", f"--input={files.events}", *kept)
     again = (f"--replay={files.records}", "--margin=0", f"--records={files.fast_only}")
     return [
         Stage(

@@ -10,5 +10,5 @@ Where to change what:
 - how the population's map follows everybody's answers: `recalibration.py`; the measurement in
   `prism_jax/experiments/recalibration.py`
 - what is stored of a person, its format, deletion: `store.py`, `exports.py`, `prism_jax/agent/records_file.py`; the
-  command in `prism_jax/commands/person.py`
+  command in `prism_jax/commands/state.py`
 """

@@ -129,7 +129,8 @@ def _list(value: Any, place: str) -> list[Any]:
 def _pair(value: Any, place: str) -> tuple[str, str]:
     if not isinstance(value, list) or len(value) != 2:
         raise StoreError(f"{place}: found {type(value).__name__}, expected a list of two texts")
-    return _text(value[0], place), _text(value[1], place)
+    first, second = ("" if text == "" else _text(text, place) for text in value)  # a store's own offers have no run
+    return first, second
 
 
 def _text(value: Any, place: str) -> str:

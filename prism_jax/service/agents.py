@@ -18,7 +18,7 @@ from prism_jax.agent.settings import AgentSettings
 from prism_jax.agent.state.claims import SettledClaims, StoredClaims
 from prism_jax.agent.state.durable import DurableAgent, Events
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
-from prism_jax.agent.state.places import partition_files, reading
+from prism_jax.agent.state.places import folder_of, partition_files, reading
 from prism_jax.agent.state.store import MOST_OPEN, StateStore
 from prism_jax.agent.stated_reader import StatedReader
 from prism_jax.people.layer import Population
@@ -225,11 +225,6 @@ def _with_which(numbered: tuple[int, Asked]) -> Any:
     """What requests have in common that are answered together: events for one agent, and nothing else."""
     number, item = numbered
     return item[:2] if isinstance(item.request, Events) else number
-
-
-def folder_of(folder: epath.PathLike, tenant: str) -> epath.Path:
-    """Where a tenant's store lies."""
-    return epath.Path(folder) / "tenants" / tenant
 
 
 def stream_of(request: Events | OfferOutcome | Visit) -> str:

@@ -242,7 +242,7 @@ class DividedDoor(Door):
         """
         agent, events = item.agent, item.request.items if isinstance(item.request, Events) else ()
         stated = events[0].person if events else None
-        check = Visit(lambda agents: agents[agent].agent.check(events))
+        check = Visit(lambda agents: agents[agent].check(events))
         if place in self._persons and stated in (None, self._persons[place]):
             return self._persons[place], False
         for _ in range(_TRIES):

@@ -316,7 +316,7 @@ def _know(name: str) -> Visit:
         partition = partition_of(agents, name)
         if partition is None:
             return None
-        settings = agents.get(EVENTS, agents[DECIDE]).agent.settings
+        settings = agents.get(EVENTS, agents[DECIDE]).settings
         critical = bool(settings.critical.texts or settings.critical.patterns)
         own, person = preferences_of(partition, name), partition.people.person(name)
         return Known(own, person, partition.people.population, settings.terms.point.c_fa, critical)

@@ -1,19 +1,20 @@
 """Batches of requests to an agent with a store, and what an agent with everything in memory makes of them."""
 
 import random
+import sqlite3
 
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.records import OUTCOMES, OfferOutcome
+from prism_jax.agent.people import People
+from prism_jax.agent.records import OUTCOMES, OfferOutcome, encode
 from prism_jax.agent.records_file import parse_record
 from prism_jax.agent.settings import AgentSettings, Budget, Exploration, PeopleSettings, Terms
-from prism_jax.agent.state import partition as partitions
 from prism_jax.agent.state.durable import DurableAgent, Events
 from prism_jax.agent.state.reading import Cursor, read_log
 from prism_jax.agent.steps import AN_OFFER, Observation
-from prism_jax.people.store import PeopleStore
+from prism_jax.people.store import SCHEMA, PeopleStore
 from prism_jax.streams import Candidate, Event
 
 SETTINGS = AgentSettings(
@@ -22,6 +23,13 @@ SETTINGS = AgentSettings(
     people=PeopleSettings(alarm=0.2),
 )
 PEOPLE = {"s0": "ada", "s1": "ada", "s2": "bob", "s3": None, "s4": None}
+
+
+def in_mind(settings=None, population=None):
+    """People as an agent knows them, in memory."""
+    file = sqlite3.connect(":memory:", isolation_level=None)
+    file.executescript(f"PRAGMA foreign_keys = ON; {SCHEMA}")
+    return People(PeopleStore(file, "people in memory", population), settings)
 
 
 def durable(store, **options):
@@ -64,18 +72,15 @@ def log_of(store, stream):
 
 def in_memory(batches):
     """The records of one agent with everything in memory, by stream."""
-    with PeopleStore() as people:
-        agent = Agent(FakeReader(slow=True), exported(), SETTINGS, people)
-        logs = {stream: [] for stream in PEOPLE}
-        for batch in batches:
-            for request in batch:
-                if isinstance(request, OfferOutcome):
-                    try:
-                        logs[request.stream].append(agent.outcome(**request._asdict()).record())
-                    except RefusedError:
-                        continue
-                else:
-                    logs[request.items[0].stream] += [one.record() for one in agent.observe_many(request.items)]
-        return {
-            stream: [plain(parse_record(partitions.encode(one), "")) for one in own] for stream, own in logs.items()
-        }
+    agent = Agent(FakeReader(slow=True), exported(), SETTINGS, in_mind(SETTINGS.people))
+    logs = {stream: [] for stream in PEOPLE}
+    for batch in batches:
+        for request in batch:
+            if isinstance(request, OfferOutcome):
+                try:
+                    logs[request.stream].append(agent.outcome(**request._asdict()).record())
+                except RefusedError:
+                    continue
+            else:
+                logs[request.items[0].stream] += [one.record() for one in agent.observe_many(request.items)]
+    return {stream: [plain(parse_record(encode(one), "")) for one in own] for stream, own in logs.items()}

@@ -16,9 +16,10 @@ from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.lines import InputLines, parse_line
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.probe_reader import ProbeReader
-from prism_jax.agent.records import encode
-from prism_jax.agent.records_file import RecordsError, RecordsFile
+from prism_jax.agent.records_file import RecordsFile
 from prism_jax.agent.settings import AgentSettings, Terms
+from prism_jax.agent.state.kept import KeptAgent, store_of_one
+from prism_jax.agent.state.partition import StateError
 from prism_jax.agent.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME, Observation
 from prism_jax.probe.fitting import StreamInputs, fit_probe
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
@@ -130,24 +131,27 @@ def test_the_largest_record_is_accepted_by_a_restart(tmp_path):
     assert len(line) < MOST_LINE_BYTES
     (tmp_path / "in.jsonl").write_text(line + "\n")
     settings = AgentSettings(Terms(exported().point), redact=False, keep_texts=True)
-    file = RecordsFile(tmp_path / "out.jsonl")
-    descriptor = os.open(tmp_path / "in.jsonl", os.O_RDONLY)
-    InputLoop(Agent(FakeReader(), exported(), settings), file.write, "in.jsonl", file).answer(InputLines(descriptor))
-    os.close(descriptor)
-    file.close()
-    size = (tmp_path / "out.jsonl").stat().st_size
-    assert 6 * MOST_EVENT_BYTES < size < MOST_LINE_BYTES
-    again = RecordsFile(tmp_path / "out.jsonl")
-    assert len(again.decided["s"]) == 1 and again.torn == 0
-    again.close()
+    for _ in range(2):
+        with store_of_one(tmp_path / "state") as store:
+            agent = KeptAgent(FakeReader(), exported(), store, settings)
+            file = RecordsFile(tmp_path / "out.jsonl", store.partition(0).lines())
+            descriptor = os.open(tmp_path / "in.jsonl", os.O_RDONLY)
+            path = str(tmp_path / "in.jsonl")
+            lines = InputLines(descriptor, path, path, store.partition(0).input(path))
+            InputLoop(agent, file.write, "in.jsonl").answer(lines)
+            os.close(descriptor)
+            file.close()
+        size = (tmp_path / "out.jsonl").stat().st_size
+        assert 6 * MOST_EVENT_BYTES < size < MOST_LINE_BYTES
 
 
-def test_a_record_that_a_restart_would_refuse_is_not_written(tmp_path):
-    file = RecordsFile(tmp_path / "out.jsonl")
-    with pytest.raises(RecordsError, match=r"out.jsonl: found a record of \d+ bytes, expected at most 67108864"):
-        file.write(encode({"text": "x" * MOST_LINE_BYTES}))
-    file.close()
-    assert (tmp_path / "out.jsonl").read_bytes() == b""
+def test_a_record_that_a_restart_would_refuse_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("prism_jax.agent.state.partition.MOST_LINE_BYTES", 100)
+    with store_of_one(tmp_path) as store:
+        agent = KeptAgent(FakeReader(), exported(), store)
+        with pytest.raises(StateError, match=r"found a record of \d+ bytes, expected at most 100"):
+            agent.observe("s", Event(time=1.0, text="x"))
+        assert list(store.partition(0).lines()) == [] and not agent.has("s")
 
 
 def test_lines_that_wait_are_taken_in_batches_of_bounded_size(tmp_path):

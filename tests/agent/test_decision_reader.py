@@ -173,10 +173,10 @@ def test_the_command_needs_no_student(fake, tmp_path):
         done.stderr.splitlines()[-1] == "error: --c_fa: found no cost, expected it, or --gate with a file that has it"
     )
     GATE.save(tmp_path / "gate.json")
-    done = run("agent", *options, f"--gate={tmp_path / 'gate.json'}", f"--records={tmp_path / 'out.jsonl'}")
+    done = run("agent", *options, f"--gate={tmp_path / 'gate.json'}", f"--state={tmp_path / 'state'}")
     assert done.returncode == 0, done.stderr
     assert "decision model: 6 requests: 0 cached" in done.stderr
-    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in done.stdout.splitlines()]
     bodies = {int(body["input"][-1]["content"].split()[1]): body for _, body in fake.asked}
     for record in records:
         verdict = GATE(*asked(bodies[record["time"] / 60]))

@@ -330,10 +330,10 @@ def test_the_command_asks_an_engine_and_says_what_it_sent(folder, template, tmp_
     fake = Fake("sglang", template.tokenizer)
     (tmp_path / "in.jsonl").write_text(lines(6))
     options = (f"--model={folder}", f"--engine={fake.name}", f"--context={CONTEXT}")
-    done = run("agent", *options, f"--input={tmp_path / 'in.jsonl'}", f"--records={tmp_path / 'out.jsonl'}")
+    done = run("agent", *options, f"--input={tmp_path / 'in.jsonl'}")
     assert done.returncode == 0, done.stderr
     assert re.search(r"engine: 1[468] prompts of .* cached\n", done.stderr)  # 2 of each comparison, 2 per event
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 6
+    assert len(done.stdout.splitlines()) == 6
     done = run("agent", *options, "--jitter")
     assert done.stderr.splitlines()[-1].startswith(
         "log-odds moved by at most 0 again, 0 from the cache, 0 in other slots"
@@ -456,6 +456,7 @@ def test_kills_of_agent_and_engine_lose_no_record_and_make_none_of_half_an_answe
         f"--engine=llamacpp:http://127.0.0.1:{port}",
         f"--input={tmp_path / 'in.jsonl'}",
         f"--records={records}",
+        f"--state={tmp_path / 'state'}",
     ]
     command += ["--batch=1"]
     draw, kills = random.Random(1), 0
@@ -482,7 +483,8 @@ def test_kills_of_agent_and_engine_lose_no_record_and_make_none_of_half_an_answe
     assert [(one["stream"], one["event"]) for one in found] == [(f"s{i % 3}", i // 3) for i in range(9 * most)]
     whole = tmp_path / "whole.jsonl"
     with llama_server(path, port, slots=3, kind="exact"):
-        done = subprocess.run([*command, f"--records={whole}"], capture_output=True, text=True, env=environment)
+        anew = [*command, f"--records={whole}", f"--state={tmp_path / 'whole'}"]
+        done = subprocess.run(anew, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     undisturbed = [json.loads(line) for line in whole.read_text().splitlines()]
     for one, other in zip(found, undisturbed, strict=True):

@@ -8,6 +8,7 @@ import sys
 
 import forked
 import pytest
+from batches import in_mind
 from exported_folder import prism, write
 from fake_reader import MAPS, FakeReader, exported
 
@@ -15,9 +16,12 @@ from prism_jax.agent import loading
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines, LineError
+from prism_jax.agent.records_file import RecordsFile
 from prism_jax.agent.serving import DECISION_OPTIONS, replay_records, serve
+from prism_jax.agent.state.kept import store_of_one
+from prism_jax.agent.state.partition import Partition
+from prism_jax.agent.state.store import StateStore
 from prism_jax.people.layer import Population
-from prism_jax.people.store import PeopleStore
 from prism_jax.streams import Event
 
 COMMAND = pathlib.Path(__file__).parent / "fake_agent.py"
@@ -32,7 +36,10 @@ def run(root, *arguments, options=()):
 
 DEFAULTS = dict(
     {name: None for name in ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")},
-    **{name: None for name in ("model", "input", "records", "replay", "calibration", "explore", "dtype", "context")},
+    **{
+        name: None
+        for name in ("model", "input", "records", "state", "replay", "calibration", "explore", "dtype", "context")
+    },
     **{name: None for name in ("memory", "keep", "compilation_cache", "expect_digest", "engine", "decisions")},
     **dict.fromkeys(("jitter", "deadline", "key", "gate", *DECISION_OPTIONS)),
     most_offers=None,
@@ -47,7 +54,6 @@ DEFAULTS = dict(
     keep_texts=False,
     skip_bad=False,
     batch=256,
-    people=None,
     population=None,
     optimism=True,
     recalibrate=False,
@@ -108,6 +114,11 @@ def told(data):
     return records
 
 
+def plain(data):
+    """The records of `told` without what a state has beside them."""
+    return [{key: value for key, value in record.items() if key != "fingerprints"} for record in told(data)]
+
+
 def test_one_record_per_line_in_their_order_and_nothing_of_training_is_loaded(root, files, tmp_path):
     model, source, _ = files
     listing = tmp_path / "modules.json"
@@ -142,16 +153,17 @@ def test_a_record_leaves_as_soon_as_its_line_has_come(root, files):
         assert process.wait() == 0
 
 
-def test_the_first_bad_line_stops_after_the_records_before_it(serving, files):
+def test_the_first_bad_line_stops_after_the_records_before_it(serving, files, tmp_path):
     model, source, records = files
     lines = source.read_bytes().splitlines(keepends=True)
     source.write_bytes(b"".join([*lines[:20], b'{"stream": "s0", "time": NaN, "text": "x"}\n', *lines[20:]]))
-    error, _, _ = serving(model=model, input=source, records=records)
+    settings = dict(model=model, input=source, records=records, state=tmp_path / "state")
+    error, _, _ = serving(**settings)
     assert error == f"{source}:21: time: found nan, expected a finite number of seconds"
     assert len(told(records.read_bytes())) == 20
     source.write_bytes(b"".join(lines))  # mended: the rest follows
-    assert serving(model=model, input=source, records=records)[0] is None
-    assert told(records.read_bytes()) == told(serving(model=model, input=source)[1])
+    assert serving(**settings)[0] is None
+    assert plain(records.read_bytes()) == plain(serving(model=model, input=source)[1])
 
 
 def service(tmp_path, content, skip_bad, batch=256):
@@ -230,7 +242,8 @@ def test_no_canary_reaches_records_or_messages(serving, tmp_path):
         {"stream": canary, "time": 0, "text": "x", "costs": canary},
     ]
     source.write_bytes(encoded(rows) + f'{{"a": 1, "a": "{canary}"}}\n{{{canary}'.encode())
-    arguments = dict(model=model, input=source, records=records, keep_texts=True, critical_pattern=[".*"])
+    arguments = dict(model=model, input=source, records=records, state=tmp_path / "state")
+    arguments |= dict(keep_texts=True, critical_pattern=[".*"])
     error, out, err = serving(**arguments, skip_bad=True)
     assert error is None and err.count("skipped: ") == 8
     shown = records.read_bytes() + out + err.encode()
@@ -242,35 +255,120 @@ def test_no_canary_reaches_records_or_messages(serving, tmp_path):
     assert CANARIES[0].encode() in kept
 
 
-def test_a_stopped_agent_goes_on_with_the_same_input(serving, files):
-    """Wherever it was cut, in the middle of a record too; exploration and budgets go on as if nothing had happened."""
+def states(folder):
+    """The bytes of all files of a state."""
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_agent_that_dies_at_any_commit_or_record_goes_on_with_the_same_input(
+    serving, files, tmp_path, monkeypatch, kept
+):
+    """Each line is decided once, exploration and budgets go on, and the file gets what it lacks; with texts or none."""
     model, source, records = files
-    settings = dict(model=model, input=source, explore=0.3, explore_loss=0.5, skip_bad=True, batch=7)
+    settings = dict(model=model, input=source, explore=0.3, explore_loss=0.5, skip_bad=True, batch=7, keep_texts=kept)
     settings |= dict(most_offers=2, offers_window=20.0, most_thoughts=3, thoughts_window=30.0)
     whole = serving(**settings)[1]
-    for cut in (0, 1, 700, len(whole) // 2, len(whole) - 1):
-        records.write_bytes(whole[:cut])
-        error, out, err = serving(**settings, records=records)
-        assert (error, out) == (None, b"")
-        torn = cut - whole[:cut].rfind(b"\n") - 1
-        assert (f"removed the last {torn} bytes" in err) == (torn > 0)
-        assert told(records.read_bytes()) == told(whole)
+    settings |= dict(records=records, state=tmp_path / "state")
+    commit, write, died = Partition.commit, RecordsFile.write, 0
+
+    def dies(method, count, *, after):
+        left = [count]
+
+        def called(self, *arguments):
+            left[0] -= 1
+            if left[0] == 0 and not after:
+                raise Killed
+            method(self, *arguments)
+            if left[0] == 0:
+                raise Killed
+
+        return called
+
+    for i in range(9):
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "commit", dies(commit, 3 + i % 3, after=i % 2 == 0) if i % 3 else commit)
+            patch.setattr(RecordsFile, "write", write if i % 3 else dies(write, 4, after=i % 2 == 0))
+            patch.setattr(Partition, "close", lambda self: self._file.close())  # without the end of the log
+            try:
+                serving(**settings)
+            except Killed:
+                died += 1
+        with records.open("ab") as file:
+            file.write(b"" if i % 4 else b'{"kind": "cut')
+    error, out, _ = serving(**settings)
+    assert (error, out) == (None, b"") and died > 5
+    assert plain(records.read_bytes()) == plain(whole)
     assert {record["kind"] for record in told(whole)} == {"decision", "outcome"}
+    assert (b"event 8" in states(tmp_path / "state")) == kept
+    assert "no events" in serving(**settings)[2]
+    assert plain(records.read_bytes()) == plain(whole)
 
 
-def test_another_input_than_the_recorded_one_is_refused(serving, files):
+def test_a_state_goes_on_behind_the_lines_that_it_has_and_its_file_gets_what_it_lacks(serving, files, tmp_path):
     model, source, records = files
-    assert serving(model=model, input=source, records=records)[0] is None
-    before = records.read_bytes()
-    source.write_bytes(source.read_bytes().replace(b"event 8", b"event 9"))
-    error, _, _ = serving(model=model, input=source, records=records)
-    assert error.startswith("stream 's0', event 2: found the history")
+    lines = source.read_bytes().splitlines(keepends=True)
+    whole = serving(model=model, input=source)[1]
+    settings = dict(model=model, input=source, state=tmp_path / "state")
+    source.write_bytes(b"".join(lines[:30])[:-1])  # the last line has no end yet
+    assert plain(serving(**settings)[1]) == plain(whole)[:30]
+    source.write_bytes(b"".join(lines))
+    assert plain(serving(**settings, records=records)[1]) == []
+    assert plain(records.read_bytes()) == plain(whole)
+    with records.open("ab") as file:
+        file.write(b'{"kind": "cut')
+    error, _, said = serving(**settings, records=records)
+    assert error is None and "removed the last 13 bytes" in said
+    other = tmp_path / "other.jsonl"
+    assert serving(**settings, records=other)[0] is None and other.read_bytes() == records.read_bytes()
+    records.write_bytes(records.read_bytes() + other.read_bytes()[:-1].rsplit(b"\n", 1)[1] + b"\n")
+    error, _, _ = serving(**settings, records=records)
+    assert error.startswith(f"{records}:{len(lines) + 1}: found another record than the state has there")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_standard_input_goes_on_where_the_caller_does(serving, files, tmp_path, monkeypatch, kept):
+    """With texts, the streams go on; without, they cannot be read again, and the message says so."""
+    model, source, _ = files
+    lines = source.read_bytes().splitlines(keepends=True)
+    whole, found = serving(model=model, input=source, keep_texts=kept)[1], []
+    for part in (lines[:30], lines[30:]):
+        (tmp_path / "part").write_bytes(b"".join(part))
+        with (tmp_path / "part").open() as file, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", file)
+            found.append(serving(model=model, input="-", state=tmp_path / "state", keep_texts=kept))
+    if kept:
+        assert plain(b"".join(out for _, out, _ in found)) == plain(whole)
+    else:
+        assert "found no texts of its events, from which it would be read again" in found[1][0]
+
+
+@pytest.mark.parametrize("change", [(b"event 8", b"event 9"), (b"event 8", b"event eight"), (b"}", b"} ")])
+def test_another_input_than_the_one_that_was_decided_on_is_refused(serving, files, change, tmp_path):
+    model, source, records = files
+    settings = dict(model=model, input=source, records=records, state=tmp_path / "state")
+    assert serving(**settings)[0] is None
+    before, count = records.read_bytes(), source.read_bytes().count(b"\n")
+    source.write_bytes(source.read_bytes().replace(*change))
+    error, _, _ = serving(**settings)
+    assert error.startswith(f"{source}: found other lines than the {count} that were decided on")
     assert records.read_bytes() == before
+
+
+def test_the_state_of_a_server_is_not_an_agents(serving, files, tmp_path):
+    model, source, _ = files
+    StateStore(tmp_path / "state" / "tenants" / "default").close()
+    error, _, _ = serving(model=model, input=source, state=tmp_path / "state")
+    assert "found 256 partitions, expected one" in error
 
 
 def test_replay_of_a_file_repeats_it_and_writes_a_whole_file_or_none(serving, files, tmp_path):
     model, source, records = files
-    serving(model=model, input=source, records=records)
+    serving(model=model, input=source, records=records, state=tmp_path / "state")
     error, out, err = serving(replay=records)
     assert (error, out) == (None, records.read_bytes()) and ", 0 changed, " in err
     other = tmp_path / "other.jsonl"
@@ -292,6 +390,7 @@ REFUSED = {
     "another export": (dict(expect_digest="0" * 64), "/digests.json: found the SHA-256 "),
     "no such input": (dict(input="/no/such"), "/no/such"),
     "no such log": (dict(replay="/no/such"), "/no/such: no such file, expected in --replay the records"),
+    "records without a state": (dict(records="/no/such"), "--records: found it without --state, expected the folder"),
     "a bad cost": (dict(c_fa=-1.0), "c_fa: found -1.0, expected a cost"),
     "a bad probability": (dict(explore=0.9), "--explore, --explore_loss, --seed: epsilon: found 0.9"),
     "a bad budget": (dict(most_offers=-1), "--most_offers, --offers_window: most: found -1"),
@@ -312,7 +411,7 @@ def test_records_are_written_over_no_other_file(serving, files, tmp_path, name):
     _, source, _ = files
     asked = {"decisions": "http://127.0.0.1:9", "decision_model": "m", "answers": str(tmp_path / "answers")}
     given = {"input": source, **asked}
-    error, out, _ = serving(**given, records=str(given[name]))
+    error, out, _ = serving(**given, records=str(given[name]), state=str(tmp_path / "state"))
     assert error.startswith("--records: found") and error.endswith(f"the file of --{name}, expected another one")
     assert out == b"" and not (tmp_path / "answers").exists()
 
@@ -354,28 +453,29 @@ def with_people(lines):
 def test_people_are_learnt_from_once_and_named_in_no_message(serving, files, tmp_path):
     model, source, records = files
     rows = list(with_people(lines_of(60)))
-    store, other = tmp_path / "people.sqlite", tmp_path / "other.sqlite"
-    settings = dict(model=model, input=source, records=records, policy="always")
+    store, other = tmp_path / "state", tmp_path / "other"
+    settings = dict(model=model, input=source, policy="always")
     source.write_bytes(encoded(rows))
-    error, out, said = serving(**{**settings, "records": None}, people=other)
+    error, out, said = serving(**settings, state=other)
     assert error is None
-    for count in (30, len(rows)):  # stops, and goes on with the input from its first line
+    for count in (30, len(rows)):  # stops, and goes on with the input
         source.write_bytes(encoded(rows[:count]))
-        assert serving(**settings, people=store)[0] is None
+        assert serving(**settings, state=store, records=records)[0] is None
     assert told(records.read_bytes()) == told(out)
-    with PeopleStore(store) as found, PeopleStore(other) as expected:
-        assert found.records() == [str(records)]
-        assert list(found) == list(expected)
-        assert [one.name for one in found] == ["person of s0"]  # nobody else got an outcome
-        assert found.person("person of s0").belief.mean < 0
+    with store_of_one(store) as found, store_of_one(other) as expected:
+        people = found.partition(0).people
+        assert people.records() == [str(records)]
+        assert list(people) == list(expected.partition(0).people)
+        assert [one.name for one in people] == ["person of s0"]  # nobody else got an outcome
+        assert people.person("person of s0").belief.mean < 0
     assert "1 people known; 0 alarms have rung; log of the alarms' product " in said
     assert "person of" not in said
 
 
 def test_a_ringing_alarm_is_reported_by_number_once(tmp_path):
-    agent = Agent(FakeReader(), exported(), people=PeopleStore(None, Population(1.0, 2.0, 0.05, 0.0)))
+    agent = Agent(FakeReader(), exported(), people=in_mind(None, Population(1.0, 2.0, 0.05, 0.0)))
     rows, said, n = [], [], 0
-    watcher = Agent(FakeReader(), exported(), people=PeopleStore(None, Population(1.0, 2.0, 0.05, 0.0)))
+    watcher = Agent(FakeReader(), exported(), people=in_mind(None, Population(1.0, 2.0, 0.05, 0.0)))
     while not watcher.people.rang:
         event = {"stream": "s", "time": float(n), "text": f"event {n}", "person": "ann"}
         rows.append(event)
@@ -398,10 +498,10 @@ def test_a_ringing_alarm_is_reported_by_number_once(tmp_path):
 def test_flags_about_people_need_a_store_and_good_values(serving, files, tmp_path):
     model, source, _ = files
     run = dict(model=model, input=source)
-    assert serving(**run, recalibrate=True)[0].startswith("--recalibrate: found it without --people")
-    assert serving(**run, people=tmp_path / "p", alarm=0.9)[0].startswith("--alarm: found 0.9, expected a probability")
+    assert serving(**run, recalibrate=True)[0].startswith("--recalibrate: found it without --state")
+    assert serving(**run, state=tmp_path / "p", alarm=0.9)[0].startswith("--alarm: found 0.9, expected a probability")
     population = tmp_path / "population.json"
     population.write_text('{"scale": 1.0, "bias": 0.0, "spread": -1.0, "drift": 0.0}')
     message = f"{population}.spread: found -1.0, expected a number from 1e-09 to 100"
-    assert serving(**run, people=tmp_path / "p", population=population)[0] == message
+    assert serving(**run, state=tmp_path / "p", population=population)[0] == message
     assert not (tmp_path / "p").exists()

@@ -13,7 +13,7 @@ from fake_reader import exported
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.reader import Reader, ThinkRequest
-from prism_jax.people.store import PeopleStore
+from prism_jax.agent.state.kept import KeptAgent, store_of_one
 from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.scoring.fast import score_streams
 from prism_jax.scoring.responses import write_responses
@@ -202,11 +202,11 @@ def test_threads_share_an_agent_and_its_people(model, params, template, tmp_path
     found, streams = [], [f"s{i}" for i in range(4)]
     for run in (map, None):
         reader = Live(Student(model, params, template), has_slow_pass=False, writes_responses=False, config=SMALL)
-        with PeopleStore(tmp_path / f"people{len(found)}") as people:
-            deciding = Agent(reader, exported(slow=False), people=people)
+        with store_of_one(tmp_path / f"state{len(found)}") as store:
+            deciding = KeptAgent(reader, exported(slow=False), store)
             with concurrent.futures.ThreadPoolExecutor(4) as threads:
                 found.append(list((run or threads.map)(functools.partial(decide, deciding), streams)))
-            assert len(people) == 4
+            assert len(store.partition(0).people) == 4
     assert found[0] == found[1]
 
 

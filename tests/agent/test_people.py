@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from batches import in_mind
 from fake_reader import Failing, FakeReader, exported
 
 from prism_jax.agent.agent import Agent
@@ -16,24 +17,22 @@ from prism_jax.agent.records_file import RecordsFile, parse_record, remove_perso
 from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.settings import AgentSettings, Critical, PeopleSettings, Terms
 from prism_jax.agent.signals import Signals
-from prism_jax.agent.steps import Observation
+from prism_jax.agent.state.kept import KeptAgent, store_of_one
 from prism_jax.decision import alarm
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.people import layer
 from prism_jax.people.exports import StoreError
 from prism_jax.people.layer import Belief, Population, optimism
-from prism_jax.people.store import PeopleStore
 from prism_jax.streams import Candidate, Event
 
 POPULATION = Population(0.8, -0.2, 0.9, 0.02)
 TWO = (Candidate(text="Tea?"), Candidate(text="Coffee?"))
 
 
-def agent_with(store=None, people=None, **point):
+def agent_with(population=POPULATION, people=None, **point):
     point = OperatingPoint(**{"policy": "static", "margin": 0.0, **point})
     settings = AgentSettings(Terms(point), people=people or PeopleSettings())
-    store = PeopleStore(None, POPULATION) if store is None else store
-    return Agent(FakeReader(), exported(point=point), settings, store)
+    return Agent(FakeReader(), exported(point=point), settings, in_mind(settings.people, population))
 
 
 def event(n):
@@ -54,27 +53,17 @@ def live(agent, count, people=("ann", "bob"), accepts=lambda n: n % 3 == 0):
     return decisions, lines
 
 
-def test_an_offer_without_signals_says_nothing_of_a_person_and_holds_up_no_alarm(tmp_path):
-    """Event 2 is critical, so it offers without an answer of the reader; a restart finds the same."""
+def test_an_offer_without_signals_says_nothing_of_a_person_and_holds_up_no_alarm():
+    """Event 2 is critical, so it offers without an answer of the reader."""
     point = OperatingPoint(policy="never", margin=0.0)
     settings = AgentSettings(Terms(point), Critical(frozenset({"event 2"})))
-
-    def agent():
-        return Agent(Failing(), exported(point=point), settings, PeopleStore(None, POPULATION))
-
-    first, items = agent(), [Observation("s", event(n), TWO, person="ann") for n in range(3)]
-    found = [first.observe_many([item])[0] for item in items]
+    agent = Agent(Failing(), exported(point=point), settings, in_mind(settings.people, POPULATION))
+    found = [agent.observe("s", event(n), TWO, person="ann") for n in range(3)]
     assert (found[2].offer, found[2].unanswered) == ("s/2", "the engine is away")
-    path = tmp_path / "records.jsonl"
-    path.write_bytes(b"".join(encode(decision.record()) for decision in found))
-    again, records = agent(), RecordsFile(path)
-    again.resume_many(items, list(records.decided["s"]))
-    records.close()
-    for one in (first, again):
-        assert one.people.store.watched == {}
-        one.outcome("s", "s/2", "accepted", 2.5)
-        assert one.people.known("ann").answers == 0
-        assert one.observe("s", event(3), TWO, person="ann").unanswered is None
+    assert agent.people.store.watched == {}
+    agent.outcome("s", "s/2", "accepted", 2.5)
+    assert agent.people.known("ann").answers == 0
+    assert agent.observe("s", event(3), TWO, person="ann").unanswered is None
 
 
 def test_decisions_follow_the_layer_of_docs_maths_section_13():
@@ -98,7 +87,7 @@ def test_decisions_follow_the_layer_of_docs_maths_section_13():
 def test_a_person_without_answers_and_a_store_that_nobody_uses_change_nothing_else():
     blind = Agent(FakeReader(), exported(point=OperatingPoint(policy="static", margin=0.0)))
     plain = Population(1.0, 0.0, 1e-9, 0.0)
-    with_store = agent_with(PeopleStore(None, plain))
+    with_store = agent_with(plain)
     for n in range(20):
         a, b, c = (
             blind.observe("s", event(n), TWO),
@@ -147,36 +136,6 @@ def test_a_stream_is_one_persons():
         agent.observe("t", event(1), person="bob")
 
 
-def test_an_answer_counts_once_over_restarts(tmp_path):
-    """A restarted agent that reads its records and all outcomes again knows what it knew, and goes on the same way."""
-    whole, _ = live(agent_with(), 40)
-    path, records = tmp_path / "people.sqlite", tmp_path / "records.jsonl"
-    with PeopleStore(path, POPULATION) as store:
-        store.note_records(records, fresh=True)
-        _, lines = live(agent_with(store), 20)
-        known = store.describe()
-    records.write_bytes(b"".join(lines))
-    file = RecordsFile(records)
-    with PeopleStore(path) as store:
-        store.note_records(records, fresh=False)
-        again = agent_with(store)
-        for n in range(20):
-            person = ("ann", "bob")[n % 2]
-            stream = f"stream of {person}"
-            item = Observation(stream, event(n), TWO, person=person)
-            again.resume_many([item], [file.decided[stream].popleft()])
-            if whole[n].spoke:
-                again.outcome(stream, whole[n].offer, "accepted" if n % 3 == 0 else "dismissed", n + 0.5)
-        assert store.describe() == known
-        for n in range(20, 40):
-            person = ("ann", "bob")[n % 2]
-            found = again.observe(f"stream of {person}", event(n), TWO, person=person)
-            assert (found.spoke, found.p_accept, found.known) == (whole[n].spoke, whole[n].p_accept, whole[n].known)
-            if found.spoke:
-                again.outcome(found.stream, found.offer, "accepted" if n % 3 == 0 else "dismissed", n + 0.5)
-    file.close()
-
-
 def test_replay_decides_again_for_the_same_person():
     _, lines = live(agent_with(c_fn=0.8), 60)
     logged = [("log", parse_record(line, "log")) for line in lines]
@@ -205,8 +164,8 @@ def answer(people, offer, stated, outcome):
 
 def test_the_alarm_of_a_person_rings_when_answers_contradict_what_was_stated():
     """A person who declines whatever is stated; the layer has no drift and little spread, so it cannot follow."""
-    stubborn = PeopleStore(None, Population(1.0, 0.0, 0.05, 0.0))
-    people, rang_at = People(stubborn, PeopleSettings(alarm=0.1)), None
+    people, rang_at = in_mind(PeopleSettings(alarm=0.1), Population(1.0, 0.0, 0.05, 0.0)), None
+    stubborn = people.store
     for n in range(60):
         answer(people, f"s/{n}", Prediction("ann", 0.6, 0.7, 0.4), "dismissed")  # the alarm watches the second
         if people.rang and rang_at is None:
@@ -224,7 +183,7 @@ def test_overlapping_offers_with_quick_refusals_ring_no_alarm():
     """Two offers at a time, calibrated at 1/2, and refusals come first: only offers that did not overlap are bet on."""
     rng, rang = np.random.default_rng(0), 0
     for _ in range(20):
-        people = People(PeopleStore(None, Population(1.0, 0.0, 0.01, 0.0)))
+        people = in_mind(None, Population(1.0, 0.0, 0.01, 0.0))
         for n in range(60):
             both = [(f"s/{n}-{i}", rng.random() < 0.5) for i in range(2)]
             for offer, _ in both:
@@ -237,7 +196,7 @@ def test_overlapping_offers_with_quick_refusals_ring_no_alarm():
 
 
 def test_an_offer_whose_stream_has_ended_is_not_waited_for():
-    people = People(PeopleStore(None, POPULATION))
+    people = in_mind(None, POPULATION)
     people.offered("ann", "s/1")
     people.offered("ann", "t/5")
     people.learn("t/5", Prediction("ann", 0.5, 0.5, 0.4), "accepted", 1.0)
@@ -252,26 +211,33 @@ def test_an_offer_whose_stream_has_ended_is_not_waited_for():
     assert people.store.person("ann").alarm == pytest.approx(alarm.update(np.array(lost.alarm), 0.5, 1.0, 0.4))
 
 
-def test_an_offer_is_withdrawn_once_though_it_is_read_again_after_a_restart():
-    store, stated = PeopleStore(None, POPULATION), Prediction("ann", 0.5, 0.5, 0.4)
+def test_an_offer_is_withdrawn_once_though_it_is_read_again():
+    people, stated = in_mind(None, POPULATION), Prediction("ann", 0.5, 0.5, 0.4)
     for _ in range(2):
-        people = People(store)
         people.offered("ann", "s/1")
         people.withdrawn("s/1", stated)
-        assert store.person("ann").alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
-    assert store.person("ann").answers == 0
+        assert people.store.person("ann").alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
+    assert people.store.person("ann").answers == 0
 
 
-def test_a_forgotten_stream_withdraws_its_open_offers(tmp_path):
-    path = tmp_path / "people.sqlite"
-    with PeopleStore(path, POPULATION) as store:
-        agent = agent_with(store, policy="always")
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_forgotten_stream_withdraws_its_open_offers(is_kept, tmp_path):
+    """In memory, and in a state that is opened again."""
+    point = OperatingPoint(policy="always", margin=0.0)
+    settings = AgentSettings(Terms(point))
+    with store_of_one(tmp_path, POPULATION) as store:
+        agent = (
+            KeptAgent(FakeReader(), exported(point=point), store, settings) if is_kept else agent_with(policy="always")
+        )
         found = agent.observe("s", event(0), TWO, person="ann")
         agent.forget("s")
-    with PeopleStore(path) as store:
-        expected = alarm.withdraw(alarm.start(), found.p_accept, 1e-9)  # always offering is a threshold of 0
-        assert store.person("ann").alarm == pytest.approx(expected)
-        assert sum(store.person("ann").alarm) < 0
+        assert agent.people.of("ann").store.watched.get("ann") is None
+        person = agent.people.of("ann").store.person("ann")
+    expected = alarm.withdraw(alarm.start(), found.p_accept, 1e-9)  # always offering is a threshold of 0
+    assert person.alarm == pytest.approx(expected)
+    assert sum(person.alarm) < 0
+    with store_of_one(tmp_path) as store:
+        assert store.of("ann").people.person("ann").alarm == (person.alarm if is_kept else (0.0,) * alarm.COMPONENTS)
 
 
 @pytest.mark.slow
@@ -279,7 +245,7 @@ def test_refusals_that_end_the_stream_ring_no_alarm():
     """Half of the refusals of offers that are calibrated at 1/2; were these free, the alarms of 34 of 40 would ring."""
     rng, rang = np.random.default_rng(0), 0
     for _ in range(40):
-        people, stated = People(PeopleStore(None, Population(1.0, 0.0, 0.01, 0.0))), Prediction("ann", 0.5, 0.5, 0.4)
+        people, stated = in_mind(None, Population(1.0, 0.0, 0.01, 0.0)), Prediction("ann", 0.5, 0.5, 0.4)
         for n in range(200):
             people.offered("ann", f"s{n}/0")
             accepted = rng.random() < 0.5
@@ -292,7 +258,7 @@ def test_refusals_that_end_the_stream_ring_no_alarm():
 
 
 def test_forgetting_people_does_not_raise_the_product():
-    people = People(PeopleStore(None, POPULATION))
+    people = in_mind(None, POPULATION)
     for n in range(30):
         for name, outcome in (("ann", "dismissed"), ("bob", ("accepted", "dismissed")[n % 2])):
             answer(people, f"{name}/{n}", Prediction(name, 0.5, 0.5, 0.4), outcome)
@@ -304,7 +270,7 @@ def test_forgetting_people_does_not_raise_the_product():
 
 def test_answers_of_a_deleted_person_that_are_read_again_count_once_in_the_product():
     """As after a restart on an input that still has them: the person joins anew, under a number of their own."""
-    people = People(PeopleStore(None, POPULATION))
+    people = in_mind(None, POPULATION)
     for turn in range(3):
         for n in range(30):
             answer(people, f"ann/{n}", Prediction("ann", 0.5, 0.5, 0.4), "dismissed")
@@ -315,29 +281,17 @@ def test_answers_of_a_deleted_person_that_are_read_again_count_once_in_the_produ
     assert people.alarms().log_product == 0
 
 
-def test_the_levels_of_others_stay_where_people_are_deleted_and_the_store_is_opened_again(tmp_path):
+def test_the_levels_of_others_stay_where_people_are_deleted(tmp_path):
     """Ann is deleted before bob's alarm could ring; it rings at the level of the second person all the same."""
-    stubborn, rang_at = Population(1.0, 0.0, 0.05, 0.0), None
+    people, rang_at = in_mind(PeopleSettings(alarm=0.1), Population(1.0, 0.0, 0.05, 0.0)), None
     for n in range(60):
-        with PeopleStore(tmp_path / "people.sqlite", stubborn) as store:
-            people = People(store, PeopleSettings(alarm=0.1))
-            for name in ("ann", "bob") if n == 0 else ("bob",):
-                answer(people, f"{name}/{n}", Prediction(name, 0.7, 0.7, 0.4), "dismissed")
-            store.forget("ann")
-            if people.rang and rang_at is None:
-                rang_at = n
+        for name in ("ann", "bob") if n == 0 else ("bob",):
+            answer(people, f"{name}/{n}", Prediction(name, 0.7, 0.7, 0.4), "dismissed")
+        people.store.forget("ann")
+        if people.rang and rang_at is None:
+            rang_at = n
     along = alarm.along(np.full(60, 0.7), np.zeros(60), np.zeros(60, int), 0.4)
     assert rang_at == int(np.argmax(along >= np.log(2 * 3 / 0.1))) > int(np.argmax(along >= np.log(2 / 0.1)))
-
-
-def test_a_stream_of_the_same_name_in_another_run_teaches_again(tmp_path):
-    path, answers = tmp_path / "people.sqlite", [0]
-    for _ in range(3):
-        with PeopleStore(path, POPULATION) as store:
-            decisions, _ = live(agent_with(store, policy="always"), 4, ("ann",))
-            answers.append(store.person("ann").answers)
-        assert len(decisions) == 4
-    assert answers == [0, 4, 8, 12]
 
 
 def test_an_answer_that_cannot_be_kept_changes_nothing(monkeypatch):
@@ -358,34 +312,20 @@ def test_an_answer_that_cannot_be_kept_changes_nothing(monkeypatch):
     assert agent.people.store.person("ann").alarm != (0.0,) * alarm.COMPONENTS
 
 
-def test_recalibration_follows_everybody_and_is_kept(tmp_path):
-    path = tmp_path / "people.sqlite"
+def test_recalibration_follows_everybody_and_is_kept():
     settings = PeopleSettings(recalibrate=True)
-    with PeopleStore(path, Population(1.0, 0.0, 0.3, 0.0)) as store:
-        people = People(store, settings)
-        for n in range(200):
-            name = f"person {n % 50}"
-            people.learn(f"s/{n}", Prediction(name, 0.6, 0.6, 0.4), "dismissed", float(n))
-        moved = people.known("somebody new").population
+    people = in_mind(settings, Population(1.0, 0.0, 0.3, 0.0))
+    for n in range(200):
+        people.learn(f"s/{n}", Prediction(f"person {n % 50}", 0.6, 0.6, 0.4), "dismissed", float(n))
+    moved = people.known("somebody new").population
     assert moved.bias < -0.5
-    with PeopleStore(path) as store:
-        assert People(store, settings).known("somebody new").population == moved
-        assert People(store, PeopleSettings()).known("somebody new").population == store.population
+    assert People(people.store, settings).known("somebody new").population == moved
+    assert People(people.store, PeopleSettings()).known("somebody new").population == people.population
 
 
-def test_deleting_a_person_deletes_their_records(tmp_path):
-    path, records = tmp_path / "people.sqlite", tmp_path / "records.jsonl"
-    names = ("ann with a rare name", "bob")
-    with PeopleStore(path, POPULATION) as store:
-        agent = agent_with(store)
-        _, lines = live(agent, 20, names)
-        agent.forget_person(names[0])
-        assert [one.name for one in store] == ["bob"]
-        with pytest.raises(RefusedError):
-            agent.outcome(f"stream of {names[0]}", f"stream of {names[0]}/0", "accepted", 99.0)
-    for file in tmp_path.iterdir():
-        assert b"rare name" not in file.read_bytes(), file
-    target = tmp_path / "elsewhere"
+def test_a_deleted_persons_records_leave_the_file(tmp_path):
+    names, records, target = ("ann with a rare name", "bob"), tmp_path / "records.jsonl", tmp_path / "elsewhere"
+    _, lines = live(agent_with(), 20, names)
     target.write_bytes(b"".join(lines))
     records.symlink_to(target)
     (tmp_path / ".elsewhere.erasing").write_bytes(b"".join(lines))  # of a call that was killed
@@ -395,7 +335,7 @@ def test_deleting_a_person_deletes_their_records(tmp_path):
     assert records.is_symlink()
     assert not (tmp_path / ".elsewhere.erasing").exists()
     assert remove_person(records, names[0]) == 0
-    file = RecordsFile(records)
+    file = RecordsFile(records, iter(kept))
     with pytest.raises(ValueError, match="found another agent writing to it"):
         remove_person(records, "bob")
     file.close()
@@ -409,4 +349,3 @@ def test_forgetting_a_person_ends_their_streams_and_nobody_elses():
     with pytest.raises(RefusedError, match="found no such offer"):
         agent.outcome(ann.stream, ann.offer, "accepted", 1.0)
     agent.outcome(bob.stream, bob.offer, "accepted", 1.0)
-    assert [one.name for one in agent.people.store] == ["bob"]

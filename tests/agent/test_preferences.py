@@ -88,7 +88,7 @@ def test_who_wants_quiet_has_it_until_its_end_but_for_critical_events(preference
         prefer(store, preferences)
         quiet = decided(agent, *(observation(number) for number in range(40)))
         assert {answer["reason"] for answer in quiet} == {f"silent: {preferences.quiet(clock.now)}"}
-        assert not any(kind == "think" for kind, _ in agent.agent.reader.calls), "its outcome was known"
+        assert not any(kind == "think" for kind, _ in agent.reader.calls), "its outcome was known"
         (fire,) = decided(agent, observation(40, "fire"))
         assert fire["speak"]
         clock.now += HOUR

@@ -14,7 +14,7 @@ from prism_jax.agent.agent import Agent
 from prism_jax.agent.input_loop import Statistics
 from prism_jax.agent.reader import Response, Thought
 from prism_jax.agent.records import encode
-from prism_jax.agent.records_file import RecordsError, RecordsFile, remove_person
+from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, remove_person
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
@@ -90,25 +90,25 @@ def path(tmp_path):
 
 def filled(path, count=6):
     lines = [encode(decision.record()) for decision in decisions(count)]
-    file = RecordsFile(path)
+    file = RecordsFile(path, iter(()))
     for line in lines:
         file.write(line)
     file.close()
     return lines
 
 
-def test_a_file_is_appended_to_and_read_again(path):
+def test_a_file_gets_what_it_lacks_and_is_appended_to(path):
     lines = filled(path)
-    file = RecordsFile(path)
-    assert {name: [one["event"] for one in kept] for name, kept in file.decided.items()} == {
-        "s0": [0, 1],
-        "s1": [0, 1],
-        "s2": [0, 1],
-    }
-    assert (file.torn, file.outcomes) == (0, {})
-    file.write(b"more\n")
-    file.close()
-    assert path.read_bytes() == b"".join(lines) + b"more\n"
+    for have in (0, 4, 6):
+        path.write_bytes(b"".join(lines[:have]))
+        file = RecordsFile(path, iter(lines))
+        assert file.torn == 0
+        file.write(b"more\n")
+        file.close()
+        assert path.read_bytes() == b"".join(lines) + b"more\n"
+    path.unlink()
+    RecordsFile(path, iter(lines)).close()
+    assert path.read_bytes() == b"".join(lines)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -116,49 +116,45 @@ def test_a_file_is_appended_to_and_read_again(path):
 def test_a_line_that_was_cut_is_removed_and_no_other(path, cut):
     lines = filled(path)
     path.write_bytes(b"".join(lines)[:-cut])
-    file = RecordsFile(path)
+    file = RecordsFile(path, iter(lines))
     assert file.torn == len(lines[-1]) - cut
-    assert sum(map(len, file.decided.values())) == 5
-    file.write(lines[-1])
     file.close()
     assert path.read_bytes() == b"".join(lines)
 
 
-def test_damage_elsewhere_is_named_and_left_alone(path):
+def test_other_records_are_named_and_left_alone(path):
     lines = filled(path)
-    outcome = encode(
-        {
-            "format": 1,
-            "kind": "outcome",
-            "stream": "s0",
-            "offer": "s0/0",
-            "outcome": "ignored",
-            "time": 1,
-            "needed": None,
-        }
-    )
-    for content, message in (
-        ([lines[0][:50] + b"\n", *lines[1:]], "records.jsonl:1: found broken JSON"),
-        ([lines[0], lines[0]], "records.jsonl:2: event: found 0, expected 1, the next of stream 's0'"),
-        ([lines[3]], "records.jsonl:1: event: found 1, expected 0"),
-        ([lines[0].replace(b'"format": 1', b'"format": 2')], "records.jsonl:1: format: found 2, expected 1"),
-        ([lines[0].replace(b'"history"', b'"histori"')], "records.jsonl:1: history: found None"),
-        ([b'{"stream": "s"}\n'], "records.jsonl:1: found no record"),
-        ([lines[0], outcome, outcome], "records.jsonl:3: found a second outcome of offer 's0/0'"),
+    for content, line in (
+        ([lines[0][:50] + b"\n", *lines[1:]], 1),
+        ([lines[0], lines[0]], 2),
+        ([*lines, lines[3]], 7),
+        ([lines[0], lines[1].replace(b'"format": 1', b'"format": 2')], 2),
     ):
         path.write_bytes(b"".join(content))
-        with pytest.raises(RecordsError, match=re.escape(message)):
-            RecordsFile(path)
+        with pytest.raises(RecordsError, match=rf"records.jsonl:{line}: found another record than the state has there"):
+            RecordsFile(path, iter(lines))
         assert path.read_bytes() == b"".join(content)
 
 
+def test_a_line_that_is_no_record_is_named(path):
+    line = filled(path)[0]
+    for content, message in (
+        (line[:50] + b"\n", "f:1: found broken JSON"),
+        (line.replace(b'"format": 1', b'"format": 2'), "f:1: format: found 2, expected 1"),
+        (line.replace(b'"history"', b'"histori"'), "f:1: history: found None"),
+        (b'{"stream": "s"}\n', "f:1: found no record"),
+    ):
+        with pytest.raises(RecordsError, match=re.escape(message)):
+            parse_record(content, "f:1")
+
+
 def test_one_agent_at_a_time_has_the_file(path):
-    filled(path)
-    file = RecordsFile(path)
+    lines = filled(path)
+    file = RecordsFile(path, iter(lines))
     with pytest.raises(RecordsError, match="another agent writing to it"):
-        RecordsFile(path)
+        RecordsFile(path, iter(lines))
     file.close()
-    RecordsFile(path).close()
+    RecordsFile(path, iter(lines)).close()
     assert [other.name for other in path.parent.iterdir()] == [path.name]
 
 
@@ -181,7 +177,7 @@ def test_records_are_on_the_disk_when_the_file_is_closed_and_when_a_person_is_re
     lines = [
         encode(decision._replace(person=name).record()) for decision, name in zip(decisions(3), "aba", strict=True)
     ]
-    file = RecordsFile(epath.Path(tmp_path / "records.jsonl"))
+    file = RecordsFile(epath.Path(tmp_path / "records.jsonl"), iter(()))
     for line in lines:
         file.write(line)
     file.close()

@@ -143,7 +143,8 @@ def test_records_with_outcomes_are_labels(folder, engine, tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     records = tmp_path / "records.jsonl"
     options = f"--model={folder}", f"--engine={engine.name}", f"--context={CONTEXT}"
-    agent = (*options, f"--input={tmp_path / 'in.jsonl'}", f"--records={records}", "--keep_texts", "--policy=always")
+    agent = (*options, f"--input={tmp_path / 'in.jsonl'}", f"--records={records}", f"--state={tmp_path / 'state'}")
+    agent += ("--keep_texts", "--policy=always")
     assert run("agent", *agent).returncode == 0
     offers = [record["offer"] for record in map(json.loads, records.read_text().splitlines())]
     answers = [

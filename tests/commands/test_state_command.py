@@ -1,168 +1,370 @@
-"""What the file agent has written goes on in a store, and a store's records come out as one file."""
+"""The state command: takes what earlier agents have written, shows, exports, deletes people, and rates offers."""
 
+import contextlib
+import io
 import json
+import math
+import pathlib
+import shutil
+import sqlite3
+import stat
+import sys
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from exported_folder import write
 from fake_reader import FakeReader, exported
+from scipy import special
 
-from prism_jax.agent.agent import Agent
-from prism_jax.agent.people import ACCEPTED
-from prism_jax.agent.records import OfferOutcome, encode
+from prism_jax.agent import loading, rating
+from prism_jax.agent.input_loop import InputLoop
+from prism_jax.agent.lines import InputLines
+from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings, Budget, Terms
 from prism_jax.agent.state.durable import DurableAgent, Events
+from prism_jax.agent.state.kept import KeptAgent, store_of_one
 from prism_jax.agent.state.reading import all_records
-from prism_jax.agent.state.store import StateStore
+from prism_jax.agent.state.store import StateStore, open_store
 from prism_jax.agent.steps import Observation
-from prism_jax.commands.state import run_job
-from prism_jax.people.store import PeopleStore
-from prism_jax.runtime.files import parse_json
-from prism_jax.streams import Candidate, Event
+from prism_jax.commands.state import JOBS, run_job
+from prism_jax.decision.calibration import fit_platt
+from prism_jax.people.layer import Population, believe, fit_population, predict
+from prism_jax.streams import Event
 
-SETTINGS = AgentSettings(Terms(exported().point, offers=Budget(5, 900.0)))
-PEOPLE = {"s0": "ada", "s1": "ada", "s2": "bob", "s3": None}
-NONE = dict.fromkeys(
-    ("show", "export", "stream", "person", "since", "until", "import_records", "input", "people", "partitions")
-)
+EARLIER = pathlib.Path(__file__).parent / "earlier_agent"
+"""What an agent of version 0.1, with files in place of a state, has written, and would have written of all events."""
+PLAIN = exported(slow=False, responses=False)
+SETTINGS = AgentSettings(Terms(PLAIN.point, offers=Budget(5, 900.0)))
+POPULATION = Population(0.9, -0.1, 1.0, 0.02)
+FLAGS = dict.fromkeys((*JOBS, "stream", "person", "since", "until", "input", "partitions", "model"))
 
 
 def job(folder, **options):
-    run_job({"state": str(folder), "tenant": "default", **NONE, **options})
-
-
-def line_of(item):
-    if isinstance(item, OfferOutcome):
-        return {name: value for name, value in item._asdict().items() if value is not None}
-    line = {"stream": item.stream, "time": item.event.time, "text": item.event.text}
-    line |= {"person": item.person} if item.person else {}
-    return line | {"candidates": [one.text for one in item.candidates]} | ({"costs": item.costs} if item.costs else {})
-
-
-def items(begin, end):
-    """Events of four streams; a person is named on the first of each only."""
-    for number in range(begin, end):
-        stream = f"s{number % 4}"
-        offers = tuple(Candidate(text=f"offer {i}") for i in range(1 + number % 2))
-        costs = {"c_fn": 3.0} if number % 5 == 0 else None
-        person = PEOPLE[stream] if number < 4 else None
-        yield Observation(stream, Event(time=30.0 * number, text=f"event {number}"), offers, costs, person=person)
-
-
-def run(agent, sequence):
-    """The lines and records of a file agent; every third offer is answered."""
-    lines, records = [], []
-    for item in sequence:
-        lines.append(line_of(item))
-        (decision,) = agent.observe_many([item])
-        records.append(decision.record())
-        if decision.spoke and decision.event % 3 == 0:
-            outcome = ACCEPTED if decision.event % 2 else "dismissed"
-            answer = OfferOutcome(decision.stream, decision.offer, outcome, item.event.time)
-            lines.append(line_of(answer))
-            records.append(agent.outcome(**answer._asdict()).record())
-    return lines, records
+    lists = {"records": [], "records_gone": [], "keep_texts": False, "questions": 5}
+    run_job({"state": str(folder), "tenant": "default", **FLAGS, **lists, **options})
 
 
 def plain(records):
-    dropped = ("seconds", "fingerprints")  # the run, and the alarm of each partition
-    return [
-        {key: value for key, value in parse_json(encode(record), "").items() if key not in dropped}
-        for record in records
-    ]
+    """Records without the seconds of their run, and the alarm of each partition."""
+    return [{key: one[key] for key in one if key not in ("seconds", "fingerprints")} for one in records]
 
 
-def by_stream(records):
-    return {stream: [one for one in plain(records) if one["stream"] == stream] for stream in PEOPLE}
+def read(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 @pytest.fixture
-def files(tmp_path):
-    """What a file agent has left after a hundred events, with ten more that it had not read."""
-    with PeopleStore(tmp_path / "people.sqlite") as people:
-        agent = Agent(FakeReader(slow=True), exported(), SETTINGS, people)
-        lines, records = run(agent, items(0, 100))
-    more = [line_of(item) for item in items(100, 110)]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, *more]))
-    (tmp_path / "out.jsonl").write_bytes(b"".join(map(encode, records)))
-    return tmp_path
+def earlier(tmp_path):
+    """The files of an earlier agent that had read ten lines of its input."""
+    shutil.copytree(EARLIER, tmp_path, dirs_exist_ok=True)
+    with contextlib.closing(sqlite3.connect(tmp_path / "people.sqlite")) as file:
+        script = (tmp_path / "people.sql").read_text().replace("RECORDS", str(tmp_path / "records.jsonl"))
+        file.executescript(f"{script}; PRAGMA application_id = 1347572557; PRAGMA user_version = 1;")
+    names = {"import_records": "records.jsonl", "input": "events.jsonl", "import_people": "people.sqlite"}
+    return tmp_path, {name: str(tmp_path / file) for name, file in names.items()}
 
 
-def test_a_server_goes_on_where_the_file_agent_was(files, capsys):
-    """Beside a file agent that goes on itself."""
-    wanted = {"import_records": str(files / "out.jsonl"), "input": str(files / "in.jsonl")}
-    job(files / "state", **wanted, people=str(files / "people.sqlite"), partitions=5)
-    assert "4 streams and 2 people" in capsys.readouterr().out
-    with PeopleStore() as people:
-        whole = Agent(FakeReader(slow=True), exported(), SETTINGS, people)
-        _, expected = run(whole, items(0, 200))
-    place = files / "state" / "tenants" / "default"
+def taken_on(store, source):
+    """An agent on a state takes the rest of an input; returns the lines that it writes."""
+    written = []
+    reader = FakeReader(slow=False, responses=False)
+    loop = InputLoop(KeptAgent(reader, PLAIN, store, SETTINGS, texts=False), written.append, "in")
+    with source.open("rb") as file:
+        path = str(source)
+        loop.answer(InputLines(file.fileno(), path, path, store.partition(0).input(path)))
+    return [json.loads(line) for line in written]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_an_agent_goes_on_where_one_of_an_earlier_version_was(cut, earlier, capsys):
+    """With its file, which may end in a record that was cut; each answer is learnt once."""
+    folder, files = earlier
+    records = folder / "records.jsonl"
+    if cut:
+        records.write_bytes(records.read_bytes()[:-100])
+    before = records.read_bytes()
+    whole = read(folder / "whole.jsonl")
+    job(folder / "state", **files)
+    assert "records of 3 streams and 1 people" in capsys.readouterr().out
+    with store_of_one(folder / "state") as store:
+        assert [line for line in store.partition(0).lines()] == before.splitlines(keepends=True)[: 9 if cut else None]
+        assert store.partition(0).people.records() == [str(records)]
+        assert plain(taken_on(store, folder / "events.jsonl")) == plain(whole[9 if cut else 10 :])
+        assert plain(list(all_records(store.folder))) == plain(whole)
+        people = {person.name: person for person in store.partition(0).people}
+        assert {name: one.answers for name, one in people.items()} == {"ada": 1, "bob": 1}
+        assert people["ada"].number == 1
+        assert people["ada"].belief.mean == pytest.approx(0.1434178207874609, abs=1e-15)
+        assert b"event 3" not in pathlib.Path(store.partition(0).path).read_bytes()
+
+
+def test_a_server_of_several_partitions_goes_on_where_an_earlier_agent_was(earlier, capsys):
+    folder, files = earlier
+    job(folder / "state", **files, partitions=5, keep_texts=True)
+    whole = read(folder / "whole.jsonl")
+    place = folder / "state" / "tenants" / "default"
     with StateStore(place) as store:
         assert store.partitions == 5
-        agent = DurableAgent(FakeReader(slow=True), exported(), store, SETTINGS)
-        for item in items(100, 200):
-            ((answer,),) = agent.answer([Events((item,))])
-            number = int(answer["id"].split("/")[1])
-            if answer["speak"] and number % 3 == 0:
-                outcome = ACCEPTED if number % 2 else "dismissed"
-                agent.answer([OfferOutcome(item.stream, answer["id"], outcome, item.event.time)])
-        assert by_stream(list(all_records(place))) == by_stream(expected)
-        for name in ("ada", "bob"):
-            mine, theirs = store.of(name).people.person(name), people_of(expected, name)
-            assert mine._replace(number=0) == theirs._replace(number=0)
-    job(files / "state", show=True)
-    assert capsys.readouterr().out.startswith("streams: 4; people who have answered: 2; events: 200; ")
-
-
-def people_of(expected, name):
-    """What a file agent knows of a person after all these records."""
-    with PeopleStore() as people:
-        run(Agent(FakeReader(slow=True), exported(), SETTINGS, people), items(0, 200))
-        return people.person(name)
+        agent = DurableAgent(FakeReader(slow=False, responses=False), PLAIN, store, SETTINGS)
+        for line in read(folder / "events.jsonl")[10:]:
+            if "offer" in line:
+                agent.answer([OfferOutcome(**line)])
+            else:
+                event = Event(time=float(line["time"]), text=line["text"])
+                ((answer,),) = agent.answer([Events((Observation(line["stream"], event),))])
+                assert answer["stream"] == line["stream"]
+        for stream in ("s0", "s1", "s2"):
+            assert plain(all_records(place, stream=stream)) == plain(one for one in whole if one["stream"] == stream)
+        assert [store.of(name).people.person(name).answers for name in ("ada", "bob")] == [1, 1]
+    job(folder / "state", show=True)
+    assert capsys.readouterr().out.splitlines()[1].startswith("streams: 3; people who have answered: 2; events: 12; ")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda lines: lines[1:], r"out.jsonl:1: found event 0 of stream 's0', expected that of .*in.jsonl:\d"),
-        (lambda lines: lines[:50], r"expected that of the end of the input: they are not of one agent"),
-        (lambda lines: ["{", *lines], r"in.jsonl:1: "),
+        (lambda lines: lines[1:], r"records.jsonl:1: found event 0 of stream 's0', expected that of .*events.jsonl:\d"),
+        (lambda lines: lines[:5], r"expected that of the end of the input: they are not of one agent"),
+        (lambda lines: ["{", *lines], r"events.jsonl:1: "),
     ],
 )
-def test_an_input_of_another_agent_is_refused(change, message, files):
-    path = files / "in.jsonl"
+def test_an_input_of_another_agent_is_refused(change, message, earlier):
+    folder, files = earlier
+    path = folder / "events.jsonl"
     path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
     with pytest.raises(ValueError, match=message):
-        job(files / "state", import_records=str(files / "out.jsonl"), input=str(path))
+        job(folder / "state", **files)
 
 
-def test_a_store_with_streams_takes_no_files(files):
-    wanted = {"import_records": str(files / "out.jsonl"), "input": str(files / "in.jsonl")}
-    job(files / "state", **wanted)
-    with pytest.raises(ValueError, match="found streams, expected a store that has none yet"):
-        job(files / "state", **wanted)
-    with pytest.raises(ValueError, match="--input: found none"):
-        job(files / "new", import_records=wanted["import_records"])
-    with pytest.raises(ValueError, match="found no partitions"):
-        job(files / "new", show=True)
-    with pytest.raises(ValueError, match="--person: found it with --show, expected it with --export only"):
-        job(files / "state", show=True, person="ada")
-    with pytest.raises(ValueError, match="found --show and --export, expected one of"):
-        job(files / "state", show=True, export="x")
+def test_a_store_with_streams_takes_no_files_and_a_call_does_one_thing(earlier):
+    folder, files = earlier
+    records = {name: files[name] for name in ("import_records", "input")}
+    job(folder / "state", **records)
+    for given, message in (
+        (records, "found streams, expected a store that has none yet"),
+        ({"import_records": "x"}, "--input: found none, expected what the agent has read: without it no stream could"),
+        ({}, "flags: found none, expected one of --show, --export"),
+        ({"show": True, "person": "ada"}, "--person: found it with --show, expected it with --export or --rate only"),
+        ({"show": True, "export": "x"}, "found --show and --export, expected one of"),
+        ({"show": True, "forget": "a"}, "flags: found --show and --forget, expected one of"),
+        ({"rate": "f", "person": "a"}, "--model: found none, expected it with --rate"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            job(folder / "state", **given)
+    for given in ({"show": True}, {"export": "out"}, {"forget": "ann"}, {"export_people": "out"}):
+        with pytest.raises(ValueError, match="found no partitions, expected the state"):
+            job(folder / "new", **given)
+    assert not (folder / "new").exists()
 
 
-def test_records_of_all_partitions_come_out_as_one_file_each_stream_in_order(files, capsys):
-    job(files / "state", import_records=str(files / "out.jsonl"), input=str(files / "in.jsonl"), partitions=3)
-    job(files / "state", export=str(files / "all.jsonl"))
-    written = [json.loads(line) for line in (files / "all.jsonl").read_text().splitlines()]
-    before = [json.loads(line) for line in (files / "out.jsonl").read_text().splitlines()]
+@pytest.fixture
+def files(tmp_path):
+    """The state of an agent that knows two people, and the file of its records."""
+    records, rows = tmp_path / "records.jsonl", []
+    with store_of_one(tmp_path / "state", POPULATION) as store:
+        agent = KeptAgent(FakeReader(), exported(), store)
+        for n in range(40):
+            person = ("Ann Example", "Bob Example")[n % 2]
+            found = agent.observe(person[:3], Event(time=float(n), text=f"event {n}"), person=person)
+            if found.spoke:
+                agent.outcome(person[:3], found.offer, "ignored", float(n))
+        rows = list(store.partition(0).lines())
+        with store.partition(0).transaction():
+            store.partition(0).people.note_records(records)
+    records.write_bytes(b"".join(rows))
+    return tmp_path / "state", records
+
+
+def people_of(folder):
+    with store_of_one(folder) as store:
+        return list(store.partition(0).people)
+
+
+def test_show_names_nobody(files, capsys):
+    job(files[0], show=True)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Population: scale 0.9; bias -0.1; spread 1; drift 0.02." in shown
+    assert "Example" not in shown
+    for one in people_of(files[0]):
+        assert f"{one.belief.mean:+.2f}" in shown
+
+
+def test_export_and_import_give_the_same_people(files, tmp_path):
+    folder, out = files[0], str(tmp_path / "people.json")
+    job(folder, export_people=out)
+    job(tmp_path / "copy", import_people=out)
+    assert stat.S_IMODE((tmp_path / "people.json").stat().st_mode) == 0o600
+    with store_of_one(folder) as one, store_of_one(tmp_path / "copy") as other:
+        assert one.partition(0).people.describe() == other.partition(0).people.describe()
+    with pytest.raises(FileExistsError, match=r"people.json: found something there"):
+        job(folder, export_people=out)
+    with pytest.raises(ValueError, match="found 2 people, expected a store that never had one"):
+        job(tmp_path / "copy", import_people=out)
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps({**json.loads((tmp_path / "people.json").read_text()), "people": [1]}))
+    with pytest.raises(ValueError, match=r"people\[0\]: found int, expected an object"):
+        job(tmp_path / "new", import_people=str(bad))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_person_is_deleted_with_all_their_records(files, tmp_path, capsys):
+    folder, records = files
+    before, more = records.read_bytes().splitlines(), tmp_path / "more.jsonl"
+    more.write_bytes(records.read_bytes())
+    job(folder, forget="Ann Example", records=[str(more)])
+    streams = [json.loads(line)["stream"] for line in before]
+    count = 2 * streams.count("Ann")
+    assert capsys.readouterr().out == f"deleted: one person, 1 streams, {count} records in files\n"
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or b"Ann" not in file.read_bytes()
+    kept = [line for line, stream in zip(before, streams, strict=True) if stream == "Bob"]
+    assert records.read_bytes().splitlines() == more.read_bytes().splitlines() == kept
+    with store_of_one(folder) as store:
+        assert b"".join(store.partition(0).lines()).splitlines() == kept, "the file is that of the state"
+    with pytest.raises(ValueError, match="found no such person, neither here nor in 1 files of records"):
+        job(folder, forget="Ann Example")
+
+
+def test_records_that_have_moved_are_asked_for_before_anything_is_deleted(files, tmp_path):
+    folder, records = files
+    moved = records.rename(tmp_path / "moved.jsonl")
+    with pytest.raises(FileNotFoundError, match=r"records.jsonl: found no such file, .*--records_gone"):
+        job(folder, forget="Bob Example")
+    assert len(people_of(folder)) == 2
+    with pytest.raises(ValueError, match=r"moved.jsonl: found the file, expected one that does not exist any more"):
+        job(folder, forget="Bob Example", records_gone=[str(moved)])
+    with pytest.raises(ValueError, match=r"other: found a file that the state does not know, expected one of"):
+        job(folder, forget="Bob Example", records_gone=[str(tmp_path / "other")])
+    job(folder, forget="Bob Example", records=[str(moved)], records_gone=[str(records)])
+    with store_of_one(folder) as store:
+        assert store.partition(0).people.records() == []
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"Bob" in path.read_bytes()]
+
+
+def test_a_deletion_by_a_server_reaches_the_file_of_records_too(files):
+    folder, records = files
+    with open_store(folder / "tenants" / "default") as store:
+        assert store.forget_person("Ann Example") == ["Ann"]
+    assert b"Ann" not in records.read_bytes() and b"Bob" in records.read_bytes()
+
+
+def test_a_population_is_fitted_to_the_answers_in_the_records(files, tmp_path, capsys):
+    """The fit is that of the layer on what the records say: the population's log-odds, and the answers in order."""
+    folder, out = files[0], tmp_path / "population.json"
+    with pytest.raises(ValueError, match="of 2 people and 1 kinds, expected answers of two people, some accepted"):
+        job(folder, fit_population=str(out))
+    lines, z, y, person = [], [], [], []
+    with store_of_one(tmp_path / "new") as store:
+        agent = KeptAgent(FakeReader(), exported(), store)
+        for n in range(150):
+            name, flipped = ("Ann", "Bob", "Cal")[n % 3], n % 7 != 0
+            found = agent.observe(name, Event(time=float(n), text=f"event {n}"), person=name)
+            if found.spoke:
+                accepted = (n % 5 == 0) or name == "Ann" or (found.p_accept > 0.7) == flipped
+                agent.outcome(name, found.offer, "accepted" if accepted else "dismissed", float(n))
+                used = (found.fast if found.slow is None else found.slow).accept[0]
+                z.append(math.log(used / (1 - used)))
+                y.append(float(accepted))
+                person.append(n % 3)
+        lines = list(store.partition(0).lines())
+    job(tmp_path / "new", fit_population=str(out))
+    platt = fit_platt(special.expit(z), np.array(y))
+    own = fit_population(platt.scale * np.array(z) + platt.bias, np.array(y), np.array(person), calibrated=True)
+    expected = (own.scale * platt.scale, own.scale * platt.bias, own.spread, own.drift)
+    found = json.loads(out.read_text())
+    assert found.pop("format") == 1
+    np.testing.assert_allclose(list(found.values()), expected, rtol=1e-6)
+    cold = Population(**found)  # somebody new is met by the corrected score
+    np.testing.assert_allclose(predict(believe(cold), np.array(z), cold), platt.scale * np.array(z) + platt.bias)
+    assert f"{len(y)} answers of 3 people" in capsys.readouterr().out
+    (tmp_path / "more.jsonl").write_bytes(b"".join(lines))
+    with store_of_one(tmp_path / "empty") as store:
+        store.partition(0)
+    job(tmp_path / "empty", fit_population=str(tmp_path / "same.json"), records=[str(tmp_path / "more.jsonl")])
+    assert (tmp_path / "same.json").read_bytes() == out.read_bytes()
+    job(folder, set_population=str(out))
+    with store_of_one(folder) as store:
+        assert store.population == store.partition(0).people.population == pytest.approx(expected)
+        assert len(store.partition(0).people) == 2
+
+
+def scenarios(path, count=8):
+    rows = [{"events": [f"event {n}", "stuck"], "offer": f"offer {n}"} for n in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rating.read_scenarios(path)
+
+
+def test_the_next_question_is_the_one_that_says_most(tmp_path):
+    """p (1 - p) of the chosen offer is the largest of all that are left, under what the answers so far have taught."""
+    found = scenarios(tmp_path / "scenarios.jsonl")
+    p_accept = [0.02, 0.2, 0.45, 0.5, 0.6, 0.9, 0.97, 0.99]
+    asked = []
+    with store_of_one(tmp_path / "state", POPULATION) as store:
+        partition = store.partition(0)
+
+        def ask(scenario):
+            number, mean = found.index(scenario), partition.people.person("ann").belief.mean
+            own = [1 / (1 + math.exp(-(0.9 * math.log(p / (1 - p)) - 0.1 + mean))) for p in p_accept]
+            information = {i: own[i] * (1 - own[i]) for i in range(8) if i not in asked}
+            assert information[number] == pytest.approx(max(information.values()))
+            asked.append(number)
+            return True
+
+        assert rating.rate(partition, "ann", found, p_accept, 5, ask) == 5
+        known = partition.people.person("ann")
+        assert known.answers == 5
+        assert known.belief.mean > 0.5
+        assert known.belief.variance < 0.7 * POPULATION.spread**2
+        assert known.alarm == partition.people.person("x").alarm  # nothing was offered
+        assert rating.rate(partition, "ann", found, p_accept, 5, lambda scenario: False) == 3  # not rated before
+        assert rating.rate(partition, "bob", found, p_accept, 5, lambda scenario: None) == 0
+
+
+def test_rating_at_the_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(loading, "load_reader", lambda folder, exported, **options: FakeReader(exported.has_slow_pass))
+    model, folder = write(tmp_path / "model"), tmp_path / "state"
+    scenarios(tmp_path / "scenarios.jsonl", 3)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("perhaps\ny\nNo\n"))
+    job(folder, rate=str(tmp_path / "scenarios.jsonl"), person="ann", model=str(model))
+    shown = capsys.readouterr().out
+    assert shown.count("Would you accept it now? [y/n] ") == 4  # one answer was neither, and the input ends
+    assert "  stuck\nOffer: offer " in shown
+    (person,) = people_of(folder)
+    assert person.answers == 2
+    assert f"2 answers; own rate {person.belief.mean:+.2f} ± {np.sqrt(person.belief.variance):.2f}" in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "found no scenario"),
+        ("{}\n", "f:1: expected an object with the keys events, offer and perhaps domain"),
+        ('{"events": [], "offer": null}\n', "f:1: events: found no list of texts"),
+        ('{"events": ["a", 3], "offer": null}\n', r"f:1: events\[1\]: found no text, expected words"),
+        ('{"events": ["a"], "offer": " "}\n', "f:1: offer: found no text"),
+    ],
+)
+def test_bad_scenarios_are_named_by_line(tmp_path, line, message):
+    (tmp_path / "f").write_text(line)
+    with pytest.raises(rating.ScenarioError, match=message):
+        rating.read_scenarios(tmp_path / "f")
+
+
+def test_records_of_all_partitions_come_out_as_one_file_each_stream_in_order(earlier):
+    folder, files = earlier
+    job(folder / "state", import_records=files["import_records"], input=files["input"], partitions=3)
+    job(folder / "state", export=str(folder / "all.jsonl"))
+    written, before = read(folder / "all.jsonl"), read(folder / "records.jsonl")
     assert len(written) == len(before)
-    for stream in PEOPLE:
+    for stream in ("s0", "s1", "s2"):
         assert [one for one in written if one["stream"] == stream] == [one for one in before if one["stream"] == stream]
-    job(files / "state", export=str(files / "ada.parquet"), person="ada")
-    table = pq.read_table(files / "ada.parquet")
-    adas = [one for one in written if one["stream"] in ("s0", "s1")]
-    assert sorted(table["record"].to_pylist()) == sorted(map(json.dumps, adas))
+    job(folder / "state", export=str(folder / "ada.parquet"), person="ada")
+    table = pq.read_table(folder / "ada.parquet")
+    assert sorted(table["record"].to_pylist()) == sorted(json.dumps(one) for one in written if one["stream"] == "s0")
     assert table["event"].to_pylist() == [json.loads(record).get("event") for record in table["record"].to_pylist()]
     with pytest.raises(FileExistsError, match=r"all\.jsonl"):
-        job(files / "state", export=str(files / "all.jsonl"))
-    assert not list(files.glob("*.partial"))
+        job(folder / "state", export=str(folder / "all.jsonl"))
+    with pytest.raises(ValueError, match="--since: found nan"):
+        job(folder / "state", export=str(folder / "new.jsonl"), since=float("nan"))
+    assert not (folder / "new.jsonl").exists()

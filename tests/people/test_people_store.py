@@ -1,78 +1,62 @@
-"""The store of people: what is kept, exactly once; export and import; formats; and what is left of a deleted person."""
+"""The people of a state: what is kept of them; export and import; formats; and the number of a deleted person."""
 
+import contextlib
 import json
 import sqlite3
-import stat
 
 import pytest
 
-from prism_jax.people.exports import StoreError, population_from
+from prism_jax.people.exports import StoreError, population_from, read_export
 from prism_jax.people.layer import Belief, Population
 from prism_jax.people.recalibration import Recalibration
-from prism_jax.people.store import DEFAULT, PeopleStore
+from prism_jax.people.store import DEFAULT, SCHEMA, PeopleStore, read_file
 
 OTHER = Population(0.9, -0.3, 1.2, 0.05)
 
 
-def filled(path=None):
-    store = PeopleStore(path, OTHER)
+def empty(population=None):
+    file = sqlite3.connect(":memory:", isolation_level=None)
+    file.executescript(f"PRAGMA foreign_keys = ON; {SCHEMA}")
+    return PeopleStore(file, "people in memory", population)
+
+
+def filled():
+    store = empty(OTHER)
     for n in range(7):
         person = store.person(f"person {n % 3}")
         person = person._replace(
             belief=Belief(0.1 * n, 0.5), answers=person.answers + 1, time=n / 3, alarm=tuple(map(float, range(18)))
         )
-        store.learn(
-            "stream",
-            f"stream/{n}",
-            person._replace(rang=n > 4),
-            recalibration=Recalibration(0.1 * n, 0.0, 1.0, 1.0, 0.0)._asdict(),
-        )
+        moved = Recalibration(0.1 * n, 0.0, 1.0, 1.0, 0.0)._asdict()
+        store.learn(f"stream/{n}", person._replace(rang=n > 4), recalibration=moved)
     return store
 
 
+def restored(tree, place="f.json"):
+    other = empty(OTHER)
+    other.restore(read_export(tree, place))
+    return other
+
+
 def test_a_new_person_is_the_population():
-    with PeopleStore() as store:
-        assert store.population == DEFAULT
-        found = store.person("ann")
-        assert (found.belief, found.answers, found.time, found.number) == (Belief(0.0, DEFAULT.spread**2), 0, None, 0)
-        assert len(store) == 0
-
-
-def test_what_was_learnt_is_there_after_opening_again(tmp_path):
-    path = tmp_path / "people.sqlite"
-    with filled(path) as store:
-        before = store.describe()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [one.name for one in tmp_path.iterdir()] == ["people.sqlite"]  # no log beside it
-    with PeopleStore(path) as store:
-        assert store.describe() == before
-        assert store.has_answer("stream", "stream/3")
-        assert not store.has_answer("other", "stream/3")
-        assert [one.number for one in store] == [1, 2, 3]
-        assert store.person("person 1") == list(store)[1]
-
-
-def test_an_answer_is_kept_whole_or_not_at_all(tmp_path):
-    with filled(tmp_path / "people.sqlite") as store:
-        before = store.describe()
-        with pytest.raises(sqlite3.IntegrityError):
-            store.learn(
-                "stream", "stream/3", store.person("person 0")._replace(answers=99), recalibration={"bias": 9.0}
-            )
-        assert store.describe() == before
+    store = empty()
+    assert store.population == DEFAULT
+    found = store.person("ann")
+    assert (found.belief, found.answers, found.time, found.number) == (Belief(0.0, DEFAULT.spread**2), 0, None, 0)
+    assert len(store) == 0
 
 
 def test_export_and_import_round_trip_through_json():
-    with filled() as store, PeopleStore() as other:
-        store.note_records("records.jsonl", fresh=True)
-        tree = json.loads(json.dumps(store.describe()))
-        other.restore(tree, "file.json")
-        assert other.describe() == store.describe()
-        assert other.population == OTHER
-        for name in ("nobody", "person 0", "person 1", "person 2"):  # numbers were used, also when all are deleted
-            other.forget(name)
-            with pytest.raises(StoreError, match="found 3 people, expected a store that never had one"):
-                other.restore(tree, "file.json")
+    store = filled()
+    store.note_records("records.jsonl")
+    tree = json.loads(json.dumps(store.describe()))
+    other = restored(tree)
+    assert other.describe() == store.describe()
+    assert other.has_answer("stream/3") and not other.has_answer("stream/3", "another run")
+    for name in ("nobody", "person 0", "person 1", "person 2"):  # numbers were used, also when all are deleted
+        other.forget(name)
+        with pytest.raises(StoreError, match="found 3 people, expected a store that never had one"):
+            other.restore(read_export(tree, "f.json"))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +74,10 @@ def test_export_and_import_round_trip_through_json():
         (lambda tree: tree["recalibration"].update(variance_bias=-1.0), "expected variances and a covariance"),
         (lambda tree: tree.update(recalibration="x"), "f.json: recalibration: found str, expected an object with"),
         (lambda tree: tree["people"][1].pop("answers"), r"people\[1\]: answers: found no such key"),
-        (lambda tree: tree["people"][1].update(number=1), "found something twice .*, expected what --export writes"),
+        (
+            lambda tree: tree["people"][1].update(number=1),
+            "found something twice .*, expected what --export_people writes",
+        ),
         (lambda tree: tree["people"][1].update(answers="many"), r"people\[1\].answers: found 'many', expected a whole"),
         (lambda tree: tree["people"][1].update(number=0), r"people\[1\].number: found 0, expected a whole number of"),
         (lambda tree: tree["people"][1].update(rang="no"), r"people\[1\].rang: found 'no', expected true or false"),
@@ -102,62 +89,42 @@ def test_export_and_import_round_trip_through_json():
         (lambda tree: tree.update(highest_number=2), "f.json: highest_number: found 2, expected a whole number of at"),
     ],
 )
-def test_another_file_is_refused_and_leaves_the_store_empty(change, message):
-    with filled() as store, PeopleStore() as other:
-        tree, empty = store.describe(), other.describe()
-        change(tree)
-        with pytest.raises(StoreError, match=message):
-            other.restore(tree, "f.json")
-        assert other.describe() == empty
+def test_another_export_is_refused(change, message):
+    tree = filled().describe()
+    change(tree)
+    with pytest.raises(StoreError, match=message):
+        restored(tree)
 
 
-def test_a_deleted_person_is_gone_from_the_file_and_nobody_gets_their_number(tmp_path):
-    path = tmp_path / "people.sqlite"
-    with filled(path) as store:
-        store.learn("stream", "last", store.person("Zoë of 4711")._replace(answers=1))
-        assert store.forget("Zoë of 4711")
-        assert not store.forget("Zoë of 4711")
-        assert not store.has_answer("stream", "last")
-        for file in tmp_path.iterdir():
-            assert "Zoë of 4711".encode() not in file.read_bytes()
-        with PeopleStore() as copy:
-            copy.restore(store.describe(), "file")
-            for one in (store, copy):
-                one.learn("stream", "next", one.person("somebody else"))
-                assert one.person("somebody else").number == 5
+def test_nobody_gets_the_number_of_a_deleted_person():
+    store = filled()
+    store.learn("last", store.person("Zoë of 4711")._replace(answers=1))
+    assert store.forget("Zoë of 4711")
+    assert not store.forget("Zoë of 4711")
+    assert not store.has_answer("last")
+    for one in (store, restored(store.describe())):
+        one.learn("next", one.person("somebody else"))
+        assert one.person("somebody else").number == 5
 
 
-def test_one_program_at_a_time_and_one_population(tmp_path):
-    path = tmp_path / "people.sqlite"
-    with filled(path), pytest.raises(StoreError, match="found it in use by another program, expected one at a time"):
-        PeopleStore(path)
-    with pytest.raises(StoreError, match=r"population: found scale 0.9, .*, expected scale 1.07, .*--set_population"):
-        PeopleStore(path, DEFAULT)
-    with PeopleStore(path) as store:
-        store.set_population(DEFAULT)
-        assert store.fact("recalibration") is None
-        assert len(store) == 3
-    PeopleStore(path, DEFAULT).close()
+def test_with_another_population_the_map_of_everybody_begins_anew():
+    store = filled()
+    again = PeopleStore(store._file, "again", DEFAULT)
+    assert again.population == DEFAULT and again.fact("recalibration") is None
+    assert len(again) == 3
+    assert PeopleStore(store._file, "again").population == DEFAULT
 
 
-def test_other_files_are_refused_and_stay_as_they_are(tmp_path):
+def test_other_files_than_a_store_of_people_are_refused_and_stay_as_they_are(tmp_path):
     text, other, later = tmp_path / "text", tmp_path / "other.sqlite", tmp_path / "later.sqlite"
     text.write_text("certainly no database " * 100)
-    with sqlite3.connect(other) as file:
-        file.execute("CREATE TABLE mine (a)")
-    file.close()
-    filled(later).close()
-    file = sqlite3.connect(later)
-    file.execute("PRAGMA user_version = 7")
-    file.close()
-    for path, message in (
-        (text, "found no store of people"),
-        (other, "found a database of another program"),
-        (later, "format: found 7, expected 1"),
-    ):
+    for path, pragma in ((other, ""), (later, "PRAGMA application_id = 1347572557; PRAGMA user_version = 7;")):
+        with contextlib.closing(sqlite3.connect(path)) as file:
+            file.executescript(f"CREATE TABLE mine (a); {pragma}")
+    for path, message in ((text, "text"), (other, "found another database"), (later, "of people of format 1")):
         before = path.read_bytes()
         with pytest.raises(StoreError, match=message):
-            PeopleStore(path)
+            read_file(path)
         assert path.read_bytes() == before
 
 

@@ -7,12 +7,13 @@ import random
 import time
 import urllib.parse
 
+from batches import in_mind
+
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Exported, with_gate
 from prism_jax.agent.state.reading import Cursor, read_log
 from prism_jax.agent.stated_reader import StatedReader, stated_event
 from prism_jax.gate import Gate
-from prism_jax.people.store import PeopleStore
 from prism_jax.streams import Event
 
 PEOPLE = 6
@@ -90,16 +91,15 @@ def undisturbed(person, count):
     """What an agent with everything in memory decides on the same."""
     bare = Exported({}, {}, Gate.at_costs(c_fa=1.0, c_fn=2.0).point, None, None, False, {"model": "", "config": ""})
     found = []
-    with PeopleStore() as people:
-        agent = Agent(StatedReader(), with_gate(bare, Gate.at_costs(c_fa=1.0, c_fn=2.0)), people=people)
-        for number in range(count):
-            numbers = asked(person, number)
-            event = stated_event(numbers["time"], numbers["p_need"], [numbers["p_accept"]])
-            decided = agent.observe(f"of {person}", event, person=person)
-            found.append((decided.spoke, decided.p_accept))
-            outcome = answered(person, number)
-            if decided.spoke and outcome:
-                agent.outcome(f"of {person}", decided.offer, outcome, numbers["time"])
+    agent = Agent(StatedReader(), with_gate(bare, Gate.at_costs(c_fa=1.0, c_fn=2.0)), people=in_mind())
+    for number in range(count):
+        numbers = asked(person, number)
+        event = stated_event(numbers["time"], numbers["p_need"], [numbers["p_accept"]])
+        decided = agent.observe(f"of {person}", event, person=person)
+        found.append((decided.spoke, decided.p_accept))
+        outcome = answered(person, number)
+        if decided.spoke and outcome:
+            agent.outcome(f"of {person}", decided.offer, outcome, numbers["time"])
     return found
 
 

@@ -37,7 +37,9 @@ def test_an_exported_model_decides_as_it_was_evaluated(tmp_path):
     config = Workdir(workdir).load_config()
     streams = load_splits(config.data, config.simulator).test
     (tmp_path / "in.jsonl").write_text(lines_of(streams))
-    done = run("agent", f"--model={model}", f"--input={tmp_path / 'in.jsonl'}", f"--records={records}")
+    live = (f"--model={model}", f"--input={tmp_path / 'in.jsonl'}", f"--records={records}")
+    live += (f"--state={tmp_path / 'state'}",)
+    done = run("agent", *live)
     assert done.returncode == 0, done.stderr
     assert "programs compiled" in done.stderr
     scores = read_scores(workdir / "scores.parquet")
@@ -63,7 +65,7 @@ def test_an_exported_model_decides_as_it_was_evaluated(tmp_path):
     assert compared > 40
     again = run("agent", f"--replay={records}")
     assert again.stdout == records.read_text()
-    restarted = run("agent", f"--model={model}", f"--input={tmp_path / 'in.jsonl'}", f"--records={records}")
+    restarted = run("agent", *live)
     assert restarted.returncode == 0 and "no events" in restarted.stderr
     assert again.stdout == records.read_text()
     check_served(model, streams[:4], decided)

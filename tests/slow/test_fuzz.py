@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import tracemalloc
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from batches import in_mind
 from fake_reader import FakeReader, exported
 from gguf_models import write_gguf
 from gguf_tokenizers import contents
@@ -29,7 +31,8 @@ from prism_jax.acceptance.columns import LogColumns
 from prism_jax.acceptance.logs import read_log
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.lines import InputLines, parse_line
-from prism_jax.agent.population import read_answers as read_people_answers
+from prism_jax.agent.people import People
+from prism_jax.agent.population import read_records
 from prism_jax.agent.rating import read_scenarios
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, remove_person
@@ -41,7 +44,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
 from prism_jax.judges.votes import Vote, read_votes, write_votes
 from prism_jax.people.exports import StoreError, population_from
-from prism_jax.people.store import PeopleStore
+from prism_jax.people.store import APPLICATION, SCHEMA, PeopleStore, read_file
 from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
@@ -158,8 +161,10 @@ def write_verdicts(path):
 
 def write_agents_files(folder, streams):
     """The input of an agent and the records of its decisions."""
-    store = PeopleStore(folder / "people.sqlite")
-    agent, lines, records = Agent(FakeReader(), exported(), people=store), [], []
+    file = sqlite3.connect(folder / "people.sqlite", isolation_level=None)
+    file.executescript(f"{SCHEMA}; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;")
+    store = PeopleStore(file, "people")
+    agent, lines, records = Agent(FakeReader(), exported(), people=People(store)), [], []
     for stream in streams:
         for event in stream.events:
             line = {"stream": stream.id, "time": event.time, "text": event.text, "costs": {"c_fn": 4.0}}
@@ -172,10 +177,11 @@ def write_agents_files(folder, streams):
                 records.append(agent.outcome(**lines[-1]).record())
     assert len(records) > sum(len(stream.events) for stream in streams), "some offers must have an outcome"
     (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "records.jsonl").write_bytes(b"".join(map(encode, records)))
+    for name in ("records.jsonl", "whole.records"):
+        (folder / name).write_bytes(b"".join(map(encode, records)))
     (folder / "people.json").write_text(json.dumps(store.describe()))
     (folder / "population.json").write_text(json.dumps(store.population._asdict()))
-    store.close()
+    file.close()
     rows = [{"events": ["Opens a file.", "The tests fail."], "offer": f"Mend it in way {i}?"} for i in range(4)]
     (folder / "scenarios.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -234,17 +240,20 @@ def read_input(path):
 
 
 def resume_records(path):
-    RecordsFile(path).close()
+    kept = [line for line in path.with_name("whole.records").read_bytes().splitlines(keepends=True)]
+    RecordsFile(path, iter(kept)).close()
 
 
 def read_store(path):
-    with PeopleStore(path) as store:
-        store.describe()
+    read_file(path)
 
 
 def import_people(path):
-    with PeopleStore() as store:
-        store.restore(read_object(path, "an export", StoreError), str(path))
+    in_mind().store.restore(read_file(path))
+
+
+def fit_people(path):
+    list(read_records(path))
 
 
 def read_population(path):
@@ -269,7 +278,7 @@ READERS = {
     "agent's input": ("events.jsonl", TEXT, read_input),
     "records, to resume": ("records.jsonl", TEXT, resume_records),
     "records, to erase": ("records.jsonl", TEXT, erase_records),
-    "records, to fit people": ("records.jsonl", TEXT, read_people_answers),
+    "records, to fit people": ("records.jsonl", TEXT, fit_people),
     "store of people": ("people.sqlite", BINARY, read_store),
     "export of people": ("people.json", TEXT, import_people),
     "population": ("population.json", TEXT, read_population),

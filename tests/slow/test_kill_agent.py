@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 from exported_folder import write
-from test_input_loop import COMMAND, encoded, lines_of, run, told, with_people
+from test_input_loop import COMMAND, encoded, lines_of, plain, run, told, with_people
 
-from prism_jax.people.store import PeopleStore
+from prism_jax.agent.state.kept import store_of_one
 
 pytestmark = pytest.mark.slow
 
@@ -48,31 +48,33 @@ def test_kill_9_leaves_whole_records_and_a_restart_goes_on(root, tmp_path):
     settings += ("--most_offers=2", "--offers_window=20", "--most_thoughts=3", "--thoughts_window=30")
     whole = run(root, *settings)
     assert whole.returncode == 0, whole.stderr
-    command = [sys.executable, str(COMMAND), "slow=0.05", *settings, f"--records={records}"]
+    settings += (f"--state={tmp_path / 'state'}", f"--records={records}")
+    command = [sys.executable, str(COMMAND), "slow=0.05", *settings]
     for data in killed_three_times(command, records, root, seed=0):
-        assert told(data) == told(whole.stdout)[: data.count(b"\n")]
+        assert plain(data) == plain(whole.stdout)[: data.count(b"\n")]
     with records.open("ab") as file:
         file.write(data.splitlines()[-1][:100])  # as if the system had died in the middle of a record
-    again = run(root, *settings, f"--records={records}")
+    again = run(root, *settings)
     assert again.returncode == 0, again.stderr
     assert b"removed the last 100 bytes" in again.stderr
-    assert told(records.read_bytes()) == told(whole.stdout)
+    assert plain(records.read_bytes()) == plain(whole.stdout)
 
 
 def test_a_killed_agent_learns_every_answer_once(root, tmp_path):
-    """Store and records of killed and restarted agents are those of one that ran in peace."""
+    """State and records of killed and restarted agents are those of one that ran in peace."""
     model, source, records = write(tmp_path / "model"), tmp_path / "in.jsonl", tmp_path / "records.jsonl"
-    store, other = tmp_path / "people.sqlite", tmp_path / "other.sqlite"
+    store, other = tmp_path / "state", tmp_path / "other"
     source.write_bytes(encoded(with_people(lines_of(60, streams=2))))
     settings = (f"--model={model}", f"--input={source}", "--policy=always", "--batch=3")
-    whole = run(root, *settings, f"--people={other}")
+    whole = run(root, *settings, f"--state={other}")
     assert whole.returncode == 0, whole.stderr
-    command = [sys.executable, str(COMMAND), "slow=0.05", *settings, f"--records={records}", f"--people={store}"]
+    command = [sys.executable, str(COMMAND), "slow=0.05", *settings, f"--records={records}", f"--state={store}"]
     for data in killed_three_times(command, records, root, seed=1):
         assert data.endswith(b"\n")
-    again = run(root, *settings, f"--records={records}", f"--people={store}")
+    again = run(root, *settings, f"--records={records}", f"--state={store}")
     assert again.returncode == 0, again.stderr
     assert told(records.read_bytes()) == told(whole.stdout)
-    with PeopleStore(store) as found, PeopleStore(other) as expected:
-        assert list(found) == list(expected)
-        assert found.person("person of s0").answers >= 5
+    with store_of_one(store) as found, store_of_one(other) as expected:
+        people = found.partition(0).people
+        assert list(people) == list(expected.partition(0).people)
+        assert people.person("person of s0").answers >= 5

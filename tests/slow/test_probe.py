@@ -133,9 +133,9 @@ def decide(model, folder, *flags):
     lines[1]["candidates"] = ["Offer to search", "Suggest a break"]
     events = folder / "events.jsonl"
     events.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    served = run("agent", f"--model={model}", f"--input={events}", f"--records={folder / 'records.jsonl'}", *flags)
+    served = run("agent", f"--model={model}", f"--input={events}", *flags)
     assert served.returncode == 0, served.stderr
-    decisions = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    decisions = [json.loads(line) for line in served.stdout.splitlines()]
     assert [one["kind"] for one in decisions] == ["decision", "decision"]
     assert all(0 < one["p_accept"] < 1 for one in decisions)
     return decisions

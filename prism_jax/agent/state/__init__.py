@@ -8,7 +8,7 @@ Where to change what:
 - where partitions lie, and whether a file is the one that was made there: `places.py`
 - which partition a stream or a person has, and which are open: `store.py`
 - whose a stream is: `claims.py`; state from files and into them: `moving.py`
-- how a batch becomes decisions and records in one transaction, and its people: `durable.py`
+- how what an agent decides is kept, and read again: `kept.py`; how requests of many callers are answered: `durable.py`
 - what a person may ask for, and what it would have changed: `preferences.py`, `preview.py`
 - reading records beside the agent that writes them: `reading.py`
 """

@@ -1,46 +1,25 @@
-"""An agent whose state is in a store: what a batch of requests changes in a partition is one transaction.
-
-The agent decides; this adds where its state comes from and where it goes. In memory are the streams that were used
-last. One that is not there is read again from the store, and so is one whose transaction failed: memory is never ahead
-of the store.
-"""
+"""An agent that answers requests of many callers: what a batch of them changes in a partition is one transaction."""
 
 from __future__ import annotations
 
-import collections
-import dataclasses
-import itertools
-import math
+import contextlib
 import sqlite3
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.agent import Agent
-from prism_jax.agent.exported import Exported
+from prism_jax.agent.decider import Written
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.people import People
 from prism_jax.agent.personal import prediction_from
-from prism_jax.agent.reader import Reader
-from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome, offer_id
-from prism_jax.agent.settings import AgentSettings, Terms
-from prism_jax.agent.state.claims import SettledClaims, StoredClaims, UnclaimedError
+from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome
+from prism_jax.agent.state.claims import StoredClaims
+from prism_jax.agent.state.kept import ConflictError, KeptAgent, answer_of
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
-from prism_jax.agent.state.preferences import Preferences, as_wanted, preferences_of
-from prism_jax.agent.state.store import StateStore
+from prism_jax.agent.state.preferences import Preferences, preferences_of
 from prism_jax.agent.steps import Observation
 from prism_jax.people.exports import StoreError
-from prism_jax.people.layer import Population
-from prism_jax.people.store import Person
 
-CHUNK = 256
-"""Events of a stream that are read again at once."""
 MOST_TOGETHER = 1000
 """Most events that are decided on together."""
-
-
-class ConflictError(ValueError):
-    """A request that contradicts an earlier one."""
 
 
 class Again(list[dict[str, Any]]):
@@ -64,63 +43,8 @@ class _Live(NamedTuple):
     preferences: Preferences | None  # of the person; None where nobody is named
 
 
-class DurablePeople:
-    """The people of all partitions, as an agent asks for them; the alarms of each have an equal share of the level.
-
-    While the probabilities are calibrated, any of a partition's alarms ever rings with a probability of at most
-    alpha / partitions, and any alarm of the store with one of at most alpha. `rang` is as that of `People`.
-    """
-
-    def __init__(self, store: StateStore, settings: AgentSettings) -> None:
-        """Raises ValueError for settings that recalibrate: the map of everybody would depend on every partition."""
-        if settings.people.recalibrate:
-            raise ValueError("recalibrate: found it with a store of partitions, expected none: its map is everybody's")
-        alarm = settings.people.alarm
-        self._settings = dataclasses.replace(settings.people, alarm=alarm and alarm / store.partitions)
-        self._store = store
-        self.rang: list[Person] = []
-
-    @property
-    def population(self) -> Population:
-        """What is assumed of people."""
-        return self._store.population
-
-    def of(self, person: str) -> People:
-        """Those of a person's partition."""
-        people = People(self._store.of(person).people, self._settings)
-        people.rang = self.rang
-        return people
-
-
-class DurableAgent:
-    """Decides on streams whose state is in a store. One thread at a time may use it, and the store."""
-
-    def __init__(
-        self,
-        reader: Reader,
-        exported: Exported,
-        store: StateStore,
-        settings: AgentSettings | None = None,
-        *,
-        kind: str = "events",
-        streams: int = 10_000,
-        clock: Callable[[], float] = time.time,
-        claims: StoredClaims | SettledClaims | None = None,
-    ):
-        """Makes an agent of a reader that it has for itself, and a store that the caller closes.
-
-        Without settings it takes the operating point of the export. A stream that an agent of one `kind` decides on is
-        refused by one of another on the same store. At most so many `streams`, at least 1, are in memory. Records carry
-        the time of `clock` in the store, in seconds since 1970. Without `claims` the store says whose a stream is.
-        """
-        settings = AgentSettings(Terms(exported.point)) if settings is None else settings
-        self.people = DurablePeople(store, settings)
-        self.agent = Agent(reader, exported, settings, self.people)
-        self.store, self.claims = store, claims or StoredClaims(store)
-        self._kind, self._most, self._clock = kind, streams, clock
-        self._loaded: collections.OrderedDict[str, None] = collections.OrderedDict()
-        self._persons: dict[str, str | None] = {}  # whose the streams in memory are
-        store.leaving.append(self._leave)
+class DurableAgent(KeptAgent):
+    """Answers requests: what a batch of them changes in a partition is one transaction."""
 
     def answer(self, requests: Sequence[Events | OfferOutcome]) -> list[list[dict[str, Any]] | Exception]:
         """Takes requests in their order: what each event is answered with, or for an outcome its record.
@@ -135,21 +59,20 @@ class DurableAgent:
         events = 0
         for i, request in enumerate(requests):
             if isinstance(request, OfferOutcome):
-                self._decide(group, requests, found)
+                self._together(group, requests, found)
                 group, streams, events = [], set(), 0
                 found[i] = self._take(request)
                 continue
             stream = request.items[0].stream
             # A stream's requests are taken one after the other: what is refused of one leaves no trace in the next.
             if stream in streams or events + len(request.items) > MOST_TOGETHER:
-                self._decide(group, requests, found)
+                self._together(group, requests, found)
                 group, streams, events = [], set(), 0
             group.append(i)
             streams.add(stream)
             events += len(request.items)
-        self._decide(group, requests, found)
-        while len(self._loaded) > self._most:
-            self.drop([next(iter(self._loaded))])
+        self._together(group, requests, found)
+        self._evict()
         return [found[i] for i in range(len(requests))]
 
     def now(self) -> float:
@@ -187,21 +110,9 @@ class DurableAgent:
             self.store.erase_more(len(names))
         return names
 
-    def drop(self, streams: Iterable[str]) -> None:
-        """Drops streams from memory; they are read again when they are next needed."""
-        for name in streams:
-            if self.agent.has(name):
-                self.agent.unload(name)
-            self._loaded.pop(name, None)
-            self._persons.pop(name, None)
-
-    def drop_person(self, person: str) -> None:
-        """Drops a person's streams from memory."""
-        self.drop([name for name, whose in self._persons.items() if whose == person])
-
     # Events
 
-    def _decide(self, group: Iterable[int], requests: Sequence[Any], found: dict[int, Any]) -> None:
+    def _together(self, group: Iterable[int], requests: Sequence[Any], found: dict[int, Any]) -> None:
         """Answers requests with events, together where nothing is wrong with them."""
         live: dict[int, _Live] = {}
         for i in group:
@@ -210,7 +121,7 @@ class DurableAgent:
                 if isinstance(prepared, Again):
                     found[i] = prepared
                     continue
-                self.agent.check(requests[i].items)
+                self.check(requests[i].items)
                 live[i] = prepared
             except (RefusedError, ConflictError, StaleError, StateError) as error:
                 found[i] = error
@@ -233,99 +144,97 @@ class DurableAgent:
 
     def _commit(self, live: Mapping[int, _Live], requests: Sequence[Any], found: dict[int, Any]) -> None:
         """Decides on requests of which none is refused, and writes what each partition has of it in one transaction."""
-        by_partition: dict[int, list[int]] = {}
-        for i, its in live.items():
-            by_partition.setdefault(its.partition, []).append(i)
         begun: dict[int, list[int]] = {}
         try:
-            for number, own in list(by_partition.items()):
-                try:  # before any transaction, since a claim can lie in any partition
-                    new = [(requests[i].items[0].stream, live[i].person) for i in own]
-                    self.claims.claim([pair for pair in new if pair[0] not in self._persons])
-                except (StaleError, StateError) as error:
-                    del by_partition[number]
-                    self._failed(number, own, requests, error, found)
-            for number, own in by_partition.items():
-                try:
+            for number, own in self._claimed(live, requests, found).items():
+                with self._failing(number, own, requests, found):
                     self.store.partition(number).begin()
                     begun[number] = own
-                except (StaleError, StateError) as error:
-                    self._failed(number, own, requests, error, found)
             items = [
                 item
-                for number, own in begun.items()
+                for own in begun.values()
                 for i in own
-                for item in self._wanted(live[i].preferences, requests[i])
+                for item in self._wanted(live[i].preferences, requests[i].items, self._clock())
             ]
             decisions = iter(self._observed(items))
             for number, own in list(begun.items()):
                 decided = {i: [next(decisions) for _ in requests[i].items] for i in own}
-                self._write(number, decided, requests, found)
+                with self._failing(number, own, requests, found):
+                    found.update(self._write(self.store.partition(number), decided, requests))
                 del begun[number]
         except BaseException as error:
-            for number in begun:
-                self.store.partition(number).roll_back()
-            left = [i for own in begun.values() for i in own]
-            self.drop({requests[i].items[0].stream for i in left})
-            if isinstance(error, StateError):
-                found.update(dict.fromkeys(left, error))
-            elif not isinstance(error, RefusedError):
-                raise
-            elif len(left) == 1:  # the reader cannot take an event
-                found[left[0]] = error
-            else:
-                for i in left:
-                    self._decide([i], requests, found)
+            self._given_up(begun, requests, error, found)
 
-    def _wanted(self, preferences: Preferences | None, request: Events) -> Sequence[Observation]:
-        """The events of a request, with what their person wants in their costs."""
-        if preferences is None:
-            return request.items
-        now = self._clock()
-        return [as_wanted(item, preferences, self.agent.settings.terms.point.c_fa, now) for item in request.items]
+    def _claimed(
+        self, live: Mapping[int, _Live], requests: Sequence[Any], found: dict[int, Any]
+    ) -> dict[int, list[int]]:
+        """The requests by their partition, once it is noted whose new streams are."""
+        by_partition: dict[int, list[int]] = {}
+        for i, its in live.items():
+            by_partition.setdefault(its.partition, []).append(i)
+        for number, own in list(by_partition.items()):
+            new = [(requests[i].items[0].stream, live[i].person) for i in own]
+            with self._failing(
+                number, own, requests, found
+            ):  # before any transaction: a claim can lie in any partition
+                self.claims.claim([pair for pair in new if pair[0] not in self._persons])
+        return {number: own for number, own in by_partition.items() if own[0] not in found}
+
+    def _given_up(
+        self, begun: Mapping[int, list[int]], requests: Sequence[Any], error: BaseException, found: dict[int, Any]
+    ) -> None:
+        """Takes back what was begun; where the reader refuses one of several requests, each is decided on by itself."""
+        for number in begun:
+            self.store.partition(number).roll_back()
+        left = [i for own in begun.values() for i in own]
+        self.drop({requests[i].items[0].stream for i in left})
+        if isinstance(error, StateError):
+            found.update(dict.fromkeys(left, error))
+        elif not isinstance(error, RefusedError):
+            raise error
+        elif len(left) == 1:
+            found[left[0]] = error
+        else:
+            for i in left:
+                self._together([i], requests, found)
 
     def _observed(self, items: Sequence[Observation]) -> list[Decision]:
         """The agent's decisions; StateError where what is known of people cannot be read."""
         try:
-            return self.agent.observe_many(items)
+            return self._observe(items)
         except (StoreError, sqlite3.Error) as error:
             raise StateError(str(error)) from None
 
     def _write(
-        self, number: int, decided: Mapping[int, list[Decision]], requests: Sequence[Any], found: dict[int, Any]
-    ) -> None:
-        """Writes the decisions of one partition, and ends its transaction."""
-        partition, now, answers = self.store.partition(number), self._clock(), {}
+        self, partition: Partition, decided: Mapping[int, list[Decision]], requests: Sequence[Any]
+    ) -> dict[int, list[dict[str, Any]]]:
+        """Writes the decisions of one partition, and ends its transaction; returns the answers."""
+        answers = {i: list(map(answer_of, decisions)) for i, decisions in decided.items()}
         try:
             for i, decisions in decided.items():
-                name, person = requests[i].items[0].stream, decisions[0].person
-                assert self.store.number_of(name if person is None else person) == number, "it is the key's partition"
-                stream = partition.open_stream(name, person, self._kind)
-                answers[i] = list(map(answer_of, decisions))
-                for item, decision, answer in zip(requests[i].items, decisions, answers[i], strict=True):
-                    partition.append(stream, item, decision.record(), answer, now)
-                key = requests[i].key
-                if key is not None:
-                    partition.note_answer(key, stream, requests[i].digest, answers[i], now)
+                own = zip(requests[i].items, decisions, strict=True)
+                self._keep(partition, [(item, Written.of(decision), None) for item, decision in own])
+                if (key := requests[i].key) is not None:
+                    stream = partition.open_stream(decisions[0].stream, decisions[0].person, self._kind)
+                    partition.note_answer(key, stream, requests[i].digest, answers[i], self._clock())
             partition.commit()
-        except StateError as error:
+        except StateError:
             partition.roll_back()
-            self._failed(number, list(decided), requests, error, found)
-            return
-        for decisions in decided.values():
-            self._loaded[decisions[0].stream] = None
-            self._loaded.move_to_end(decisions[0].stream)
-            self._persons[decisions[0].stream] = decisions[0].person
-        found.update(answers)
+            raise
+        return answers
 
-    def _failed(
-        self, number: int, own: Sequence[int], requests: Sequence[Any], error: Exception, found: dict[int, Any]
-    ) -> None:
-        """Notes that a partition could not take requests; their streams are read again when they are next needed."""
-        self.drop({requests[i].items[0].stream for i in own})
-        if isinstance(error, StaleError):
-            self.store.let_go(number)
-        found.update(dict.fromkeys(own, error))
+    @contextlib.contextmanager
+    def _failing(
+        self, number: int, own: Sequence[int], requests: Sequence[Any], found: dict[int, Any]
+    ) -> Iterator[None]:
+        """Notes where a partition cannot take requests; their streams are read again when they are next needed."""
+        try:
+            yield
+        except (StaleError, StateError) as error:
+            self.drop({requests[i].items[0].stream for i in own})
+            if isinstance(error, StaleError):
+                self.store.let_go(number)
+            found.update(dict.fromkeys(own, error))
 
     # Outcomes
 
@@ -341,92 +250,11 @@ class DurableAgent:
                 if before != outcome.record():
                     raise ConflictError(f"offer {outcome.offer!r}: found another outcome before, expected the same")
                 return Again([before])
-            self._load(partition, outcome.stream)
-            with partition.transaction():
-                self.agent.outcome(**outcome._asdict())
-                stream = partition.stream(outcome.stream)
-                assert stream is not None, "it has the offer"
-                partition.answer(stream, outcome, self._clock())
+            self._take_in(partition, outcome)
             return [outcome.record()]
         except (RefusedError, ConflictError) as error:
             return error
         except (StaleError, StateError, StoreError, sqlite3.Error) as error:
-            self.drop([outcome.stream])
-            self.people.rang.clear()  # of an answer that is not kept
             if isinstance(error, StaleError) and number is not None:
                 self.store.let_go(number)
             return error if isinstance(error, StaleError | StateError) else StateError(str(error))
-        except BaseException:
-            self.drop([outcome.stream])
-            raise
-
-    # Streams in memory
-
-    def _person(self, stream: str, stated: str | None) -> str | None:
-        """Whose a stream is: of a new one, as stated. RefusedError where it is another's."""
-        known = self._persons.get(stream)
-        if known is not None and stated in (None, known) and isinstance(self.claims, StoredClaims):
-            return known
-        person = self.claims.person(stream, stated)
-        if stream in self._persons and person != known:
-            raise UnclaimedError(
-                f"stream {stream!r}: found another person in memory, expected the one that was settled"
-            )
-        return person
-
-    def _load(self, partition: Partition, name: str) -> None:
-        """Reads a stream again that is in the store and not in memory."""
-        if name in self._loaded:
-            return
-        stream = partition.stream(name)
-        if stream is None:
-            return
-        if stream.kind != self._kind:
-            raise ConflictError(f"stream {name!r}: found it decided on by {stream.kind!r}, expected {self._kind!r}")
-        self._loaded[name], self._persons[name] = None, stream.person
-        after = 0
-        try:
-            while known := partition.history(stream, after, CHUNK):
-                self._resume([(item, record) for _, item, record in known])
-                after = known[-1][0]
-        except BaseException as error:
-            self.drop([name])
-            if isinstance(error, StateError) or not isinstance(error, ValueError):
-                raise
-            raise ConflictError(str(error)) from error
-
-    def _resume(self, known: Sequence[tuple[Observation | None, dict[str, Any]]]) -> None:
-        """Takes decisions and outcomes of a stream again, in their order."""
-        for decided, group in itertools.groupby(known, key=lambda pair: pair[0] is not None):
-            items, records = zip(*group, strict=True)
-            if decided:
-                self.agent.resume_many(items, records)
-            else:
-                for record in records:
-                    self.agent.recall(OfferOutcome(*(record[name] for name in OfferOutcome._fields)))
-
-    def _leave(self, number: int) -> None:
-        """Drops what is in memory of a partition."""
-        self.drop([name for name, person in self._persons.items() if self.store.number_of(person or name) == number])
-
-
-def answer_of(decision: Decision) -> dict[str, Any]:
-    """What who sent an event needs of the decision, as plain data; probabilities are null where nobody knows them."""
-
-    def known(p: float | None) -> float | None:
-        return None if p is None or math.isnan(p) else p
-
-    return {
-        "id": offer_id(decision.stream, decision.event),
-        "stream": decision.stream,
-        "person": decision.person,
-        "time": decision.time,
-        "speak": decision.spoke,
-        "p_need": known(decision.p_need),
-        "p_accept": known(decision.p_accept),
-        "threshold": decision.threshold,
-        "reason": decision.reason,
-        "candidate": decision.candidate,
-        "response": decision.response,
-        **({} if decision.would_speak is None else {"would_speak": decision.would_speak}),
-    }

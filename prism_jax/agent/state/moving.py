@@ -1,4 +1,4 @@
-"""Moves state: what the file agent has written into a store, and the records of a store into one file."""
+"""Moves state: what agents of earlier versions have written into a store, and the records of a store into one file."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from etils import epath
 
-from prism_jax.agent.lines import LineError, parse_line
+from prism_jax.agent.lines import InputLines, Where, parse_line
 from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.records import OfferOutcome, encode, offer_id
 from prism_jax.agent.records_file import RecordsError, parse_record
-from prism_jax.agent.state.partition import Partition, StateError
+from prism_jax.agent.state.claims import StoredClaims
+from prism_jax.agent.state.partition import Partition, StateError, item_at, item_of
 from prism_jax.agent.state.reading import all_records
 from prism_jax.agent.state.store import StateStore
 from prism_jax.agent.steps import Observation
-from prism_jax.people.store import Person
+from prism_jax.people.exports import StoreContent
 from prism_jax.runtime.files import read_lines, temporary_beside
 
 ANSWERED = ("p_need", "p_accept", "threshold", "reason", "candidate", "response")
@@ -47,18 +48,15 @@ class Moved(NamedTuple):
 
     streams: int
     records: int
-    people: int
     waiting: int  # events of the input that were not decided on yet
 
 
-def import_files(
-    store: StateStore, records: epath.PathLike, events: epath.PathLike, people: Sequence[Person] = ()
-) -> Moved:
-    """Takes what `python -m prism_jax.agent` has written into a store that has no streams yet.
+def import_records(store: StateStore, records: epath.PathLike, events: str, *, keep_texts: bool = False) -> Moved:
+    """Takes the records that an agent of an earlier version has written to a file, into a store without streams.
 
-    `records` is the file of `--records`, and `events` what the agent has read as `--input`, without lines that it had
-    refused: with the records alone nobody could read a stream again. `people` are those of the file of `--people`,
-    whose population is the store's. This process has every partition of the store.
+    `events` is what the agent has read as `--input`, without lines that it had refused: with the records alone nobody
+    could read a stream again. The store has the texts where they are to be kept, and otherwise reads them there. This
+    process has every partition of the store.
 
     Raises:
       StateError: for a store that has streams.
@@ -68,36 +66,52 @@ def import_files(
     for _, partition in store.made():
         if partition.rows("SELECT 1 FROM streams LIMIT 1"):
             raise StateError(f"{store.folder}: found streams, expected a store that has none yet")
-    read = _events(events)
     made: Counter[str] = Counter()
     persons: dict[str, str | None] = {}
     count = 0
-    batch: list[tuple[Observation | OfferOutcome, dict[str, Any]]] = []
-    for number, line in read_lines(records, RecordsError, "records of an agent"):
-        record = parse_record(line, f"{records}:{number}")
-        if record["kind"] == "outcome":
-            batch.append((OfferOutcome(*(record[name] for name in OfferOutcome._fields)), record))
-        else:
-            stream = record["stream"]
-            place, item = next(read, ("the end", None))
-            if item is None or (item.stream, item.event.time) != (stream, record["time"]):
-                raise StateError(
-                    f"{records}:{number}: found event {record['event']} of stream {stream!r:.80}, expected that of "
-                    f"{place} of the input: they are not of one agent"
-                )
-            persons.setdefault(stream, item.person)
-            made[stream] += 1
-            batch.append((item._replace(person=persons[stream]), record))
-        count += 1
-        if len(batch) == BATCH:
-            _write(store, batch, persons)
-            batch = []
-    _write(store, batch, persons)
-    for person in people:
-        partition = store.of(person.name)
-        with partition.transaction():
-            partition.people.add(person)
-    return Moved(len(made), count, len(people), sum(1 for _ in read))
+    batch: list[_Read] = []
+    with open(events, "rb") as file:  # noqa: PTH123  for its descriptor
+        read = _Input(InputLines(file.fileno(), events, os.path.realpath(events)))
+        for number, line in read_lines(records, RecordsError, "records of an agent"):
+            if not line.endswith(b"\n"):  # cut where the agent was killed
+                break
+            place = f"{records}:{number}"
+            record = parse_record(line, place)
+            item, where = read.next_of(record, place)
+            if isinstance(item, Observation):
+                persons.setdefault(item.stream, item.person)
+                made[item.stream] += 1
+                item = item._replace(person=persons[item.stream])
+            batch.append(_Read(item, record, line, where))
+            count += 1
+            if len(batch) == BATCH:
+                _write(store, batch, persons, keep_texts)
+                batch = []
+        _write(store, batch, persons, keep_texts)
+        waiting = read.left()
+    partition = store.partition(0)
+    with partition.transaction():
+        partition.people.note_records(records)
+        if read.where is not None:
+            partition.note_input(read.where)
+    return Moved(len(made), count, waiting)
+
+
+def import_people(store: StateStore, content: StoreContent, records: epath.PathLike | None = None) -> int:
+    """Takes the people of a store in a file, of an earlier version, or of an export; returns how many.
+
+    Answers to offers in the file of `records` are those to the store's own. Errors are those of `PeopleStore.restore`.
+    """
+    runs = dict(content.records)
+    run = None if records is None else runs.get(os.path.realpath(records))
+    for number in range(store.partitions):
+        own = [person for person in content.people if store.number_of(person["name"]) == number]
+        everybodys = content if number == 0 else content._replace(forgotten=None, recalibration=None, records=[])
+        if own or number == 0:
+            partition = store.partition(number)
+            with partition.transaction():
+                partition.people.restore(everybodys._replace(people=own), run)
+    return len(content.people)
 
 
 def export_records(folder: epath.PathLike, path: epath.PathLike, **conditions: Any) -> int:
@@ -125,39 +139,70 @@ def export_records(folder: epath.PathLike, path: epath.PathLike, **conditions: A
     return count
 
 
-def _events(path: epath.PathLike) -> Iterator[tuple[str, Observation]]:
-    """The events of an input, each with its place."""
-    for number, line in read_lines(path, LineError, "lines of an agent's input"):
-        place = f"{path}:{number}"
-        item = parse_line(line, place)
-        if isinstance(item, Observation):
-            yield place, item
+class _Read(NamedTuple):
+    """A record with its line, and the line of the input that led to it."""
+
+    item: Observation | OfferOutcome
+    record: dict[str, Any]
+    line: bytes
+    where: Where | None
 
 
-def _write(
-    store: StateStore, batch: list[tuple[Observation | OfferOutcome, dict[str, Any]]], persons: dict[str, str | None]
-) -> None:
+class _Input:
+    """The lines that an agent has read; `where` is behind the last one that led to a record."""
+
+    def __init__(self, lines: InputLines) -> None:
+        self._items = self._read(lines)
+        self.where: Where | None = None
+
+    def next_of(self, record: Mapping[str, Any], place: str) -> tuple[Observation | OfferOutcome, Where | None]:
+        """The line that led to a record; StateError where another one stands there."""
+        expected = "the end"
+        for at, item, where in self._items:
+            if isinstance(item, OfferOutcome):
+                if record["kind"] == "decision" or (item.stream, item.offer) != (record["stream"], record["offer"]):
+                    continue  # an outcome that was refused
+                self.where = where
+                return OfferOutcome(*(record[name] for name in OfferOutcome._fields)), where
+            if record["kind"] == "decision" and (item.stream, item.event.time) == (record["stream"], record["time"]):
+                self.where = where
+                return item, where
+            expected = at
+            break
+        what = f"event {record['event']}" if record["kind"] == "decision" else "an outcome"
+        raise StateError(
+            f"{place}: found {what} of stream {record['stream']!r:.80}, expected that of {expected} of the input: they "
+            "are not of one agent"
+        )
+
+    def left(self) -> int:
+        """How many events there are behind."""
+        return sum(isinstance(item, Observation) for _, item, _ in self._items)
+
+    @staticmethod
+    def _read(lines: InputLines) -> Iterator[tuple[str, Observation | OfferOutcome, Where | None]]:
+        while batch := lines.batch(BATCH):
+            for number, line in batch:
+                place = f"{lines.place}:{number}"
+                yield place, parse_line(line, place), lines.where(line)
+
+
+def _write(store: StateStore, batch: Sequence[_Read], persons: dict[str, str | None], keep_texts: bool) -> None:
     """Adds records to their partitions."""
-    now, parts = time.time(), dict[int, list[tuple[Observation | OfferOutcome, dict[str, Any]]]]()
-    for item, record in batch:
-        person = persons.get(item.stream)
-        parts.setdefault(store.number_of(item.stream if person is None else person), []).append((item, record))
-    for stream in {item.stream for item, _ in batch}:
-        if (person := persons.get(stream)) is not None:
-            partition = store.of(stream)
-            if partition.claimed(stream) is None:
-                with partition.transaction():
-                    partition.claim(stream, person)
+    now, parts = time.time(), dict[int, list[_Read]]()
+    for one in batch:
+        person = persons.get(one.item.stream)
+        parts.setdefault(store.number_of(one.item.stream if person is None else person), []).append(one)
+    StoredClaims(store).claim((stream, persons.get(stream)) for stream in {one.item.stream for one in batch})
     for number, own in parts.items():
         partition = store.partition(number)
         with partition.transaction():
-            for item, record in own:
-                _add(partition, item, record, persons.get(item.stream), now)
+            for one in own:
+                _add(partition, one, persons.get(one.item.stream), now, keep_texts)
 
 
-def _add(
-    partition: Partition, item: Observation | OfferOutcome, record: dict[str, Any], person: str | None, now: float
-) -> None:
+def _add(partition: Partition, one: _Read, person: str | None, now: float, keep_texts: bool) -> None:
+    item, record = one.item, one.record
     stream = partition.open_stream(item.stream, person, "events")
     watched = partition.people.watched
     if isinstance(item, OfferOutcome):
@@ -167,7 +212,8 @@ def _add(
         return
     answer = {name: record.get(name) for name in ("stream", "time", *ANSWERED)}
     answer |= {"id": offer_id(record["stream"], record["event"]), "person": person, "speak": record["spoke"]}
-    partition.append(stream, item, record, answer, now)
+    kept = item_of(item) if keep_texts else item_at(item, one.where)
+    partition.append(stream, kept, record, one.line, answer, now)
     if person is not None and prediction_from(record) is not None:
         watched.setdefault(person, record["offer"])
 

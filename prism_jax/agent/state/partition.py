@@ -13,18 +13,19 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
 
+from prism_jax.agent.lines import LineError, Where, observation_at
 from prism_jax.agent.records import OfferOutcome, encode
 from prism_jax.agent.state.places import UNKNOWN, Place, check_journal, note_made
 from prism_jax.agent.state.schema import StateError, parsed, parsed_record, prepare
 from prism_jax.agent.steps import Observation
 from prism_jax.people.layer import Population
 from prism_jax.people.store import PeopleStore
-from prism_jax.runtime.files import check_regular
+from prism_jax.runtime.files import MOST_LINE_BYTES, check_regular
 from prism_jax.streams import Candidate, Event
 
 KEPT_SECONDS = 7 * 86400.0
@@ -82,14 +83,16 @@ class Partition:
         population: Population | None = None,
         seconds: float = 10.0,
         alone: bool = True,
+        synced: bool = True,
         clock: Callable[[], float] = time.time,
         place: Place | None = None,
     ):
         """Opens or makes the file, and takes its lease, which lasts so many `seconds` without a change.
 
         No other process has the name `owner`, nor had an earlier one of this machine. Where a process has the store
-        `alone`, an earlier owner is dead, and its lease does not count. `clock` gives seconds since 1970. `population`
-        is that of a new file, and `place` says which partition of a store it must be; None takes the default, and any.
+        `alone`, an earlier owner is dead, and its lease does not count. `clock` gives seconds since 1970. A
+        change is on the disk when it is made, or unless `synced`, in the kernel's hands. The file has the `population`
+        from now on, and `place` says which partition of a store it must be; None takes that of the file, and any.
 
         Raises:
           StaleError: where another process has the lease.
@@ -98,7 +101,7 @@ class Partition:
         """
         self.path, self.epoch = str(path), 0
         self._mark, self._of_file, self._is_unmarked = secrets.token_hex(8), list[str | None](), False
-        self._owner, self._seconds, self._clock = owner, seconds, clock
+        self._owner, self._seconds, self._clock, self._synced = owner, seconds, clock, synced
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 check_regular(self.path + suffix, StateError, "a partition of an agent's state, or no file")
@@ -121,7 +124,12 @@ class Partition:
         self._has_log, mode = alone, "wal" if alone else "truncate"
         if (found := self.rows(f"PRAGMA journal_mode = {mode}")) != [(mode,)]:
             raise StateError(f"{self.path}: found the journal {found}, expected to make it {mode}: it is in use")
-        for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", *SMALL):
+        for pragma in (
+            f"synchronous = {'FULL' if self._synced else 'NORMAL'}",
+            "foreign_keys = ON",
+            "secure_delete = ON",
+            *SMALL,
+        ):
             self.rows(f"PRAGMA {pragma}")
         self.rows("BEGIN IMMEDIATE")
         name = None
@@ -138,7 +146,7 @@ class Partition:
                 raise StaleError(self.path, before.until - now)
             self.epoch = 1 if before is None else before.epoch + 1
             self._write_lease(now + self._seconds)
-            self.people = PeopleStore.within(self._file, self.path, population, _Watched(self))
+            self.people = PeopleStore(self._file, self.path, population, _Watched(self))
             if self._has_log:
                 known = self.people.fact("journal")
                 self._of_file = marks or [known["now"] if known else None]
@@ -281,23 +289,45 @@ class Partition:
         return any(self.rows(f"SELECT 1 FROM {place} = ? LIMIT 1", (person,)) for place in places)
 
     def append(
-        self, stream: Known, item: Observation, record: dict[str, Any], answer: dict[str, Any], written: float
+        self,
+        stream: Known,
+        kept: Mapping[str, Any],
+        record: Mapping[str, Any],
+        line: bytes,
+        answer: Mapping[str, Any],
+        written: float,
     ) -> None:
-        """Adds an event with the record of its decision; of an offer of ours also its answer, whose texts are whole."""
-        number, offers = record["event"], [one.text for one in item.candidates]
-        kept = {"time": item.event.time, "text": item.event.text, "candidates": offers}
-        kept |= {"costs": dict(item.costs)} if item.costs else {}
-        kept |= {"domain": item.domain}
-        self.rows("INSERT INTO events VALUES (?, ?, ?)", (stream.number, number, json.dumps(kept)))
+        """Adds an event, as `item_of` or `item_at` keep it, with the record of its decision and that as its `line`.
+
+        Of an offer of ours it has the answer, too, whose texts are whole. StateError for a record that is too long.
+        """
+        if len(line) > MOST_LINE_BYTES:
+            raise StateError(f"{self.path}: found a record of {len(line)} bytes, expected at most {MOST_LINE_BYTES}")
+        self.rows("INSERT INTO events VALUES (?, ?, ?)", (stream.number, record["event"], json.dumps(kept)))
         is_ours = record["offer"] is not None and "shadow" not in record
         offered = json.dumps(answer) if is_ours else None
-        row = stream.number, number, record["offer"], record["time"], written, encode(record), offered
-        self.rows(_LOG, row)
+        self.rows(_LOG, (stream.number, record["event"], record["offer"], record["time"], written, line, offered))
 
     def answer(self, stream: Known, outcome: OfferOutcome, written: float) -> None:
         """Adds the record of an outcome."""
         record = outcome.record()
         self.rows(_LOG, (stream.number, None, outcome.offer, record["time"], written, encode(record), None))
+
+    def note_input(self, place: Where) -> None:
+        """Notes how far a file of input was taken."""
+        self.rows("INSERT OR REPLACE INTO facts VALUES (?, ?)", (f"input {place.path}", json.dumps(place)))
+
+    def input(self, path: str) -> Where | None:
+        """How far a file of input was taken; None for another one."""
+        found = self.rows("SELECT value FROM facts WHERE name = ?", (f"input {path}",))
+        return Where(*json.loads(found[0][0])) if found else None
+
+    def lines(self) -> Iterator[bytes]:
+        """The records of the log, each as its line, in its order."""
+        after = 0
+        while rows := self.rows("SELECT number, record FROM log WHERE number > ? ORDER BY number LIMIT 1000", (after,)):
+            after = rows[-1][0]
+            yield from (record for _, record in rows)
 
     def outcome(self, stream: str, offer: str) -> dict[str, Any] | None:
         """The record of an offer's outcome; None where there is none yet."""
@@ -457,9 +487,34 @@ class _Watched(MutableMapping[str, str]):
         return int(self._rows("SELECT count(*) FROM watched")[0][0])
 
 
+def item_of(item: Observation) -> dict[str, Any]:
+    """An event as the store has it, with its texts."""
+    texts = {"text": item.event.text, "candidates": [one.text for one in item.candidates]}
+    return {"time": item.event.time, **texts, **_costs_of(item)}
+
+
+def item_at(item: Observation, place: Where | None) -> dict[str, Any]:
+    """An event as the store has it without its texts: where it stands in a file of input, if it does."""
+    at = None if place is None else {"input": place.path, "begin": place.begin, "end": place.end}
+    return {"time": item.event.time, "at": at, **_costs_of(item)}
+
+
+def _costs_of(item: Observation) -> dict[str, Any]:
+    return {**({"costs": dict(item.costs)} if item.costs else {}), "domain": item.domain}
+
+
 def _observation(stream: str, person: str | None, kept: dict[str, Any]) -> Observation:
+    if "text" in kept:
+        offers = tuple(Candidate(text=text) for text in kept["candidates"])
+    elif kept["at"] is None:
+        raise LineError(
+            f"stream {stream!r}: found no texts of its events, from which it would be read again, expected them: begin "
+            "a stream of another name, and keep texts from its first event on (--keep_texts)"
+        )
+    else:
+        found = observation_at(kept["at"], stream)
+        kept, offers = {**kept, "text": found.event.text}, tuple(found.candidates)
     event = Event(time=kept["time"], text=kept["text"])
-    offers = tuple(Candidate(text=text) for text in kept["candidates"])
     return Observation(stream, event, offers, kept.get("costs"), kept["domain"], person)
 
 

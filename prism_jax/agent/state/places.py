@@ -71,6 +71,11 @@ class Place(NamedTuple):
         return WrongFileError(f"{words}it, move it to another folder, and its line out of {MADE} (docs/service.md)")
 
 
+def folder_of(state: epath.PathLike, tenant: str = "default") -> epath.Path:
+    """Where the store of a tenant lies."""
+    return epath.Path(state) / "tenants" / tenant
+
+
 def number_of(key: str, partitions: int) -> int:
     """The number of the partition of a key, of so many."""
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -18,6 +18,7 @@ from typing import Any
 
 from etils import epath
 
+from prism_jax.agent.records_file import remove_person
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.places import (
     MOST_PARTITIONS,
@@ -73,6 +74,7 @@ class StateStore:
         alone: bool = True,
         seconds: float = 10.0,
         most_open: int = MOST_OPEN,
+        synced: bool = True,
         clock: Callable[[], float] = time.time,
     ):
         """Opens or makes a store, in a folder that only its owner can read.
@@ -80,7 +82,7 @@ class StateStore:
         An old store must have the number of `partitions`, from 1 to 1,024, and the `population`, if they are not None;
         None is 256 and the default for a new one. Unless this process is `alone`, others may own some partitions.
         A lease lasts so many `seconds` without a change; `clock` gives seconds since 1970. Alone, at most `most_open`
-        partitions are open at a time.
+        partitions are open at a time. Changes are on the disk when they are made, or unless `synced`, with the kernel.
 
         Raises:
           StateError: for a folder that is no store, of another format or other numbers, or that another process has;
@@ -93,7 +95,13 @@ class StateStore:
         owner = secrets.token_hex(16)
         self._alone, self._most_open = alone, most_open
         self._own: frozenset[int] | None = None
-        self._lease: dict[str, Any] = {"owner": owner, "alone": alone, "seconds": seconds, "clock": clock}
+        self._lease: dict[str, Any] = {
+            "owner": owner,
+            "alone": alone,
+            "seconds": seconds,
+            "synced": synced,
+            "clock": clock,
+        }
         self._open: collections.OrderedDict[int, Partition] = collections.OrderedDict()
         self.leaving: list[Callable[[int], None]] = []
         self.erasing: dict[str, Callable[[], None]] = {}
@@ -115,7 +123,8 @@ class StateStore:
             except StoreError as error:
                 raise StateError(str(error)) from None
             if population not in (None, self.population):
-                raise StateError(f"{path}: population: found another one than was stated, expected the same")
+                words = "expected the same; change it with `python -m prism_jax state --set_population`"
+                raise StateError(f"{path}: population: found another one than was stated, {words}")
             self.problems = self._check()
             self.swept = min(clock(), os.fstat(self._lock).st_mtime)
         except BaseException:
@@ -236,6 +245,11 @@ class StateStore:
         for number in sorted(self._made(), key=lambda number: number != own):
             try:
                 partition = self.partition(number)
+                for file in partition.people.records():  # as long as the person is known, another call ends it
+                    try:
+                        remove_person(file, person)
+                    except (OSError, ValueError) as error:
+                        left[file] = str(error)
                 if number == own:
                     names = partition.forget_person(person)
                 partition.unclaim([stream for stream, _ in partition.claims(person)])
@@ -243,6 +257,15 @@ class StateStore:
                 left[f"partitions/{number:05d}.sqlite"] = str(error)
         self.erase_more(len(names), left)
         return names
+
+    def set_population(self, population: Population) -> None:
+        """Changes what is assumed of people; partitions follow when they are opened next."""
+        path = self.folder / STORE
+        tree = read_object(path, "a store of an agent's state", StateError)
+        write_json(path, {**tree, "population": population._asdict()})
+        self.population = population
+        while self._open:
+            self._open.popitem()[1].close()
 
     def erase_more(self, streams: int, left: Mapping[str, str] | None = None) -> None:
         """Deletes what others keep beside the partitions, with so many streams; IncompleteError where some is left."""
@@ -291,3 +314,12 @@ class StateStore:
             for partition in self._open.values():
                 stack.callback(partition.close)
         self._open.clear()
+
+
+def open_store(folder: epath.PathLike, population: Population | None = None) -> StateStore:
+    """A store for one process alone, in whose kernel's hands a change is when it is made.
+
+    A new one has one partition; errors are those of `StateStore`.
+    """
+    is_new = not (epath.Path(folder) / STORE).exists()
+    return StateStore(folder, partitions=1 if is_new else None, population=population, synced=False)

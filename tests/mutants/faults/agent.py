@@ -34,7 +34,7 @@ AGENT = (
         'if record["stream"] in streams:',
         'if (record.get("person") or {}).get("name") == person:',
         "The answers of a deleted person stay in the records.",
-        ("agent/test_people.py", "commands/test_person_command.py"),
+        ("agent/test_people.py", "commands/test_state_command.py"),
     ),
     Fault(
         "two-agents-on-one-file",
@@ -149,11 +149,11 @@ PEOPLE = (
     ),
     Fault(
         "answers-of-a-forgotten-person",
-        "people/store.py",
-        '"synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON"',
-        '"synchronous = NORMAL", "secure_delete = ON"',
+        "agent/state/partition.py",
+        '"foreign_keys = ON", "secure_delete = ON"',
+        '"secure_delete = ON"',
         "The offers of a deleted person stay in the store.",
-        ("people/test_people_store.py", "agent/test_people.py"),
+        ("agent/test_durable.py", "commands/test_state_command.py"),
     ),
     Fault(
         "map-chosen-without-weights",

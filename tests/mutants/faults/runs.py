@@ -69,11 +69,11 @@ RUNS = (
     ),
     Fault(
         "forgets-only-named-records",
-        "commands/person.py",
+        "commands/state.py",
         "files = files_of_records(store, records, gone)",
         "files = list(records)",
         "Records that the store knows keep the deleted person.",
-        ("commands/test_person_command.py",),
+        ("commands/test_state_command.py",),
     ),
     Fault(
         "answers-of-silent-rows",

@@ -1,0 +1,343 @@
+"""An agent whose state is in a store: memory is never ahead of it.
+
+The agent decides; this adds where its state comes from and where it goes. In memory are the streams that were used
+last. One that is not there is read again from the store, and so is one whose transaction failed.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from etils import epath
+
+from prism_jax.agent.decider import Decider, Written, alone
+from prism_jax.agent.exported import Exported
+from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.lines import Where
+from prism_jax.agent.people import Alarms, People
+from prism_jax.agent.reader import Reader
+from prism_jax.agent.records import Decision, OfferOutcome, offer_id
+from prism_jax.agent.settings import AgentSettings, Terms
+from prism_jax.agent.state.claims import SettledClaims, StoredClaims, UnclaimedError
+from prism_jax.agent.state.partition import Known, Partition, StateError, item_at, item_of
+from prism_jax.agent.state.places import folder_of
+from prism_jax.agent.state.preferences import Preferences, as_wanted, preferences_of
+from prism_jax.agent.state.store import StateStore, open_store
+from prism_jax.agent.steps import Observation
+from prism_jax.people.layer import Population
+from prism_jax.people.store import Person
+
+CHUNK = 256
+"""Events of a stream that are read again at once."""
+
+
+class ConflictError(ValueError):
+    """A request that contradicts an earlier one."""
+
+
+class DurablePeople(People):
+    """The people of all partitions, as an agent asks for them; the alarms of each have an equal share of the level.
+
+    While the probabilities are calibrated, any of a partition's alarms ever rings with a probability of at most
+    alpha / partitions, and any alarm of the store with one of at most alpha. `rang` is as that of `People`.
+    """
+
+    def __init__(self, store: StateStore, settings: AgentSettings) -> None:
+        """Raises ValueError for a map of everybody that moves, where it would depend on several partitions."""
+        if settings.people.recalibrate and store.partitions > 1:
+            raise ValueError("recalibrate: found it with a store of partitions, expected none: its map is everybody's")
+        alarm = settings.people.alarm
+        self.settings = dataclasses.replace(settings.people, alarm=alarm and alarm / store.partitions)
+        self._store = store
+        self.rang: list[Person] = []
+
+    @property
+    def population(self) -> Population:
+        """What is assumed of people."""
+        return self._store.population
+
+    def of(self, person: str) -> People:
+        """Those of a person's partition."""
+        return self._within(self._store.of(person))
+
+    def alarms(self) -> Alarms:
+        """What the alarms of all people say; a number is that of a person in their partition."""
+        parts = [self._within(partition).alarms() for _, partition in self._store.made()]
+        rang = tuple(number for part in parts for number in part.rang)
+        return Alarms(sum(part.people for part in parts), rang, sum(part.log_product for part in parts))
+
+    def _within(self, partition: Partition) -> People:
+        people = People(partition.people, self.settings)
+        people.rang = self.rang
+        return people
+
+
+def store_of_one(state: epath.PathLike, population: Population | None = None) -> StateStore:
+    """The store of an agent with one partition, which is made where it is missing; errors as of `open_store`."""
+    store = open_store(folder_of(state), population)
+    if store.partitions > 1:
+        store.close()
+        count, words = store.partitions, "expected one: this is the state of a server (`prism_jax serve`)"
+        raise StateError(f"{store.folder}: found {count} partitions, {words}")
+    return store
+
+
+class KeptAgent(Decider):
+    """Decides on streams whose state is in a store. One thread at a time may use the store."""
+
+    people: DurablePeople
+
+    def __init__(
+        self,
+        reader: Reader,
+        exported: Exported,
+        store: StateStore,
+        settings: AgentSettings | None = None,
+        *,
+        kind: str = "events",
+        streams: int | None = None,
+        texts: bool = True,
+        clock: Callable[[], float] = time.time,
+        claims: StoredClaims | SettledClaims | None = None,
+    ):
+        """Makes an agent of a reader that it has for itself, and a store that the caller closes.
+
+        Without settings it takes the operating point of the export. A stream that an agent of one `kind` decides on is
+        refused by one of another on the same store. At most so many `streams`, at least 1, are in memory; None is any
+        number. Without `texts` the store has none of events and offers, which are then read again from the input where
+        it is a file. Records carry the time of `clock` in the store, in seconds since 1970. Without `claims` the store
+        says whose a stream is.
+        """
+        settings = AgentSettings(Terms(exported.point)) if settings is None else settings
+        super().__init__(reader, exported, settings, DurablePeople(store, settings))
+        self.store, self.claims = store, claims or StoredClaims(store)
+        self._kind, self._most, self._clock, self._texts = kind, streams, clock, texts
+        self._loaded: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._persons: dict[str, str | None] = {}  # whose the streams in memory are
+        store.leaving.append(self._leave)
+
+    # What an agent does, on a store of one partition
+
+    @alone
+    def observe_many(self, items: Sequence[Observation]) -> list[Decision]:
+        """See `Decider.observe_many`; what it decides is kept when it returns."""
+        partition = self.store.partition(0)
+        with self._changing(partition, [(item.stream, item.person) for item in items]):
+            decisions = self._observe(self._as_wanted(partition, items))
+            self._keep(partition, [(item, Written.of(one), None) for item, one in zip(items, decisions, strict=True)])
+        self._evict()
+        return decisions
+
+    @alone
+    def observe_each(
+        self, items: Sequence[Observation], *, skip: bool, places: Sequence[Where | None] = ()
+    ) -> list[Written | RefusedError]:
+        """See `Decider.observe_each`; what it decides is kept when it returns.
+
+        `places` are where the events stand in the input. The place behind the last of those that were taken, or are
+        skipped, is kept with them.
+        """
+        partition = self.store.partition(0)
+        with self._changing(partition, [(item.stream, item.person) for item in items]):
+            found = super().observe_each(self._as_wanted(partition, items), skip=skip)
+            self._keep(partition, zip(items, found, places or [None] * len(items), strict=False))
+            taken = [i for i, one in enumerate(found) if skip or isinstance(one, Written)]
+            if taken and places and (place := places[taken[-1]]) is not None:
+                partition.note_input(place)
+        self._evict()
+        return found
+
+    @alone
+    def outcome(
+        self,
+        stream: str,
+        offer: str,
+        outcome: str,
+        time: float,
+        *,
+        needed: bool | None = None,
+        place: Where | None = None,
+    ) -> OfferOutcome:
+        """See `Decider.outcome`; what it says is kept when it returns, with its place in the input."""
+        answer = OfferOutcome(stream, offer, outcome, time, needed)
+        self._take_in(self.store.partition(0), answer, place)
+        return answer
+
+    @alone
+    def forget(self, stream: str) -> None:
+        """Drops a stream that has ended from memory; nobody waits for the answers to its offers any more."""
+        with self._changing(self.store.partition(0), [(stream, None)]):
+            for offer, prediction in self._ledger.unanswered(stream):
+                self.people.of(prediction.person).withdrawn(offer, prediction)
+        self.drop([stream])
+
+    @alone
+    def forget_person(self, person: str) -> None:
+        """Deletes what is kept of a person; see `StateStore.forget_person`."""
+        self.drop_person(person)
+        self.store.forget_person(person)
+
+    @contextlib.contextmanager
+    def _changing(self, partition: Partition, streams: Sequence[tuple[str, str | None]]) -> Iterator[None]:
+        """All changes inside to streams of a partition, which are in memory then, or none; each with its person."""
+        names = [name for name, _ in streams]
+        for name in dict.fromkeys(names):
+            self._load(partition, name)
+        self.claims.claim(
+            [(name, person) for name, person in streams if person is not None and name not in self._persons]
+        )
+        try:
+            with partition.transaction():
+                yield
+        except RefusedError:
+            if len(set(names)) < len(names):  # some of its events were read before the one that was refused
+                self.drop(names)
+            raise
+        except BaseException:
+            self.drop(names)
+            self.people.rang.clear()  # of an answer that is not kept
+            raise
+
+    def _take_in(self, partition: Partition, answer: OfferOutcome, place: Where | None = None) -> None:
+        """Takes an outcome, and keeps it."""
+        with self._changing(partition, [(answer.stream, None)]):
+            self._answered(answer)
+            stream = partition.stream(answer.stream)
+            assert stream is not None, "it has the offer"
+            partition.answer(stream, answer, self._clock())
+            if place is not None:
+                partition.note_input(place)
+
+    def _as_wanted(self, partition: Partition, items: Sequence[Observation]) -> list[Observation]:
+        """Events with what their people want in their costs."""
+        known: dict[str, Preferences] = {}
+        wanted, now = list[Observation](), self._clock()
+        for item in items:
+            person = self._persons.get(item.stream, item.person)
+            if person is not None and person not in known:
+                known[person] = preferences_of(partition, person)
+            wanted += [item] if person is None else self._wanted(known[person], [item], now)
+        return wanted
+
+    def _keep(
+        self, partition: Partition, decided: Iterable[tuple[Observation, Written | RefusedError, Where | None]]
+    ) -> None:
+        """Writes decisions, in a transaction of the caller."""
+        now = self._clock()
+        streams: dict[str, Known] = {}
+        for item, written, place in decided:
+            if isinstance(written, RefusedError):
+                continue
+            name, decision = item.stream, written.decision
+            if name not in streams:
+                streams[name] = partition.open_stream(name, decision.person, self._kind)
+                self._remember(name, decision.person)
+            kept = item_of(item) if self._texts else item_at(item, place)
+            partition.append(streams[name], kept, written.record, written.line, answer_of(decision), now)
+
+    def _wanted(
+        self, preferences: Preferences | None, items: Sequence[Observation], now: float
+    ) -> Sequence[Observation]:
+        """Events of a person, with what the person wants in their costs."""
+        if preferences is None:
+            return items
+        return [as_wanted(item, preferences, self.settings.terms.point.c_fa, now) for item in items]
+
+    # Streams in memory
+
+    def drop(self, streams: Iterable[str]) -> None:
+        """Drops streams from memory; they are read again when they are next needed."""
+        for name in streams:
+            if self.has(name):
+                self.unload(name)
+            self._loaded.pop(name, None)
+            self._persons.pop(name, None)
+
+    def drop_person(self, person: str) -> None:
+        """Drops a person's streams from memory."""
+        self.drop([name for name, whose in self._persons.items() if whose == person])
+
+    def _remember(self, stream: str, person: str | None) -> None:
+        """Notes that a stream is in memory, as it is in the store."""
+        self._loaded[stream], self._persons[stream] = None, person
+        self._loaded.move_to_end(stream)
+
+    def _evict(self) -> None:
+        while self._most is not None and len(self._loaded) > self._most:
+            self.drop([next(iter(self._loaded))])
+
+    def _person(self, stream: str, stated: str | None) -> str | None:
+        """Whose a stream is: of a new one, as stated. RefusedError where it is another's."""
+        known = self._persons.get(stream)
+        if known is not None and stated in (None, known) and isinstance(self.claims, StoredClaims):
+            return known
+        person = self.claims.person(stream, stated)
+        if stream in self._persons and person != known:
+            raise UnclaimedError(
+                f"stream {stream!r}: found another person in memory, expected the one that was settled"
+            )
+        return person
+
+    def _load(self, partition: Partition, name: str) -> None:
+        """Reads a stream again that is in the store and not in memory."""
+        if name in self._loaded:
+            return
+        stream = partition.stream(name)
+        if stream is None:
+            return
+        if stream.kind != self._kind:
+            raise ConflictError(f"stream {name!r}: found it decided on by {stream.kind!r}, expected {self._kind!r}")
+        self._remember(name, stream.person)
+        after = 0
+        try:
+            while known := partition.history(stream, after, CHUNK):
+                self._resume([(item, record) for _, item, record in known])
+                after = known[-1][0]
+        except BaseException as error:
+            self.drop([name])
+            if isinstance(error, StateError) or not isinstance(error, ValueError):
+                raise
+            raise ConflictError(str(error)) from error
+
+    def _resume(self, known: Sequence[tuple[Observation | None, dict[str, Any]]]) -> None:
+        """Takes decisions and outcomes of a stream again, in their order."""
+        for decided, group in itertools.groupby(known, key=lambda pair: pair[0] is not None):
+            items, records = zip(*group, strict=True)
+            if decided:
+                self.resume_many(items, records)
+            else:
+                for record in records:
+                    self.recall(OfferOutcome(*(record[name] for name in OfferOutcome._fields)))
+
+    def _leave(self, number: int) -> None:
+        """Drops what is in memory of a partition."""
+        self.drop([name for name, person in self._persons.items() if self.store.number_of(person or name) == number])
+
+
+def answer_of(decision: Decision) -> dict[str, Any]:
+    """What who sent an event needs of the decision, as plain data; probabilities are null where nobody knows them."""
+
+    def known(p: float | None) -> float | None:
+        return None if p is None or math.isnan(p) else p
+
+    return {
+        "id": offer_id(decision.stream, decision.event),
+        "stream": decision.stream,
+        "person": decision.person,
+        "time": decision.time,
+        "speak": decision.spoke,
+        "p_need": known(decision.p_need),
+        "p_accept": known(decision.p_accept),
+        "threshold": decision.threshold,
+        "reason": decision.reason,
+        "candidate": decision.candidate,
+        "response": decision.response,
+        **({} if decision.would_speak is None else {"would_speak": decision.would_speak}),
+    }
