@@ -74,32 +74,39 @@ class Histogram:
         values: Float64[np.ndarray, "rows"],
         columns: dict[str, Float64[np.ndarray, "rows"]],
         identity: Inexact[np.ndarray, "rows"] | None = None,
+        bins: Int64[np.ndarray, "rows"] | None = None,
     ) -> Histogram:
-        """The histogram of some values, with the sums of these columns.
+        """The histogram of some values, with the sums of these columns; `bins` are those of `_of_each`.
 
         `identity` tells rows apart to which rounding gives one value: a bin is mixed where it differs, and without a
         grid it is what bins are made of, in the order of the values. Without it, rows with equal values are equal.
         """
         if grid is None:
-            return cls._of_each(values if identity is None else identity, columns)
-        index, bins = grid.bin_of(values), grid.bins + 4
+            return cls._of_each(values if identity is None else identity, columns, bins)
+        index, number = grid.bin_of(values), grid.bins + 4
         values = values if identity is None else identity
-        value = np.full(bins, np.nan, values.dtype)
+        value = np.full(number, np.nan, values.dtype)
         value[index[::-1]] = values[::-1]  # the first of each bin stays
-        mixed = np.zeros(bins, bool)
+        mixed = np.zeros(number, bool)
         mixed[index[values != value[index]]] = True
-        sums = {name: np.bincount(index, column, minlength=bins) * 1.0 for name, column in columns.items()}
+        sums = {name: np.bincount(index, column, minlength=number) * 1.0 for name, column in columns.items()}
         return cls(grid, sums, value, mixed)
 
     @classmethod
     def _of_each(
-        cls, values: Inexact[np.ndarray, "rows"], columns: dict[str, Float64[np.ndarray, "rows"]]
+        cls,
+        values: Inexact[np.ndarray, "rows"],
+        columns: dict[str, Float64[np.ndarray, "rows"]],
+        bins: Int64[np.ndarray, "rows"] | None = None,
     ) -> Histogram:
-        """The histogram with a bin for each distinct value."""
+        """The histogram with a bin for each distinct value; writes the bin of each row into `bins`, where given."""
         order = np.argsort(values)
         values = values[order]
-        first = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+        begins = np.append(True, values[1:] != values[:-1])[: len(values)]
+        first = np.flatnonzero(begins)
         sums = {name: np.add.reduceat(column[order], first) for name, column in columns.items()}
+        if bins is not None:
+            bins[order] = np.cumsum(begins) - 1
         return cls(None, sums, values[first], np.zeros(len(first), bool))
 
     def merge(self, other: Histogram) -> Histogram:

@@ -19,7 +19,7 @@ from prism_jax.evaluation.merged.histograms import Grid, Rows, by_bin, by_label,
 from prism_jax.evaluation.merged.scan import MOST_VALUES, SIGNALS
 from prism_jax.evaluation.merged.states import State, Streams, merge
 from prism_jax.evaluation.need import certain_need
-from prism_jax.evaluation.policy_rows import EvaluationData, Whole
+from prism_jax.evaluation.policy_rows import Whole
 from prism_jax.evaluation.splits import CALIBRATION, TEST, without_split
 from prism_jax.scores import ScoresError
 from prism_jax.scores.labels import Labels, Signal, Thinking, fit_labelled
@@ -219,8 +219,9 @@ class Plan:
     exact: bool = False  # whether all rows fit into memory, so that nothing is counted on a grid
     own_offers: bool = True  # whether every test row has a p_accept of the slow pass (`scores.labels.read`)
     surface: bool = True  # whether decisions are counted over costs and triggers
-    # the steps of the tables that stay in memory from one statistic to the next, by their `id`; None where none does
-    kept: dict[int, EvaluationData] | None = dataclasses.field(default=None, compare=False)
+    # what the ranks know of a table that stays in memory: its steps by the `id` of its rows, and the bins of the events
+    # of each curve by policy and form; None where no table does
+    kept: dict[Any, Any] | None = dataclasses.field(default=None, compare=False)
 
     def grid(self, of: Grid) -> Grid | None:
         """The grid of a histogram; None where it has a bin for each distinct value."""

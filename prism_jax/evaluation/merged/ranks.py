@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from prism_jax.evaluation import ratios, second_signal, triggers
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import MOST, Area, Histogram, labelled
-from prism_jax.evaluation.merged.parts import filled, fitted_parts, moves_of, of_split, test_data
+from prism_jax.evaluation.merged.parts import each, filled, fitted_parts, moves_of, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.scan import SIGNALS
 from prism_jax.evaluation.merged.states import State, Statistic, merge
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
+from prism_jax.evaluation.rows import Form
 from prism_jax.evaluation.splits import TEST
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import acceptance_weight, read
@@ -73,15 +75,12 @@ class Ranks:
         if not len(weight):
             return state
         if self.plan.no_area is None:
-            for form in FORMS:
-                for policy in ratios.deciding(data, form):
-                    if isinstance(policy, ratios.ByValue):
-                        turns, grid = policy.critical_ratios(), self.plan.grid(histograms.LOG_RATIO)
-                        state["turning"][form] = Histogram.of(
-                            grid, log_ratio(turns), {"turns": np.ones(len(turns))}, turns
-                        )
-                        continue
-                    state["curves"][policy.policy, form] = curve_of(policy.events(weight), exact=self.plan.exact)
+            pairs = [(policy, form) for form in FORMS for policy in ratios.deciding(data, form)]
+            for (policy, form), histogram in zip(pairs, each(self.plan, self._ranked(weight), pairs), strict=True):
+                if isinstance(policy, ratios.ByValue):
+                    state["turning"][form] = histogram
+                else:
+                    state["curves"][policy.policy, form] = histogram
         if self.plan.has_need:
             need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
             point = self.plan.point
@@ -94,6 +93,24 @@ class Ranks:
                 ]
             )
         return state
+
+    def _ranked(
+        self, weight: Float64[np.ndarray, "judged"]
+    ) -> Callable[[tuple[ratios.Sweep | ratios.ByValue, Form]], Histogram]:
+        """What gives the histogram of what a policy ranks by."""
+        plan = self.plan
+
+        def ranked(pair: tuple[ratios.Sweep | ratios.ByValue, Form]) -> Histogram:
+            policy, form = pair
+            if isinstance(policy, ratios.ByValue):
+                turns, grid = policy.critical_ratios(), plan.grid(histograms.LOG_RATIO)
+                return Histogram.of(grid, log_ratio(turns), {"turns": np.ones(len(turns))}, turns)
+            events, bins = policy.events(weight), None
+            if plan.kept is not None:
+                bins = plan.kept[policy.policy, form] = np.empty(len(events.mass), np.int64)
+            return curve_of(events, exact=plan.exact, bins=bins)
+
+        return ranked
 
     def _signals(self, rows: Scores) -> dict[tuple[str, str, str], Histogram]:
         """Labelled histograms of each signal, raw and calibrated, on the rows that it is measured on."""
@@ -131,11 +148,12 @@ def rank_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
     return value if at.beyond is None else np.nextafter(value, np.where(at.beyond, np.inf, -np.inf))
 
 
-def curve_of(events: Events, *, exact: bool = False) -> Histogram:
-    """The histogram of a curve's events, of which `histograms.area` is the area."""
+def curve_of(events: Events, *, exact: bool = False, bins: Int64[np.ndarray, "events"] | None = None) -> Histogram:
+    """The histogram of a curve's events, of which `histograms.area` is the area; `bins` as in `Histogram.of`."""
     mass, gold = (np.asarray(column, np.float64) for column in (events.mass, events.gold))
     columns = {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
-    return Histogram.of(None if exact else histograms.LOG_RATIO, rank_of(events.at), columns, _place_of(events.at))
+    grid = None if exact else histograms.LOG_RATIO
+    return Histogram.of(grid, rank_of(events.at), columns, _place_of(events.at), bins)
 
 
 def _place_of(at: CriticalRatio) -> Inexact[np.ndarray, "events"]:
@@ -152,10 +170,13 @@ def _place_of(at: CriticalRatio) -> Inexact[np.ndarray, "events"]:
 
 
 def shares_of(
-    area: Area, events: Events, unit: Int64[np.ndarray, "steps"]
+    area: Area, events: Events, unit: Int64[np.ndarray, "steps"], bins: Int64[np.ndarray, "events"] | None = None
 ) -> tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]:
-    """The part of each step in the area of a curve, in what its unit's own pairs are above that, and its last gold."""
-    bins = area.bin_of(rank_of(events.at), _place_of(events.at))
+    """The part of each step in the area of a curve, in what its unit's own pairs are above that, and its last gold.
+
+    `bins` are those of the events, where they are known.
+    """
+    bins = area.bin_of(rank_of(events.at), _place_of(events.at)) if bins is None else bins
     mass, gold = (np.asarray(column, np.float64) for column in events[1:3])
     units = np.tile(unit, len(bins) // len(unit))
     of_events = area.shares(bins, mass, gold), area.own_excess(bins, mass, gold, units), gold

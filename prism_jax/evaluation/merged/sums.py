@@ -16,12 +16,13 @@ from prism_jax.evaluation import breakdowns, policy_rows, policy_sums, ratios, s
 from prism_jax.evaluation.intervals import RESAMPLES, SEED
 from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import Above, Area
-from prism_jax.evaluation.merged.parts import filled, of_split, test_data
+from prism_jax.evaluation.merged.parts import each, filled, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.ranks import measured, share_of, shares_of, urgencies
 from prism_jax.evaluation.merged.scan import SIGNALS
 from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, UnitSums, merge, stored
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
+from prism_jax.evaluation.rows import Form
 from prism_jax.evaluation.splits import TEST
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import acceptance_weight, read
@@ -196,13 +197,17 @@ class Sums(Statistic):
     def _areas(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> _Columns:
         """The part of each step in the area of each curve, the gold of the curve's end, and that of the best."""
         columns = {"best": weight * data.missed[data.judged]}
-        for form in FORMS:
-            for policy in ratios.deciding(data, form):
-                if isinstance(policy, ratios.ByValue):
-                    continue
-                area = self.settings.areas[policy.policy, form]
-                names = (column(part, policy.policy, form) for part in AREA)
-                columns |= zip(names, shares_of(area, policy.events(weight), data.judged_units), strict=True)
+        plan, pairs = self.plan, [(policy, form) for form in FORMS for policy in ratios.deciding(data, form)]
+        curves = [(policy, form) for policy, form in pairs if isinstance(policy, ratios.Sweep)]
+
+        def shares(curve: tuple[ratios.Sweep, Form]) -> _Columns:
+            policy, form = curve
+            area, bins = self.settings.areas[policy.policy, form], (plan.kept or {}).get((policy.policy, form))
+            names = (column(part, policy.policy, form) for part in AREA)
+            return dict(zip(names, shares_of(area, policy.events(weight), data.judged_units, bins), strict=True))
+
+        for found in each(plan, shares, curves):
+            columns |= found
         return columns
 
     def _points(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> dict[str, UnitSums]:
