@@ -61,8 +61,9 @@ def number_of_steps(scores):
     return len(splits.evaluated_rows(scores).steps())
 
 
-def sums_of(scores, number, names=ON_SCORES):
-    return in_parts.sum_tables(running.over(parts_of(scores, number, seed=number)), names, PAPER, SETTINGS, "paper")
+def sums_of(scores, number, names=ON_SCORES, **how):
+    run = running.over(parts_of(scores, number, seed=number))
+    return in_parts.sum_tables(run, names, PAPER, SETTINGS, "paper", **how)
 
 
 def sheets_of(tables):
@@ -113,6 +114,16 @@ def test_every_number_is_that_of_the_table_in_memory(name):
                 assert value == pytest.approx(theirs[place], rel=1e-5, abs=1e-9), (stem, place)
         assert bound < 0.05
     assert (areas > 0) == (name != "soft labels")
+
+
+def test_of_few_rows_every_area_is_exact():
+    scores = Scores.from_columns(columns(seed=4))
+    found, expected = sheets_of(sums_of(scores, 5, exact=True)), sheets_of(in_memory(scores))
+    for stem, sheet in expected.items():
+        assert found[stem].note == sheet.note
+        for (place, value), (_, number) in zip(numbers_of(found[stem]), numbers_of(sheet), strict=True):
+            if not isinstance(value, str) and place[3] == "value":
+                assert value == pytest.approx(number, rel=1e-12, abs=1e-14, nan_ok=True), (stem, place)
 
 
 def test_every_division_gives_the_same_counts():

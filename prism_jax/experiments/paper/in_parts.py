@@ -36,13 +36,17 @@ from prism_jax.training.pathways.table import Method
 class _Curves(Tally):
     """Gathers the histograms of areas."""
 
+    def __init__(self, resampling: Mapping[str, Any], exact: bool):
+        super().__init__(resampling)
+        self.exact = exact
+
     def number(self, name: str, data: EvaluationData, gather: Callable[[], Gathered], compute: Any) -> None:
         """Nothing."""
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
         """Keeps the histogram."""
         if name not in self.kept and not data.soft and data.has_gold and len(data.weight):
-            self.kept[name] = curve_of(sweep().events(data.weight))
+            self.kept[name] = curve_of(sweep().events(data.weight), exact=self.exact)
         return Number()
 
 
@@ -118,7 +122,7 @@ class Curves(_Tables):
         """The state with some more rows, in which every step is whole."""
         if (data := test_data(rows, self.plan)) is None:
             return state
-        tally = _Curves(self.settings.keywords())
+        tally = _Curves(self.settings.keywords(), self.plan.exact)
         self._gather(data, rows, tally)
         return merge(state, {"curves": tally.kept, "units": Keys.of(data.named_units[0]), "case": Case.of(data)})
 
@@ -168,15 +172,21 @@ class TableSums:
 
 
 def sum_tables(
-    run: Runner, names: tuple[str, ...], point: OperatingPoint, settings: IntervalSettings, method: Method = "corrected"
+    run: Runner,
+    names: tuple[str, ...],
+    point: OperatingPoint,
+    settings: IntervalSettings,
+    method: Method = "corrected",
+    *,
+    exact: bool = False,
 ) -> TableSums:
-    """The sums of some tables of scores, over all rows.
+    """The sums of some tables of scores, over all rows; every number is `exact` where these fit into memory.
 
     Raises:
       OutOfOrderError: where the rows of a stream are not together; they must be put together first.
       ScoresError: for scores that cannot be calibrated or evaluated.
     """
-    scan, _, plan = planned(run, point)
+    scan, _, plan = planned(run, point, exact=exact)
     curves = run("curves", Curves(plan, names, point, settings, method))
     plan = dataclasses.replace(plan, whole=plan.whole._replace(units=len(curves["units"])))
     areas = {name: histograms.area(histogram) for name, histogram in curves["curves"].items()}

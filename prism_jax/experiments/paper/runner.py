@@ -206,7 +206,16 @@ def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) ->
         return _run(names, inputs, folder)
     sharded = _sharded(of_scores, inputs, folder)
     try:
-        tables = sharded.all_of(lambda run: sum_tables(run, of_scores, inputs.point, inputs.settings, inputs.method))
+        tables = sharded.all_of(
+            lambda run: sum_tables(
+                run,
+                of_scores,
+                inputs.point,
+                inputs.settings,
+                inputs.method,
+                exact=inputs.running.are_few(sharded.rows),
+            )
+        )
     except ScoresError as error:
         raise located(error, inputs.scores or "") from None
     try:
