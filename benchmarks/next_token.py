@@ -14,7 +14,7 @@ from prism_jax.student import Qwen3
 from prism_jax.student.attention import no_branches
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton, room, write_spans
 from prism_jax.student.heads import token_cross_entropy
-from prism_jax.student.kv_cache import grow, read_prompts
+from prism_jax.student.kv_cache import LayerCache, Segment, grow, read_prompts
 from prism_jax.student.start import Start
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState
@@ -61,5 +61,7 @@ class Greedy:
 
     def __call__(self, logits: Any, cache: Any, length: int) -> list[list[int]]:
         """The tokens after prefilled rows."""
-        start = Start(cache, np.full(len(logits), length, np.int32), length, logits)
+        none = np.zeros(len(logits), np.int32)  # no trunk: none of its positions is visible
+        trunk = Segment.first(tuple(LayerCache(keys[..., :1], values[:, :, :1]) for keys, values in cache), none)
+        start = Start(cache, none + length, length, logits, trunk)
         return [spans[0] for spans in write_spans(self.model, self.params, start, self.spans, self.every)]

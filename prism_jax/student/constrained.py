@@ -216,14 +216,13 @@ def write_program(
     lengths, trunk = prefix
     table = _Table(*map(jnp.asarray, table))
     columns = jnp.arange(capacity_of(cache))
-    base = lengths if trunk is None else lengths + trunk.lengths
-    past = [] if trunk is None else [trunk]
+    base = lengths + trunk.lengths
 
     def body(now: _State) -> _State:
         at = width + now.made - 1
         seen = (columns < lengths[:, None]) | ((columns >= width) & (columns <= at))
         position = base + now.made - 1
-        hidden, cache = read_next(model, params, now.token, position, Segment(now.cache, seen), at, past)
+        hidden, cache = read_next(model, params, now.token, position, Segment(now.cache, seen), at, [trunk])
         return _advance(now._replace(cache=cache), model.logits(params, hidden), table, automaton)
 
     none = jnp.zeros(lengths.shape, jnp.int32)

@@ -45,7 +45,7 @@ class Start(NamedTuple):
     lengths: Array | np.ndarray  # [B] lengths of the prefixes
     width: int  # cache position of the first new token
     logits: Array  # [B, V] logits after the prefixes
-    trunk: Segment | None = None  # the tokens before each prefix, which are only read; None where there are none
+    trunk: Segment  # the tokens before each prefix, which are only read
 
 
 def branch_off(

@@ -12,7 +12,7 @@ from written import after, any_token, generate
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.constrained import DeviceAutomaton, Span, write_spans
-from prism_jax.student.kv_cache import Segment, unstack_layers
+from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.start import branch_off
 
 TINY = StudentConfig(
@@ -53,8 +53,8 @@ def test_greedy_generation_equals_transformers(changes, draw_params):
 def test_rows_that_continue_a_trunk_are_written_as_after_whole_prompts(tiny):
     model, params = tiny[0], unstack_layers(tiny[1])
     rows, counts = np.array([[8, 9, 10], [3, 0, 0]], np.int32), np.array([3, 1], np.int32)
-    trunk = after(model, params, [[5, 6, 7]] * 2, 0)
-    start = branch_off(model, params, Segment.first(trunk.cache, trunk.lengths), rows, counts, room=32)
+    trunk = after(model, params, [[5, 6, 7]] * 2, 0).trunk
+    start = branch_off(model, params, trunk, rows, counts, room=32)
     found = write_spans(model, params, start, [Span((), LIMIT)], DeviceAutomaton(any_token(61)))
     expected = generate(model, tiny[1], [[5, 6, 7, 8, 9, 10], [5, 6, 7, 3]], LIMIT)
     assert [row[0] for row in found] == expected
