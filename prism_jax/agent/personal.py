@@ -77,7 +77,7 @@ class Prediction(NamedTuple):
 
 def log_odds(p: Any) -> Float64[np.ndarray, "..."]:
     """log(p / (1 - p)), clipped to `MOST_LOG_ODDS` on both sides."""
-    return np.clip(arrays.log_odds(np.asarray(p, np.float64)), -MOST_LOG_ODDS, MOST_LOG_ODDS)
+    return np.asarray(np.clip(arrays.log_odds(np.asarray(p, np.float64)), -MOST_LOG_ODDS, MOST_LOG_ODDS))
 
 
 def known_person_from(tree: Mapping[str, Any]) -> KnownPerson | None:

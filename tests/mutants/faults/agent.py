@@ -150,8 +150,8 @@ PEOPLE = (
     Fault(
         "answers-of-a-forgotten-person",
         "agent/state/partition.py",
-        '"foreign_keys = ON", "secure_delete = ON"',
-        '"secure_delete = ON"',
+        '"foreign_keys = ON",',
+        "",
         "The offers of a deleted person stay in the store.",
         ("agent/test_durable.py", "commands/test_state_command.py"),
     ),
