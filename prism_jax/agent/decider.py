@@ -278,11 +278,14 @@ class Decider:
             self.forget(stream)
 
     def _observe(self, items: Sequence[Observation]) -> list[Decision]:
-        steps = self._steps(items)
+        return self._observe_checked(self._steps(items))
+
+    def _observe_checked(self, steps: Sequence[Step]) -> list[Decision]:
+        """Reads events that were checked, and decides on each; RefusedError where the reader cannot take one."""
         decisions: dict[int, Decision] = {}
-        for wave in waves(items):
+        for wave in waves([step.item for step in steps]):
             decisions.update(zip(wave, self._decide([steps[i] for i in wave]), strict=True))
-        return [decisions[i] for i in range(len(items))]
+        return [decisions[i] for i in range(len(steps))]
 
     def _answered(self, answer: OfferOutcome) -> None:
         prediction = self._ledger.prediction(answer)

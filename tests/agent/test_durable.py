@@ -166,6 +166,19 @@ def test_a_request_that_comes_again_gets_its_answer_and_another_one_of_the_same_
         assert store.of("ada").answered("key") is None  # after a week
 
 
+def test_each_event_is_checked_once(tmp_path, monkeypatch):
+    seen, check = [], ledger.Ledger.checked
+
+    def checked(self, items):
+        seen.extend(items := list(items))
+        return check(self, items)
+
+    monkeypatch.setattr(ledger.Ledger, "checked", checked)
+    with StateStore(tmp_path) as store:
+        durable(store).answer([Events((observation("s1", 0), observation("s1", 1))), Events((observation("s2", 0),))])
+    assert [stream for stream, *_ in seen] == ["s1", "s1", "s2"]
+
+
 def test_what_is_refused_leaves_no_trace_and_what_stands_beside_it_is_decided(tmp_path):
     with StateStore(tmp_path) as store:
         agent = durable(store)

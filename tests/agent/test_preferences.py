@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import itertools
+import math
 import sqlite3
 import zoneinfo
 
@@ -11,6 +12,7 @@ from fake_reader import FakeReader, exported
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.replay import replay
 from prism_jax.agent.settings import QUIET, AgentSettings, Critical, Terms
@@ -55,6 +57,14 @@ def decided(agent, *items):
     ((answers,),) = ([answer for answer in agent.answer([Events(items)])],)
     assert not isinstance(answers, Exception), answers
     return answers
+
+
+@pytest.mark.parametrize("cost", ["1", True, -1.0, 0.0, math.nan, math.inf])
+def test_a_cost_that_is_none_is_refused_whatever_its_person_wants(cost, tmp_path):
+    with StateStore(tmp_path, partitions=2) as store:
+        prefer(store, Preferences(-1))
+        (found,) = agent_on(store, Clock()).answer([Events((observation(0, costs={"c_fa": cost}),))])
+        assert isinstance(found, RefusedError) and "costs.c_fa: found" in str(found)
 
 
 @pytest.mark.parametrize("level", LEVELS)

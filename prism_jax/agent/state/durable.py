@@ -14,8 +14,8 @@ from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome
 from prism_jax.agent.state.claims import StoredClaims
 from prism_jax.agent.state.kept import ConflictError, KeptAgent, answer_of
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
-from prism_jax.agent.state.preferences import Preferences, preferences_of
-from prism_jax.agent.steps import Observation
+from prism_jax.agent.state.preferences import preferences_of
+from prism_jax.agent.steps import Observation, Step
 from prism_jax.people.exports import StoreError
 
 MOST_TOGETHER = 1000
@@ -40,7 +40,7 @@ class _Live(NamedTuple):
 
     person: str | None
     partition: int
-    preferences: Preferences | None  # of the person; None where nobody is named
+    steps: Sequence[Step]  # its events, which were checked, with what their person wants in their costs
 
 
 class DurableAgent(KeptAgent):
@@ -121,7 +121,6 @@ class DurableAgent(KeptAgent):
                 if isinstance(prepared, Again):
                     found[i] = prepared
                     continue
-                self.check(requests[i].items)
                 live[i] = prepared
             except (RefusedError, ConflictError, StaleError, StateError) as error:
                 found[i] = error
@@ -129,7 +128,7 @@ class DurableAgent(KeptAgent):
             self._commit(live, requests, found)
 
     def _prepared(self, request: Events) -> _Live | Again:
-        """What a request needs, with its stream loaded, or its earlier answer."""
+        """A request, checked, with its stream loaded, or its earlier answer; errors of one that cannot be taken."""
         item = request.items[0]
         person = self._person(item.stream, item.person)
         number = self.store.number_of(item.stream if person is None else person)
@@ -140,7 +139,7 @@ class DurableAgent(KeptAgent):
             return Again(earlier[1])
         self._load(partition, item.stream)
         preferences = None if person is None else preferences_of(partition, person)
-        return _Live(person, number, preferences)
+        return _Live(person, number, self._steps(self._wanted(preferences, request.items, self._clock())))
 
     def _commit(self, live: Mapping[int, _Live], requests: Sequence[Any], found: dict[int, Any]) -> None:
         """Decides on requests of which none is refused, and writes what each partition has of it in one transaction."""
@@ -150,13 +149,8 @@ class DurableAgent(KeptAgent):
                 with self._failing(number, own, requests, found):
                     self.store.partition(number).begin()
                     begun[number] = own
-            items = [
-                item
-                for own in begun.values()
-                for i in own
-                for item in self._wanted(live[i].preferences, requests[i].items, self._clock())
-            ]
-            decisions = iter(self._observed(items))
+            steps = [step for own in begun.values() for i in own for step in live[i].steps]
+            decisions = iter(self._observed(steps))
             for number, own in list(begun.items()):
                 decided = {i: [next(decisions) for _ in requests[i].items] for i in own}
                 with self._failing(number, own, requests, found):
@@ -198,10 +192,10 @@ class DurableAgent(KeptAgent):
             for i in left:
                 self._together([i], requests, found)
 
-    def _observed(self, items: Sequence[Observation]) -> list[Decision]:
+    def _observed(self, steps: Sequence[Step]) -> list[Decision]:
         """The agent's decisions; StateError where what is known of people cannot be read."""
         try:
-            return self._observe(items)
+            return self._observe_checked(steps)
         except (StoreError, sqlite3.Error) as error:
             raise StateError(str(error)) from None
 

@@ -112,10 +112,14 @@ def keep_preferences(partition: Partition, person: str, preferences: Preferences
 
 
 def as_wanted(item: Observation, preferences: Preferences, c_fa: float, now: float) -> Observation:
-    """An event with a preference in its costs; `c_fa` is what an unwanted offer costs where the event does not say."""
+    """An event with a preference in its costs; `c_fa` is what an unwanted offer costs where the event does not say.
+
+    A cost that is none is left to who refuses it.
+    """
     costs = dict(item.costs or {})
-    if preferences.level:
-        costs["c_fa"] = min(max(costs.get("c_fa", c_fa) * preferences.factor, LEAST), MOST)
+    said = costs.get("c_fa", c_fa)
+    if preferences.level and type(said) in (int, float) and LEAST <= said <= MOST:
+        costs["c_fa"] = min(max(said * preferences.factor, LEAST), MOST)
     if (quiet := preferences.quiet(now)) is not None:
         costs.setdefault("quiet", quiet)
     return item._replace(costs=costs) if costs else item
