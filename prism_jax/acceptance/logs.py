@@ -113,29 +113,39 @@ def read_log(
     place = str(path)
     check_roles(columns, shown_only)
     table = _whole(read_tables(path, columns, context, most_bytes=log_files.MOST_BYTES))
+    log = log_of(table)
+    if not log.logged.any():
+        raise LogError(f"{place}, column {columns.logged!r}: found no offer that was made, expected some")
+    answers = log.accepted[log.logged]
+    check_answers(place, len(np.unique(log.person[log.logged])), len(answers), int(answers.sum()), least_people)
+    warn_of_looks(place, [log.names[i] for i in np.argsort(log.numbers)])
+    say_texts(place, table.wanted.texts)
+    return log.shown() if shown_only else log
+
+
+def log_of(table: LogTable) -> AcceptanceLog:
+    """The rows of a table; says how many are earlier than the row before them, where both are of one person.
+
+    LogError naming the row and column that cannot be read.
+    """
     names, person = table.cells(table.columns.person).people()
     logged = table.logged()
-    if not logged.any():
-        raise LogError(f"{place}, column {columns.logged!r}: found no offer that was made, expected some")
-    accepted = table.accepted(logged)
-    time = table.time()
-    log = AcceptanceLog(
+    accepted, time = table.accepted(logged), table.time()
+    if backwards := int((np.diff(person) == 0)[np.diff(time) < 0].sum()):
+        words = "%s: %d rows have an earlier time than the row before them; sorted by time"
+        logging.warning(words, table.wanted.place, backwards)
+    return AcceptanceLog(
         names=names,
         person=person,
         accepted=accepted,
         time=time,
-        timed=columns.time is not None,
+        timed=table.columns.time is not None,
         logged=logged,
         score=table.score(),
         answered=table.answered(time),
         propensity=table.propensity(logged),
         context=tuple(table.context(name) for name in table.wanted.context),
     )
-    _check_usable(place, log, least_people)
-    warn_of_order(place, person, time)
-    warn_of_looks(place, [names[i] for i in np.argsort(log.numbers)])
-    say_texts(place, table.wanted.texts)
-    return log.shown() if shown_only else log
 
 
 def _whole(tables: Iterator[LogTable]) -> LogTable:
@@ -180,12 +190,6 @@ def doubted(found: list[off_policy.Drawn]) -> bool:
     return off_policy.doubt(found) is not None
 
 
-def _check_usable(place: str, log: AcceptanceLog, least_people: int) -> None:
-    """Raises a LogError for a log from which nothing can be learned."""
-    answers = log.accepted[log.logged]
-    check_answers(place, len(np.unique(log.person[log.logged])), len(answers), int(answers.sum()), least_people)
-
-
 def check_answers(place: str, people: int, answers: int, accepted: int, least_people: int = 2) -> None:
     """Raises a LogError for too few people with an answer, or answers of one kind."""
     if people < least_people:
@@ -193,12 +197,6 @@ def check_answers(place: str, people: int, answers: int, accepted: int, least_pe
     if accepted in (0, answers):
         what = "accepted" if accepted else "rejected"
         raise LogError(f"{place}: found {answers} answers that all {what} the offer, expected both kinds")
-
-
-def warn_of_order(place: str, person: Int32[np.ndarray, " rows"], time: Float64[np.ndarray, " rows"]) -> None:
-    """Says how many rows are earlier than the row before them, where both are of one person."""
-    if backwards := int((np.diff(person) == 0)[np.diff(time) < 0].sum()):
-        logging.warning("%s: %d rows have an earlier time than the row before them; sorted by time", place, backwards)
 
 
 def warn_of_looks(place: str, names: Sequence[str]) -> None:

@@ -20,16 +20,16 @@ from jaxtyping import Float64, Int, Int64
 from prism_jax.acceptance.cells import is_number
 from prism_jax.acceptance.columns import LogColumns, LogError, split_condition
 from prism_jax.acceptance.context import folds_of_people
-from prism_jax.acceptance.log_tables import ContextColumn, LogTable, Texts, read_tables
+from prism_jax.acceptance.log_tables import ContextColumn, Texts, read_tables
 from prism_jax.acceptance.logs import (
     AcceptanceLog,
     check_all_made,
     check_answers,
     check_roles,
     doubted,
+    log_of,
     say_texts,
     warn_of_looks,
-    warn_of_order,
 )
 from prism_jax.acceptance.score_maps import Scale
 from prism_jax.decision import off_policy
@@ -150,7 +150,8 @@ class Divided:
         )
         contents = Contents(log.left_out, log.left_out).with_rows(log.logged, log.score)
         known = np.zeros(0) if log.score is None else log.score[~np.isnan(log.score)]
-        drawn = [] if log.propensity is None else _drawn_of(log)
+        sums = None if log.propensity is None else _drawn_sums(log, log.person, len(log.names))[1:]
+        drawn = [] if sums is None else off_policy.drawn(*sums, len(log.names))
         scale = Scale() if contents.score_is_probability else _middle_half(known)
         return cls([answers], contents, scale, log.numbers[code], int(fold.max()) + 1, log.timed, {}, doubted(drawn))
 
@@ -160,13 +161,14 @@ def answered_rows(log: AcceptanceLog) -> Int64[np.ndarray, " answers"]:
     return log.order[log.logged[log.order]]
 
 
-def _drawn_of(log: AcceptanceLog) -> list[off_policy.Drawn]:
-    """What the log says of its propensities."""
+def _drawn_sums(
+    log: AcceptanceLog, person: Int[np.ndarray, " rows"], people: int, edges: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The fifths of the score, those of these rows unless known, and `off_policy.drawn_sums`."""
     assert log.propensity is not None, "called where there are some"
     score = np.zeros(len(log)) if log.score is None else log.score
-    edges, people = off_policy.edges_of(score), len(log.names)
-    sums = off_policy.drawn_sums(log.logged, log.propensity, score, edges, log.person, people)
-    return off_policy.drawn(*sums, people)
+    edges = off_policy.edges_of(score) if edges is None else edges
+    return edges, *off_policy.drawn_sums(log.logged, log.propensity, score, edges, person, people)
 
 
 def _no_propensity() -> LogError:
@@ -272,35 +274,28 @@ class _Writer:
 
         try:
             for table in read_tables(path, self.columns, kinds=self.kinds, texts=self.texts):
-                self._write(file, table, before.rows)
+                self._write(file, log_of(table), before.rows)
         except LogError:
             self.contents, (self.sample, self.every, self.kinds, self.texts) = before, kept
             self.edges, self.totals, self.units = drawn
             self.number_of = dict(list(self.number_of.items())[:people])
             raise
 
-    def _write(self, file: int, table: LogTable, rows_before: int) -> None:
-        names, person = table.cells(table.columns.person).people()
-        logged = table.logged()
-        accepted, time, score = table.accepted(logged), table.time(), table.score()
-        values = {
-            "person": self._numbers(names, person)[person],
-            "time": time + rows_before if self.columns.time is None else time,
-            "accepted": accepted,
-            "score": score,
-            "answered": table.answered(time),
-            "propensity": table.propensity(logged),
-        }
-        if values["propensity"] is not None and "propensity" in self.fields:
-            self._add_drawn(
-                logged, values["propensity"], np.zeros(len(table)) if score is None else score, values["person"]
-            )
-        warn_of_order(table.wanted.place, person, time)
-        shown = score[logged] if self.shown_only and score is not None else score
-        self.contents = self.contents.with_rows(logged, shown)
-        if shown is not None:
-            self._keep(shown[~np.isnan(shown)])
-        rows = np.column_stack([np.full(len(table), file), *(values[name] for name in self.fields)])[logged]
+    def _write(self, file: int, log: AcceptanceLog, rows_before: int) -> None:
+        for place in np.argsort(log.numbers).tolist():  # those that are new get the next numbers
+            self.number_of.setdefault(log.names[place], len(self.number_of))
+        person = np.array([self.number_of[name] for name in log.names])[log.person]
+        if "propensity" in self.fields:
+            self.edges, totals, units = _drawn_sums(log, person, len(self.number_of), self.edges)
+            units[: len(self.units)] += self.units
+            self.totals, self.units = self.totals + totals, units
+        score = log.shown().score if self.shown_only else log.score
+        self.contents = self.contents.with_rows(log.logged, score)
+        if score is not None:
+            self._keep(score[~np.isnan(score)])
+        values = {"person": person, "time": log.time if log.timed else log.time + rows_before}
+        columns = (values[name] if name in values else getattr(log, name) for name in self.fields)
+        rows = np.column_stack([np.full(len(log), file), *columns])[log.logged]
         bucket = rows[:, 1].astype(np.int64) % len(self.paths)
         order = np.argsort(bucket, kind="stable")
         edges = np.searchsorted(bucket[order], np.arange(len(self.paths) + 1))
@@ -309,26 +304,11 @@ class _Writer:
                 with path.open("ab") as out:
                     rows[order[edges[i] : edges[i + 1]]].tofile(out)
 
-    def _add_drawn(self, logged: np.ndarray, propensity: np.ndarray, score: np.ndarray, person: np.ndarray) -> None:
-        """Adds to what says whether offers were drawn with their propensities."""
-        self.edges = off_policy.edges_of(score) if self.edges is None else self.edges
-        totals, units = off_policy.drawn_sums(logged, propensity, score, self.edges, person, len(self.number_of))
-        units[: len(self.units)] += self.units
-        self.totals, self.units = self.totals + totals, units
-
     def _keep(self, scores: Float64[np.ndarray, " known"]) -> None:
         """Adds to the sample of scores, and thins it where it is too large."""
         self.sample = np.concatenate([self.sample, scores[:: self.every]])
         while len(self.sample) > _MOST_SAMPLED:
             self.sample, self.every = self.sample[::2], 2 * self.every
-
-    def _numbers(self, names: Sequence[str], person: Int[np.ndarray, " rows"]) -> Int64[np.ndarray, " names"]:
-        """The number of each name; those that are new get the next ones in the order in which rows mention them."""
-        first = np.full(len(names), len(person))
-        np.minimum.at(first, person, np.arange(len(person)))
-        for place in np.argsort(first).tolist():
-            self.number_of.setdefault(names[place], len(self.number_of))
-        return np.array([self.number_of[name] for name in names])
 
     def divided(self, place: str, seed: int, left_out: dict[str, str], bad: set[int]) -> Divided:
         """Sorts the rows of each part; LogError if too few people answered."""
