@@ -272,8 +272,8 @@ class Sums(Statistic):
         at_places = _AtPlaces.of(rows, self.predictor.model)
         predictions, places = self.predictor.predictions(rows, at_places), at_places.places
         errors = {name: (predictions[name] - rows.accepted) ** 2 for name in self.probabilities}
-        columns = dict(self._columns(rows, predictions, errors, places.known))
-        sums = {name: np.bincount(number, column, len(people)) for name, column in columns.items()}
+        columns = self._columns(rows, predictions, errors, places.known)  # one after the other: each is as long as rows
+        sums = {name: np.bincount(number, column, len(people)) for name, column in columns}
         weight = study_weight(rows, self.predictor.model.weighted)
         for name in self.probabilities:
             gap, bins = weight * (predictions[name] - rows.accepted), number * BINS + bin_of(predictions[name])
