@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from prism_jax.decision import gate, metrics
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import splits
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.scores import read_scores
 
@@ -35,7 +35,7 @@ STYLES = {
 def costs_by_ratio(workdir):
     """Realised cost per step of each policy at every ratio, [policies][ratios]."""
     scores = read_scores(workdir / "scores.parquet")
-    steps = protocol.rows_of(scores, protocol.TEST).steps()
+    steps = splits.rows_of(scores, splits.TEST).steps()
     fits = read_calibration(workdir / "calibration.json")
     need, accept = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
 
