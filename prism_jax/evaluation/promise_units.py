@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ class Family(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What one family decides at every step, as indices of cost ratios."""
+    """What a family decides at every step, as indices of cost ratios."""
 
     first: Int[np.ndarray, "n"]  # the first rule that offers
     start: Int[np.ndarray, "n"]  # the first rule at which the slow pass runs
@@ -51,9 +51,10 @@ class Answers(NamedTuple):
 
 
 class Units(NamedTuple):
-    """The judged steps of some units: each an entry, or one entry for those of a unit with the same courses."""
+    """The judged steps of some units: each an entry, or one entry for those of a unit with the same course."""
 
-    courses: Mapping[Family, Course]  # what each family decides at the steps of each entry
+    family: Family
+    course: Course  # what the family decides at the steps of each entry
     fast: Answers  # labels of the fast pass's candidates
     slow: Answers  # labels of the slow pass's; those of the fast pass where no family has a margin
     # largest known gold label of each step's candidates, summed: what silence misses, whatever would be offered
@@ -69,16 +70,11 @@ class Units(NamedTuple):
         return len(self.names)
 
     def merge(self, other: Units) -> Units:
-        """The steps of both, those of a unit with the same courses in one entry."""
+        """The steps of both, those of a unit with the same course in one entry."""
         names = np.union1d(self.names, other.names)
         unit = np.concatenate([np.searchsorted(names, part.names)[part.unit] for part in (self, other)])
-        courses = {
-            family: Course(*(np.concatenate(pair) for pair in zip(course, other.courses[family], strict=True)))
-            for family, course in self.courses.items()
-        }
-        keys = [unit]
-        for family, course in courses.items():
-            keys += course if family.margin else [course.first]  # without a margin, all three are equal
+        course = Course(*(np.concatenate(pair) for pair in zip(self.course, other.course, strict=True)))
+        keys = [unit, *(course if self.family.margin else [course.first])]  # without a margin, all three are equal
         order = np.lexsort(keys)
         begins = np.zeros(len(unit), bool)
         begins[0] = True
@@ -91,7 +87,8 @@ class Units(NamedTuple):
             return np.add.reduceat(np.concatenate([one, two])[order], starts)
 
         return Units(
-            {family: Course(*(index[chosen] for index in course)) for family, course in courses.items()},
+            self.family,
+            Course(*(index[chosen] for index in course)),
             Answers(*map(total, self.fast, other.fast)),
             Answers(*map(total, self.slow, other.slow)),
             total(self.missed, other.missed),
@@ -101,47 +98,45 @@ class Units(NamedTuple):
             self.unjudged + other.unjudged,
         )
 
-    def losses(self, family: Family, rules: int, promise: risk.Promise) -> Float[np.ndarray, "U rules"]:
-        """The loss of each unit under each rule of a family."""
-        course = self.courses[family]
+    def losses(self, rules: int, promise: risk.Promise) -> Float[np.ndarray, "U rules"]:
+        """The loss of each unit under each rule of the family."""
         y, y_slow = (getattr(answers, promise.label) / self.steps for answers in (self.fast, self.slow))
-        slow = risk.Slow(course.start, course.stop, y_slow) if family.margin else None
+        slow = risk.Slow(self.course.start, self.course.stop, y_slow) if self.family.margin else None
         missed = self.missed / self.steps if promise.label == "gold" else None
-        return risk.unit_losses(course.first, y, self.unit, rules, promise, slow, missed, self.steps)
+        return risk.unit_losses(self.course.first, y, self.unit, rules, promise, slow, missed, self.steps)
 
-    def losses_at(self, family: Family, rule: int, promise: risk.Promise) -> Float[np.ndarray, "U 1"]:
-        """The loss of each unit under one rule of a family."""
-        only = Course(*((index > rule).astype(np.int64) for index in self.courses[family]))
-        return self._replace(courses={family: only}).losses(family, 1, promise)
+    def losses_at(self, rule: int, promise: risk.Promise) -> Float[np.ndarray, "U 1"]:
+        """The loss of each unit under one rule."""
+        only = Course(*((index > rule).astype(np.int64) for index in self.course))
+        return self._replace(course=only).losses(1, promise)
 
     def mean(self, of_step: Shaped[np.ndarray, "n"]) -> float:
         """The mean over units of each unit's mean over its steps, of which each entry's mean is given."""
         return float((np.bincount(self.unit, of_step * self.steps) / np.bincount(self.unit, self.steps)).mean())
 
-    def speak_rate(self, family: Family, rule: int) -> float:
+    def speak_rate(self, rule: int) -> float:
         """Mean share of the steps at which a rule offers."""
-        return self.mean(self.courses[family].first <= rule)
+        return self.mean(self.course.first <= rule)
 
-    def slow_rate(self, family: Family, rule: int) -> float:
+    def slow_rate(self, rule: int) -> float:
         """Mean share of the steps at which a rule runs the slow pass."""
-        return self.mean(self._thinks(family, rule))
+        return self.mean(self._thinks(rule))
 
-    def cost(self, family: Family, rule: int, point: OperatingPoint) -> float:
+    def cost(self, rule: int, point: OperatingPoint) -> float:
         """Mean realised cost of a rule at the stated costs; the slow pass itself has no price."""
-        thinks = self._thinks(family, rule)
+        thinks = self._thinks(rule)
         accept, missed = np.where(thinks, self.slow.accept, self.fast.accept) / self.steps, self.missed / self.steps
-        offers = self.courses[family].first <= rule
+        offers = self.course.first <= rule
         return self.mean(metrics.step_costs(offers, accept, missed, point.c_fa, point.c_fn))
 
-    def _thinks(self, family: Family, rule: int) -> Bool[np.ndarray, "n"]:
-        course = self.courses[family]
-        return (course.start <= rule) & (rule < course.stop)
+    def _thinks(self, rule: int) -> Bool[np.ndarray, "n"]:
+        return (self.course.start <= rule) & (rule < self.course.stop)
 
 
 def judged_units(
     rows: Scores, calibration: Calibration, families: Sequence[Family], ratios: Float[np.ndarray, " G"]
-) -> tuple[Units | None, int]:
-    """The judged steps of some rows, with what every family decides at them, if any; and the number of all steps.
+) -> tuple[dict[Family, Units], int]:
+    """The judged steps of some rows with what each family decides, if any is judged; and the number of all steps.
 
     Cost ratios ascend. A family with a margin needs slow signals on every row.
 
@@ -156,27 +151,20 @@ def judged_units(
         raise ScoresError("found no such column, expected it: a promise is about gold labels", "y_accept")
     mask = judged(steps, thought)
     if not mask.any():
-        return None, len(steps)
+        return {}, len(steps)
     fast = _signals(steps.take(mask), calibration, "fast")
     slow = fast if thought is None else _signals(thought.take(mask), calibration, "slow")
-    courses = {}
-    for family in families:
-        decided_on = Pass(*(_as_steps(p, fast.need) for p in audbc.policy_signals(*fast, policy=family.policy)))
-        course = risk.first_gate_with_slow(decided_on, slow, ratios, family.margin)
-        courses[family] = Course(*(index.astype(np.int16) for index in course))  # at most `risk.MOST_RULES`
+    answers = _answers(steps, mask), _answers(steps if thought is None else thought, mask)
+    missed = (steps.y_need * rows.largest("y_accept"))[mask]
     names, unit = np.unique(
         (steps.stream if steps.person is None else steps.person)[mask].astype(str), return_inverse=True
     )
-    units = Units(
-        courses,
-        _answers(steps, mask),
-        _answers(steps if thought is None else thought, mask),
-        (steps.y_need * rows.largest("y_accept"))[mask],
-        names,
-        unit,
-        np.ones(len(unit)),
-        int((~mask).sum()),
-    )
+    units = {}
+    for family in families:
+        decided_on = Pass(*(_as_steps(p, fast.need) for p in audbc.policy_signals(*fast, policy=family.policy)))
+        first = risk.first_gate_with_slow(decided_on, slow, ratios, family.margin)
+        course = Course(*(index.astype(np.int16) for index in first))  # at most `risk.MOST_RULES`
+        units[family] = Units(family, course, *answers, missed, names, unit, np.ones(len(unit)), int((~mask).sum()))
     return units, len(steps)
 
 

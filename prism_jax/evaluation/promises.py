@@ -137,7 +137,7 @@ class PromiseResult(NamedTuple):
     unit: str  # `person` or `stream`
     halves: bool  # whether half of the calibration units fitted the maps
     folds: bool  # whether scores of different folds, which different models may have given, were put together
-    certifying: Units  # with what the first family does to them, and perhaps others
+    certifying: Units  # with what the first family does to them
     test: Units | None  # None without any
     lines: tuple[Line, ...]  # one per family and bound; in each family, the first is the one that promises
     # the line to deploy: of the promising bound's, the one whose gate has the lowest realised cost at the stated costs
@@ -205,7 +205,7 @@ def _passing(wanted: Wanted, population: Population) -> dict[risk.Promise, float
         assert units is not None, "there are shares of offers"
         tried = risk.Promise(promise.risk, float(limits[place]))
         rule = place if start is None else 0
-        losses = (units[family].losses_at(family, rule, tried) for family in families)
+        losses = (units[family].losses_at(rule, tried) for family in families)
         return any(promising(loss_Ux1, tried.limit)[0, 0] <= level for loss_Ux1 in losses)
 
     places = {share: next((place for place in range(len(limits)) if passes(share, place)), None) for share in shares}
@@ -231,7 +231,7 @@ def _lines(
     starts: Mapping[risk.Promise, Sequence[int]],
 ) -> list[Line]:
     """What each bound certifies of one family, at its share of the error."""
-    losses = {promised: certifying.losses(family, len(ratios), promised) for promised in promises}
+    losses = {promised: certifying.losses(len(ratios), promised) for promised in promises}
     # With a margin, the passes may choose different candidates, whose losses need no order; their maps never come from
     # the certifying units.
     monotone = not family.margin
@@ -252,24 +252,23 @@ def _lines(
         best = int(index[distance.argmin()])
         gate = Gate(
             float(ratios[best]),
-            certifying.speak_rate(family, best),
-            certifying.slow_rate(family, best),
-            certifying.cost(family, best, point),
-            None if test is None else test.speak_rate(family, best),
-            {} if test is None else _measured(test, family, best, len(ratios), promises),
+            certifying.speak_rate(best),
+            certifying.slow_rate(best),
+            certifying.cost(best, point),
+            None if test is None else test.speak_rate(best),
+            {} if test is None else _measured(test, best, len(ratios), promises),
         )
         lines.append(Line(family, bound, tuple(ratios[index].tolist()), gate))
     return lines
 
 
 def _measured(
-    test: Units, family: Family, rule: int, rules: int, promises: Sequence[risk.Promise]
+    test: Units, rule: int, rules: int, promises: Sequence[risk.Promise]
 ) -> dict[risk.Promise, Estimate | None]:
     """The risks of one rule over the test units."""
-    burden_U = test.losses(family, rules, risk.Promise("burden", 0.5))[:, rule]
+    burden_U = test.losses(rules, risk.Promise("burden", 0.5))[:, rule]
     return {
-        promised: _with_interval(promised, test.losses(family, rules, promised)[:, rule], burden_U)
-        for promised in promises
+        promised: _with_interval(promised, test.losses(rules, promised)[:, rule], burden_U) for promised in promises
     }
 
 

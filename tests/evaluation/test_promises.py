@@ -115,7 +115,7 @@ def test_false_discovery_starts_where_a_calibrated_gate_would_keep_it_and_has_no
     assert [line.bound for line in found.lines] == ["betting", "hoeffding_bentkus"]
     assert found.lines[0].certified[0] == pytest.approx(0.7 / 0.3)
     index = int(np.searchsorted(np.unique([*promises.GRID, 2.0, 0.7 / (1 - 0.7)]), found.chosen.gate.ratio))
-    offer, y = found.test.courses[found.chosen.family].first <= index, found.test.fast.gold
+    offer, y = found.test.course.first <= index, found.test.fast.gold
     np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_DISCOVERY].value, 1 - y[offer].mean())
 
 
@@ -221,10 +221,10 @@ def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
     rejected = np.where(thinks, *(1 - steps.y_accept for steps in passes[::-1]))
     cost = np.where(offer, POINT.c_fa * rejected, POINT.c_fn * best)  # silence costs what the best candidate misses
     rule = int(np.searchsorted(np.unique([*promises.GRID, 2.0]), found.chosen.gate.ratio))
-    assert found.test.cost(family, rule, POINT) == pytest.approx(cost.mean())
-    missed = found.test.losses(family, len(np.unique([*promises.GRID, 2.0])), risk.Promise("missed_help", 0.2))
+    assert found.test.cost(rule, POINT) == pytest.approx(cost.mean())
+    missed = found.test.losses(len(np.unique([*promises.GRID, 2.0])), risk.Promise("missed_help", 0.2))
     assert missed[:, rule].mean() == pytest.approx((~offer * best).mean())
-    np.testing.assert_allclose(found.test.slow_rate(family, rule), thinks.mean())
+    np.testing.assert_allclose(found.test.slow_rate(rule), thinks.mean())
 
 
 @pytest.mark.filterwarnings("ignore:p_accept_fast. temperature")  # the fast pass of `with_slow` knows nothing
@@ -450,17 +450,16 @@ def test_steps_of_a_unit_with_one_course_are_one_entry(of_people):
     families = (Family("dynamic"), Family("dynamic", 0.2))
     whole, _ = judged_units(of_people, maps, families, ratios)
     number = of_people.numbered("stream")[1]
-    one, two = (judged_units(of_people.take(number % 2 == i), maps, families, ratios)[0] for i in range(2))
-    both = merge(one, two)
-    assert len(both.unit) < len(whole.unit) and both.steps.sum() == len(whole.unit)
-    kept = decode(encode({"units": both}))["units"]
-    for family in families:
+    parts = [judged_units(of_people.take(number % 2 == i), maps, families, ratios)[0] for i in range(2)]
+    kept = decode(encode({"units": merge(*parts)}))["units"]
+    for family, units in kept.items():
+        each = whole[family]
+        assert len(units.unit) < len(each.unit) and units.steps.sum() == len(each.unit)
         for promised in (FALSE_ALARMS, MISSED, FALSE_DISCOVERY, risk.Promise("dismissals", 0.3)):
-            np.testing.assert_allclose(
-                kept.losses(family, len(ratios), promised), whole.losses(family, len(ratios), promised), atol=1e-14
-            )
-        assert kept.cost(family, 2, POINT) == pytest.approx(whole.cost(family, 2, POINT), rel=1e-13)
-        assert kept.slow_rate(family, 2) == pytest.approx(whole.slow_rate(family, 2), rel=1e-13)
+            losses = [of.losses(len(ratios), promised) for of in (units, each)]
+            np.testing.assert_allclose(*losses, atol=1e-14)
+        assert units.cost(2, POINT) == pytest.approx(each.cost(2, POINT), rel=1e-13)
+        assert units.slow_rate(2) == pytest.approx(each.slow_rate(2), rel=1e-13)
 
 
 @pytest.mark.filterwarnings("ignore:p_accept_fast. temperature")

@@ -126,14 +126,10 @@ class Judging:
         """The state with some more rows, in which every step is whole."""
         more: dict[str, Any] = self.init()
         for name, part in self._parts(rows):
-            units, steps = (
-                (None, 0) if part is None else judged_units(part, self.calibration, self.families, self.ratios)
-            )
-            more["unjudged"][name] = steps if units is None else 0
-            if units is not None:  # each family apart: there are fewer courses of one than of all together
-                more["units"][name] = {
-                    family: units._replace(courses={family: course}) for family, course in units.courses.items()
-                }
+            units, steps = ({}, 0) if part is None else judged_units(part, self.calibration, self.families, self.ratios)
+            more["unjudged"][name] = 0 if units else steps
+            if units:
+                more["units"][name] = units
         return merge(state, more)
 
     def _parts(self, rows: Scores) -> Iterator[tuple[str, Scores | None]]:
