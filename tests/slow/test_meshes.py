@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -49,6 +50,12 @@ def metrics(root, eight_devices, tmp_path_factory):
         environment = eight_devices() | {"PYTHONPATH": f"{root}:{root / 'tests' / 'training'}"}
         command = [sys.executable, "-c", PROGRAM, json.dumps(cases), str(folder)]
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+        if "Termination timeout for `all" in done.stderr:
+            # XLA runs collectives that do not need each other in any order, so simulated devices can, rarely, each
+            # wait in another one, until it gives up. A program that always does so fails here, too.
+            for name, _, _ in cases:
+                shutil.rmtree(folder / name, ignore_errors=True)
+            done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("8 x cpu") == len(cases)
         files = {name: pathlib.Path(folder, name, "metrics.jsonl").read_text() for name, _, _ in cases}
