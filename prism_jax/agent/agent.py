@@ -43,9 +43,10 @@ class Agent(Decider):
 
         `expect_digest` is the SHA-256 of the directory's `digests.json`, as the export printed it; None believes the
         list. `options` are those of `prism_jax.agent.loading.load_reader`, or with `engine` those of `load_engine`.
-        With the folder of a `state`, which is made where it is missing, streams and people are kept there, and resume;
-        without one they are in memory. `population` is what a new state assumes of people. ValueError or OSError names
-        a file that cannot be used.
+        With the folder of a `state`, which is made where it is missing, decisions and people are kept there, and where
+        the settings have `keep_texts`, streams resume; without texts, a stream of an earlier process is refused.
+        Without a `state` all is in memory. `population` is what a new state assumes of people. ValueError or OSError
+        names a file that cannot be used.
         """
         exported = read_exported(folder, expect_digest)
         load = loading.load_engine if "engine" in options else loading.load_reader

@@ -21,6 +21,7 @@ from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings, PeopleSettings, Terms
 from prism_jax.agent.state.durable import ConflictError, DurableAgent, Events
+from prism_jax.agent.state.kept import KeptAgent, store_of_one
 from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.places import check_idle, check_journal
 from prism_jax.agent.state.reading import Cursor, CursorError, newest, read_log
@@ -300,6 +301,16 @@ def test_what_is_refused_of_a_stream_does_not_move_its_clock(tmp_path):
     with StateStore(tmp_path) as store:
         refused, taken = durable(store).answer([Events((late, early)), Events((early,))])
         assert isinstance(refused, RefusedError) and taken[0]["id"] == "s3/0"
+
+
+def test_a_refused_batch_leaves_a_stream_without_texts_as_it_was(tmp_path):
+    with store_of_one(tmp_path / "state") as store:
+        agent = KeptAgent(FakeReader(), exported(), store, texts=False)
+        at = lambda time: Observation("x", Event(time=time, text="x"), AN_OFFER)  # noqa: E731
+        agent.observe_many([at(1.0)])
+        with pytest.raises(RefusedError, match=r"time: found 0\.5"):
+            agent.observe_many([at(2.0), at(0.5)])
+        assert len(agent.observe_many([at(1.5)])) == 1
 
 
 def test_a_stream_of_more_offers_than_are_remembered_is_read_again(tmp_path, monkeypatch):

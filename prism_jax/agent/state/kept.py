@@ -130,7 +130,12 @@ class KeptAgent(Decider):
         """See `Decider.observe_many`; what it decides is kept when it returns."""
         partition = self.store.partition(0)
         with self._changing(partition, [(item.stream, item.person) for item in items]):
-            decisions = self._observe(self._as_wanted(partition, items))
+            steps = self._steps(self._as_wanted(partition, items))
+            try:
+                decisions = self._observe_checked(steps)
+            except RefusedError:  # by the reader, which may have read events of these streams before
+                self.drop({item.stream for item in items})
+                raise
             self._keep(partition, [(item, Written.of(one), None) for item, one in zip(items, decisions, strict=True)])
         self._evict()
         return decisions
@@ -196,9 +201,7 @@ class KeptAgent(Decider):
         try:
             with partition.transaction():
                 yield
-        except RefusedError:
-            if len(set(names)) < len(names):  # some of its events were read before the one that was refused
-                self.drop(names)
+        except RefusedError:  # nothing has changed
             raise
         except BaseException:
             self.drop(names)
