@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -47,10 +47,11 @@ class RecordsError(ValueError):
 class RecordsFile:
     """An open file of records, which no other process writes to at the same time. `torn` is as of the constructor."""
 
-    def __init__(self, path: epath.PathLike, kept: Iterator[bytes]):
+    def __init__(self, path: epath.PathLike, kept: Iterator[bytes], note: Callable[[], None] = lambda: None):
         """Opens or makes a file, and appends what it lacks of the records that are `kept`, as their lines.
 
-        A last line that was cut, of `torn` bytes, is removed first.
+        A last line that was cut, of `torn` bytes, is removed first. `note` is called before anything is appended, once
+        the file is known to be one of these records.
 
         Raises:
           RecordsError: naming the line, for a file with other records, or that another process has.
@@ -62,6 +63,7 @@ class RecordsFile:
         try:
             lock(self._descriptor, self._path)
             self._compare(kept)
+            note()
             for line in kept:
                 self.write(line)
         except BaseException:

@@ -145,11 +145,14 @@ def serve(options: Mapping[str, Any]) -> None:
 def _records(store: StateStore, path: str, stack: contextlib.ExitStack) -> Callable[[bytes], None]:
     """What writes to the file of --records, which has all records of the state."""
     partition = store.partition(0)
-    records = stack.enter_context(contextlib.closing(RecordsFile(path, partition.lines())))
+
+    def note() -> None:  # before anybody is in the file, so that a deletion reaches it whenever this process dies
+        with partition.transaction():
+            partition.people.note_records(path)
+
+    records = stack.enter_context(contextlib.closing(RecordsFile(path, partition.lines(), note)))
     if records.torn:
         say(f"removed the last {records.torn} bytes of {path}: a record that was cut")
-    with partition.transaction():
-        partition.people.note_records(path)
     return records.write
 
 

@@ -330,6 +330,31 @@ def test_a_state_goes_on_behind_the_lines_that_it_has_and_its_file_gets_what_it_
     assert error.startswith(f"{records}:{len(lines) + 1}: found another record than the state has there")
 
 
+def test_a_file_is_known_to_the_state_before_anybody_is_in_it(serving, files, tmp_path, monkeypatch):
+    model, source, records = files
+    source.write_bytes(encoded(with_people(lines_of(9))))
+    settings = dict(model=model, input=source, state=tmp_path / "state")
+    assert serving(**settings)[0] is None
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        write = RecordsFile.write
+
+        def dies(self, line):
+            write(self, line)
+            raise Killed
+
+        patch.setattr(RecordsFile, "write", dies)
+        serving(**settings, records=records)
+    with store_of_one(tmp_path / "state") as store:
+        assert b"person of s0" in records.read_bytes()
+        store.forget_person("person of s0")
+    assert b"person of s0" not in records.read_bytes()
+    foreign = tmp_path / "notes.txt"
+    foreign.write_bytes(b"one\ntwo\n")
+    assert "found another record" in serving(**settings, records=foreign)[0]
+    with store_of_one(tmp_path / "state") as store:
+        assert store.partition(0).people.records() == [str(records)]
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_standard_input_goes_on_where_the_caller_does(serving, files, tmp_path, monkeypatch, kept):
     """With texts, the streams go on; without, they cannot be read again, and the message says so."""
