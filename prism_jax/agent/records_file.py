@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -38,6 +39,7 @@ _INSIDE: Mapping[str, tuple[tuple[str, ...], type]] = {
     "fields": ((), str),
 }
 """Keys inside a value that must be there, and the type of all values inside it."""
+_BEGINNING = b'{"format": '
 
 
 class RecordsError(ValueError):
@@ -50,7 +52,7 @@ class RecordsFile:
     def __init__(self, path: epath.PathLike, kept: Iterator[bytes], note: Callable[[], None] = lambda: None):
         """Opens or makes a file, and appends what it lacks of the records that are `kept`, as their lines.
 
-        A last line that was cut, of `torn` bytes, is removed first. `note` is called before anything is appended, once
+        A last line that was cut, of `torn` bytes, is removed first: the beginning of the record that follows. `note` is called before anything is appended, once
         the file is known to be one of these records.
 
         Raises:
@@ -62,9 +64,9 @@ class RecordsFile:
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             lock(self._descriptor, self._path)
-            self._compare(kept)
+            lacking = self._compare(kept)
             note()
-            for line in kept:
+            for line in lacking:
                 self.write(line)
         except BaseException:
             os.close(self._descriptor)
@@ -81,19 +83,23 @@ class RecordsFile:
         finally:
             os.close(self._descriptor)
 
-    def _compare(self, kept: Iterator[bytes]) -> None:
+    def _compare(self, kept: Iterator[bytes]) -> Iterator[bytes]:
+        """The records that the file lacks."""
         whole = 0
         for number, line in read_lines(self._path, RecordsError):
-            if not line.endswith(b"\n"):
+            expected = next(kept, None)
+            if line == expected:
+                whole += len(line)
+            elif expected is not None and not line.endswith(b"\n") and expected.startswith(line):
                 self.torn = len(line)
                 os.ftruncate(self._descriptor, whole)
-                return
-            if line != next(kept, None):
+                return itertools.chain([expected], kept)
+            else:
                 raise RecordsError(
                     f"{self._path}:{number}: found another record than the state has there, expected the records of "
                     "this state: name another file, which gets all of them, or the state that goes with this one"
                 )
-            whole += len(line)
+        return kept
 
 
 def lock(descriptor: int, path: str) -> None:
@@ -183,8 +189,15 @@ def remove_person(path: epath.PathLike, person: str) -> int:
 def _remove(path: epath.Path, person: str) -> int:
     temporary, removed = path.with_name(f".{path.name}.erasing"), 0
     temporary.unlink(missing_ok=True)  # of an earlier call that was killed; the lock on the file covers it
-    streams = {record["stream"] for _, record in _records(path) if (record.get("person") or {}).get("name") == person}
-    if not streams:
+    streams, whole = set(), 0
+    for line, record in _records(path):
+        whole += len(line)
+        if (record.get("person") or {}).get("name") == person:
+            streams.add(record["stream"])
+    with path.open("rb") as file:
+        file.seek(whole)
+        cut = file.read(len(_BEGINNING))
+    if not streams and not (cut if whole else cut == _BEGINNING):  # what was cut can be the person's
         return 0
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:

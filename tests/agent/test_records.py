@@ -122,6 +122,25 @@ def test_a_line_that_was_cut_is_removed_and_no_other(path, cut):
     assert path.read_bytes() == b"".join(lines)
 
 
+def test_a_last_line_without_an_end_is_cut_only_where_it_begins_the_next_record(path):
+    lines = filled(path)
+    for content in (b"notes of mine", b"".join(lines[:3]) + b"notes of mine", lines[1][:-5]):
+        path.write_bytes(content)
+        with pytest.raises(RecordsError, match="found another record than the state has there"):
+            RecordsFile(path, iter(lines))
+        assert path.read_bytes() == content
+
+
+def test_the_beginning_of_a_record_leaves_the_file_with_a_person(path):
+    ann, bob = (encode(one._replace(person=name).record()) for one, name in zip(decisions(2), "ab", strict=True))
+    for before in (b"", bob):
+        path.write_bytes(before + ann[:-5])
+        assert remove_person(path, "a") == 0
+        assert path.read_bytes() == before
+    path.write_bytes(b"notes of mine")
+    assert remove_person(path, "a") == 0 and path.read_bytes() == b"notes of mine"
+
+
 def test_other_records_are_named_and_left_alone(path):
     lines = filled(path)
     for content, line in (
