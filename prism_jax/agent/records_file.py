@@ -52,8 +52,8 @@ class RecordsFile:
     def __init__(self, path: epath.PathLike, kept: Iterator[bytes], note: Callable[[], None] = lambda: None):
         """Opens or makes a file, and appends what it lacks of the records that are `kept`, as their lines.
 
-        A last line that was cut, of `torn` bytes, is removed first: the beginning of the record that follows. `note` is called before anything is appended, once
-        the file is known to be one of these records.
+        A last line that was cut, of `torn` bytes, is removed first: the beginning of the record that follows. `note` is
+        called before anything is appended, once the file is known to be one of these records.
 
         Raises:
           RecordsError: naming the line, for a file with other records, or that another process has.
@@ -94,6 +94,12 @@ class RecordsFile:
                 self.torn = len(line)
                 os.ftruncate(self._descriptor, whole)
                 return itertools.chain([expected], kept)
+            elif expected is None and whole:
+                raise RecordsError(
+                    f"{self._path}:{number}: found a record behind the {number - 1} that the state has, expected no "
+                    "more: a machine that lost power can have lost the newest of the state; remove the file, or name "
+                    "another one, which gets all that the state has"
+                )
             else:
                 raise RecordsError(
                     f"{self._path}:{number}: found another record than the state has there, expected the records of "

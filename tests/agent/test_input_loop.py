@@ -327,7 +327,7 @@ def test_a_state_goes_on_behind_the_lines_that_it_has_and_its_file_gets_what_it_
     assert serving(**settings, records=other)[0] is None and other.read_bytes() == records.read_bytes()
     records.write_bytes(records.read_bytes() + other.read_bytes()[:-1].rsplit(b"\n", 1)[1] + b"\n")
     error, _, _ = serving(**settings, records=records)
-    assert error.startswith(f"{records}:{len(lines) + 1}: found another record than the state has there")
+    assert error.startswith(f"{records}:{len(lines) + 1}: found a record behind the {len(lines)} that the state has")
 
 
 def test_a_file_is_known_to_the_state_before_anybody_is_in_it(serving, files, tmp_path, monkeypatch):
