@@ -8,6 +8,7 @@ from the sums of all parts, with the rows of a single stream at hand: that of th
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -142,7 +143,8 @@ class Sums(_Tables):
         self._gather(data, rows, tally)
         more: dict[str, Any] = {"numbers": tally.kept}
         if tally.columns and len(data.weight):
-            resampling = {"resamples": self.settings.resamples, "seed": self.settings.seed}
+            resampling: dict[str, Any] = {"resamples": self.settings.resamples, "seed": self.settings.seed}
+            resampling["most"] = sys.maxsize if self.plan.exact else None
             more["units"] = UnitSums.of_sums(data.named_units[0], tally.columns, **resampling)
         if (of_stream := rows.stream == self.stream).any():
             columns = {name: column for name, column in rows.take(of_stream).columns().items() if name != "votes"}
