@@ -18,7 +18,7 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.thinking import Moves, value_of_thinking
 
-__all__ = ["TRIGGERS", "Trigger", "threshold_at_rate", "urgency"]
+__all__ = ["TRIGGERS", "Trigger", "first_within", "threshold_at_rate", "threshold_before", "urgency"]
 
 Trigger = Literal["margin", "value", "entropy", "random"]
 TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
@@ -93,11 +93,28 @@ def threshold_at_rate(urgency: Vector, rate: Scalar) -> float:
     arrays.check_lengths(urgency=urgency)
     arrays.check_finite("urgency", urgency)
     arrays.check_probability("rate", rate)
-    descending = np.sort(arrays.host(urgency))[::-1]
-    inside = int(np.floor(rate * len(descending) * (1 + 1e-12)))  # 0.3 * 10 is below 3
-    if inside >= len(descending):
-        return -np.inf
-    above = descending[descending > descending[inside]]
-    if len(above) == 0:
-        return np.inf
-    return float(above[-1] / 2 + descending[inside] / 2)
+    levels, steps = np.unique(arrays.host(urgency), return_counts=True)
+    return threshold_before(levels, first_within(steps, rate))
+
+
+def first_within(steps: Vector, rate: Scalar) -> int:
+    """Which level is the lowest inside a budget, of levels in ascending order with so many `steps` each.
+
+    It and those above hold at most the share `rate` of all steps; it is the number of levels where even the highest
+    holds more.
+    """
+    from_above = np.cumsum(np.asarray(steps)[::-1])
+    inside = np.floor(rate * from_above[-1] * (1 + 1e-12))  # 0.3 * 10 is below 3
+    return len(from_above) - int(np.searchsorted(from_above, inside, side="right"))
+
+
+def threshold_before(levels: Vector, first: int) -> float:
+    """What urgencies of the level `first` and above reach, and those below do not: `levels` are distinct and ascend.
+
+    It lies halfway between two levels; it is the higher one where rounding leaves no number between them.
+    """
+    if not 0 < first < len(levels):
+        return np.inf if first else -np.inf
+    inside, outside = levels[first], levels[first - 1]
+    middle = inside / 2 + outside / 2
+    return float(middle if middle > outside else inside)

@@ -38,6 +38,12 @@ def test_without_ties_the_rate_is_met_to_the_step(n, tenths):
     assert inside.sum() == tenths * n // 10
 
 
+@given(st.floats(1e-300, 1e300), st.integers(1, 99))
+def test_neighbouring_urgencies_stay_within_the_budget(lower, inside):
+    urgency = np.repeat([np.nextafter(lower, np.inf), lower], [inside, 100 - inside])
+    assert (urgency >= budgets.threshold_at_rate(urgency, inside / 100)).sum() == inside
+
+
 def test_each_trigger_ranks_by_its_own_rule():
     tau = gate.threshold(NEED, *COSTS)
     np.testing.assert_array_equal(budgets.urgency("margin", NEED, ACCEPT, *COSTS), -abs(ACCEPT - tau))

@@ -215,17 +215,10 @@ def thresholds(state: State) -> dict[tuple[str, str, float], float]:
     """
     found = {}
     for (key, name), histogram in state["urgency"].items():
-        steps, value = histogram.sums["steps"], histogram.value
-        from_above = np.cumsum(steps[::-1])
         for budget in triggers.BUDGETS:
-            inside = math.floor(budget * from_above[-1] * (1 + 1e-12))
-            first = len(steps) - int(np.searchsorted(from_above, inside, side="right"))
-            if histogram.grid is not None:
-                found[key, name, budget] = float(first)
-            elif 0 < first < len(steps):
-                found[key, name, budget] = float(value[first] / 2 + value[first - 1] / 2)
-            else:
-                found[key, name, budget] = math.inf if first else -math.inf
+            first = budgets.first_within(histogram.sums["steps"], budget)
+            on_grid = histogram.grid is not None
+            found[key, name, budget] = first if on_grid else budgets.threshold_before(histogram.value, first)
     return found
 
 
