@@ -157,27 +157,32 @@ def state_of(checkout: pathlib.Path) -> str:
     return f"{commit}-changed" if changed else commit
 
 
-def outputs(checkout: pathlib.Path, name: str, side: pathlib.Path) -> pathlib.Path:
-    """The folder of what the commands of a name write in a checkout, run unless the commit's are kept there."""
+def outputs(checkout: pathlib.Path, name: str, side: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
+    """The folder of what the commands of a name write in a checkout, run unless the commit's are kept there.
+
+    Those that fail are said in lines beside it, and nothing of them is kept.
+    """
     folder, wanted = side / name, "\n".join(commands()[name])
     marker = folder / "commands.txt"
     if "-" not in side.name and marker.exists() and marker.read_text() == wanted:
-        return folder
+        return folder, []
     make_inputs(side)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     variables = {"$CHECKOUT": str(checkout), "$LOGS": os.environ.get("LOGS", "")}
     environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
+    failed = []
     for i, command in enumerate(commands()[name]):
         words = [re.sub(r"\$[A-Z]+", lambda match: variables[match[0]], word) for word in command.split()]
         program = [sys.executable, "-m", "prism_jax", *words]
         run = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True)
         error = run.stderr.splitlines()[-1] if run.returncode and run.stderr else ""
         if run.returncode and name != "refusals":
-            print(f"{side.name}: {command}: exit status {run.returncode}: {error}", flush=True)
+            failed.append(f"{side.name}: {command}: exit status {run.returncode}: {error}")
         (folder / f"printed-{i}.txt").write_text(f"exit status {run.returncode}\n{run.stdout}\n{error}\n")
-    marker.write_text(wanted)
-    return folder
+    if not failed:
+        marker.write_text(wanted)
+    return folder, failed
 
 
 def values(path: pathlib.Path) -> Iterator[tuple[str, Any]]:
@@ -247,7 +252,7 @@ def differences(before: pathlib.Path, after: pathlib.Path) -> tuple[list[str], i
 
 
 def main() -> int:
-    """Runs, compares and prints; the exit status is 1 where something differs."""
+    """Runs, compares and prints; the exit status is 1 where something differs or a command fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=pathlib.Path, required=True, help="Checkout of the earlier commit.")
     parser.add_argument("--after", type=pathlib.Path, required=True, help="Checkout of the later commit.")
@@ -263,7 +268,9 @@ def main() -> int:
         if "LOGS" not in os.environ and any("$LOGS" in command for command in commands()[name]):
             print(f"{name}: left out, as LOGS does not name the folder of the public logs")
             continue
-        lines, *counts = differences(outputs(before, name, sides[0]), outputs(after, name, sides[1]))
+        (first, failed), (second, failed_too) = outputs(before, name, sides[0]), outputs(after, name, sides[1])
+        lines, *counts = differences(first, second)
+        lines = [*failed, *failed_too, *lines]
         print(f"{name}: {counts[0]} files, {counts[1]:,} values, {len(lines):,} differences", flush=True)
         print("".join(f"  {line}\n" for line in lines[: options.most]), end="")
         total += [len(lines), *counts]

@@ -99,6 +99,19 @@ def test_last_digits_and_times_are_no_difference_of_two_checkouts(two_folders, m
     assert len(compare("evaluation.json", "0.25", "0.3")[0]) == 1
 
 
+def test_commands_that_fail_in_both_checkouts_are_no_agreement(two_folders, tmp_path, monkeypatch, capsys):
+    module = two_folders[1]
+    monkeypatch.setattr(module, "commands", lambda: {"plain": ["evaluate --no_such_flag"]})
+    monkeypatch.setattr(module, "make_inputs", lambda side: side.mkdir(parents=True, exist_ok=True))
+    monkeypatch.setattr(module, "state_of", lambda checkout: checkout.name)
+    monkeypatch.setattr(module.sys, "executable", "false")
+    options = [f"--{side}={tmp_path / side}" for side in ("before", "after")]
+    monkeypatch.setattr(module.sys, "argv", ["same_numbers.py", *options, f"--out={tmp_path / 'kept'}"])
+    for _ in range(2):  # nothing is kept of the first time
+        assert module.main() == 1
+        assert capsys.readouterr().out.count("evaluate --no_such_flag: exit status 1") == 2
+
+
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
     """Runs benchmarks of the student on a model of a few thousand parameters and returns the note of each row."""
