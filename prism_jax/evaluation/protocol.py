@@ -35,7 +35,7 @@ def calibrate(scores: Scores, config: CalibrationConfig | None = None) -> Calibr
     min(1 / max(e, 0.05), 20) if the log records the offer's propensity e (docs/maths.md, sections 4 and 7). The moves
     of the slow pass are fitted on every step that has slow signals, with or without labels.
 
-    Out-of-fold scores (`out_of_fold`) have no such rows. Each fold of their test rows is then calibrated by maps fitted
+    Out-of-fold scores have no such rows. Each fold of their test rows is then calibrated by maps fitted
     on the rows of the other folds; the maps in `Calibration.need_fast` and so on are fitted on all of them.
 
     Args:

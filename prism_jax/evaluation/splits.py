@@ -11,14 +11,6 @@ from prism_jax.scores import Scores, ScoresError
 CALIBRATION, TEST = "calibration", "test"
 
 
-def out_of_fold(scores: Scores) -> bool:
-    """Whether the rows to evaluate have two or more folds and there is no calibration split."""
-    if scores.fold is None or (scores.split is not None and (scores.split == CALIBRATION).any()):
-        return False
-    rows = scores.fold if scores.split is None else scores.fold[scores.split == TEST]
-    return len(set(rows.tolist())) > 1
-
-
 def evaluated_rows(scores: Scores) -> Scores:
     """The rows of the split "test", or all rows of scores without splits.
 

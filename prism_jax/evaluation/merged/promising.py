@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt64
+from jaxtyping import Bool, Float, Shaped, UInt64
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.evaluation.fits import Calibration
