@@ -16,7 +16,6 @@ prism_jax serve --state=DIR` (docs/service.md). What changes it needs it free.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -29,12 +28,12 @@ from etils import epath
 from prism_jax.agent.records_file import remove_person
 from prism_jax.agent.state.moving import export_records, import_people, import_records
 from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.places import check_idle, folder_of, partition_files, readable
+from prism_jax.agent.state.places import STORE, check_idle, folder_of, partition_files, readable
 from prism_jax.agent.state.reading import all_records
 from prism_jax.agent.state.store import StateStore, open_store
 from prism_jax.decision import alarm
 from prism_jax.people.exports import StoreError, population_from
-from prism_jax.people.store import Person, read_file
+from prism_jax.people.store import Person, people_of, read_file
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -115,8 +114,11 @@ def show(folder: epath.Path) -> None:
     """Prints how much a store holds, and what is known of people, by number: names stay in the store."""
     names = ("streams", "people", "events", "log")
     totals, size = dict.fromkeys(names, 0), 0
+    everybody = list[tuple[str, Person]]()
     for place, ask in readable(folder):
         size += place.path.stat().length
+        before = f"{place.number}/" if place.partitions > 1 else ""
+        everybody += [(f"{before}{person.number}", person) for person in people_of(ask, str(place.path))]
         for name in names:
             totals[name] += ask(f"SELECT count(*) FROM {name}", ())[0][0]
     print(
@@ -126,15 +128,9 @@ def show(folder: epath.Path) -> None:
     report = shadow_report(watched_of(record) for record in all_records(folder))
     if report.decisions:
         print(report.text())
-    with contextlib.suppress(StateError), open_store(folder) as store:  # a server has it
-        parts = [(number, list(partition.people)) for number, partition in store.made()]
-        numbers = "; ".join(f"{name} {value:g}" for name, value in store.population._asdict().items())
-        _show_people([pair for number, people in parts for pair in _named(store, number, people)], numbers)
-
-
-def _named(store: StateStore, number: int, people: Sequence[Person]) -> list[tuple[str, Person]]:
-    before = f"{number}/" if store.partitions > 1 else ""
-    return [(f"{before}{person.number}", person) for person in people]
+    tree = read_object(folder / STORE, "a store of an agent's state", StateError)
+    population = population_from(tree.get("population"), f"{folder / STORE}: population")
+    _show_people(everybody, "; ".join(f"{name} {value:g}" for name, value in population._asdict().items()))
 
 
 def _show_people(everybody: Sequence[tuple[str, Person]], population: str) -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import sqlite3
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,11 +87,11 @@ class PeopleStore:
 
     def person(self, name: str) -> Person:
         """What is known of a person; somebody who is not in the store is like the population."""
-        rows = self._people("WHERE name = ?", (name,))
+        rows = people_of(self._rows, self.path, "WHERE name = ?", (name,))
         return rows[0] if rows else Person(name, believe(self.population))
 
     def __iter__(self) -> Iterator[Person]:
-        return iter(self._people("ORDER BY number"))
+        return iter(people_of(self._rows, self.path))
 
     def __len__(self) -> int:
         return int(self._rows("SELECT count(*) FROM people")[0][0])
@@ -207,14 +207,6 @@ class PeopleStore:
                 f"{self.path}: found a store that cannot be used ({error}), expected a whole one"
             ) from None
 
-    def _people(self, statement: str, values: Sequence[Any] = ()) -> list[Person]:
-        try:
-            return [_person(row) for row in self._rows(f"SELECT {_PERSON} FROM people {statement}", values)]
-        except (TypeError, ValueError) as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError(f"{self.path}: found a person who cannot be read, expected numbers") from None
-
     def _write(self, name: str, value: Mapping[str, Any]) -> None:
         self._rows("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
 
@@ -225,6 +217,23 @@ class PeopleStore:
             return _json(rows[0][0]) if rows else None
         except (TypeError, ValueError):
             raise StoreError(f"{self.path}: {name}: found no JSON, expected what an agent keeps there") from None
+
+
+def people_of(
+    rows: Callable[[str, Sequence[Any]], list[tuple[Any, ...]]],
+    path: str,
+    which: str = "ORDER BY number",
+    values: Sequence[Any] = (),
+) -> list[Person]:
+    """The people of a database with the tables of `SCHEMA`, or some of them; `rows` runs a statement.
+
+    StoreError, naming its `path`, for a person who cannot be read.
+    """
+    found = rows(f"SELECT {_PERSON} FROM people {which}", values)
+    try:
+        return [_person(row) for row in found]
+    except (TypeError, ValueError):
+        raise StoreError(f"{path}: found a person who cannot be read, expected numbers") from None
 
 
 def _json(value: Any) -> Any:

@@ -188,6 +188,9 @@ def test_show_names_nobody(files, capsys):
     assert "Example" not in shown
     for one in people_of(files[0]):
         assert f"{one.belief.mean:+.2f}" in shown
+    with store_of_one(files[0]):  # an agent has it
+        job(files[0], show=True)
+    assert " ".join(capsys.readouterr().out.split()) == shown
 
 
 def test_export_and_import_give_the_same_people(files, tmp_path):
