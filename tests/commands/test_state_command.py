@@ -22,6 +22,7 @@ from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings, Budget, Terms
+from prism_jax.agent.state import moving
 from prism_jax.agent.state.durable import DurableAgent, Events
 from prism_jax.agent.state.kept import KeptAgent, store_of_one
 from prism_jax.agent.state.reading import all_records
@@ -125,15 +126,26 @@ def test_a_server_of_several_partitions_goes_on_where_an_earlier_agent_was(earli
     ("change", "message"),
     [
         (lambda lines: lines[1:], r"records.jsonl:1: found event 0 of stream 's0', expected that of .*events.jsonl:\d"),
-        (lambda lines: lines[:5], r"expected that of the end of the input: they are not of one agent"),
+        (lambda lines: lines[:5], r"expected none behind the end of the input: they are not of one agent"),
         (lambda lines: ["{", *lines], r"events.jsonl:1: "),
     ],
 )
-def test_an_input_of_another_agent_is_refused(change, message, earlier):
+def test_an_input_of_another_agent_is_refused(change, message, earlier, monkeypatch):
     folder, files = earlier
+    monkeypatch.setattr(moving, "BATCH", 2)
     path = folder / "events.jsonl"
-    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    whole = path.read_text()
+    path.write_text("\n".join(change(whole.splitlines())) + "\n")
     with pytest.raises(ValueError, match=message):
+        job(folder / "state", **files)
+    path.write_text(whole)
+    job(folder / "state", **files)  # nothing was left of the first
+
+
+def test_a_file_without_a_whole_line_is_no_file_of_records(earlier):
+    folder, files = earlier
+    (folder / "records.jsonl").write_text("notes of mine")
+    with pytest.raises(ValueError, match=r"records.jsonl:1: found no line that ends, expected the records of an agent"):
         job(folder / "state", **files)
 
 
@@ -142,7 +154,7 @@ def test_a_store_with_streams_takes_no_files_and_a_call_does_one_thing(earlier):
     records = {name: files[name] for name in ("import_records", "input")}
     job(folder / "state", **records)
     for given, message in (
-        (records, "found streams, expected a store that has none yet"),
+        (records, "found streams, expected a store that has none yet: name another --state, or"),
         ({"import_records": "x"}, "--input: found none, expected what the agent has read: without it no stream could"),
         ({}, "flags: found none, expected one of --show, --export"),
         ({"show": True, "person": "ada"}, "--person: found it with --show, expected it with --export or --rate only"),

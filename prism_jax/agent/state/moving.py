@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -60,12 +60,31 @@ def import_records(store: StateStore, records: epath.PathLike, events: str, *, k
 
     Raises:
       StateError: for a store that has streams.
-      ValueError: naming the line, for records and events that are not of one agent. The store then has streams that are
-        to be deleted with it.
+      ValueError: naming the line, for records and events that are not of one agent. Nothing has then changed.
     """
     for _, partition in store.made():
         if partition.rows("SELECT 1 FROM streams LIMIT 1"):
-            raise StateError(f"{store.folder}: found streams, expected a store that has none yet")
+            raise StateError(
+                f"{store.folder}: found streams, expected a store that has none yet: name another --state, or where "
+                "they are of an import that did not end, delete this folder first"
+            )
+    _read_both(records, events, lambda batch, persons: None)  # so that nothing is written of files that do not match
+    moved, where = _read_both(records, events, lambda batch, persons: _write(store, batch, persons, keep_texts))
+    partition = store.partition(0)
+    with partition.transaction():
+        partition.people.note_records(records)
+        if where is not None:
+            partition.note_input(where)
+    return moved
+
+
+def _read_both(
+    records: epath.PathLike, events: str, write: Callable[[Sequence[_Read], dict[str, str | None]], None]
+) -> tuple[Moved, Where | None]:
+    """Reads records beside the input that led to them, and how far; `write` takes them in batches, with whose each is.
+
+    Errors as of `import_records`.
+    """
     made: Counter[str] = Counter()
     persons: dict[str, str | None] = {}
     count = 0
@@ -73,9 +92,11 @@ def import_records(store: StateStore, records: epath.PathLike, events: str, *, k
     with open(events, "rb") as file:  # noqa: PTH123  for its descriptor
         read = _Input(InputLines(file.fileno(), events, os.path.realpath(events)))
         for number, line in read_lines(records, RecordsError, "records of an agent"):
-            if not line.endswith(b"\n"):  # cut where the agent was killed
-                break
             place = f"{records}:{number}"
+            if not line.endswith(b"\n"):  # cut where the agent was killed
+                if not count:
+                    raise RecordsError(f"{place}: found no line that ends, expected the records of an agent")
+                break
             record = parse_record(line, place)
             item, where = read.next_of(record, place)
             if isinstance(item, Observation):
@@ -85,16 +106,10 @@ def import_records(store: StateStore, records: epath.PathLike, events: str, *, k
             batch.append(_Read(item, record, line, where))
             count += 1
             if len(batch) == BATCH:
-                _write(store, batch, persons, keep_texts)
+                write(batch, persons)
                 batch = []
-        _write(store, batch, persons, keep_texts)
-        waiting = read.left()
-    partition = store.partition(0)
-    with partition.transaction():
-        partition.people.note_records(records)
-        if read.where is not None:
-            partition.note_input(read.where)
-    return Moved(len(made), count, waiting)
+        write(batch, persons)
+        return Moved(len(made), count, read.left()), read.where
 
 
 def import_people(store: StateStore, content: StoreContent, records: epath.PathLike | None = None) -> int:
@@ -157,7 +172,7 @@ class _Input:
 
     def next_of(self, record: Mapping[str, Any], place: str) -> tuple[Observation | OfferOutcome, Where | None]:
         """The line that led to a record; StateError where another one stands there."""
-        expected = "the end"
+        expected = "none behind the end"
         for at, item, where in self._items:
             if isinstance(item, OfferOutcome):
                 if record["kind"] == "decision" or (item.stream, item.offer) != (record["stream"], record["offer"]):
@@ -167,12 +182,12 @@ class _Input:
             if record["kind"] == "decision" and (item.stream, item.event.time) == (record["stream"], record["time"]):
                 self.where = where
                 return item, where
-            expected = at
+            expected = f"that of {at}"
             break
         what = f"event {record['event']}" if record["kind"] == "decision" else "an outcome"
         raise StateError(
-            f"{place}: found {what} of stream {record['stream']!r:.80}, expected that of {expected} of the input: they "
-            "are not of one agent"
+            f"{place}: found {what} of stream {record['stream']!r:.80}, expected {expected} of the input: they are not "
+            "of one agent"
         )
 
     def left(self) -> int:
