@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float64
 
-from prism_jax.acceptance.columns import LogColumns
+from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.findings import Question, publish
 from prism_jax.acceptance.log_scores import scores_of_log
 from prism_jax.acceptance.logs import check_propensities, read_log
@@ -24,6 +24,9 @@ from prism_jax.acceptance.parts import Divided
 from prism_jax.acceptance.study import in_memory, study_parts
 from prism_jax.runtime.files import check_folder_of, check_outputs
 from prism_jax.scores import encode_scores
+
+MOST_CONTEXT_ROWS = 2_000_000
+"""Most rows of a log whose context is looked at."""
 
 EXAMPLES: dict[str, LogColumns] = {
     "copilot": LogColumns(person="person", time="time", score="confidence", accepted="accepted"),
@@ -60,7 +63,7 @@ def evaluate_log(
       workdir: Folder for the results.
       c_fa: Cost of an offer that is not accepted, above 0.
       c_fn: Cost of silence where the offer would have been accepted, at least 0.
-      context: Columns that were known at the moment of the offer.
+      context: Columns that were known at the moment of the offer, of at most `MOST_CONTEXT_ROWS` rows.
       weighted: Whether fits and measures weigh answers by their clipped inverse propensities.
       truth: True probability of each row that is read, where the log is simulated.
       export_scores: Scores file to write as well, .parquet or .jsonl, which numbers people unless `keep_names`.
@@ -76,6 +79,11 @@ def evaluate_log(
         check_outputs({"export_scores": export_scores}, {"scores": path})
     question = Question(c_fa, c_fn, context, weighted, seed)
     log = read_log(path, columns, context, shown_only=shown_only)
+    if question.context and len(log) > MOST_CONTEXT_ROWS:
+        raise LogError(
+            f"{path}: found --context with {len(log):,} rows, expected at most {MOST_CONTEXT_ROWS:,}: its quantiles "
+            "and nested folds need all rows in memory"
+        )
     check_propensities(path, log)
     divided = Divided.of_log(log, weighted=weighted, seed=seed, truth=truth)
     findings = study_parts(in_memory(divided), divided, columns.score, question, log.left_out > 0)

@@ -14,7 +14,7 @@ from prism_jax.acceptance.findings import Question, publish
 from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.parts import PART_ROWS, Divided, divide, read_people
 from prism_jax.acceptance.study import study_parts
-from prism_jax.runs.scores_files import MOST_EXACT_ROWS, Running, say_left_out, usable_cpus
+from prism_jax.runs.scores_files import Running, say_left_out, usable_cpus
 from prism_jax.runs.sharded import Sharded, Work, count_rows
 from prism_jax.scores.joining import find_files
 
@@ -36,16 +36,11 @@ def evaluate_answers(
 ) -> dict[str, Any]:
     """Evaluates a log in memory where it fits (`log_evaluation.evaluate_log`), else part by part.
 
-    Columns of context, of at most `MOST_EXACT_ROWS` rows, and `export_scores` need all rows in memory; several files
-    are read in parts. Other arguments and errors are those of `evaluate_log_parts` and `evaluate_log`.
+    Columns of context and `export_scores` need all rows in memory; several files are read in parts. Other arguments
+    and errors are those of `evaluate_log_parts` and `evaluate_log`.
     """
     running = Running() if running is None else running
     paths = find_files(pattern, SUFFIXES, "log")
-    if question.context and (rows := count_rows(paths)) > MOST_EXACT_ROWS:
-        raise LogError(
-            f"{pattern}: found --context with {rows:,} rows, expected at most {MOST_EXACT_ROWS:,}: its quantiles and "
-            "nested folds need all rows in memory"
-        )
     wanted = {"--context": question.context, "--export_scores": export_scores}
     of_memory = [name for name, value in wanted.items() if value]
     if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):

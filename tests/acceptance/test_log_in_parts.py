@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from prism_jax.acceptance import labelled, log_files
+from prism_jax.acceptance import labelled, log_evaluation, log_files
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.labelled import Labelled, Placements
@@ -369,8 +369,16 @@ def test_the_command_says_which_way_it_goes(tmp_path, monkeypatch):
     assert done.returncode == 0 and "Is the score a probability" in done.stdout, done.stderr
     done = forked.run(*base, "--scores=*.parquet", "--context=share", cwd=tmp_path)
     assert done.returncode == 1 and "found --context with a log that is read part by part, expected" in done.stderr
-    monkeypatch.setattr(answers, "MOST_EXACT_ROWS", 599)
-    with pytest.raises(LogError, match=r"found --context with 600 rows, expected at most 599"):
-        answers.evaluate_answers(
-            str(tmp_path / "log.parquet"), parse_columns(ROLES), tmp_path, Question(1.0, 2.0, context=["share"])
-        )
+
+
+def test_rows_of_context_are_counted_without_the_lines_of_their_texts(tmp_path, monkeypatch):
+    table = simulated()
+    pq.write_table(table, tmp_path / "log.parquet")
+    texts = pa.array(["a text\nof two lines"] * len(table))
+    pa.csv.write_csv(table.append_column("text", texts), tmp_path / "log.csv")
+    monkeypatch.setattr(log_evaluation, "MOST_CONTEXT_ROWS", 599)
+    for name in ("log.parquet", "log.csv"):
+        with pytest.raises(LogError, match=rf"{name}: found --context with 600 rows, expected at most 599"):
+            answers.evaluate_answers(
+                str(tmp_path / name), parse_columns(ROLES), tmp_path, Question(1.0, 2.0, context=["share"])
+            )
