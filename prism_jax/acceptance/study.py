@@ -80,7 +80,7 @@ def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study
 
     Raises:
       LogError: if weights are asked for and the log has no propensities, or its offers contradict them.
-      ValueError: if the people outside some fold have answers of one kind only.
+      ValueError: if the people outside some fold have answers of one kind only, with a score or at all.
     """
     divided = Divided.of_log(log, weighted=weighted, seed=seed)
     (rows,) = divided.parts
@@ -165,8 +165,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
     statistic = Sums(predictor, placements, measured, pair, (c_fa, c_fn), better, question.seed)
     sums = run("sums", statistic)
     read = _Read(sums, sums["units"], question.seed)
-    maps = fitted[EVERYBODY].maps
-    own = None if maps is None or score is None else _own(score, maps, table, read, question.threshold)
+    own = None if score is None else _own(score, fitted[EVERYBODY].maps, table, read, question.threshold)
     silent = log.contents.not_made
     return Findings(
         facts=Facts(
@@ -228,13 +227,17 @@ class _Table(NamedTuple):
         return self.of("weight_accepted", without) / self.of("weight", without)
 
     def check(self, scored: bool) -> None:
-        """Raises ValueError if the people outside some fold have answers of one kind only, or none of the scores."""
+        """Raises ValueError if the people outside some fold have answers of one kind only, with a score or at all."""
         for fold in range(len(self.census["sums"])):
             if scored and not self.of("known", fold):
                 raise LogError("score: found values on no offer, or of too few people, expected some outside each fold")
             if self.of("accepted", fold) in (0, self.of("answers", fold)):
                 raise ValueError(
                     "log: found people whose removal leaves answers of one kind, expected both among the rest"
+                )
+            if scored and self.of("known_accepted", fold) in (0, self.of("known", fold)):
+                raise LogError(
+                    "score: found it on answers of one kind only among the people outside a fold, expected both"
                 )
 
     def scale_without(self, fold: int) -> Scale:
@@ -249,20 +252,20 @@ class _Table(NamedTuple):
         return functools.reduce(merge, parts) if parts else None
 
     def fitted(self, scores: Mapping[int, Labelled], fold: int) -> Fitted:
-        """What is fitted on the people outside a fold; for everybody, no maps beside answers of one kind."""
+        """What is fitted on the people outside a fold; no maps without scores."""
         base, weight, moments = self.rate(fold), self.of("weight", fold), self._moments(fold)
-        everybody = fold == EVERYBODY
-        if not scores or (everybody and self.of("known_accepted") in (0, self.of("known"))):
+        if not scores:
             return Fitted(base, weight, None, base)
         assert moments is not None, "they are those of the same scores"
         missing = base if self.probability else float(moments.mean[0])
         labelled = Labelled.together([part for number, part in sorted(scores.items()) if number != fold])
-        maps = labelled.maps(self.scale_without(fold), 1.0 if everybody else weight / self.of("answers", fold))
+        maps = labelled.maps(self.scale_without(fold), 1.0 if fold == EVERYBODY else weight / self.of("answers", fold))
         return Fitted(base, weight, maps, missing)
 
 
-def _own(column: str, maps: Mapping[str, ScoreMap], table: _Table, read: _Read, threshold: float) -> OwnScore:
+def _own(column: str, maps: Mapping[str, ScoreMap] | None, table: _Table, read: _Read, threshold: float) -> OwnScore:
     """The gate on the score."""
+    assert maps is not None, "the log has scores"
     brier = {name: total / read.sums["known"] for name, total in read.sums["where_known"].items()}
     of_maps = {name: brier[name] for name in maps}
     low, high = -table.census["low"].value, table.census["high"].value
@@ -300,8 +303,6 @@ class _Read(NamedTuple):
 
     def compared(self) -> dict[str, Estimate]:
         """Brier scores of the score and of the constant where the score is known, and their difference."""
-        if not self._total("known"):
-            raise LogError("score: found no value on any offer that was made, expected some")
         names = ("score", "constant", "difference")
         cells = _of_those(self.units.cells([*(f"known {name}" for name in names), "known", "known rows"]))
         return dict(zip(names, means_of(cells, np.array([1.0, 1.0, np.inf]), self.seed), strict=True))

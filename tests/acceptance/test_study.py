@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.acceptance.measures import pairs_by_person
@@ -125,6 +125,14 @@ def test_a_log_that_teaches_nothing_is_refused(tmp_path):
     path.write_text("p,a\nx,1\nx,0\ny,1\ny,1\n")
     with pytest.raises(ValueError, match="found people whose removal leaves answers of one kind"):
         study(read_log(path, parse_columns("person=p,accepted=a")))
+
+
+@pytest.mark.parametrize("scores", [("0.9", "", "0.8", ""), ("0.9", "0.2", "0.8", "")])  # at all, and outside a fold
+def test_scores_of_answers_of_one_kind_are_refused_as_such(tmp_path, scores):
+    path = tmp_path / "log.csv"
+    path.write_text("p,a,s\nx,1,{}\nx,0,{}\ny,1,{}\ny,0,{}\n".format(*scores))
+    with pytest.raises(LogError, match=r"^score: found it on answers of one kind only among the people outside a fold"):
+        study(read_log(path, parse_columns("person=p,accepted=a,score=s")))
 
 
 @pytest.mark.slow
