@@ -120,6 +120,8 @@ class Owner:
 class DividedDoor(Door):
     """Takes requests to the owner of their partition, and waits while it changes hands."""
 
+    is_alone = False
+
     def __init__(self, directory: Handle, folder: epath.PathLike, partitions: int) -> None:
         """Of a directory whose `owners` says who has which partitions, and whose `lost` replaces one that is gone."""
         super().__init__(None, folder)

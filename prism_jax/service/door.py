@@ -22,9 +22,12 @@ class Door(Served[Asked, Any]):
     """Asks the agents, and reads beside them; StateError where a file cannot be read.
 
     Attributes:
+      is_alone: Whether all that is written goes through this door, so that it tells of every offer.
       heavy: For each tenant, the turn of what reads much.
       on_offer: Told of the tenant, stream and person of an offer when it is kept, also where who asked has gone.
     """
+
+    is_alone = True
 
     def __init__(self, load: Callable[[], Agents] | None, folder: epath.PathLike, waiting: int = 1) -> None:
         """Of `load`, as of `Served`; `folder` has the stores, and at most `waiting` wait."""

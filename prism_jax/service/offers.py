@@ -13,8 +13,8 @@ from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, CursorError, Log
 from prism_jax.service.door import Door
 
 STEP, KEPT_ALIVE = 1.0, 15.0
-"""Seconds after which a stream of offers looks whether the server stops, and after which it looks everywhere and says
-that it is there."""
+"""Seconds after which a stream of offers looks whether the server stops, and after which it says that it is there, and
+among several servers looks everywhere."""
 
 
 class _Listener:
@@ -56,12 +56,11 @@ class News:
         """Offers as server-sent events, whose ids are the cursors behind them, until the server stops."""
         own, clock = _Listener(person), asyncio.get_running_loop().time
         self._listeners[tenant].append(own)
-        ends = clock()
+        ends = clock() + KEPT_ALIVE
         try:
             yield f"id: {cursor}\n\n".encode()
             while not self._door.is_stopping():
                 places = own.take()
-                ends = clock() + KEPT_ALIVE if places is None else ends
                 found: list[Logged] = []
                 if places is None or places:
                     conditions = {"person": person, "offers": True, "partitions": places}
@@ -77,7 +76,9 @@ class News:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(own.change.wait(), STEP)
                 if clock() >= ends:
-                    own.add(None)  # others may have made offers
+                    ends = clock() + KEPT_ALIVE
+                    if not self._door.is_alone:
+                        own.add(None)  # others may have made offers
                 yield f"id: {cursor}\n\n".encode()  # and says that it is there
         except (StateError, CursorError):  # who listens asks again, from the last id on, and is told why
             return

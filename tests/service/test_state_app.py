@@ -35,6 +35,8 @@ from prism_jax.streams import Candidate, Event
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
 
+from prism_jax.service.divided import DividedDoor
+from prism_jax.service.door import Door
 from prism_jax.service.http import Limits
 from prism_jax.service.tokens import Tokens
 from prism_jax.service.turns import BusyError, Threads, Turns
@@ -434,15 +436,29 @@ def test_an_offer_whose_caller_has_gone_is_sent_when_it_is_kept(tmp_path):
         listening.close()
 
 
-def test_who_listens_looks_everywhere_again_and_again(tmp_path, monkeypatch):
-    """Of an offer that another process has made, nobody is told."""
-    monkeypatch.setattr("prism_jax.service.offers.KEPT_ALIVE", 0.3)
+@pytest.mark.parametrize("alone", [True, False])
+def test_who_listens_looks_everywhere_again_and_again_where_other_servers_make_offers(tmp_path, monkeypatch, alone):
+    """Of an offer that another process has made, nobody is told; one server alone tells of each."""
+    monkeypatch.setattr("prism_jax.service.offers.STEP", 0.02)
+    monkeypatch.setattr("prism_jax.service.offers.KEPT_ALIVE", 0.1)
     monkeypatch.setattr("prism_jax.service.offers.News.come", lambda *_: None)
-    with Stateful(tmp_path / "state") as served:
-        listening = Listening(served.ready())
+    assert Door.is_alone and not DividedDoor.is_alone
+    monkeypatch.setattr(Door, "is_alone", alone)
+    read, read_log = [], Door.read_log
+
+    def counted(*arguments, **conditions):
+        read.append(conditions["partitions"])
+        return read_log(*arguments, **conditions)
+
+    monkeypatch.setattr(Door, "read_log", counted)
+    with Stateful(tmp_path / "state") as served, contextlib.closing(Listening(served.ready())) as listening:
         offer = offer_of(served, "unseen")
-        assert listening.next()[0]["id"] == offer
-        listening.close()
+        if alone:
+            for _ in range(4):  # it says that it is there
+                assert listening.answer.readline().startswith(b"id: ") and listening.answer.readline() == b"\n"
+            assert read == [None]
+        else:
+            assert listening.next()[0]["id"] == offer
 
 
 @pytest.mark.parametrize(
