@@ -303,6 +303,21 @@ def test_what_is_refused_of_a_stream_does_not_move_its_clock(tmp_path):
         assert isinstance(refused, RefusedError) and taken[0]["id"] == "s3/0"
 
 
+def test_what_is_asked_of_one_partition_is_refused_where_there_are_several(tmp_path):
+    with StateStore(tmp_path / "state", partitions=4) as store:
+        agent, item = durable(store), observation("s0", 0)
+        for ask in (
+            lambda: agent.observe("s0", item.event),
+            lambda: agent.observe_many([item]),
+            lambda: agent.observe_each([item], skip=True),
+            lambda: agent.outcome("s0", "s0/0", "ignored", 1.0),
+            lambda: agent.forget("s0"),
+        ):
+            with pytest.raises(StateError, match=r"found 4 partitions, expected one; .*`DurableAgent.answer`"):
+                ask()
+        assert not list(store.made())
+
+
 def test_a_refused_batch_leaves_a_stream_without_texts_as_it_was(tmp_path):
     with store_of_one(tmp_path / "state") as store:
         agent = KeptAgent(FakeReader(), exported(), store, texts=False)

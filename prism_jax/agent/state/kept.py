@@ -128,7 +128,7 @@ class KeptAgent(Decider):
     @alone
     def observe_many(self, items: Sequence[Observation]) -> list[Decision]:
         """See `Decider.observe_many`; what it decides is kept when it returns."""
-        partition = self.store.partition(0)
+        partition = self._partition
         with self._changing(partition, [(item.stream, item.person) for item in items]):
             steps = self._steps(self._as_wanted(partition, items))
             try:
@@ -149,7 +149,7 @@ class KeptAgent(Decider):
         `places` are where the events stand in the input. The place behind the last of those that were taken, or are
         skipped, is kept with them.
         """
-        partition = self.store.partition(0)
+        partition = self._partition
         with self._changing(partition, [(item.stream, item.person) for item in items]):
             found = super().observe_each(self._as_wanted(partition, items), skip=skip)
             self._keep(partition, zip(items, found, places or [None] * len(items), strict=False))
@@ -172,13 +172,13 @@ class KeptAgent(Decider):
     ) -> OfferOutcome:
         """See `Decider.outcome`; what it says is kept when it returns, with its place in the input."""
         answer = OfferOutcome(stream, offer, outcome, time, needed)
-        self._take_in(self.store.partition(0), answer, place)
+        self._take_in(self._partition, answer, place)
         return answer
 
     @alone
     def forget(self, stream: str) -> None:
         """Drops a stream that has ended from memory; nobody waits for the answers to its offers any more."""
-        with self._changing(self.store.partition(0), [(stream, None)]):
+        with self._changing(self._partition, [(stream, None)]):
             for offer, prediction in self._ledger.unanswered(stream):
                 self.people.of(prediction.person).withdrawn(offer, prediction)
         self.drop([stream])
@@ -188,6 +188,16 @@ class KeptAgent(Decider):
         """Deletes what is kept of a person; see `StateStore.forget_person`."""
         self.drop_person(person)
         self.store.forget_person(person)
+
+    @property
+    def _partition(self) -> Partition:
+        """The partition of a store that has one; StateError for another store, whose streams lie in several."""
+        if self.store.partitions > 1:
+            raise StateError(
+                f"{self.store.folder}: found {self.store.partitions} partitions, expected one; where there are "
+                "several, `DurableAgent.answer` takes requests"
+            )
+        return self.store.partition(0)
 
     @contextlib.contextmanager
     def _changing(self, partition: Partition, streams: Sequence[tuple[str, str | None]]) -> Iterator[None]:
