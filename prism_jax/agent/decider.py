@@ -256,7 +256,7 @@ class Decider:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
         """
         answer = OfferOutcome(stream, offer, outcome, time, needed)
-        self._answered(answer)
+        self._take_answer(answer, place)
         return answer
 
     @alone
@@ -265,11 +265,8 @@ class Decider:
 
         Its name must not be used again: the ids of its offers would repeat.
         """
-        if self.people is not None:
-            for offer, prediction in self._ledger.unanswered(stream):
-                self.people.of(prediction.person).withdrawn(offer, prediction)
-        self.reader.forget(stream)
-        self._ledger.forget(stream)
+        self._withdraw(stream)
+        self.unload(stream)
 
     @alone
     def forget_person(self, person: str) -> None:
@@ -286,6 +283,16 @@ class Decider:
         for wave in waves([step.item for step in steps]):
             decisions.update(zip(wave, self._decide([steps[i] for i in wave]), strict=True))
         return [decisions[i] for i in range(len(steps))]
+
+    def _withdraw(self, stream: str) -> None:
+        """Nobody waits for the answers to a stream's offers any more."""
+        for offer, prediction in self._ledger.unanswered(stream):
+            if self.people is not None:
+                self.people.of(prediction.person).withdrawn(offer, prediction)
+
+    def _take_answer(self, answer: OfferOutcome, place: Where | None) -> None:
+        """Takes an outcome, which a state keeps with its place in the input."""
+        self._answered(answer)
 
     def _answered(self, answer: OfferOutcome) -> None:
         prediction = self._ledger.prediction(answer)
@@ -386,13 +393,10 @@ class Decider:
             accept.append(rest)
         return signals_of(self.exported.maps, thinking, need, accept, [step.item.domain for step in steps])
 
-    def _offered(self, step: Step, offer: str | None) -> None:
-        if self.people is not None and step.person is not None and offer is not None:
-            self.people.of(step.person).offered(step.person, offer)
-
     def _noted(self, step: Step, clock: Clock) -> Decision:
         note(step, self._ledger)
-        self._offered(step, None if step.prediction is None else step.offer)
+        if self.people is not None and step.prediction is not None and step.offer is not None:
+            self.people.of(step.prediction.person).offered(step.prediction.person, step.offer)
         history = self.reader.history(step.item.stream)
         return step.decision(
             clock,

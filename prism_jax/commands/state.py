@@ -193,15 +193,15 @@ def _import(folder: epath.Path, options: Mapping[str, Any]) -> None:
         raise ValueError("--input: found none, expected what the agent has read: without it no stream could be resumed")
     content = read_file(options["import_people"]) if options["import_people"] else None
     population = None if content is None else content.population
-    streams, said = 0, []
+    waiting, said = 0, []
     with StateStore(folder, partitions=_partitions(folder, options), population=population) as store:
         if options["import_records"]:
             moved = import_records(store, options["import_records"], options["input"], keep_texts=options["keep_texts"])
-            streams, said = moved.streams, [f"{moved.records} records of {moved.streams} streams"]
+            waiting, said = moved.waiting, [f"{moved.records} records of {moved.streams} streams"]
         if content is not None:
             said.append(f"{import_people(store, content, options['import_records'])} people")
-    waiting = f"; {moved.waiting} events of the input were not decided on yet" if streams and moved.waiting else ""
-    print(f"{' and '.join(said)} in {folder}{waiting}")
+    more = f"; {waiting} events of the input were not decided on yet" if waiting else ""
+    print(f"{' and '.join(said)} in {folder}{more}")
 
 
 def _partitions(folder: epath.Path, options: Mapping[str, Any]) -> int | None:

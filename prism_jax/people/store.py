@@ -93,9 +93,6 @@ class PeopleStore:
     def __iter__(self) -> Iterator[Person]:
         return iter(people_of(self._rows, self.path))
 
-    def __len__(self) -> int:
-        return int(self._rows("SELECT count(*) FROM people")[0][0])
-
     def has_answer(self, offer: str, run: str = "") -> bool:
         """Whether the answer to an offer was learnt before; `run` names offers that no stream of the store made."""
         return bool(self._rows("SELECT 1 FROM answers WHERE run = ? AND offer = ?", (run, offer)))

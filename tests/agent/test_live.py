@@ -206,7 +206,7 @@ def test_threads_share_an_agent_and_its_people(model, params, template, tmp_path
             deciding = KeptAgent(reader, exported(slow=False), store)
             with concurrent.futures.ThreadPoolExecutor(4) as threads:
                 found.append(list((run or threads.map)(functools.partial(decide, deciding), streams)))
-            assert len(store.partition(0).people) == 4
+            assert len(list(store.partition(0).people)) == 4
     assert found[0] == found[1]
 
 

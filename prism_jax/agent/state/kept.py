@@ -160,27 +160,10 @@ class KeptAgent(Decider):
         return found
 
     @alone
-    def outcome(
-        self,
-        stream: str,
-        offer: str,
-        outcome: str,
-        time: float,
-        *,
-        needed: bool | None = None,
-        place: Where | None = None,
-    ) -> OfferOutcome:
-        """See `Decider.outcome`; what it says is kept when it returns, with its place in the input."""
-        answer = OfferOutcome(stream, offer, outcome, time, needed)
-        self._take_in(self._partition, answer, place)
-        return answer
-
-    @alone
     def forget(self, stream: str) -> None:
         """Drops a stream that has ended from memory; nobody waits for the answers to its offers any more."""
         with self._changing(self._partition, [(stream, None)]):
-            for offer, prediction in self._ledger.unanswered(stream):
-                self.people.of(prediction.person).withdrawn(offer, prediction)
+            self._withdraw(stream)
         self.drop([stream])
 
     @alone
@@ -217,6 +200,9 @@ class KeptAgent(Decider):
             self.drop(names)
             self.people.rang.clear()  # of an answer that is not kept
             raise
+
+    def _take_answer(self, answer: OfferOutcome, place: Where | None) -> None:
+        self._take_in(self._partition, answer, place)
 
     def _take_in(self, partition: Partition, answer: OfferOutcome, place: Where | None = None) -> None:
         """Takes an outcome, and keeps it."""
