@@ -83,6 +83,15 @@ def press(browser, *keys):
     ActionChains(browser).send_keys(*keys).perform()
 
 
+def wait_for(holds):
+    """A browser on a busy machine may handle a key only after the call that pressed it has returned."""
+    for _ in range(100):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise AssertionError("the page did not follow within 10 seconds")
+
+
 def is_shown(browser, name):
     return browser.find_element(By.ID, name).is_displayed()
 
@@ -99,8 +108,11 @@ def answer(browser, event, person, open_at=()):
     for text in (None, *(proposal.text for proposal in event.proposals)):
         said[text] = person(event, text)
         press(browser, "y" if said[text] else "n")
+        wait_for(lambda: len(browser.find_elements(By.CSS_SELECTOR, ".question :checked")) == len(said))
     assert browser.find_element(By.ID, "next").text == "Next"
+    shown = browser.find_element(By.ID, "count").text
     press(browser, Keys.ENTER)
+    wait_for(lambda: not is_shown(browser, "moment") or browser.find_element(By.ID, "count").text != shown)
     return said
 
 

@@ -218,7 +218,7 @@ def thresholds(state: State) -> dict[tuple[str, str, float], float]:
         for budget in triggers.BUDGETS:
             first = budgets.first_within(histogram.sums["steps"], budget)
             on_grid = histogram.grid is not None
-            found[key, name, budget] = first if on_grid else budgets.threshold_before(histogram.value, first)
+            found[key, name, budget] = float(first) if on_grid else budgets.threshold_before(histogram.value, first)
     return found
 
 
