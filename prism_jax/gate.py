@@ -36,8 +36,8 @@ from prism_jax.decision.calibration import (
 )
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import POLICIES
-from prism_jax.runtime.digests import DigestError, check_files
-from prism_jax.runtime.files import read_object, write_json
+from prism_jax.runtime.digests import DigestError, check_contents
+from prism_jax.runtime.files import parse_object, read_bounded, read_object, write_json
 
 if TYPE_CHECKING:
     from prism_jax.scores import Scores
@@ -232,10 +232,11 @@ class Gate:
             export, or costs that nobody states.
         """
         file = _file_in(epath.Path(path))
-        tree = read_object(file, SOURCE, GateError)
+        data = read_bounded(file, GateError, expected=f"what {SOURCE} writes")
+        tree = parse_object(data, file, SOURCE, GateError)
         try:
             if file.name == "prism.json":
-                check_files(file.parent, [file.name])  # because it decides what is offered
+                check_contents(file.parent, {file.name: data})  # because it decides what is offered
                 tree = {**_signals(tree["calibration"]), **tree["decision"], "need_target": tree.get("need_target")}
             elif file.name == "calibration.json":
                 tree = {**_signals(tree), **_decision_beside(file), "need_target": tree.get("need_target")}

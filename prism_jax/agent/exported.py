@@ -20,8 +20,8 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import NEED_TARGETS, Gate
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import EXPORT as SOURCE
-from prism_jax.runtime.digests import check_files, is_sha256
-from prism_jax.runtime.files import read_object
+from prism_jax.runtime.digests import check_contents, is_sha256
+from prism_jax.runtime.files import parse_object, read_bounded
 
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 _FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
@@ -91,8 +91,9 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
     """
     folder = epath.Path(folder)
     path = folder / "prism.json"
-    tree = read_object(path, SOURCE, ExportedError)
-    _, digest = check_files(path.parent, [path.name], expect_digest)  # because it decides what is offered
+    data = read_bounded(path, ExportedError, expected=f"what {SOURCE} writes")
+    tree = parse_object(data, path, SOURCE, ExportedError)
+    digest = check_contents(folder, {path.name: data}, expect_digest)  # because it decides what is offered
     for key in _REQUIRED:
         if key not in tree:
             raise ExportedError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")

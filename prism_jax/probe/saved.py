@@ -25,7 +25,7 @@ from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.probe_config import NeedTarget
 from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
-from prism_jax.runtime.digests import check_files, write_digests
+from prism_jax.runtime.digests import check_contents, write_digests
 from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded
 
 FORMAT = 1
@@ -95,7 +95,7 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
     contents = {
         name: read_bounded(folder / name, SavedProbeError, _MOST_BYTES, f"what {SOURCE} writes") for name in FILES
     }
-    check_files(folder, FILES, source=SOURCE)
+    check_contents(folder, contents, source=SOURCE)
     head = parse_json(contents["probe.json"], str(path), SavedProbeError)
     if not isinstance(head, dict):
         raise SavedProbeError(f"{path}: found no object with keys, expected what {SOURCE} writes")

@@ -129,31 +129,21 @@ def changed_files(folder: epath.Path, digests: Mapping[str, str], names: Iterabl
     return [name for name, changed in zip(names, map_in_threads(differs, names), strict=True) if changed]
 
 
-def check_files(
-    folder: epath.Path, names: Iterable[str] | None = None, expected: str | None = None, source: str = EXPORT
-) -> tuple[dict[str, str], str]:
-    """Compares files of a directory that `source` wrote with its list, several at a time; None is all that it lists.
-
-    Returns the digests of the list by the paths of their files, and the SHA-256 of the list.
+def check_contents(
+    folder: epath.Path, contents: Mapping[str, bytes], expected: str | None = None, source: str = EXPORT
+) -> str:
+    """Compares what was read of files of a directory that `source` wrote with its list, whose SHA-256 it returns.
 
     Raises:
       FileNotFoundError: if there is no list.
-      ValueError: naming the first file that is missing, has changed or is not listed; or a list that is damaged, or
-        another one than expected.
+      ValueError: naming the first file that has changed or is not listed; or a list that is damaged, or another one
+        than expected.
     """
-    digests = read_digests(folder)
-    if digests is None:
-        raise FileNotFoundError(f"{folder / NAME}: no such file, expected what {source} writes: run that again")
-    list_digest = sha256(folder / NAME)
-    if expected is not None and list_digest != expected.lower():
-        raise DigestError(
-            f"{folder / NAME}: found the SHA-256 {list_digest}, expected {expected.lower()}: another export"
-        )
-    if changed := changed_files(folder, digests, digests if names is None else names):
-        raise DigestError(
-            f"{folder / changed[0]}: found a missing or changed file, expected what {NAME} lists: run {source} again"
-        )
-    return digests, list_digest
+    digests, list_digest = _listed(folder, expected, source)
+    _refuse(
+        folder, [name for name in contents if hashlib.sha256(contents[name]).hexdigest() != digests.get(name)], source
+    )
+    return list_digest
 
 
 def check_folder(
@@ -170,7 +160,7 @@ def check_folder(
       ValueError: naming the file that is missing, has changed, or is not listed; or another list than expected.
     """
     folder, began = epath.Path(folder), time.perf_counter()
-    digests, list_digest = check_files(folder, (), expected)
+    digests, list_digest = _listed(folder, expected, EXPORT)
     for name in sorted(files_in(folder)):
         if name not in digests and name != NAME and not _harmless(name):
             raise DigestError(
@@ -178,7 +168,7 @@ def check_folder(
                 f"listed: remove it, or run {EXPORT} again"
             )
     read = [name for name in digests if only is None or name in only]
-    check_files(folder, read)
+    _refuse(folder, changed_files(folder, digests, read), EXPORT)
     size = sum((folder / name).stat().length for name in read)
     return FolderCheck(len(read), size, time.perf_counter() - began, list_digest)
 
@@ -209,6 +199,26 @@ def files_in(folder: epath.Path, prefix: str = "") -> Iterator[str]:
             yield from files_in(path, f"{prefix}{path.name}/")
         else:
             yield prefix + path.name
+
+
+def _listed(folder: epath.Path, expected: str | None, source: str) -> tuple[dict[str, str], str]:
+    """The list of a directory that `source` wrote, and its SHA-256; errors as of `check_contents`."""
+    digests = read_digests(folder)
+    if digests is None:
+        raise FileNotFoundError(f"{folder / NAME}: no such file, expected what {source} writes: run that again")
+    list_digest = hashlib.sha256(encode_json(digests)).hexdigest()  # it has no other bytes than these
+    if expected is not None and list_digest != expected.lower():
+        raise DigestError(
+            f"{folder / NAME}: found the SHA-256 {list_digest}, expected {expected.lower()}: another export"
+        )
+    return digests, list_digest
+
+
+def _refuse(folder: epath.Path, changed: Sequence[str], source: str) -> None:
+    if changed:
+        raise DigestError(
+            f"{folder / changed[0]}: found a missing or changed file, expected what {NAME} lists: run {source} again"
+        )
 
 
 def _harmless(name: str) -> bool:

@@ -283,7 +283,12 @@ def read_object(path: epath.PathLike, source: str, error: type[ValueError] = Jso
       FileNotFoundError: if there is no such file.
       error: if it is no regular file, holds anything else, or is larger than `MOST_LINE_BYTES`; the message names it.
     """
-    value = parse_json(read_bounded(path, error, expected=f"what {source} writes"), str(path), error)
+    return parse_object(read_bounded(path, error, expected=f"what {source} writes"), path, source, error)
+
+
+def parse_object(data: bytes, path: epath.PathLike, source: str, error: type[ValueError] = JsonError) -> dict[str, Any]:
+    """The JSON object in what was read of a file; errors as of `read_object`."""
+    value = parse_json(data, str(path), error)
     if not isinstance(value, dict):
         raise error(f"{path}: found {reprlib.repr(value)}, expected an object with keys, as {source} writes it")
     return value

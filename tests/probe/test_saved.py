@@ -8,12 +8,14 @@ from offers import make_stream
 
 from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation.fits import Calibration, SignalFit, write_calibration
+from prism_jax.probe import saved
 from prism_jax.probe.fitting import StreamInputs, fit_probe
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.saved import SavedProbe, load_probe, save_probe
 from prism_jax.probe.words import describe
 from prism_jax.runs import probe_export
 from prism_jax.runtime.digests import write_digests
+from prism_jax.runtime.files import read_bounded
 
 TEST = describe(make_stream(20))
 
@@ -92,6 +94,22 @@ def test_a_damaged_probe_is_refused(probes, tmp_path, damage, found):
     save_probe(tmp_path / "probe", SavedProbe(probes[None][0]))
     damage(tmp_path / "probe")
     with pytest.raises((FileNotFoundError, ValueError), match=found):
+        load_probe(tmp_path / "probe")
+
+
+def test_what_was_read_is_compared_and_not_the_file_that_stands_there_later(probes, tmp_path, monkeypatch):
+    save_probe(tmp_path / "probe", SavedProbe(probes[None][0]))
+    path = tmp_path / "probe" / "probe.json"
+    whole = path.read_bytes()
+    edited(sealed=False, need_target="given_accept")(tmp_path / "probe")
+
+    def replaced(place, *arguments):
+        data = read_bounded(place, *arguments)
+        path.write_bytes(whole)
+        return data
+
+    monkeypatch.setattr(saved, "read_bounded", replaced)
+    with pytest.raises(ValueError, match=r"probe.json: found a missing or changed file"):
         load_probe(tmp_path / "probe")
 
 
