@@ -205,7 +205,7 @@ def _listed(folder: epath.Path, expected: str | None, source: str) -> tuple[dict
     """The list of a directory that `source` wrote, and its SHA-256; errors as of `check_contents`."""
     digests = read_digests(folder)
     if digests is None:
-        raise FileNotFoundError(f"{folder / NAME}: no such file, expected what {source} writes: run that again")
+        raise FileNotFoundError(f"{folder / NAME}: no such file, expected what {source} writes: run {source} again")
     list_digest = hashlib.sha256(encode_json(digests)).hexdigest()  # it has no other bytes than these
     if expected is not None and list_digest != expected.lower():
         raise DigestError(
@@ -217,7 +217,8 @@ def _listed(folder: epath.Path, expected: str | None, source: str) -> tuple[dict
 def _refuse(folder: epath.Path, changed: Sequence[str], source: str) -> None:
     if changed:
         raise DigestError(
-            f"{folder / changed[0]}: found a missing or changed file, expected what {NAME} lists: run {source} again"
+            f"{folder / changed[0]}: found a missing, changed or unlisted file, expected what {NAME} lists: "
+            f"run {source} again"
         )
 
 

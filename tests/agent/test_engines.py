@@ -233,7 +233,7 @@ def test_another_model_is_refused_before_the_first_event(folder, template, fake,
     ):
         reader.warm_up()
     (folder_changed := export(tmp_path / "changed", template)).joinpath("tokenizer.json").write_text("{}")
-    with pytest.raises(DigestError, match=r"tokenizer\.json: found a missing or changed file"):
+    with pytest.raises(DigestError, match=r"tokenizer\.json: found a missing, changed or unlisted file"):
         reader_of(folder_changed, fake)
 
 

@@ -116,7 +116,7 @@ def test_a_file_that_was_changed_after_the_export_is_refused(tmp_path):
     content = json.loads((folder / "prism.json").read_text())
     content["decision"]["c_fn"] = 99.0
     (folder / "prism.json").write_text(json.dumps(content))
-    with pytest.raises(DigestError, match=r"prism\.json: found a missing or changed file, expected what dig"):
+    with pytest.raises(DigestError, match=r"prism\.json: found a missing, changed or unlisted file, expected what dig"):
         read_exported(folder)
 
 

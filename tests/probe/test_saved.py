@@ -83,9 +83,9 @@ def truncated(name):
         (edited(window={"events": 9}), "probe.json: window: found {'events': 9}, expected .*: train the probe again"),
         (edited("window"), "probe.json: window: found no such key, expected it"),
         (edited(more=1), "probe.json: more: found an unknown key"),
-        (edited(sealed=False, intercepts={}), "probe.json: found a missing or changed file, .*: run `python"),
-        (truncated("weights.safetensors"), "weights.safetensors: found a missing or changed file"),
-        (truncated("probe.json"), "probe.json: found a missing or changed file"),
+        (edited(sealed=False, intercepts={}), "probe.json: found a missing, changed or unlisted file, .*: run `python"),
+        (truncated("weights.safetensors"), "weights.safetensors: found a missing, changed or unlisted file"),
+        (truncated("probe.json"), "probe.json: found a missing, changed or unlisted file"),
         (lambda folder: (folder / "digests.json").unlink(), "digests.json: no such file, expected what `python"),
         (lambda folder: (folder / "ngrams.json").unlink(), None),
     ],
@@ -109,7 +109,7 @@ def test_what_was_read_is_compared_and_not_the_file_that_stands_there_later(prob
         return data
 
     monkeypatch.setattr(saved, "read_bounded", replaced)
-    with pytest.raises(ValueError, match=r"probe.json: found a missing or changed file"):
+    with pytest.raises(ValueError, match=r"probe.json: found a missing, changed or unlisted file"):
         load_probe(tmp_path / "probe")
 
 

@@ -44,13 +44,22 @@ def edit(change):
 
 
 CHANGES = {
-    "another byte": (lambda f: (f / "config.json").write_text("other"), "config.json: found a missing or changed file"),
+    "another byte": (
+        lambda f: (f / "config.json").write_text("other"),
+        "config.json: found a missing, changed or unlisted file",
+    ),
     "in a folder": (
         lambda f: (f / "inner/tokenizer.json").write_text(""),
-        "inner/tokenizer.json: found a missing or ch",
+        "inner/tokenizer.json: found a missing, ch",
     ),
-    "a lost file": (lambda f: (f / "model.safetensors").unlink(), "model.safetensors: found a missing or changed file"),
-    "a device": (lambda f: link(f / "config.json", "/dev/zero"), "config.json: found a missing or changed file"),
+    "a lost file": (
+        lambda f: (f / "model.safetensors").unlink(),
+        "model.safetensors: found a missing, changed or unlisted file",
+    ),
+    "a device": (
+        lambda f: link(f / "config.json", "/dev/zero"),
+        "config.json: found a missing, changed or unlisted file",
+    ),
     "a file more": (
         lambda f: (f / "vocab.json").write_text("{}"),
         "vocab.json: found a file that digests.json does not",
@@ -61,7 +70,10 @@ CHANGES = {
     ),
     "a folder more": (lambda f: link(f / "again", "."), "again: found a file that digests.json does not list"),
     "a shorter list": (edit(lambda d: d.pop("model.safetensors")), "model.safetensors: found a file that digests.json"),
-    "a longer list": (edit(lambda d: d.update({"x.json": "0" * 64})), "x.json: found a missing or changed file"),
+    "a longer list": (
+        edit(lambda d: d.update({"x.json": "0" * 64})),
+        "x.json: found a missing, changed or unlisted file",
+    ),
     "no digest": (
         edit(lambda d: d.update({"config.json": 7})),
         "digests.json: config.json: found 7, expected a digest",
@@ -111,7 +123,9 @@ def test_weights_of_others_have_no_list_which_an_expected_digest_asks_for(folder
             check_export(path, "0" * 64)
     (folder / "digests.json").unlink()
     (folder / "prism.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"digests.json: no such file, .*: run that again"):
+    with pytest.raises(
+        FileNotFoundError, match=r"digests.json: no such file, .*: run `python -m prism_jax.export` again"
+    ):
         check_export(folder)
 
 

@@ -171,4 +171,4 @@ def test_the_agent_serves_a_probe_on_states_with_its_own_copy_of_the_model(on_st
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     refused = run("agent", f"--model={model}", f"--input={tmp_path / 'events.jsonl'}")
     assert refused.returncode == 1
-    assert "model.safetensors: found a missing or changed file" in refused.stderr.splitlines()[-1]
+    assert "model.safetensors: found a missing, changed or unlisted file" in refused.stderr.splitlines()[-1]
