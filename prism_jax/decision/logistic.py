@@ -1,4 +1,4 @@
-"""Logistic regression with a quadratic penalty: the one fit behind every map, probe and head of the package."""
+"""Logistic regression with a quadratic penalty: what fits Platt's maps, the probe and the context head."""
 
 from __future__ import annotations
 
