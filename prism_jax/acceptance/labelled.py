@@ -24,10 +24,9 @@ stored(Scale)
 @stored
 @dataclasses.dataclass(frozen=True, eq=False)
 class Labelled:
-    """The weight of either label at each value: of up to `most` distinct values as they are, of more in bins."""
+    """The weight of either label at each value: of up to `MOST_DISTINCT` values as they are, of more in bins."""
 
     scale: Scale  # where the bins lie
-    most: int
     squares: float  # sum of the squared weights
     histogram: Histogram  # with the columns `one` and `zero`
 
@@ -38,12 +37,10 @@ class Labelled:
         y: Float64[np.ndarray, " rows"],
         weight: Float64[np.ndarray, " rows"],
         scale: Scale,
-        most: int | None = None,
     ) -> Labelled:
-        """The labels 1 and 0 of some rows, with their weights; `most` is `MOST_DISTINCT` unless it is given."""
+        """The labels 1 and 0 of some rows, with their weights."""
         columns = {"one": weight * y, "zero": weight * (1 - y)}
-        most = MOST_DISTINCT if most is None else most
-        return cls(scale, most, float(weight @ weight), Histogram.of(None, value, columns))._bounded()
+        return cls(scale, float(weight @ weight), Histogram.of(None, value, columns))._bounded()
 
     @classmethod
     def together(cls, parts: Sequence[Labelled]) -> Labelled:
@@ -82,7 +79,7 @@ class Labelled:
         return maps_of_units(scale, scale.unit(value), y, weight[filled] / unit, effective)
 
     def _bounded(self) -> Labelled:
-        few = self.histogram.grid is not None or len(self.histogram) <= self.most
+        few = self.histogram.grid is not None or len(self.histogram) <= MOST_DISTINCT
         return self if few else dataclasses.replace(self, histogram=self._binned())
 
     def _binned(self) -> Histogram:

@@ -148,13 +148,8 @@ def latest_beliefs(
     person: Int[np.ndarray, " rows"],
     time: Float64[np.ndarray, " rows"],
     answered: Float64[np.ndarray, " rows"] | None,
-    *,
-    padded: bool = False,
 ) -> tuple[Int[np.ndarray, " people"], Belief]:
-    """The people in ascending order, and what is known of each after their last answer.
-
-    `padded` lets parts of a log share a compiled scan (`Lanes.padded`).
-    """
+    """The people in ascending order, and what is known of each after their last answer."""
     # One more offer to everybody, after all answers, whose own answer is never seen.
     codes = np.unique(person)
     last, nothing = np.full(len(codes), np.inf), np.zeros(len(codes))
@@ -166,7 +161,7 @@ def latest_beliefs(
         everybody,
         population,
         answered=np.append(np.ones(len(accepted), bool), np.zeros(len(codes), bool)),
-        places=places.padded() if padded else places,
+        places=places.padded(),  # parts of a log share a compiled scan
     )
     return codes, Belief(*(part[len(accepted) :] for part in run.belief))
 

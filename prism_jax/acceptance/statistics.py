@@ -356,9 +356,7 @@ class Sums(Statistic):
         """What the log and the layer say of each person after all of their answers."""
         z = self._of_everybody(rows)
         population = self.predictor.populations["everybody"]
-        people, belief = latest_beliefs(
-            population, z, rows.accepted, rows.person, rows.time, rows.answered, padded=True
-        )
+        people, belief = latest_beliefs(population, z, rows.accepted, rows.person, rows.time, rows.answered)
         columns = {"person": people, "answers": answers, "accepted": accepted}
         return Beginning(columns | {"mean": belief.mean, "variance": belief.variance}, sys.maxsize)
 
