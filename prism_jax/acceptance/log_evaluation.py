@@ -90,7 +90,7 @@ def evaluate_log(
     files = {}
     if export_scores is not None:
         best = None if findings.own is None else findings.own.best
-        scores = scores_of_log(log, seed, keep_names=keep_names, best=best)
+        scores = scores_of_log(log, best, seed, keep_names=keep_names)
         files[epath.Path(export_scores)] = encode_scores(export_scores, scores)
     value = publish(findings, question, workdir, files)
     if export_scores is not None:

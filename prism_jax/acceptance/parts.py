@@ -59,6 +59,11 @@ class Answers(NamedTuple):
     truth: Float64[np.ndarray, " rows"] | None = None  # the true probability, where a log in memory is simulated
 
     @property
+    def scores(self) -> Float64[np.ndarray, " rows"]:
+        """The scores; all NaN of a log without."""
+        return np.full(len(self.person), np.nan) if self.score is None else self.score
+
+    @property
     def inverse(self) -> Float64[np.ndarray, " rows"]:
         """Clipped inverse propensities; 1 of a log without."""
         ones = np.ones(len(self.person))

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 
 from prism_jax.decision.calibration import (
     CalibrationWarning,
     Map,
-    Platt,
     Rule,
     Temperature,
     apply_map,
@@ -66,28 +65,9 @@ class ScoreMap:
         """Probabilities of acceptance of known scores."""
         return score if self.fitted is None else np.asarray(apply_map(self.fitted, self.scale.unit(score)))
 
-    def log_odds(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
-        """Log-odds of acceptance of known scores by Platt's map."""
-        assert isinstance(self.fitted, Platt)
-        return np.asarray(self.fitted.of_log_odds(scipy.special.logit(self.scale.unit(score))))
-
     def rule(self, threshold: float) -> Rule:
         """The scores at which the probability is at least the threshold."""
         return self.scale.on_score(rule_of_map(self.fitted, threshold))
-
-
-def fit_score_maps(
-    score: Float64[np.ndarray, " rows"],
-    accepted: Float64[np.ndarray, " rows"],
-    weight: Float64[np.ndarray, " rows"],
-    probability: bool,
-) -> Mapping[str, ScoreMap]:
-    """The maps that a log is compared on, by their names in the tables, fitted on scores with answers of both kinds.
-
-    Of a score that is not read as a probability, Platt's map alone makes one.
-    """
-    scale = scale_of(score, probability)
-    return maps_of_units(scale, scale.unit(score), accepted, weight)
 
 
 def maps_of_units(
@@ -97,7 +77,11 @@ def maps_of_units(
     weight: Float64[np.ndarray, " rows"],
     effective: float | None = None,
 ) -> Mapping[str, ScoreMap]:
-    """The same on scores as `Scale.unit` gives them; `effective` is how many answers the weights are worth."""
+    """The maps that a log is compared on, by their names in the tables, fitted on answers of both kinds.
+
+    Scores are as `Scale.unit` gives them; of one that is not read as a probability, Platt's map alone makes one.
+    `effective` is how many answers the weights are worth.
+    """
     maps = {}
     if scale.middle is None:
         maps[SCORE] = ScoreMap(scale, None)
@@ -109,26 +93,6 @@ def maps_of_units(
     if scale.middle is not None:  # no certainty is stated: `Scale.unit` alone keeps scores from the ends
         platt = dataclasses.replace(platt, bound=None)
     return maps | {PLATT: ScoreMap(scale, platt)}
-
-
-def best_map(
-    predictions: Mapping[str, Float64[np.ndarray, " rows"]],
-    accepted: Float64[np.ndarray, " rows"],
-    weight: Float64[np.ndarray, " rows"],
-    known: Bool[np.ndarray, " rows"],
-    probability: bool,
-) -> str:
-    """The name of the map with the lowest Brier score on the people that it was not fitted on, where scores are known.
-
-    Of equal ones the simplest: the score itself, then the temperature.
-    """
-    names = (SCORE, TEMPERATURE, PLATT) if probability else (PLATT,)
-    errors = {
-        name: np.average((predictions[name] - accepted)[known] ** 2, weights=weight[known])
-        for name in names
-        if name in predictions
-    }
-    return simplest_best(errors)
 
 
 def simplest_best(errors: Mapping[str, float]) -> str:

@@ -126,11 +126,20 @@ class Model:
     # of the context head, by fold: log-odds of each row of the one part that a log with context has
     heads: Mapping[int, Float64[np.ndarray, " rows"]] | None = None
 
-    def standard(self, rows: Answers) -> Float64[np.ndarray, " rows"]:
-        """The scores as `Fitted.log_odds` takes them: the log-odds of probabilities; NaN where there is none."""
-        if rows.score is None:
-            return np.full(len(rows.accepted), np.nan)
-        return log_odds(Scale().unit(rows.score)) if self.probability else rows.score
+    def standard(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        """Scores, NaN where there is none, as `Fitted.log_odds` takes them: the log-odds of probabilities."""
+        return log_odds(Scale().unit(score)) if self.probability else score
+
+    def scored(
+        self, score: Float64[np.ndarray, " rows"], fold: Int64[np.ndarray, " rows"]
+    ) -> dict[str, Float64[np.ndarray, " rows"]]:
+        """The predictions that follow from the score alone, by the people of other folds."""
+        found: dict[str, Float64[np.ndarray, " rows"]] = {}
+        for number in _present(fold):
+            held = fold == number
+            for name, p in self.fitted[number].scored(score[held], self.standard(score[held])).items():
+                found.setdefault(name, np.empty(len(score)))[held] = p
+        return found
 
     @property
     def fits(self) -> dict[str, tuple[int, str]]:
@@ -177,7 +186,7 @@ class _AtPlaces(NamedTuple):
     def of(cls, rows: Answers, model: Model) -> _AtPlaces:
         places = lanes(rows.person, rows.time, rows.answered).padded()
         placed = Placed.of(rows.accepted, np.ones(len(rows.accepted), bool), places)
-        standard = model.standard(rows)
+        standard = model.standard(rows.scores)
         offers = places.spread(standard)
         # An answer that came at once stands at the place of its offer.
         return cls(placed, offers, offers if rows.answered is None else places.spread_answers(standard))
@@ -218,15 +227,14 @@ class Predictor:
         for fold in _present(rows.fold):
             held, fitted = rows.fold == fold, self.model.fitted[fold]
             found["constant"][held] = fitted.base
-            if rows.score is not None:
-                for name, p in fitted.scored(rows.score[held], self.model.standard(rows)[held]).items():
-                    found.setdefault(name, np.empty(number))[held] = p
             for layer in self.model.layers:
                 population = self.populations[f"{layer} {fold}"]
                 run = people.placed.predictions(population, *people.log_odds(self.model, fold, layer))
                 found.setdefault(layer, np.empty(number))[held] = scipy.special.expit(run.log_odds[held])
             if self.model.heads is not None:
                 found.setdefault(CONTEXT, np.empty(number))[held] = scipy.special.expit(self.model.heads[fold][held])
+        if rows.score is not None:
+            found |= self.model.scored(rows.score, rows.fold)
         return found if rows.truth is None else found | {TRUTH: rows.truth}
 
 
@@ -350,7 +358,7 @@ class Sums(Statistic):
     def _of_everybody(self, rows: Answers) -> Float64[np.ndarray, " rows"]:
         """The log-odds of each offer by the maps that are fitted on all people."""
         model = self.predictor.model
-        return model.fitted[EVERYBODY].log_odds(model.standard(rows), model.describing)
+        return model.fitted[EVERYBODY].log_odds(model.standard(rows.scores), model.describing)
 
     def _people(self, rows: Answers, answers: np.ndarray, accepted: np.ndarray) -> Beginning:
         """What the log and the layer say of each person after all of their answers."""

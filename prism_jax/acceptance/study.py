@@ -108,15 +108,20 @@ def in_memory(log: Divided) -> Runner:
     return run
 
 
-def _fitted(run: Runner, log: Divided, weighted: bool) -> tuple[_Table, Predictor]:
-    """The sums by fold, and all that is fitted; ValueError for a log of which nothing can be fitted."""
+def maps_by_fold(run: Runner, log: Divided, weighted: bool) -> tuple[_Table, Model]:
+    """The sums by fold, and the rates and maps that are fitted; ValueError for a log of which none can be."""
     table = _Table(run("scan", Census(log.folds, weighted)), log.scale)
     table.check(log.scored)
     scores = run("maps", LabelledScores(table.scale, weighted)) if log.scored else {}
     fitted = {fold: table.fitted(scores, fold) for fold in (*range(log.folds), EVERYBODY)}
     layers = (PERSON, SCORE_PERSON) if log.scored else (PERSON,)
-    model = Model(fitted, layers, table.probability, weighted)
-    first = log.parts[0]
+    return table, Model(fitted, layers, table.probability, weighted)
+
+
+def _fitted(run: Runner, log: Divided, weighted: bool) -> tuple[_Table, Predictor]:
+    """The sums by fold, and all that is fitted; ValueError for a log of which nothing can be fitted."""
+    table, model = maps_by_fold(run, log, weighted)
+    first, layers = log.parts[0], model.layers
     if isinstance(first, Answers) and first.context:
         model = dataclasses.replace(model, layers=(*layers, CONTEXT_PERSON), heads=_heads(model, first))
     return table, Predictor(model, _populations(run, model), table.scale)
@@ -124,7 +129,7 @@ def _fitted(run: Runner, log: Divided, weighted: bool) -> tuple[_Table, Predicto
 
 def _heads(model: Model, rows: Answers) -> dict[int, Float64[np.ndarray, " rows"]]:
     """Log-odds of the context head of each fold, for all rows."""
-    heads, standard, weight = {}, model.standard(rows), study_weight(rows, model.weighted)
+    heads, standard, weight = {}, model.standard(rows.scores), study_weight(rows, model.weighted)
     for fold in sorted(model.fitted.keys() - {EVERYBODY}):
         context, train = rows.context, rows.fold != fold
         if rows.score is not None:

@@ -154,7 +154,7 @@ def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tupl
             f"{path}: found {silent} of {len(log)} offers that were not made, expected none, or --shown_only, which "
             "leaves them out: nobody knows their answers"
         )
-    scores = scores_of_log(log.shown(), plain=True)  # a gate on it is a gate on the score
+    scores = scores_of_log(log.shown(), None)  # a gate on it is a gate on the score
     return scores, scale_of_log(log.shown()), roles.score or ""
 
 

@@ -15,7 +15,7 @@ from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.own_score import promised, sentences
 from prism_jax.acceptance.parts import Divided
-from prism_jax.acceptance.score_maps import best_map, fit_score_maps
+from prism_jax.acceptance.score_maps import PLATT, Scale, maps_of_units, scale_of
 from prism_jax.acceptance.study import in_memory, study, study_parts
 from prism_jax.decision.calibration import CalibrationConfig, Rule, expected_calibration_error, fit_map
 from prism_jax.decision.uncertainty import SHARE, Cells, interval
@@ -130,7 +130,8 @@ def test_predictions_are_fitted_on_the_people_of_other_folds(weighed, stretch):
         base = np.average(y[train], weights=weight[train])
         fitting = train & known
         each = weight[fitting] / weight[train].mean()
-        maps = fit_score_maps(score[fitting], y[fitting], each, stretch == 1.0)
+        scale = scale_of(score[fitting], stretch == 1.0)
+        maps = maps_of_units(scale, scale.unit(score[fitting]), y[fitting], each)
         platt = np.where(known, maps["score, Platt"](np.where(known, score, 0.5)), base)
         expected = {"constant": np.full(ROWS, base), "score, Platt": platt}
         if stretch == 1.0:
@@ -176,19 +177,23 @@ def test_a_rule_per_person_is_where_their_own_prediction_reaches_the_gates(log):
 
 
 def test_a_log_becomes_a_scores_table_of_whole_people(log):
-    scores = scores_of_log(log, keep_names=True)
+    best = said(log).own.best
+    scores = scores_of_log(log, best, keep_names=True)
     assert isinstance(scores, Scores) and not scores.has_need and len(scores) == ROWS
     missing = np.isnan(log.score[log.order])
-    for row in np.flatnonzero(missing):
-        others = scores.fold != scores.fold[row]
-        assert scores.p_accept_fast[row] == pytest.approx(scores.y_accept[others].mean())
-    studied = study(log)
-    best = said(log).own.best
-    np.testing.assert_allclose(scores.p_accept_fast[~missing], studied.predictions[best][~missing])
-    plain = scores_of_log(log, plain=True, keep_names=True)
+    score, y = log.score[log.order], scores.y_accept
+    for number in range(PEOPLE):  # by hand, on the people of the other folds
+        held, others = scores.fold == number, scores.fold != number
+        maps = maps_of_units(
+            Scale(), score[others & ~missing], y[others & ~missing], np.ones((others & ~missing).sum())
+        )
+        np.testing.assert_allclose(scores.p_accept_fast[held & ~missing], maps[best](score[held & ~missing]))
+        np.testing.assert_allclose(scores.p_accept_fast[held & missing], y[others].mean())
+    np.testing.assert_allclose(scores.p_accept_fast, study(log).predictions[best])
+    plain = scores_of_log(log, None, keep_names=True)
     np.testing.assert_allclose(plain.p_accept_fast[~missing], log.score[log.order][~missing])
     far = dataclasses.replace(log, score=log.score * 10)
-    order = np.argsort(scores_of_log(far, plain=True, keep_names=True).p_accept_fast[~missing])
+    order = np.argsort(scores_of_log(far, None, keep_names=True).p_accept_fast[~missing])
     np.testing.assert_array_equal(order, np.argsort(far.score[far.order][~missing]))
     for name in log.names:
         mine = scores.person == name
@@ -196,28 +201,20 @@ def test_a_log_becomes_a_scores_table_of_whole_people(log):
         assert len(set(scores.fold[mine])) == 1
     bare = AcceptanceLog(log.names, log.person, log.accepted, log.time, True, log.logged)
     with pytest.raises(LogError, match="columns: found no score, expected score=COLUMN"):
-        scores_of_log(bare)
+        scores_of_log(bare, None)
 
 
 def test_a_scores_table_says_which_offers_were_made_and_how_likely(log):
     made = np.arange(ROWS) % 5 > 0
     accepted, propensity = np.where(made, log.accepted, np.nan), np.linspace(0.1, 0.9, ROWS)
-    scores = scores_of_log(
-        dataclasses.replace(log, logged=made, accepted=accepted, propensity=propensity), keep_names=True
-    )
+    log = dataclasses.replace(log, logged=made, accepted=accepted, propensity=propensity)
+    scores = scores_of_log(log, PLATT, keep_names=True)
     np.testing.assert_array_equal(scores.logged, made[log.order])
     np.testing.assert_array_equal(scores.propensity, propensity[log.order])
 
 
-def test_the_best_map_is_chosen_by_the_weights_of_the_log():
-    accepted, known = np.array([1.0, 1.0, 0.0]), np.ones(3, bool)
-    predictions = {"score": np.array([0.9, 0.9, 0.9]), "score, Platt": np.array([0.4, 0.4, 0.4])}
-    chosen = [best_map(predictions, accepted, np.array([1.0, 1.0, last]), known, True) for last in (1.0, 9.0)]
-    assert chosen == ["score", "score, Platt"]
-
-
 def test_people_are_numbered_as_the_log_first_mentions_them_unless_names_are_kept(log):
-    named, numbered = scores_of_log(log, keep_names=True), scores_of_log(log)
+    named, numbered = scores_of_log(log, PLATT, keep_names=True), scores_of_log(log, PLATT)
     met = [log.names[code] for code in dict.fromkeys(log.person.tolist())]
     assert list(dict.fromkeys(numbered.person.tolist())) == [f"p{i + 1}" for i in range(len(met))]
     for i, name in enumerate(met):
@@ -283,7 +280,7 @@ def test_weights_are_refused_beside_shown_offers_only(csv):
 @pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic"])
 def test_a_promised_gate_is_a_rule_on_the_logs_score(log, calibrator):
     log = dataclasses.replace(log, score=log.score * 10)
-    table = scores_of_log(log, plain=True, keep_names=True)
+    table = scores_of_log(log, None, keep_names=True)
     known = ~np.isnan(log.score[log.order])
     score, p = log.score[log.order][known], table.p_accept_fast[known]
     fitted = fit_map(CalibrationConfig(calibrator), p, table.y_accept[known])

@@ -253,8 +253,8 @@ def test_a_log_is_exported_calibrated_unless_it_is_plain():
     taken, made = (rng.random(400) < score) * 1.0, np.ones(400, bool)
     names = tuple(f"p{i}" for i in range(10))
     log = AcceptanceLog(names, person, taken, np.arange(400.0), False, made, score)
-    exported = scores_of_log(log)
-    assert protocol.calibrate(exported).identity and scores_of_log(log, plain=True).calibrated is None
+    exported = scores_of_log(log, "score, Platt")
+    assert protocol.calibrate(exported).identity and scores_of_log(log, None).calibrated is None
     rates = {Gate.fit(table, c_fa=1.0, c_fn=2.0)(1.0, 0.4).p_accept for table in (exported, exported.take(made))}
     assert rates == {0.4}
 

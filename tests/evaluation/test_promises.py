@@ -361,7 +361,7 @@ def test_a_log_of_answers_is_promised_as_its_scores_are(tmp_path, capsys):
         str(path), ["dismissals<=45%"], POINT, **options, columns=columns, shown_only=True, out=str(tmp_path / "a.json")
     )
     assert "The promise is about offers that the log shows only" in capsys.readouterr().out
-    table = scores_of_log(read_log(path, parse_columns(columns), shown_only=True), plain=True)
+    table = scores_of_log(read_log(path, parse_columns(columns), shown_only=True), None)
     write_scores(tmp_path / "scores.parquet", table)
     for file, roles in ((path, columns), (tmp_path / "scores.parquet", None)):
         with pytest.raises(ValueError, match=r"--out: found .*, the file of --scores, expected another one"):

@@ -157,9 +157,9 @@ PEOPLE = (
     ),
     Fault(
         "map-chosen-without-weights",
-        "acceptance/score_maps.py",
-        "[known] ** 2, weights=weight[known])",
-        "[known] ** 2)",
+        "acceptance/statistics.py",
+        "else gate * ~np.isnan(rows.score)",
+        "else 1.0 * ~np.isnan(rows.score)",
         "The map of a score is chosen without the weights of the log.",
         ("acceptance/test_acceptance_log.py", "acceptance/test_study.py"),
         vital=True,
