@@ -31,7 +31,8 @@ from prism_jax.acceptance.context import folds_of_people
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.acceptance.parts import FOLDS
 from prism_jax.acceptance.study import study
-from prism_jax.people.layer import Population, prequential
+from prism_jax.decision.person import Population
+from prism_jax.people.layer import prequential
 
 POPULATION = Population(1.0, 0.0, 0.9, 0.005)
 TIMED = 2_000

@@ -12,8 +12,8 @@ from prism_jax.acceptance.by_answers import Pair, Part, by_answers_table
 from prism_jax.acceptance.measures import RESAMPLES, Measures, as_json
 from prism_jax.acceptance.own_score import SHOWN_PEOPLE, OwnScore, Person, as_dicts, people_table, sentences
 from prism_jax.acceptance.tables import Costs, Facts, gate_table, prediction_table
+from prism_jax.decision.person import Population
 from prism_jax.decision.uncertainty import Estimate
-from prism_jax.people.layer import Population
 from prism_jax.report.table import print_all
 from prism_jax.runtime.files import encode_json, write_files
 

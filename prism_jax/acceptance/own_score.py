@@ -12,8 +12,9 @@ from jaxtyping import Float64, Int
 
 from prism_jax.acceptance.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
 from prism_jax.decision.calibration import Map, Rule, rules_by_group
+from prism_jax.decision.person import Belief, Population, predict
 from prism_jax.people.lanes import lanes
-from prism_jax.people.layer import Belief, Population, predict, prequential
+from prism_jax.people.layer import prequential
 from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
 

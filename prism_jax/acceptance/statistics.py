@@ -22,9 +22,10 @@ from prism_jax.decision.calibration import Platt, certain
 from prism_jax.decision.gate import intervene
 from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.off_policy import Moments
+from prism_jax.decision.person import Population
 from prism_jax.evaluation.merged.states import Beginning, Largest, State, Statistic, UnitSums, merge
 from prism_jax.people.lanes import Lanes, lanes
-from prism_jax.people.layer import Placed, Population, Spread, Theta
+from prism_jax.people.layer import Placed, Spread, Theta
 
 PERSON, SCORE_PERSON, CONTEXT, CONTEXT_PERSON = "person", "score+person", "context", "context+person"
 TRUTH = "truth"

@@ -49,11 +49,12 @@ from prism_jax.acceptance.statistics import (
 )
 from prism_jax.acceptance.tables import Costs, Facts
 from prism_jax.decision.off_policy import Moments
+from prism_jax.decision.person import Belief, Population
 from prism_jax.decision.uncertainty import Cells, Estimate, Resampled
 from prism_jax.evaluation.intervals import totals_of
 from prism_jax.evaluation.merged.states import State, Statistic, UnitSums, merge
 from prism_jax.people.lanes import lanes
-from prism_jax.people.layer import Belief, Population, Theta, fit_together
+from prism_jax.people.layer import Theta, fit_together
 
 Runner = Callable[[str, Any], State]
 """Runs a statistic, under a name, over all parts and gives its state."""

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from prism_jax.adapters.of_scores import OfScores
+from prism_jax.decision import person
 from prism_jax.decision.arrays import check_probability
 from prism_jax.decision.calibration import CalibrationConfig, fit_map
 from prism_jax.decision.operating_point import OperatingPoint
@@ -79,23 +80,21 @@ class PersonalCalibrator(OfScores):
         X, y = self.labelled(X, y)
         z = self._log_odds(X)
         self.people_, of_row = np.unique(X[:, -1] if X.shape[1] > 1 else np.arange(len(X)), return_inverse=True)
-        population = layer.anchored(self.spread, self.drift)
+        population = person.anchored(self.spread, self.drift)
         self.population_ = layer.fit_population(z, y, of_row, calibrated=True) if self.learn else population
         before = layer.prequential(z, y, of_row, self.population_).belief
         last = len(X) - 1 - np.unique(of_row[::-1], return_index=True)[1]
-        belief = layer.Belief(before.mean[last], before.variance[last])
-        self.beliefs_ = layer.update(belief, z[last], y[last], self.population_)
+        belief = person.Belief(before.mean[last], before.variance[last])
+        self.beliefs_ = person.update(belief, z[last], y[last], self.population_)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class; a person who is not known has that of the column."""
-        from prism_jax.people import layer
-
-        X, new = self.columns(X), layer.believe(self.population_)
+        X, new = self.columns(X), person.believe(self.population_)
         place = np.minimum(np.searchsorted(self.people_, X[:, -1]), len(self.people_) - 1)
         known = (self.people_[place] == X[:, -1]) & (X.shape[1] > 1)
         mean, variance = (np.where(known, own[place], base) for own, base in zip(self.beliefs_, new, strict=True))
-        p = expit(layer.predict(layer.Belief(mean, variance), self._log_odds(X), self.population_))
+        p = expit(person.predict(person.Belief(mean, variance), self._log_odds(X), self.population_))
         return np.stack([1 - p, p], axis=1)
 
     def predict(self, X: Any) -> np.ndarray:

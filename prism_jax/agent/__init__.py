@@ -10,7 +10,7 @@ Where to change what:
   stay in `prism_jax/student/trunks.py`, pages in `prism_jax/student/pages.py`
 - how a probe decides on live streams: `probe_reader.py`, `live_states.py`, `prism_jax/runs/probe_export.py`
 - what an agent does with a person: prediction, optimism, answers, alarm: `personal.py`,
-  `prism_jax/people/layer.py`, `people.py`
+  `prism_jax/decision/person.py`, `people.py`
 - what a deployment may choose without training: `Terms` and `AgentSettings` in `settings.py`; its flag in
   `prism_jax/agent/__main__.py`, read in `prism_jax/agent/serving.py`; `Changes` in `replay.py`
 - a key of the decision records: `Decision` in `records.py`, its row in docs/agent.md

@@ -22,7 +22,7 @@ from prism_jax.agent.exported import read_exported
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.settings import AgentSettings
 from prism_jax.agent.state.kept import KeptAgent, store_of_one
-from prism_jax.people.layer import Population
+from prism_jax.decision.person import Population
 
 
 class Agent(Decider):

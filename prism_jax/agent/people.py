@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prism_jax.agent.personal import KnownPerson, Prediction, log_odds
+from prism_jax.agent.personal import KnownPerson, Prediction
 from prism_jax.agent.settings import PeopleSettings
 from prism_jax.decision import alarm
+from prism_jax.decision.person import Belief, Population, clipped_log_odds, update
 from prism_jax.people import recalibration
 from prism_jax.people.exports import recalibration_from
-from prism_jax.people.layer import Belief, Population, update
 from prism_jax.people.recalibration import Recalibration
 from prism_jax.people.store import PeopleStore, Person
 
@@ -153,7 +153,7 @@ class People:
     def _answered(self, prediction: Prediction, y: float) -> Person:
         """The person with one answer more."""
         before, known = self.store.person(prediction.person), self.known(prediction.person)
-        belief = update(known.belief, float(log_odds(prediction.content)), y, known.population)
+        belief = update(known.belief, float(clipped_log_odds(prediction.content)), y, known.population)
         return before._replace(belief=Belief(float(belief.mean), float(belief.variance)), answers=before.answers + 1)
 
     def _learn(self, offer: str, person: Person, prediction: Prediction, y: float) -> None:
@@ -163,7 +163,7 @@ class People:
             return
         before = self.store.person(prediction.person).belief
         state = Recalibration(
-            *map(float, recalibration.update(self._map, float(log_odds(prediction.content)), before, y))
+            *map(float, recalibration.update(self._map, float(clipped_log_odds(prediction.content)), before, y))
         )
         self.store.learn(offer, person, recalibration=state._asdict())
         self._map = state

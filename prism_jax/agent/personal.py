@@ -1,7 +1,7 @@
 """The person in front of the agent: what is known at a decision, what the gate makes of it, and what is kept for later.
 
 The calibrated p_accept of a pass is that of the population. For a known person it moves by what their answers have said
-so far (`prism_jax.people.layer`), and where silence is cheap the gate gives an offer the benefit of the doubt.
+so far (`prism_jax.decision.person`), and where silence is cheap the gate gives an offer the benefit of the doubt.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.agent.signals import Signals
-from prism_jax.decision import arrays
 from prism_jax.decision.arrays import sigmoid
+from prism_jax.decision.person import Belief, Population, bonus, clipped_log_odds, predict, threshold_on_predicted
 from prism_jax.people.exports import population_from
-from prism_jax.people.layer import Belief, Population, optimism, predict
-
-MOST_LOG_ODDS = 40.0
-"""A calibrated probability of 0 or 1 counts as log-odds of this size, so that a person can still move it."""
 
 
 class KnownPerson(NamedTuple):
@@ -44,10 +40,7 @@ class KnownPerson(NamedTuple):
 
     def threshold_on_predicted(self, threshold: float, cost_ratio: float) -> float:
         """The threshold on `predicted` that is as high as this one is on `optimistic_prediction`."""
-        bonus = self._bonus(cost_ratio)
-        if not bonus or not 0 < threshold < 1:
-            return threshold
-        return float(sigmoid(arrays.log_odds(threshold) - bonus))
+        return threshold_on_predicted(threshold, self._bonus(cost_ratio))
 
     def record(self) -> dict[str, Any]:
         """What is known, as keys of a decision record."""
@@ -60,10 +53,10 @@ class KnownPerson(NamedTuple):
         }
 
     def _log_odds(self, signals: Signals) -> Float64[np.ndarray, " candidates"]:
-        return np.asarray(predict(self.belief, log_odds(signals.accept), self.population), np.float64)
+        return np.asarray(predict(self.belief, clipped_log_odds(signals.accept), self.population), np.float64)
 
     def _bonus(self, cost_ratio: float) -> float:
-        return optimism(cost_ratio) * math.sqrt(self.belief.variance) if self.optimistic else 0.0
+        return bonus(self.belief, cost_ratio) if self.optimistic else 0.0
 
 
 class Prediction(NamedTuple):
@@ -73,11 +66,6 @@ class Prediction(NamedTuple):
     content: float  # calibrated p_accept of the offer, for the population
     p_accept: float  # the same for the person, as the gate had it
     threshold: float  # the least p_accept at which the gate offers, at most 1
-
-
-def log_odds(p: Any) -> Float64[np.ndarray, "..."]:
-    """log(p / (1 - p)), clipped to `MOST_LOG_ODDS` on both sides."""
-    return np.asarray(np.clip(arrays.log_odds(np.asarray(p, np.float64)), -MOST_LOG_ODDS, MOST_LOG_ODDS))
 
 
 def known_person_from(tree: Mapping[str, Any]) -> KnownPerson | None:

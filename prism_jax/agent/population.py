@@ -9,12 +9,13 @@ import numpy as np
 from etils import epath
 
 from prism_jax.agent.people import ACCEPTED
-from prism_jax.agent.personal import Prediction, log_odds, prediction_from
+from prism_jax.agent.personal import Prediction, prediction_from
 from prism_jax.agent.records_file import RecordsError, parse_record, prediction_in
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.calibration import fit_platt
+from prism_jax.decision.person import Population, clipped_log_odds
 from prism_jax.people.exports import FORMAT
-from prism_jax.people.layer import Population, fit_population
+from prism_jax.people.layer import fit_population
 from prism_jax.runtime.files import check_absent, encode_json, read_lines, write_bytes
 
 
@@ -62,7 +63,7 @@ def fit(answers: Sequence[_Answer]) -> Population:
     codes = {name: code for code, name in enumerate(sorted({answer.prediction.person for answer in answers}))}
     person = np.array([codes[answer.prediction.person] for answer in answers])
     y = np.array([float(answer.accepted) for answer in answers])
-    z = log_odds([answer.prediction.content for answer in answers])
+    z = clipped_log_odds([answer.prediction.content for answer in answers])
     platt = fit_platt(sigmoid(z), y)
     population = fit_population(platt.of_log_odds(z), y, person, calibrated=True)
     return population._replace(scale=population.scale * platt.scale, bias=population.scale * platt.bias)

@@ -27,10 +27,10 @@ from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploratio
 from prism_jax.agent.state.kept import KeptAgent, store_of_one
 from prism_jax.agent.state.store import StateStore
 from prism_jax.decision.operating_point import SLOW_TRIGGERS
+from prism_jax.decision.person import Population
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.gate import Gate
 from prism_jax.people.exports import StoreError, population_from
-from prism_jax.people.layer import Population
 from prism_jax.runtime.command import say
 from prism_jax.runtime.files import check_absent, check_outputs, read_lines, read_object, write_bytes
 

@@ -167,7 +167,7 @@ class Critical:
 class PeopleSettings:
     """How an agent uses what it knows of people."""
 
-    optimistic: bool = True  # whether doubt about a person counts in favour of an offer (`prism_jax.people.layer`)
+    optimistic: bool = True  # whether doubt about a person counts in favour of an offer (`prism_jax.decision.person`)
     recalibrate: bool = False  # whether everybody's answers also move the map from calibrated to personal probabilities
     # probability in (0, 0.5] that any person's alarm ever rings while the probabilities are calibrated; None watches
     # nobody

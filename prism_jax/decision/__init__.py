@@ -28,5 +28,6 @@ Where to change what:
   `prism_jax/evaluation/logged_steps.py` and `prism_jax/runs/counterfactual.py`; the estimates of a log as a whole or in
   parts in `prism_jax/evaluation/merged/counterfactual.py`; the proof on redrawn and made logs in
   `prism_jax/experiments/replications.py` and `prism_jax/experiments/overlap.py`
+- a person's own rate on top of a score: `person.py`
 - the alarm for drift: its bets: `SIZES`, `NEAR` and `log_factors` in `alarm.py`
 """

@@ -24,9 +24,10 @@ from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import alarm
 from prism_jax.decision.calibration import fit_platt
+from prism_jax.decision.person import Belief, Population, believe, predict, update
 from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.people import recalibration
-from prism_jax.people.layer import Belief, Population, believe, fit_population, predict, update
+from prism_jax.people.layer import fit_population
 from prism_jax.report.numbers import DASH, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units

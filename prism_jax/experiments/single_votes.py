@@ -25,12 +25,13 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 from prism_jax.decision import metrics
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.calibration import fit_platt
+from prism_jax.decision.person import Belief, Population, optimism, predict, update
 from prism_jax.decision.uncertainty import Bounds, Cells, Estimate, interval
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.probe import measure, score_probe
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.people.lanes import lanes
-from prism_jax.people.layer import Belief, Population, fit_population, optimism, predict, prequential, update
+from prism_jax.people.layer import fit_population, prequential
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.report.numbers import percent
 from prism_jax.report.table import Column, Row, Section, Table

@@ -5,7 +5,8 @@ Does not belong here: logs of offers and their study (`prism_jax.acceptance`), a
 An agent loads the layer and the store without the readers of logs, so nothing is imported here.
 
 Where to change what:
-- a person's own rate, its update, optimism, or the fit of the population: `layer.py`, docs/maths.md
+- a person's own rate, its update, or optimism: `prism_jax/decision/person.py`, docs/maths.md
+- the fit of the population, or predictions over a log: `layer.py`
 - when a late answer counts, or how a log is cut into lanes: `lanes.py`
 - how the population's map follows everybody's answers: `recalibration.py`; the measurement in
   `prism_jax/experiments/recalibration.py`

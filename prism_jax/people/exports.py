@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from prism_jax.decision import alarm
-from prism_jax.people.layer import Population
+from prism_jax.decision.person import Population
 from prism_jax.people.recalibration import Recalibration
 from prism_jax.runtime.files import check_text
 

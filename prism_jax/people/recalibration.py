@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prism_jax.decision.arrays import Reals, namespace, sigmoid
-from prism_jax.people.layer import Belief, Population
+from prism_jax.decision.person import Belief, Population
 
 SPREAD_SCALE, SPREAD_BIAS = 0.1, 0.2
 """Standard deviations of a and b before the first answer: how well the fit of the population is known."""
@@ -57,9 +57,9 @@ def update(
     """The state after an answer of somebody, including the drift until the next one.
 
     One Newton step on the likelihood of the prediction, which averages over the doubt about the person
-    (`prism_jax.people.layer.predict`). So people who are little known do not draw the map towards 0. State and belief
-    are those before the answer, `log_odds` is logit(s_t) of the offer's score, and the drifts are q_a and q_b, at
-    least 0.
+    (`prism_jax.decision.person.predict`). So people who are little known do not draw the map towards 0. State and
+    belief are those before the answer, `log_odds` is logit(s_t) of the offer's score, and the drifts are q_a and q_b,
+    at least 0.
     """
     doubt = (1 + (np.pi / 8) * belief.variance) ** 0.5
     p = sigmoid((state.scale * log_odds + state.bias + belief.mean) / doubt)

@@ -17,13 +17,11 @@ import numpy as np
 from etils import epath
 
 from prism_jax.decision import alarm
+from prism_jax.decision.person import DEFAULT, Belief, Population, believe
 from prism_jax.people import exports
 from prism_jax.people.exports import FORMAT, StoreError, population_from
-from prism_jax.people.layer import Belief, Population, anchored, believe
 from prism_jax.runtime.files import check_regular, parse_json, read_object
 
-DEFAULT = anchored(spread=0.6, drift=0.01)
-"""What a store assumes of people until a population is fitted: calibrated scores, and people who differ a little."""
 APPLICATION = 0x5052534D
 """Marks the files that earlier versions had for people ("PRSM")."""
 SCHEMA = """

@@ -21,7 +21,7 @@ from prism_jax.agent.state.partition import Partition, StaleError, StateError
 from prism_jax.agent.state.places import folder_of, partition_files, reading
 from prism_jax.agent.state.store import MOST_OPEN, StateStore
 from prism_jax.agent.stated_reader import StatedReader
-from prism_jax.people.layer import Population
+from prism_jax.decision.person import Population
 from prism_jax.runtime.files import allow_files
 from prism_jax.service.http import ApiError, Metrics
 from prism_jax.service.namespaces import Namespace

@@ -25,7 +25,7 @@ from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.preferences import LEVELS, Preferences, QuietHours, Silence, keep_preferences, preferences_of
 from prism_jax.agent.state.preview import Preview, preview
 from prism_jax.agent.state.reading import read_latest
-from prism_jax.people.layer import Population
+from prism_jax.decision.person import Population
 from prism_jax.people.store import Person
 from prism_jax.service import browser
 from prism_jax.service import person_view as view

@@ -14,7 +14,7 @@ from prism_jax.agent.state.preferences import LEVELS, Preferences, is_zone
 from prism_jax.agent.state.preview import Preview
 from prism_jax.agent.state.reading import Logged
 from prism_jax.decision.arrays import sigmoid
-from prism_jax.people.layer import Population, predict
+from prism_jax.decision.person import Population, predict
 from prism_jax.people.store import Person
 
 LEVEL_NAMES = dict(zip(LEVELS, ("Much less", "Less", "As set up", "More", "Much more"), strict=True))

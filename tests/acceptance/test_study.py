@@ -13,8 +13,9 @@ from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.acceptance.measures import pairs_by_person
 from prism_jax.acceptance.study import study
+from prism_jax.decision.person import Population
 from prism_jax.experiments.people_demo import COLUMNS, CONTEXT, simulate_log
-from prism_jax.people.layer import Population, prequential
+from prism_jax.people.layer import prequential
 
 
 @pytest.fixture(scope="module", autouse=True)

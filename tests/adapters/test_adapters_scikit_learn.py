@@ -8,6 +8,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from prism_jax.adapters.scikit_learn import CostGate, PersonalCalibrator
 from prism_jax.decision.calibration import CalibrationConfig, fit_map
+from prism_jax.decision.person import anchored, believe, predict, update
 from prism_jax.gate import Gate
 from prism_jax.people import layer
 
@@ -73,13 +74,13 @@ def test_each_person_is_predicted_from_their_own_answers():
     p, person = np.array([0.6, 0.6, 0.5, 0.6, 0.9]), np.array([7.0, 8.0, 7.0, 7.0, 8.0])
     accepted = np.array([0, 1, 0, 0, 1])
     fitted = PersonalCalibrator(spread=0.8, drift=0.02).fit(np.stack([p, person], 1), accepted)
-    population = layer.anchored(0.8, 0.02)
-    beliefs = {7.0: layer.believe(population), 8.0: layer.believe(population)}
+    population = anchored(0.8, 0.02)
+    beliefs = {7.0: believe(population), 8.0: believe(population)}
     for row in range(5):
         who = person[row]
-        beliefs[who] = layer.update(beliefs[who], logit(p[row]), accepted[row], population)
+        beliefs[who] = update(beliefs[who], logit(p[row]), accepted[row], population)
     found = fitted.predict_proba([[0.6, 7.0], [0.6, 8.0], [0.6, 9.0], [1.0, 9.0]])
-    wanted = [layer.predict(beliefs[who], logit(0.6), population) for who in (7.0, 8.0)]
+    wanted = [predict(beliefs[who], logit(0.6), population) for who in (7.0, 8.0)]
     np.testing.assert_allclose(logit(found[:2, 1]), wanted, rtol=1e-12)
     assert found[0, 1] < 0.6 < found[1, 1]
     assert found[2, 1] == pytest.approx(0.6, abs=1e-12)  # not known: the column itself

@@ -21,7 +21,7 @@ from prism_jax.agent.serving import DECISION_OPTIONS, replay_records, serve
 from prism_jax.agent.state.kept import store_of_one
 from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.store import StateStore
-from prism_jax.people.layer import Population
+from prism_jax.decision.person import Population
 from prism_jax.streams import Event
 
 COMMAND = pathlib.Path(__file__).parent / "fake_agent.py"

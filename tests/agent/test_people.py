@@ -11,7 +11,7 @@ from fake_reader import Failing, FakeReader, exported
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.people import People
-from prism_jax.agent.personal import KnownPerson, Prediction, log_odds
+from prism_jax.agent.personal import KnownPerson, Prediction
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsFile, parse_record, remove_person
 from prism_jax.agent.replay import Changes, replay
@@ -20,9 +20,8 @@ from prism_jax.agent.signals import Signals
 from prism_jax.agent.state.kept import KeptAgent, store_of_one
 from prism_jax.decision import alarm
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.people import layer
+from prism_jax.decision.person import Belief, Population, believe, clipped_log_odds, optimism, predict, update
 from prism_jax.people.exports import StoreError
-from prism_jax.people.layer import Belief, Population, optimism
 from prism_jax.streams import Candidate, Event
 
 POPULATION = Population(0.8, -0.2, 0.9, 0.02)
@@ -71,14 +70,14 @@ def test_decisions_follow_the_layer_of_docs_maths_section_13():
     decisions, _ = live(agent_with(), 60)
     beliefs, answers = {}, {}
     for n, found in enumerate(decisions):
-        belief = beliefs.get(found.person, layer.believe(POPULATION))
+        belief = beliefs.get(found.person, believe(POPULATION))
         content = found.fast.accept[found.fast.best]
         z = math.log(content / (1 - content))
-        own = layer.predict(belief, z, POPULATION)
+        own = predict(belief, z, POPULATION)
         assert found.p_accept == pytest.approx(1 / (1 + math.exp(-own)), abs=1e-12)
         assert found.known.answers == answers.get(found.person, 0)
         if found.spoke:
-            beliefs[found.person] = layer.update(belief, z, float(n % 3 == 0), POPULATION)
+            beliefs[found.person] = update(belief, z, float(n % 3 == 0), POPULATION)
             answers[found.person] = found.known.answers + 1
     assert sum(answers.values()) > 20
     assert len({round(found.known.belief.mean, 6) for found in decisions}) > 20
@@ -109,7 +108,7 @@ def test_doubt_counts_in_favour_of_an_offer_where_silence_is_cheap():
     for ratio, c in ((0.1, 0.5), (0.5, 0.5), (0.8, 0.3125), (1.0, 0.25), (1.01, 0.0), (4.0, 0.0), (0.0, 0.0)):
         assert optimism(ratio) == c
         hoped, predicted = known.optimistic_prediction(signals, ratio).accept, known.predicted(signals).accept
-        np.testing.assert_allclose(log_odds(hoped) - log_odds(predicted), c * 0.7, atol=1e-12)
+        np.testing.assert_allclose(clipped_log_odds(hoped) - clipped_log_odds(predicted), c * 0.7, atol=1e-12)
         for threshold in (0.2, 0.4, 0.7):
             lowered = known.threshold_on_predicted(threshold, ratio)
             assert [p >= threshold for p in hoped] == [p >= lowered for p in predicted]

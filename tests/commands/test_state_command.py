@@ -30,7 +30,8 @@ from prism_jax.agent.state.store import StateStore, open_store
 from prism_jax.agent.steps import Observation
 from prism_jax.commands.state import JOBS, run_job
 from prism_jax.decision.calibration import fit_platt
-from prism_jax.people.layer import Population, believe, fit_population, predict
+from prism_jax.decision.person import Population, believe, predict
+from prism_jax.people.layer import fit_population
 from prism_jax.streams import Event
 
 EARLIER = pathlib.Path(__file__).parent / "earlier_agent"

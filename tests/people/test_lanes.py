@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from prism_jax.decision.person import Population, believe, predict, update
 from prism_jax.people.lanes import lanes
-from prism_jax.people.layer import Population, believe, predict, prequential, update
+from prism_jax.people.layer import prequential
 
 POPULATION = Population(0.8, -0.3, 0.9, 0.02)
 

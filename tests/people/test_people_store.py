@@ -6,10 +6,10 @@ import sqlite3
 
 import pytest
 
+from prism_jax.decision.person import DEFAULT, Belief, Population
 from prism_jax.people.exports import StoreError, population_from, read_export
-from prism_jax.people.layer import Belief, Population
 from prism_jax.people.recalibration import Recalibration
-from prism_jax.people.store import DEFAULT, SCHEMA, PeopleStore, read_file
+from prism_jax.people.store import SCHEMA, PeopleStore, read_file
 
 OTHER = Population(0.9, -0.3, 1.2, 0.05)
 

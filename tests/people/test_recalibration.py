@@ -7,9 +7,9 @@ import pytest
 from scipy import special
 
 from prism_jax.acceptance.logs import AcceptanceLog
+from prism_jax.decision.person import Belief, Population, believe, predict, update
 from prism_jax.experiments import recalibration as experiment
 from prism_jax.people import recalibration
-from prism_jax.people.layer import Belief, Population, believe, predict, update
 
 POPULATION = Population(0.9, -0.2, 0.8, 0.01)
 

@@ -31,7 +31,7 @@ from prism_jax.agent.state.places import folder_of
 from prism_jax.agent.state.preferences import Preferences, as_wanted, preferences_of
 from prism_jax.agent.state.store import StateStore, open_store
 from prism_jax.agent.steps import Observation
-from prism_jax.people.layer import Population
+from prism_jax.decision.person import Population
 from prism_jax.people.store import Person
 
 CHUNK = 256

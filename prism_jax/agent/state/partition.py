@@ -23,7 +23,7 @@ from prism_jax.agent.records import OfferOutcome, encode
 from prism_jax.agent.state.places import UNKNOWN, Place, check_journal, note_made
 from prism_jax.agent.state.schema import StateError, parsed, parsed_record, prepare
 from prism_jax.agent.steps import Observation
-from prism_jax.people.layer import Population
+from prism_jax.decision.person import Population
 from prism_jax.people.store import PeopleStore
 from prism_jax.runtime.files import MOST_LINE_BYTES, check_regular
 from prism_jax.streams import Candidate, Event

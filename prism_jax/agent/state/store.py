@@ -35,9 +35,8 @@ from prism_jax.agent.state.places import (
     strays,
 )
 from prism_jax.agent.state.schema import WrongFileError
+from prism_jax.decision.person import DEFAULT, Population
 from prism_jax.people.exports import StoreError, population_from
-from prism_jax.people.layer import Population
-from prism_jax.people.store import DEFAULT
 from prism_jax.runtime.files import read_object, temporary_beside, write_json
 
 PARTITIONS = 256

@@ -64,9 +64,9 @@ AGENT = (
     ),
     Fault(
         "optimism-raises-the-threshold",
-        "agent/personal.py",
-        "arrays.log_odds(threshold) - bonus",
-        "arrays.log_odds(threshold) + bonus",
+        "decision/person.py",
+        "arrays.log_odds(threshold) - added",
+        "arrays.log_odds(threshold) + added",
         "The recorded threshold moves against the decision.",
         ("agent/test_people.py",),
         vital=True,
@@ -131,11 +131,11 @@ SERVED = (
 PEOPLE = (
     Fault(
         "doubt-makes-certain",
-        "people/layer.py",
+        "decision/person.py",
         "return mean_log_odds / (1 + (np.pi / 8) * belief.variance) ** 0.5",
         "return mean_log_odds * (1 + (np.pi / 8) * belief.variance) ** 0.5",
         "Predictions for unknown people are overconfident.",
-        ("people/test_layer.py",),
+        ("decision/test_person.py",),
         vital=True,
     ),
     Fault(

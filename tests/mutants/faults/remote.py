@@ -33,8 +33,8 @@ RUNTIME = (
     Fault(
         "present-files-pass",
         "runtime/digests.py",
-        "if changed := changed_files(folder, digests, digests if names is None else names):",
-        "if changed := [name for name in names or digests if not (folder / name).exists()]:",
+        "_refuse(folder, changed_files(folder, digests, read), EXPORT)",
+        "_refuse(folder, [name for name in read if not (folder / name).exists()], EXPORT)",
         "Changed files of an export are loaded.",
         ("runtime/test_digest_lists.py", "agent/test_exported.py"),
     ),
