@@ -13,7 +13,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prism_jax.gate import Gate, Verdict
+    from prism_jax.decision.verdict import Verdict
+    from prism_jax.gate import Gate
 
 __all__ = ["Gate", "Verdict"]
 __version__ = "0.1.0"

@@ -63,6 +63,14 @@ def test_a_verdict_is_the_formula_on_calibrated_signals(policy, name):
         assert alone.reason == verdict.reason[row]
 
 
+def test_a_verdict_is_true_where_it_speaks_and_arrays_are_no_truth():
+    gate = Gate.at_costs(c_fa=1.0, c_fn=2.0)
+    assert gate(0.9, 0.9) and not gate(0.9, 0.1) and not gate(np.float64(0.9), np.array(0.1))
+    for several in ([0.9, 0.1], [0.9], [[0.9]]):
+        with pytest.raises(ValueError, match=r"verdict: found decisions of the shape \(.*\), expected one; `verdict"):
+            bool(gate(0.9, several))
+
+
 def test_without_need_acceptance_alone_decides():
     gate = Gate(OperatingPoint(c_fa=1.0, c_fn=3.0), need=Platt(1.0, 5.0))
     for p_accept, speaks in ((0.24, False), (0.25, True), (0.9, True), (0.0, False)):

@@ -21,7 +21,7 @@ from prism_jax.agent.signals import Signals
 from prism_jax.decision import gate
 from prism_jax.decision.policies import POLICIES
 from prism_jax.decision.thinking import Moves, value_unchecked
-from prism_jax.gate import comparison
+from prism_jax.decision.verdict import comparison
 
 
 class GateDecision(NamedTuple):
