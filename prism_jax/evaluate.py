@@ -155,7 +155,7 @@ def _evaluate_log(options: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
     from prism_jax.acceptance.columns import parse_columns
     from prism_jax.acceptance.findings import Question
-    from prism_jax.runs.answers import evaluate_answers
+    from prism_jax.runs.answers import evaluate_log
 
     if options["scores"] is None:
         raise ValueError("--columns: found it without --scores, expected the log there")
@@ -168,7 +168,7 @@ def _evaluate_log(options: dict[str, Any]) -> None:
         raise ValueError("--keep_names: found it without --export_scores, expected both: no other file names people")
     if options["weighted"] and options["shown_only"]:
         raise ValueError("--weighted: found it with --shown_only, which uses no weights, expected one of them")
-    evaluate_answers(
+    evaluate_log(
         options["scores"],
         parse_columns(options["columns"]),
         options["workdir"],

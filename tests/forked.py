@@ -30,7 +30,7 @@ def leave():
 atexit.register(leave)  # runs last, because it is the first; to free all modules would take a second
 sys.path[0] = ""
 import prism_jax.runs.pipeline, prism_jax.runs.export, prism_jax.agent.serving, prism_jax.runs.scores_files
-import prism_jax.acceptance.log_evaluation, prism_jax.runs.counterfactual, prism_jax.report.tables
+import prism_jax.runs.answers, prism_jax.runs.counterfactual, prism_jax.report.tables
 import prism_jax.agent.agent
 import ml_collections, pandas, rich.progress, scipy.ndimage, scipy.optimize, scipy.stats  # the mains load them later
 sys.modules["torch"] = None  # only the tests need it, and TensorBoardX loads it where it can

@@ -23,12 +23,13 @@ from etils import epath
 from synthetic_scores import make_columns
 
 from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.log_evaluation import evaluate_log
+from prism_jax.acceptance.findings import Question
 from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, fit_map, map_to_dict
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.merged import histograms
 from prism_jax.gate import Gate
 from prism_jax.runs import sharded
+from prism_jax.runs.answers import evaluate_log
 from prism_jax.runs.scores_files import Running, evaluate_scores
 from prism_jax.scores import Scores, ScoresError, parts, write_scores
 from prism_jax.scores.joining import joined
@@ -290,7 +291,7 @@ def test_real_logs_differ_by_no_more_than_the_bounds(tmp_path, capsys, name, sco
     columns = parse_columns(["person=person", "time=time", f"score={score}", "accepted=accepted"])
     scores = tmp_path / "scores.parquet"
     log = str(LOGS / f"{name}.parquet")
-    evaluate_log(log, columns, tmp_path / "log", c_fa=1.0, c_fn=2.0, export_scores=str(scores))
+    evaluate_log(log, columns, tmp_path / "log", Question(1.0, 2.0), export_scores=str(scores))
     found = tree(evaluate(scores, tmp_path / "parts"))
     evaluate_scores(str(scores), epath.Path(tmp_path / "exact"), POINT, running=Running())
     exact = json.loads((tmp_path / "exact" / "evaluation.json").read_text())

@@ -9,7 +9,7 @@ Where to change what:
 - what predicts acceptance from context, or the features of a column: `context.py`
 - the study of a log, in memory or in parts: `study.py`; its parts, its sums over them, its measures: `parts.py`,
   `statistics.py`, `labelled.py`, `measures.py`
-- the evaluation of a log, or its conversion to a scores file: `log_evaluation.py`, `log_scores.py`
+- the conversion of a log to a scores file: `log_scores.py`; the evaluation of a log is `runs/answers.py`
 - a table of the evaluation: `tables.py`, `by_answers.py`, `own_score.py`
 - the threshold on a log's own score: `own_score.py`, `score_maps.py`
 """

@@ -55,6 +55,18 @@ class LogColumns:
             roles[column] = role
 
 
+EXAMPLES: dict[str, LogColumns] = {
+    "copilot": LogColumns(person="person", time="time", score="confidence", accepted="accepted"),
+    "coauthor": LogColumns(person="person", time="time", score="max_log_prob", accepted="accepted"),
+    "distraction": LogColumns(person="person", time="time", accepted="distraction<4"),
+}
+"""The columns of three public logs, by the name of their file (docs/acceptance_logs.md).
+
+The confidence of copilot is a product's own, coauthor's largest log-probability is no probability of acceptance, and
+distraction has no score at all: there, an interruption that distracted little counts as accepted.
+"""
+
+
 def parse_columns(items: str | Iterable[str]) -> LogColumns:
     """Reads `person=COLUMN,accepted=COLUMN[,time=COLUMN…]`, as one text or in parts of the form ROLE=COLUMN.
 

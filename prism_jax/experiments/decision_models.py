@@ -18,7 +18,7 @@ from etils import epath
 from jaxtyping import Bool, Float64, Shaped
 from scipy import special
 
-from prism_jax.acceptance.log_evaluation import EXAMPLES
+from prism_jax.acceptance.columns import EXAMPLES
 from prism_jax.acceptance.logs import read_log
 from prism_jax.acceptance.study import study
 from prism_jax.decision.calibration import CalibrationConfig

@@ -20,8 +20,9 @@ from etils import epath
 from jaxtyping import Float64
 
 from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.log_evaluation import evaluate_log
+from prism_jax.acceptance.findings import Question
 from prism_jax.report.table import Table
+from prism_jax.runs.answers import evaluate_log
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import write_bytes
 
@@ -114,11 +115,11 @@ def main() -> Iterable[Table]:
     write_bytes(path, simulated.to_csv())
     print(f"{path}: simulated, so the truth is known")
     truth, columns = simulated.truth, parse_columns(COLUMNS)
-    evaluate_log(path, columns, folder / "simulated", c_fa=1.0, c_fn=2.0, context=CONTEXT, truth=truth)
+    evaluate_log(path, columns, folder / "simulated", Question(1.0, 2.0, CONTEXT), truth=truth)
     for name, (roles, context) in LOGS.items():
         path = epath.Path(options.logs) / f"{name}.parquet"
         if path.is_file():
             print(f"\n{path}")
             columns = parse_columns(roles)
-            evaluate_log(path, columns, folder / name, c_fa=1.0, c_fn=2.0, context=context.split(","))
+            evaluate_log(path, columns, folder / name, Question(1.0, 2.0, context.split(",")))
     return []

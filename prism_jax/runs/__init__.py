@@ -8,7 +8,7 @@ Where to change what:
 - a folder of trainings that studies share: `store.py`
 - the scores of many streams, in shards: `many_streams.py`; who works on them: `workers.py`
 - an export: `export.py`, `probe_export.py`; the rule in words: `RULE` in `export.py`
-- the evaluation of a scores file of any agent: `scores_files.py`
+- the evaluation of a scores file of any agent: `scores_files.py`; of a log of answers: `answers.py`
 - the check of a machine, and memory plans: `machine.py`
 - curation, promises and counterfactual costs of a file: `curation.py`, `promising.py`, `counterfactual.py`
 """

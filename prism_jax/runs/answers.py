@@ -1,4 +1,10 @@
-"""Studies a log of answers that need not fit into memory, in processes or on a Ray cluster."""
+"""Evaluates a log of answers to offers: what predicts them, what gate do the costs ask for, what did it cost.
+
+People are held out whole: ten folds of them, or one per person where there are fewer. Maps and the person layer are
+fitted on the other people, and the layer predicts each answer before it sees it (`acceptance/study.py`). A log that
+does not fit into memory is studied part by part, in processes or on a Ray cluster. Files in the workdir:
+acceptance_log.json with every number, and the tables as CSV and Markdown.
+"""
 
 from __future__ import annotations
 
@@ -7,94 +13,124 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from etils import epath
+from jaxtyping import Float64
 
 from prism_jax.acceptance.columns import LogColumns, LogError
-from prism_jax.acceptance.findings import Question, publish
-from prism_jax.acceptance.log_evaluation import evaluate_log
+from prism_jax.acceptance.findings import Findings, Question, publish
+from prism_jax.acceptance.log_scores import scores_of_log
+from prism_jax.acceptance.logs import AcceptanceLog, check_propensities, read_log
+from prism_jax.acceptance.own_score import MAPS
 from prism_jax.acceptance.parts import PART_ROWS, Divided, divide, read_people
-from prism_jax.acceptance.study import study_parts
+from prism_jax.acceptance.study import in_memory, study_parts
 from prism_jax.runs.scores_files import Running, say_left_out, usable_cpus
 from prism_jax.runs.sharded import Sharded, Work, count_rows
+from prism_jax.runtime.files import check_folder_of, check_outputs
+from prism_jax.scores import encode_scores
 from prism_jax.scores.joining import find_files
 
 _MOST_PARTS = 500
+MOST_CONTEXT_ROWS = 2_000_000
+"""Most rows of a log whose context is looked at."""
 SUFFIXES = (".csv", ".parquet")
 """Of the files of a log."""
 
 
-def evaluate_answers(
-    pattern: str,
+def evaluate_log(
+    pattern: str | os.PathLike[str],
     columns: LogColumns,
     workdir: str | os.PathLike[str],
     question: Question,
     *,
-    shown_only: bool = False,
+    truth: Float64[np.ndarray, " rows"] | None = None,
     export_scores: str | None = None,
     keep_names: bool = False,
+    shown_only: bool = False,
     running: Running | None = None,
 ) -> dict[str, Any]:
-    """Evaluates a log in memory where it fits (`log_evaluation.evaluate_log`), else part by part.
+    """Evaluates a log, prints and writes its tables, and returns what acceptance_log.json holds.
 
-    Columns of context and `export_scores` need all rows in memory; several files are read in parts. Other arguments
-    and errors are those of `evaluate_log_parts` and `evaluate_log`.
+    One file of few rows is held in memory, as one part. Others are studied part by part.
+
+    Args:
+      pattern: A file, .csv or .parquet, a folder of them, or a glob.
+      columns: Says which columns are which.
+      workdir: Folder for the results, and of a log in parts, until they are there, for what a later call resumes from.
+      question: What is asked; context needs all rows in memory, at most `MOST_CONTEXT_ROWS`.
+      truth: True probability of each row that is read, where a log in memory is simulated.
+      export_scores: Scores file to write of a log in memory, .parquet or .jsonl, which numbers people unless
+        `keep_names`.
+      keep_names: Whether that file names people.
+      shown_only: Whether to leave out the offers that were not made; the titles then say so.
+      running: How a log is read, and the parts are run.
+
+    Raises:
+      ValueError, OSError: in one line, for a log that cannot be read, or on which nothing can be measured.
     """
-    running = Running() if running is None else running
+    pattern, running = os.fspath(pattern), Running() if running is None else running
     paths = find_files(pattern, SUFFIXES, "log")
     wanted = {"--context": question.context, "--export_scores": export_scores}
     of_memory = [name for name, value in wanted.items() if value]
     if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
-        return evaluate_log(
-            paths[0],
-            columns,
-            workdir,
-            c_fa=question.c_fa,
-            c_fn=question.c_fn,
-            context=question.context,
-            weighted=question.weighted,
-            export_scores=export_scores,
-            keep_names=keep_names,
-            shown_only=shown_only,
-            seed=question.seed,
-        )
+        if export_scores is not None:
+            check_folder_of(export_scores)
+            check_outputs({"export_scores": export_scores}, {"scores": paths})
+        log, findings = _studied(paths[0], columns, question, truth, shown_only=shown_only)
+        if export_scores is None:
+            return publish(findings, question, workdir)
+        return _published_and_exported(log, findings, columns, workdir, question, export_scores, keep_names=keep_names)
     if of_memory:
         raise LogError(
             f"{pattern}: found {of_memory[0]} with a log that is read part by part, expected one file, without "
             "--runner, --workers and --skip_bad: it needs all rows in memory"
         )
-    return evaluate_log_parts(pattern, columns, workdir, question, shown_only=shown_only, running=running)
-
-
-def evaluate_log_parts(
-    pattern: str,
-    columns: LogColumns,
-    workdir: str | os.PathLike[str],
-    question: Question,
-    *,
-    shown_only: bool = False,
-    running: Running | None = None,
-) -> dict[str, Any]:
-    """Evaluates a log as `acceptance.log_evaluation.evaluate_log`, part by part.
-
-    Args:
-      pattern: A file, .csv or .parquet, a folder of them, or a glob.
-      columns: Says which columns are which.
-      workdir: Folder for the results, and until they are there for what a later call resumes from.
-      question: What is asked; context is not supported.
-      shown_only: Whether to leave out the offers that were not made; the titles then say so.
-      running: How the parts are run.
-
-    Raises:
-      ValueError, OSError: in one line, for a log that cannot be read, or on which nothing can be measured.
-    """
-    if question.context:
-        raise LogError("--context: found it with a log that is read part by part, expected it with one in memory")
-    running = Running() if running is None else running
     sharded = ShardedLog(pattern, columns, question, Path(workdir), shown_only, running)
     findings = sharded.all_of(lambda run: study_parts(run, sharded.log, columns.score, question, shown_only))
     value = publish(findings._replace(left_out=sharded.left_out), question, epath.Path(workdir))
     sharded.finish()
     say_left_out(sharded.left_out, len(sharded.paths))
+    return value
+
+
+def _studied(
+    path: str,
+    columns: LogColumns,
+    question: Question,
+    truth: Float64[np.ndarray, " rows"] | None,
+    *,
+    shown_only: bool,
+) -> tuple[AcceptanceLog, Findings]:
+    """A log in memory, and what it says."""
+    log = read_log(path, columns, question.context, shown_only=shown_only)
+    if question.context and len(log) > MOST_CONTEXT_ROWS:
+        raise LogError(
+            f"{path}: found --context with {len(log):,} rows, expected at most {MOST_CONTEXT_ROWS:,}: its quantiles "
+            "and nested folds need all rows in memory"
+        )
+    check_propensities(path, log)
+    divided = Divided.of_log(log, weighted=question.weighted, seed=question.seed, truth=truth)
+    return log, study_parts(in_memory(divided), divided, columns.score, question, log.left_out > 0)
+
+
+def _published_and_exported(
+    log: AcceptanceLog,
+    findings: Findings,
+    columns: LogColumns,
+    workdir: str | os.PathLike[str],
+    question: Question,
+    path: str,
+    *,
+    keep_names: bool,
+) -> dict[str, Any]:
+    """Publishes what a log says, and writes it as a scores file as well."""
+    best = None if findings.own is None else findings.own.best
+    scores = scores_of_log(log, best, question.seed, keep_names=keep_names)
+    value = publish(findings, question, workdir, {epath.Path(path): encode_scores(path, scores)})
+    assert best is not None, "a log without a score is no scores table"
+    print(f"scores: {path}; p_accept is {columns.score} by {MAPS[best]}, fitted on other people")
+    only = " --shown_only" if log.left_out else ""
+    print(f"python -m prism_jax.evaluate --scores={path}{only} --workdir=DIR reads it")
     return value
 
 

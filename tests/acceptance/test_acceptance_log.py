@@ -10,7 +10,6 @@ from sklearn.metrics import roc_auc_score
 
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
-from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.own_score import promised, sentences
@@ -20,6 +19,7 @@ from prism_jax.acceptance.study import in_memory, study, study_parts
 from prism_jax.decision.calibration import CalibrationConfig, Rule, expected_calibration_error, fit_map
 from prism_jax.decision.uncertainty import SHARE, Cells, interval
 from prism_jax.people.layer import fit_population, prequential
+from prism_jax.runs.answers import evaluate_log
 from prism_jax.scores import Scores
 
 ROWS, PEOPLE = 60, 6
@@ -244,7 +244,7 @@ def csv(tmp_path):
 def test_bad_logs_are_refused_and_nothing_is_written(csv, case):
     columns, message = BAD[case]
     with pytest.raises(LogError) as refused:
-        evaluate_log(csv, parse_columns(columns), csv.parent / "out", c_fa=1.0, c_fn=2.0)
+        evaluate_log(csv, parse_columns(columns), csv.parent / "out", Question(1.0, 2.0))
     assert message in str(refused.value) and "\n" not in str(refused.value)
     assert not (csv.parent / "out").exists()
 

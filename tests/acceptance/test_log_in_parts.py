@@ -1,5 +1,6 @@
 """A log says the same however its rows are divided into parts, and in bins what it says without, within bounds."""
 
+import functools
 import json
 
 import forked
@@ -11,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from prism_jax.acceptance import labelled, log_evaluation, log_files
+from prism_jax.acceptance import labelled, log_files
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.labelled import Labelled, Placements
-from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.score_maps import Scale
 from prism_jax.evaluation.merged import states
 from prism_jax.runs import answers, sharded
@@ -62,11 +62,12 @@ def small(monkeypatch):
 
 
 def in_parts(pattern, roles, folder, weighted=False, shown_only=False, **running):
-    running = Running(**{"workers": 1} | running)
+    running = Running(**{"workers": 1, "most": 0} | running)
     question = Question(1.0, 2.0, weighted=weighted)
-    return answers.evaluate_log_parts(
-        str(pattern), parse_columns(roles), folder, question, shown_only=shown_only, running=running
-    )
+    return answers.evaluate_log(pattern, parse_columns(roles), folder, question, shown_only=shown_only, running=running)
+
+
+in_memory = functools.partial(in_parts, most=None)
 
 
 def numbers(value, path=()):
@@ -134,9 +135,7 @@ def test_neither_parts_nor_bins_change_a_number(tmp_path, small, monkeypatch, ca
     if roles == "person=who,accepted=p>=0.5":
         table = table.drop_columns("p").append_column("p", pa.array(np.random.default_rng(1).random(len(table))))
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=90)
-    expected = evaluate_log(
-        tmp_path / "log.parquet", parse_columns(roles), tmp_path / "memory", c_fa=1.0, c_fn=2.0, **options
-    )
+    expected = in_memory(tmp_path / "log.parquet", roles, tmp_path / "memory", **options)
     printed = capsys.readouterr().out
     found = in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts", **options)
     assert json.loads((tmp_path / "parts" / "acceptance_log.json").read_text()) == found
@@ -266,7 +265,7 @@ def test_scores_far_from_the_others_change_nothing_else_in_bins(tmp_path, small,
     points[[7, 100]] = missing
     pq.write_table(table.set_column(4, "points", pa.array(points, from_pandas=True)), tmp_path / "log.parquet")
     roles = f"{ROLES},score=points"
-    expected = evaluate_log(tmp_path / "log.parquet", parse_columns(roles), tmp_path / "memory", c_fa=1.0, c_fn=2.0)
+    expected = in_memory(tmp_path / "log.parquet", roles, tmp_path / "memory")
     monkeypatch.setattr(labelled, "MOST_DISTINCT", 50)
     check_in_bins(in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts"), expected, 1e-4, end_of_interval=0.05)
 
@@ -379,9 +378,7 @@ def test_rows_of_context_are_counted_without_the_lines_of_their_texts(tmp_path, 
     pq.write_table(table, tmp_path / "log.parquet")
     texts = pa.array(["a text\nof two lines"] * len(table))
     pa.csv.write_csv(table.append_column("text", texts), tmp_path / "log.csv")
-    monkeypatch.setattr(log_evaluation, "MOST_CONTEXT_ROWS", 599)
+    monkeypatch.setattr(answers, "MOST_CONTEXT_ROWS", 599)
     for name in ("log.parquet", "log.csv"):
         with pytest.raises(LogError, match=rf"{name}: found --context with 600 rows, expected at most 599"):
-            answers.evaluate_answers(
-                str(tmp_path / name), parse_columns(ROLES), tmp_path, Question(1.0, 2.0, context=["share"])
-            )
+            answers.evaluate_log(tmp_path / name, parse_columns(ROLES), tmp_path, Question(1.0, 2.0, ["share"]))

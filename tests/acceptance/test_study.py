@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from prism_jax.acceptance.columns import LogError, parse_columns
-from prism_jax.acceptance.log_evaluation import evaluate_log
+from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.acceptance.measures import pairs_by_person
 from prism_jax.acceptance.study import study
 from prism_jax.decision.person import Population
 from prism_jax.experiments.people_demo import COLUMNS, CONTEXT, simulate_log
 from prism_jax.people.layer import prequential
+from prism_jax.runs.answers import evaluate_log
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,7 +42,7 @@ def ran(simulated, tmp_path_factory):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         columns = parse_columns(COLUMNS)
-        value = evaluate_log(path, columns, workdir, c_fa=1.0, c_fn=2.0, context=CONTEXT, truth=truth)
+        value = evaluate_log(path, columns, workdir, Question(1.0, 2.0, CONTEXT), truth=truth)
     return workdir, printed.getvalue(), value
 
 
@@ -78,7 +79,7 @@ def test_the_command_prints_and_writes_every_row(ran):
     [(COLUMNS, ("score+person", "score, Platt")), ("person=user,accepted=taken", ("person", "constant"))],
 )
 def test_without_context_the_layer_is_compared_on_the_score_or_alone(simulated, tmp_path, columns, pair):
-    value = evaluate_log(simulated[0], parse_columns(columns), tmp_path, c_fa=1.0, c_fn=2.0)
+    value = evaluate_log(simulated[0], parse_columns(columns), tmp_path, Question(1.0, 2.0))
     assert not {"context", "context+person"} & {*value["rows"], *value["costs"], *value["by_answers"][0]["brier"]}
     for part in value["by_answers"]:
         assert (part["difference"]["row"], part["difference"]["minus"]) == pair

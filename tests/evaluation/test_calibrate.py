@@ -6,7 +6,7 @@ import pytest
 from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 
 from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.log_evaluation import evaluate_log
+from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.log_scores import scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.decision import calibration as measures
@@ -15,6 +15,7 @@ from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.evaluation.merged.running import over, planned
 from prism_jax.evaluation.recalibration import recalibrate
 from prism_jax.gate import Gate
+from prism_jax.runs.answers import evaluate_log
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import acceptance_weight
 
@@ -264,7 +265,7 @@ def test_an_exported_log_does_not_replace_the_log(tmp_path):
     path.write_text("who,took,p\na,1,0.4\n")
     columns = parse_columns(["person=who", "accepted=took", "score=p"])
     with pytest.raises(ValueError, match=r"--export_scores: found .*log.csv, the file of --scores, expected another"):
-        evaluate_log(str(path), columns, tmp_path / "out", c_fa=1.0, c_fn=2.0, export_scores=str(path))
+        evaluate_log(path, columns, tmp_path / "out", Question(1.0, 2.0), export_scores=str(path))
     assert path.read_text().startswith("who") and not (tmp_path / "out").exists()
 
 

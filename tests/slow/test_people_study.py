@@ -6,16 +6,17 @@ import pyarrow.csv
 import pytest
 
 from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.log_evaluation import evaluate_log
+from prism_jax.acceptance.findings import Question
 from prism_jax.experiments.people_demo import COLUMNS, CONTEXT, simulate_log
+from prism_jax.runs.answers import evaluate_log
 
 pytestmark = pytest.mark.slow
 
 
 def evaluated(folder, columns, context, truth):
     """What is written of the log in the folder."""
-    options = {"c_fa": 1.0, "c_fn": 2.0, "context": context, "truth": truth}
-    return evaluate_log(folder / "log.csv", parse_columns(columns), folder / "out", **options)
+    question = Question(1.0, 2.0, context)
+    return evaluate_log(folder / "log.csv", parse_columns(columns), folder / "out", question, truth=truth)
 
 
 def test_many_people_of_twenty_answers(tmp_path):
