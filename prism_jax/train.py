@@ -4,6 +4,7 @@ Started again on the same workdir, it resumes from the newest checkpoint that ca
 it after the current step, with a checkpoint and exit status 75 (EX_TEMPFAIL); the same command then resumes. With
 --plan it only prints the memory that the config needs, and fails if a device has less; --plan --target=a100-80gb also
 compiles the step for that GPU. With --check it only checks the machine: driver, devices, disk, a line per problem.
+With --list_settings it prints what a config can say.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from prism_jax.runs.machine import check_device_count, check_machine, show_plan
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime import command, distributed
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.dataclass_config import from_config_dict
+from prism_jax.runtime.dataclass_config import from_config_dict, settings
 from prism_jax.training.compiled.cards import CARDS
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.run_config import RunConfig
@@ -62,6 +63,9 @@ def define_flags() -> None:
     )
     flags.DEFINE_integer("devices", None, "Devices that the run must have, of all processes together.", lower_bound=1)
     flags.DEFINE_string("plan_out", None, "File to write what --plan --target finds to, as JSON.")
+    flags.DEFINE_bool(
+        "list_settings", False, "Print every setting with its value, by default or in --config, and its meaning."
+    )
     flags.DEFINE_bool("check", False, "Check the machine instead of training; --config is not needed.")
     flags.DEFINE_string("disk", "10GiB", "With --check: space that the workdir's disk must have.")
     flags.DEFINE_string("platform", "gpu", "With --check: platform that the devices must have: gpu, tpu or cpu.")
@@ -76,6 +80,9 @@ def main() -> None:
         return check_machine(
             options.platform, options.devices or 1, options.device_memory, workdir=options.workdir, disk=options.disk
         )
+    if options.list_settings:
+        print("\n".join(settings(from_config_dict(RunConfig, options.config or {}))))
+        return None
     distributed.start()
     config = from_config_dict(RunConfig, options.config)
     check_device_count(config, options.devices)
@@ -91,12 +98,14 @@ def main() -> None:
 if __name__ == "__main__":
     define_flags()
     flags.register_multi_flags_validator(
-        ["config", "check"], lambda values: values["check"] or values["config"], "--config is required without --check"
+        ["config", "check", "list_settings"],
+        lambda values: values["check"] or values["list_settings"] or values["config"],
+        "--config is required without --check or --list_settings",
     )
     flags.register_multi_flags_validator(
-        ["workdir", "plan", "check"],
-        lambda values: values["plan"] or values["check"] or values["workdir"],
-        "--workdir is required without --plan or --check",
+        ["workdir", "plan", "check", "list_settings"],
+        lambda values: values["plan"] or values["check"] or values["list_settings"] or values["workdir"],
+        "--workdir is required without --plan, --check or --list_settings",
     )
     flags.register_multi_flags_validator(
         ["plan", "check"],

@@ -21,15 +21,15 @@ class OperatingPoint:
     """Costs, policy and slow trigger (docs/maths.md, section 1); the defaults are the paper's but for the trigger.
 
     Attributes:
-      c_fa: Cost C_FA, from `LEAST` to `MOST`, the cost of an offer that is not accepted.
-      c_fn: C_FN, 0 or from `LEAST` to `MOST`, the cost of silence where help was needed and would have been accepted.
+      c_fa: Cost C_FA, from 1e-15 to 1e15, the cost of an offer that is not accepted.
+      c_fn: C_FN, 0 or from 1e-15 to 1e15, the cost of silence where help was needed and would have been accepted.
       margin: Slow margin delta >= 0, the slow margin around the threshold, in units of probability.
-      policy: The policy that decides, one of `policies.DEPLOYABLE`; `dynamic` is the paper's Eq. 1.
+      policy: The policy that decides: `fixed`, `static`, `dynamic` (the paper's Eq. 1), `product`, `always` or `never`.
       fixed_threshold: Threshold tau of the policy `fixed`.
       trigger: What triggers the slow pass of the policy `dynamic`: `margin` runs it within the margin of the threshold,
         `value` where it is expected to save more than the price of its tokens; `auto` is `value` wherever it is known
         what the slow pass does, and `margin`, the paper's, elsewhere. Without slow signals none has an effect.
-      price: Price kappa of a slow token for the trigger `value`, 0 to `MOST`, in the costs' unit; 0 always thinks.
+      price: Price kappa of a slow token for the trigger `value`, 0 to 1e15, in the costs' unit; 0 always thinks.
     """
 
     c_fa: float = 1.0

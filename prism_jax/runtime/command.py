@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import errno
 import itertools
 import os
@@ -11,7 +12,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -41,6 +42,8 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
     """Describes why parsing `argv`, the program and its arguments, raised `error`: in absl or in a config file."""
     message = _unquoted(str(error))
     path = _config_file(argv)
+    if path is not None and isinstance(error, OSError) and not pathlib.Path(path).exists():
+        return _no_such(path)
     if path is not None and "no attribute 'get_config'" in message:
         return f"{path}: found no get_config, expected a function get_config() that returns the config"
     if path is not None and f"--{CONFIG} must have a value other than None" in message:
@@ -51,14 +54,46 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
     if path is not None and (place := _place(error, message, path)):
         kind = "" if isinstance(error, ValueError | flags.Error) else f"{type(error).__name__}: "
         return f"{place}: {kind}{message.strip().splitlines()[-1]}"
-    if isinstance(error, KeyError | AttributeError | TypeError):
-        words = re.match(r"\"?'(\w+)'(?:\s*Did you mean \"(\w+)\")?", message) or re.search(r"\.(\w+)()", message)
-        overrides = (re.match(rf"--?({CONFIG}\.[\w.]+)", argument) for argument in argv[1:])
-        for name in (match[1] for match in overrides if match):  # such as config.training.steps
-            if words and words[1] in name.split(".")[1:]:
-                hint = f"; did you mean {words[2]!r}?" if words[2] else ""
-                return f"--{name}: found no setting {words[1]!r} in the config{hint}"
+    overrides = (re.match(rf"--?{CONFIG}\.([^=\s]+)", argument) for argument in argv[1:])
+    for name in (match[1] for match in overrides if match):  # such as training.steps
+        if problem := _unknown(name, argv):
+            return problem
     return message if isinstance(error, flags.Error) else f"flags: {message}"
+
+
+def _unknown(name: str, argv: Sequence[str]) -> str | None:
+    """What is wrong with an override of a setting that the config file does not have, and what it could mean."""
+    try:
+        config = flags.FLAGS[CONFIG].parser.parse(_config_value(argv) or "")
+        leaves = [*_leaves(config)]
+    except Exception:  # the file is a program, and what is wrong with it is another problem
+        return None
+    section: Any = config
+    for part in name.split("."):
+        key = part.partition("[")[0]  # an item of a list has its index behind the name
+        keys = [*section] if hasattr(section, "items") else []
+        if key not in keys:
+            break
+        section = section[key]
+    else:
+        return None
+    elsewhere = [leaf for leaf in leaves if leaf.rpartition(".")[2] == name.rpartition(".")[2]]
+    if elsewhere:
+        hint = f"; did you mean --{CONFIG}.{f' or --{CONFIG}.'.join(elsewhere)}?"
+    elif near := difflib.get_close_matches(key, keys, n=1):
+        hint = f"; did you mean {near[0]!r}?"
+    else:
+        hint = f", expected one of {', '.join(keys)}" if keys else ""
+    return f"--{CONFIG}.{name}: found no setting {part!r} in the config{hint}"
+
+
+def _leaves(section: Any, place: str = "") -> Iterator[str]:
+    """Yields the names of all settings of a config, such as training.steps."""
+    for key in section:
+        if hasattr(section[key], "items"):
+            yield from _leaves(section[key], f"{place}{key}.")
+        else:
+            yield f"{place}{key}"
 
 
 def check_config(argv: Sequence[str]) -> str | None:
@@ -67,11 +102,15 @@ def check_config(argv: Sequence[str]) -> str | None:
     if path is None or CONFIG not in flags.FLAGS:
         return None
     if not pathlib.Path(path).exists():
-        return f"--{CONFIG}: {path}: no such file, expected a config file such as those in configs/"
+        return _no_such(path)
     config: Any = flags.FLAGS[CONFIG].value
     if not hasattr(config, "items"):
         return f"{path}: get_config() returned {config!r:.80}, expected {EXPECTED}"
     return None
+
+
+def _no_such(path: str) -> str:
+    return f"--{CONFIG}: {path}: no such file, expected a config file such as those in configs/"
 
 
 def missing_library(error: ImportError, argv: Sequence[str]) -> str | None:
@@ -93,11 +132,17 @@ def _unquoted(message: str) -> str:
 
 def _config_file(argv: Sequence[str]) -> str | None:
     """The path after the last --config, without the argument for `get_config` that may follow a colon."""
-    path = None
+    value = _config_value(argv)
+    return None if value is None else value.split(":", 1)[0]
+
+
+def _config_value(argv: Sequence[str]) -> str | None:
+    """What stands after the last --config."""
+    value = None
     for argument, following in itertools.pairwise([*argv, ""]):
         if match := re.fullmatch(rf"--?{CONFIG}(?:=(.*))?", argument, re.DOTALL):
-            path = (match[1] if match[1] is not None else following).split(":", 1)[0]
-    return path
+            value = match[1] if match[1] is not None else following
+    return value
 
 
 def _place(error: BaseException, message: str, path: str) -> str | None:

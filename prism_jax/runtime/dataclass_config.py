@@ -3,19 +3,25 @@
 A config file in `configs/` returns `to_config_dict(SomeConfig(...))`, so that every key exists and absl flags can
 override it (`--config.training.steps=100`). A main converts the result back with `from_config_dict`, which rejects
 unknown keys and bad values and names them. The dataclasses check their own values in `__post_init__` and start each
-message with the field.
+message with the field. What a field means stands in a comment beside it, or in the docstring of its class
+(`settings`).
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import functools
+import inspect
+import io
 import math
 import re
+import shlex
+import tokenize
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import ml_collections
@@ -81,6 +87,42 @@ def _overridable(kind: Any, value: Any) -> Any:
     if value is None and options and options[0] in (int, float, str):
         return ml_collections.config_dict.placeholder(options[0])  # flags cannot set a plain None, which has no type
     return value
+
+
+def settings(config: Any, place: str = "--config") -> Iterator[str]:
+    """Yields each setting of a config as the flag that gives it the value that it has, with its meaning as a comment.
+
+    Choices are added where the meaning does not name them all.
+    """
+    hints, meanings = _type_hints(type(config)), _meanings(type(config))
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), f"{place}.{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from settings(value, name)
+            continue
+        meaning, choices = meanings.get(field.name, ""), [str(one) for one in typing.get_args(hints[field.name])]
+        if typing.get_origin(hints[field.name]) is typing.Literal and not all(one in meaning for one in choices):
+            meaning += f" ({', '.join(choices)})"
+        words = f'"{value}"' if isinstance(value, tuple) else shlex.quote(str(value))
+        yield f"{name}={words}  # {meaning}"
+
+
+def _meanings(cls: type) -> dict[str, str]:
+    """What the fields of a dataclass mean, by its docstring or by the comments above and beside them."""
+    attributes = inspect.cleandoc(cls.__doc__ or "").partition("\nAttributes:\n")[2]
+    meanings = re.findall(r"^  (\w+): (.*?)(?=^  \w|\Z)", attributes, re.MULTILINE | re.DOTALL)
+    found = {name: " ".join(text.split()) for name, text in meanings}
+    source = inspect.getsource(cls)
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {token.start[0]: token for token in tokens if token.type == tokenize.COMMENT}
+    for node in typing.cast(ast.ClassDef, ast.parse(source).body[0]).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            first, last = node.lineno, node.end_lineno or node.lineno
+            while first - 1 in comments and comments[first - 1].line.lstrip().startswith("#"):
+                first -= 1
+            lines = [comments[line].string.lstrip("# ") for line in range(first, last + 1) if line in comments]
+            found |= {node.target.id: " ".join(lines)} if lines else {}
+    return found
 
 
 # Reading a record asks for them each time.

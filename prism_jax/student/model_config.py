@@ -44,8 +44,8 @@ class StudentConfig:
     initializer_range: float = 0.02  # standard deviation of fresh weights
     # longest sequence that the weights are meant for (max_position_embeddings); exported with them
     max_positions: int = 32_768
-    dtype: str = "float32"  # dtype of activations
-    param_dtype: str = "float32"  # dtype of parameters
+    dtype: str = "float32"  # dtype of activations: float32, bfloat16 or float16
+    param_dtype: str = "float32"  # dtype of parameters: float32, bfloat16 or float16
     # implementation of attention in training and reading: `cudnn` is flash attention on NVIDIA GPUs, in float16 or
     # bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run
     attention: AttentionPath = "auto"

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from absl import flags
+from ml_collections import config_flags
 
 from prism_jax.runtime import command
 
@@ -90,6 +91,28 @@ def test_an_override_that_cannot_be_used_names_its_flag(tmp_path, override):
     line = the_line(run(tmp_path, override))
     assert line.startswith(f"error: {OVERRIDES[override]}")
     assert "\\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("warmup=1", "warmup: found no setting 'warmup' in the config; did you mean --config.training.warmup?"),
+        (
+            "trainings.steps=1",
+            "trainings.steps: found no setting 'trainings' in the config; did you mean --config.trai",
+        ),
+        ("training.lr=1", "training.lr: found no setting 'lr' in the config, expected one of steps, warmup"),
+        ("training.warm-up=1", "training.warm-up: found no setting 'warm-up' in the config; did you mean 'warmup'?"),
+    ],
+)
+def test_a_setting_that_is_not_there_comes_with_the_one_that_was_meant(tmp_path, monkeypatch, override, message):
+    (tmp_path / "config.py").write_text(CONFIG)
+    argv, given = ["main", f"--config={tmp_path / 'config.py'}", f"--config.{override}"], flags.FlagValues()
+    config_flags.DEFINE_config_file("config", None, "", flag_values=given, sys_argv=argv)
+    with pytest.raises(Exception) as raised:
+        given(argv)
+    monkeypatch.setattr(flags, "FLAGS", given)
+    assert command.explain(raised.value, argv).startswith(f"--config.{message}")
 
 
 @pytest.mark.parametrize(

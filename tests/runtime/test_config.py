@@ -2,6 +2,7 @@ import dataclasses
 import json
 import math
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import Literal
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ml_collections import config_flags
 
+from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.prompting.template import PromptConfig
-from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, to_config_dict, to_dict
+from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, settings, to_config_dict, to_dict
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
@@ -50,6 +52,27 @@ class Wheel:
     def __post_init__(self):
         if self.inches is not None and self.inches <= 0:
             raise ValueError(f"inches: found {self.inches}, expected above 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lamp:
+    """A lamp.
+
+    Attributes:
+      colour: Colour of the light,
+        as seen at night.
+      watts: Power.
+    """
+
+    colour: str = "#ff0 'warm'"
+    watts: float = 4.5
+    # How it is switched on:
+    # by hand, or by itself.
+    switch: Literal["hand", "dusk"] = "hand"
+
+    # nobody reads this
+
+    wired: bool = True  # whether it has a cable # and a plug
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,3 +348,24 @@ def test_errors_in_sections_by_name_give_the_whole_key():
         from_config_dict(Fleet, {"cars": {"red": {"wheels": 4}}})
     with pytest.raises(ConfigError, match=r"config\.cars: found 3, expected named sections"):
         from_config_dict(Fleet, {"cars": 3})
+
+
+def test_settings_are_listed_with_what_their_comments_and_docstrings_say():
+    assert [*settings(Lamp(), "--lamp")] == [
+        """--lamp.colour='#ff0 '"'"'warm'"'"''  # Colour of the light, as seen at night.""",
+        "--lamp.watts=4.5  # Power.",
+        "--lamp.switch=hand  # How it is switched on: by hand, or by itself. (hand, dusk)",
+        "--lamp.wired=True  # whether it has a cable # and a plug",
+    ]
+
+
+def test_every_setting_of_a_run_has_a_meaning_and_is_set_by_the_flag_that_lists_it():
+    config = RunConfig(training=TrainingConfig(frozen=("embedding", "layers/0/.*"), start="my runs/first"))
+    lines = [*settings(config)]
+    assert all(re.fullmatch(r"--config\.\S+=.*?  # .{5,}", line) for line in lines)
+    assert all(name in next(line for line in lines if "decision.policy" in line) for name in DEPLOYABLE)
+    argv = ["main", *(shlex.split(line, comments=True)[0] for line in lines)]
+    values = flags.FlagValues()
+    holder = config_flags.DEFINE_config_dict("config", to_config_dict(RunConfig()), flag_values=values, sys_argv=argv)
+    values(argv)
+    assert from_config_dict(RunConfig, holder.value) == config
