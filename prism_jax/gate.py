@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,15 @@ from etils import epath
 from prism_jax.decision import arrays
 from prism_jax.decision import gate as formulas
 from prism_jax.decision.calibration import (
+    IDENTITY_ROWS,
     OF_SCORES,
     CalibrationConfig,
+    CalibrationWarning,
     Calibrator,
     GroupedTemperature,
     Map,
     apply_map,
+    certain,
     map_from_dict,
     map_to_dict,
 )
@@ -110,42 +114,62 @@ class Gate:
     @classmethod
     def fit(
         cls,
-        scores: Scores | str | os.PathLike[str],
+        scores: Scores | str | os.PathLike[str] | None = None,
         *,
         c_fa: float,
         c_fn: float,
         policy: str = "dynamic",
         calibrator: Calibrator = OF_SCORES,
+        p_need: Any = None,
+        p_accept: Any = None,
+        y_need: Any = None,
+        y_accept: Any = None,
     ) -> Gate:
-        """Fits the maps of the fast pass as `python -m prism_jax.evaluate` does, on all rows that may be fitted on.
+        """Fits the map of either signal on a scores table, or on columns of numbers.
 
-        These are the rows of the split "calibration"; without splits, or out of fold, all rows. Of a table that says
-        that it is calibrated, probabilities are taken as they are.
+            Gate.fit(p_need=frame["need"], p_accept=frame["accept"], y_accept=frame["taken"], c_fa=1.0, c_fn=2.0)
+
+        Of a table these are the maps of the fast pass that `python -m prism_jax.evaluate` fits, on the rows of the
+        split "calibration"; without splits, or out of fold, on all rows. Of a table that says that it is calibrated,
+        probabilities are taken as they are. Columns are lists, arrays, or series of pandas or polars, with one row per
+        decision. A signal none of whose labels is known is taken as it is, so there may be no row yet.
 
         Args:
           scores: A scores table, or its file, folder or glob (docs/scores.md). Without a column of need, p_accept alone
             decides.
+          p_need: Column of probabilities that help is needed; None, as a call without p_need, where it is certain.
+          p_accept: Column of probabilities that an offer would be accepted.
+          y_need: Whether help was needed: labels in [0, 1], or None or NaN where that is not known.
+          y_accept: The same for whether the offer was accepted.
           c_fa: Cost C_FA > 0 of an offer that is not accepted.
           c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
           policy: The rule that decides, such as dynamic, the gate (`prism_jax.decision.policies.DEPLOYABLE`).
           calibrator: The kind of map, such as penalised, scale and bias that few labels move little (`CALIBRATORS`).
 
         Raises:
-          ValueError: naming file, row and column, for a bad table, or labels on which no map can be fitted.
+          ValueError: naming file, row and column, for a bad table, columns of several lengths, or labels on which no
+            map can be fitted. `penalised` takes labels of one class, in columns.
 
         Warns:
-          CalibrationWarning: naming the signal, for a map at a bound, probabilities that are stated as certain, or
-            labels of shown offers without propensities, of which a bias learns the log's selection.
+          CalibrationWarning: naming the signal, for a column of labels that are all unknown, a map at a bound,
+            probabilities that are stated as certain, or labels of shown offers without propensities, of which a bias
+            learns the log's selection.
         """
         from prism_jax.scores import Scores, ScoresError, located  # a decision needs no pyarrow
         from prism_jax.scores.joining import read_all
 
         point, config = OperatingPoint(c_fa=c_fa, c_fn=c_fn, policy=policy), CalibrationConfig(calibrator)
+        columns = {"p_accept": p_accept, "y_accept": y_accept, "p_need": p_need, "y_need": y_need}
+        columns = {name: arrays.column(name, values) for name, values in columns.items() if values is not None}
+        if scores is None:
+            return cls(point, *_fitted_on(columns, config))
+        if columns:
+            raise ValueError(f"scores: found a table beside {', '.join(columns)}, expected one or the other")
         if isinstance(scores, Scores):
             return cls(point, *_fitted(scores, config), scores.need_meaning)
         if not isinstance(scores, str | os.PathLike):
             found = f"found a {type(scores).__name__}, expected a scores table or its file"
-            raise ValueError(f"scores: {found}; Scores.from_rows makes one of a list of rows")
+            raise ValueError(f"scores: {found}; give columns by name, as in Gate.fit(p_accept=..., y_accept=...)")
         table = read_all(scores)
         try:
             return cls(point, *_fitted(table, config), table.need_meaning)
@@ -227,6 +251,46 @@ def _fitted(scores: Scores, config: CalibrationConfig) -> tuple[Map | None, Map 
     return fit("accept"), fit("need") if scores.has_need else None
 
 
+def _fitted_on(columns: Mapping[str, np.ndarray], config: CalibrationConfig) -> tuple[Map | None, Map | None]:
+    """The maps of p_accept and of p_need on one's own columns; None of a signal without labels."""
+    from prism_jax.scores.labels import Labels, Signal, fit_labelled
+
+    if not columns:
+        raise ValueError("scores: found none, expected a scores table, its file, or columns such as p_accept, y_accept")
+    if config.calibrator == "grouped":
+        raise ValueError("calibrator: found 'grouped', expected one without domains, which only a scores table has")
+    for name in ("p_accept", "p_need") if "y_need" in columns else ("p_accept",):
+        if name not in columns:
+            raise ValueError(f"{name}: found none beside {', '.join(columns)}, expected a probability for each row")
+    if any(map(len, columns.values())):
+        arrays.check_lengths(**columns)
+
+    expected = "a probability in [0, 1]: divide percentages by 100, and leave out rows without one"
+
+    def fit(signal: Signal) -> Map | None:
+        p, y = columns.get(f"p_{signal}"), columns.get(f"y_{signal}")
+        if p is None or not len(p):
+            return None
+        arrays.check_range(f"p_{signal}", p, 0.0, 1.0, expected)
+        if y is None:
+            return None
+        known = ~np.isnan(y)
+        arrays.check_range(
+            f"y_{signal}", np.where(known, y, 0.0), 0.0, 1.0, "a label in [0, 1], or None where it is not known"
+        )
+        if not known.any():
+            said = f"y_{signal}: found no label in {len(y)} rows, expected some; p_{signal} is taken as it is"
+            warnings.warn(said, CalibrationWarning, stacklevel=4)
+            return None
+        p, y, few = p[known], y[known], config.calibrator == "penalised"
+        if not few and y.mean() in (0.0, 1.0):
+            raise ValueError(f"y_{signal}: found only the label {y[0]:g}, expected both, or the calibrator 'penalised'")
+        labels = Labels(len(y), len(y) + (IDENTITY_ROWS if few else 0.0), int(certain(p).sum()), 0)
+        return fit_labelled(signal, None, config, p, y, np.ones(len(y)), None, labels)
+
+    return fit("accept"), fit("need")
+
+
 class GateError(ValueError):
     """A file that holds no gate; the message names file and key, what was found and what was expected."""
 
@@ -305,6 +369,8 @@ def _map(name: str, tree: Any) -> Map | None:
 
 def _calibrated(name: str, fitted: Map | None, p: Any, domain: Any) -> Any:
     """Calibrated probabilities; a number stays one."""
+    if hasattr(p, "to_numpy"):  # a series of a data frame
+        p = arrays.column(name, p)
     arrays.check_probability(name, p)
     if fitted is None:
         return arrays.as_float(p)

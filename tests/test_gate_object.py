@@ -2,16 +2,19 @@
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from prism_jax import Gate, Verdict
 from prism_jax.agent.serving import gate_of
 from prism_jax.decision import gate as formulas
+from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import (
     CALIBRATORS,
     CalibrationConfig,
@@ -200,6 +203,103 @@ def test_it_fits_the_maps_that_evaluation_fits(calibrator, kind, tmp_path):
     assert Gate.fit(tmp_path / "scores.parquet", c_fa=1.0, c_fn=2.0, calibrator=calibrator).to_dict() == gate.to_dict()
 
 
+@pytest.mark.parametrize("calibrator", ["penalised", "temperature", "platt", "isotonic"])
+def test_columns_fit_what_a_table_of_them_fits(calibrator):
+    scores = table(np.random.default_rng(5), 300, split=None)
+    columns = {"p_need": scores.p_need_fast, "p_accept": scores.p_accept_fast}
+    labels = {"y_need": scores.y_need, "y_accept": scores.y_accept}
+    whole = Gate.fit(scores, c_fa=1.0, c_fn=2.0, calibrator=calibrator)
+    fitted = Gate.fit(**columns, **labels, c_fa=1.0, c_fn=2.0, calibrator=calibrator)
+    assert fitted.to_dict() == whole.to_dict()
+
+
+class Series:
+    """What a column of a data frame has in common: it becomes an array when NumPy asks."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+    to_numpy = __array__
+
+
+@pytest.mark.parametrize("unknown", [None, float("nan"), pd.NA], ids=["none", "nan", "NA"])
+def test_columns_are_lists_arrays_or_series_and_labels_may_be_unknown(unknown):
+    p_need, p_accept = NEED[:50], ACCEPT[:50]
+    y_accept = [bool(p > 0.4) if i % 3 else unknown for i, p in enumerate(p_accept)]
+    known = [i for i, y in enumerate(y_accept) if y is not unknown]
+    costs = {"c_fa": 1.0, "c_fn": 2.0}
+    alone = Gate.fit(p_accept=p_accept[known], y_accept=np.array([y_accept[i] for i in known]), **costs)
+    for kind in (list, tuple, Series, pd.Series, lambda values: np.array(list(values), object)):
+        gate = Gate.fit(p_need=kind(p_need), p_accept=kind(p_accept), y_accept=kind(y_accept), **costs)
+        assert gate == alone and gate.need is None
+    nullable = pd.DataFrame({"p": pd.array(p_accept, "Float64"), "y": pd.array(y_accept, "boolean")})
+    assert Gate.fit(p_accept=nullable.p, y_accept=nullable.y, **costs) == alone
+    spoken = alone(p_need, p_accept).speak
+    for kind in (list, Series, pd.Series):
+        np.testing.assert_array_equal(alone(kind(p_need), kind(p_accept)).speak, spoken)
+
+
+def test_without_labels_columns_are_taken_as_they_are():
+    plain, costs = Gate.at_costs(c_fa=1.0, c_fn=2.0), {"c_fa": 1.0, "c_fn": 2.0}
+    assert Gate.fit(p_need=[], p_accept=[], y_need=[], y_accept=[], **costs) == plain
+    assert Gate.fit(p_accept=pd.Series([], dtype=object), y_accept=[], **costs) == plain
+    assert Gate.fit(p_need=[0.3], p_accept=[0.4], **costs) == plain
+    with pytest.warns(CalibrationWarning, match="y_need: found no label in 2 rows, expected some; p_need is taken as"):
+        assert Gate.fit(p_need=[0.3, 0.9], p_accept=[0.4, 0.5], y_need=[None, None], **costs) == plain
+
+
+@pytest.mark.parametrize("accepted", [0, 1])
+def test_the_first_labels_move_all_numbers_alike(accepted):
+    """A map ends at the log-odds it was fitted on, and a few middling ones would cut off all that is clear."""
+    p = np.array([0.05, 0.2, 0.5, 0.8, 0.95])
+    for rows in (1, 2, 3):
+        found = Gate.fit(p_accept=[0.6] * rows, y_accept=[accepted] * rows, c_fa=1.0, c_fn=2.0)(None, p).p_accept
+        moved = log_odds(found) - log_odds(p)
+        assert np.ptp(moved) < 0.25 and np.all((moved > 0) == accepted)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({}, r"scores: found none, expected a scores table, its file, or columns such as p_accept, y_accept"),
+        ({"y_accept": [1]}, r"p_accept: found none beside y_accept, expected a probability for each row"),
+        ({"p_accept": [0.5], "y_need": [1]}, r"p_need: found none beside p_accept, y_need, expected a probability"),
+        ({"p_accept": [0.5, 0.4], "y_accept": [1]}, r"y_accept: found 1 rows, expected 2 as in p_accept"),
+        ({"p_accept": [0.5, 0.4], "p_need": [0.5]}, r"p_need: found 1 rows, expected 2 as in p_accept"),
+        ({"p_accept": [0.5], "y_accept": []}, r"y_accept: found 0 rows, expected 1 as in p_accept"),
+        ({"p_accept": [0.5, math.nan]}, r"p_accept: found nan at index 1, expected a probability in \[0, 1\]: divide"),
+        ({"p_accept": [59, 7]}, r"p_accept: found 59\.0 at index 0 \(2 of 2 .*: divide percentages by 100"),
+        (
+            {"p_accept": [0.5], "y_accept": [2]},
+            r"y_accept: found 2\.0 at index 0, expected a label in \[0, 1\], or",
+        ),
+        (
+            {"p_accept": [0.5] * 2, "y_accept": [1, "no"]},
+            r"y_accept\[1\]: found 'no', expected a number, or None",
+        ),
+        ({"p_accept": [[0.5], [0.4]]}, r"p_accept: found shape \(2, 1\), expected a vector"),
+        ({"p_accept": [[0.5], [0.4, 0.3]]}, r"p_accept: found rows of several lengths, expected one number for each"),
+        ({"p_accept": 0.5}, r"p_accept: found shape \(\), expected a vector"),
+        ({"p_accept": np.ma.array([0.5], mask=[True])}, r"p_accept: found a masked array \(1 of 1"),
+        (
+            {"p_accept": [0.5], "y_accept": [1], "calibrator": "grouped"},
+            r"calibrator: found 'grouped', expected one",
+        ),
+        (
+            {"p_accept": [0.5] * 2, "y_accept": [1, 1], "calibrator": "platt"},
+            r"y_accept: found only the label 1, expected both, or the calibrator 'penalised'",
+        ),
+        ({"scores": "scores.jsonl", "p_accept": [0.5]}, r"scores: found a table beside p_accept, expected one or the"),
+    ],
+)
+def test_bad_columns_are_named(columns, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        Gate.fit(**columns, c_fa=1.0, c_fn=2.0)
+
+
 def test_the_files_of_a_folder_are_fitted_on_together(tmp_path):
     scores = table(np.random.default_rng(5), 300)
     number = scores.numbered("stream")[1]
@@ -219,7 +319,7 @@ def test_the_gate_that_an_evaluation_writes_is_the_one_that_it_deploys(tmp_path)
 
 
 def test_what_is_no_table_is_refused_with_what_makes_one():
-    with pytest.raises(ValueError, match="scores: found a list, expected a scores table or its file"):
+    with pytest.raises(ValueError, match="scores: found a list, expected a scores table or its file; give columns by"):
         Gate.fit([{"p_accept_fast": 0.5}], c_fa=1.0, c_fn=2.0)
 
 

@@ -98,6 +98,36 @@ def as_array(value: Any) -> Any:
     return value if value is None or isinstance(value, np.ndarray) or is_jax(value) else np.asarray(value)
 
 
+def column(name: str, values: Any) -> np.ndarray:
+    """A list, an array or a column of a data frame (pandas, polars) as float64, with NaN for None and missing values.
+
+    Raises ValueError for what is no number, naming its index.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        check_kind(name, values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # a list of lists
+        raise ValueError(f"{name}: found rows of several lengths, expected one number for each row") from None
+    if array.ndim != 1:
+        raise ValueError(f"{name}: found shape {array.shape}, expected a vector (one number for each row)")
+    if array.dtype.kind in "biuf" or is_floating(array.dtype):
+        return array.astype(np.float64)
+    return np.array([_number(f"{name}[{i}]", value) for i, value in enumerate(np.array(values, object))])
+
+
+def _number(place: str, value: Any) -> float:
+    """An object as a number; None, and the NA of pandas, are NaN."""
+    if value is None or type(value).__name__ == "NAType":
+        return math.nan
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{place}: found {value!r:.80}, expected a number, or None where there is none")
+
+
 def as_floats(*values: Any) -> tuple[Any, ...]:
     """The namespace of `values`, then each of them as floating point (see `as_float`)."""
     return namespace(*values), *(as_float(value) for value in values)

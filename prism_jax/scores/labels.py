@@ -23,8 +23,8 @@ from prism_jax.decision.calibration import (
     Temperature,
     certain,
     fit_map,
+    fit_penalised,
 )
-from prism_jax.decision.losses import propensity_weight
 from prism_jax.scores.schema import ScoresError
 from prism_jax.scores.table import Scores
 
@@ -38,6 +38,8 @@ def acceptance_weight(scores: Scores) -> Float64[np.ndarray, "rows"]:
     if scores.logged is not None and scores.propensity is not None:
         offered = (scores.logged == 1) & ~np.isnan(scores.propensity)
         if offered.any():  # columns that are null in every row are as good as none
+            from prism_jax.decision.losses import propensity_weight  # the losses load JAX
+
             weight[offered] = propensity_weight(scores.logged[offered], scores.propensity[offered])
     return weight
 
@@ -129,7 +131,7 @@ def _column(table: Scores, name: str) -> Float64[np.ndarray, "rows"]:
 
 def fit_labelled(
     signal: Signal,
-    thinking: Thinking,
+    thinking: Thinking | None,
     config: CalibrationConfig,
     p: Float64[np.ndarray, "n"],
     y: Float64[np.ndarray, "n"],
@@ -141,8 +143,10 @@ def fit_labelled(
 ) -> Map:
     """The map of a signal's labelled rows, the identity if they are `calibrated`.
 
-    ScoresError and CalibrationWarning name the signal.
+    Without `thinking` they are of no table, and for `penalised` labels of one class are enough. ScoresError and
+    CalibrationWarning name the signal.
     """
+    name = f"p_{signal}" if thinking is None else f"p_{signal}_{thinking}"
     if len(y) == 0:
         without = "; without any column of need, p_accept alone is evaluated" if signal == "need" else ""
         raise ScoresError(
@@ -153,13 +157,16 @@ def fit_labelled(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
         try:
-            fitted = fit_map(config, p, y, weight, domain, effective=labels.effective)
+            if thinking is None and config.calibrator == "penalised":
+                fitted: Map = fit_penalised(p, y, weight, least_bound=math.log1p(labels.effective))
+            else:
+                fitted = fit_map(config, p, y, weight, domain, effective=labels.effective)
         except ValueError as error:
-            raise ScoresError(f"cannot calibrate p_{signal}_{thinking}: {error}", f"y_{signal}") from None
+            raise ScoresError(f"cannot calibrate {name}: {error}", f"y_{signal}") from None
     messages = [str(warning.message) for warning in caught]
     messages += labels.said(fitted)
     if isinstance(fitted, Platt) and fitted.scale <= 0:
         messages.append(f"platt: found the scale {fitted.scale:.3g}, which reverses the order of the scores")
     for message in messages:
-        warnings.warn(f"p_{signal}_{thinking}: {message}", CalibrationWarning, stacklevel=3)
+        warnings.warn(f"{name}: {message}", CalibrationWarning, stacklevel=3)
     return fitted

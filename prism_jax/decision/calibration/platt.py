@@ -91,6 +91,7 @@ def fit_penalised(
     around: tuple[float, float] = (1.0, 0.0),
     identity_rows: int | float = IDENTITY_ROWS,
     effective: float | None = None,
+    least_bound: float = 0.0,
 ) -> Platt:
     """Scale and bias on the logit that few labels move little, and that never reverse the order.
 
@@ -108,6 +109,7 @@ def fit_penalised(
       around: The scale and bias so far; by default the probabilities as they are.
       identity_rows: What these count for, in labels, above 0.
       effective: How many labels the weights are worth; None is (sum w)^2 / sum w^2.
+      least_bound: Bound of the map at least, so that labels of a few middling probabilities do not cut off the others.
 
     Raises:
       ValueError: for unequal lengths, empty input or a value outside its range.
@@ -115,7 +117,7 @@ def fit_penalised(
     Warns:
       CalibrationWarning: if the scale ends at a bound.
     """
-    z, labels, w, bound, effective = _inputs(p, y, weight, effective)
+    z, labels, w, bound, effective = _inputs(p, y, weight, effective, least_bound)
     mean, start = np.array([float(np.average(z, weights=w)), 1.0]), np.array(around)
     strength = identity_rows * float(w.sum()) / effective
     ridge = strength * (np.diag([SLOPE / start[0] ** 2, 0.0]) + BIAS * np.outer(mean, mean))
@@ -130,17 +132,17 @@ def fit_penalised(
 
 
 def _inputs(
-    p: Any, y: Any, weight: Any, effective: float | None
+    p: Any, y: Any, weight: Any, effective: float | None, least: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
     """Checked log-odds within a bound, labels and weights, the bound, and how many labels the weights are worth.
 
-    The bound is the largest log-odds, in size, of probabilities that are not stated as certain; if those say nothing,
-    because all are 1/2 or there is none, that of 1 / (n + 2) for n labels.
+    The bound is the largest log-odds, in size, of probabilities that are not stated as certain, or `least`; if those
+    say nothing, because all are 1/2 or there is none, that of 1 / (n + 2) for n labels.
     """
     z, labels, w = fit_inputs(p, y, weight)
     others = np.abs(z[~certain(p) & (w > 0)])
     effective = arrays.effective_count(w) if effective is None else effective
-    bound = float(others.max(initial=0.0)) or float(np.log1p(effective))
+    bound = float(others.max(initial=least)) or float(np.log1p(effective))
     return np.clip(z, -bound, bound), labels, w, bound, effective
 
 
