@@ -86,24 +86,6 @@ def log_martingale(state: Float[Array, "*n components"]) -> Floats:
     return np.logaddexp.reduce(state, axis=-1) - np.log(state.shape[-1])
 
 
-def pooled(log_m: Float[np.ndarray, " people"], *, independent: bool = False) -> float:
-    """Log of one martingale for all people: the mean of theirs, or the product where people are `independent`.
-
-    The mean notices a few people with much evidence and holds under any dependence between people. The product notices
-    a little evidence in many; its answers of different people must not depend on each other given the past.
-
-    In the mean the n-th person to join (the order of `log_m`) weighs 1 / (n (n + 1)), and those to come, at M = 1, what
-    is left. A plain average is no martingale while people join: whoever joins at M = 1 raises an average that has
-    fallen.
-    """
-    arrays.check_lengths(log_m=log_m)
-    arrays.check_not_nan("log_m", log_m)
-    if independent:
-        return float(np.sum(log_m))
-    weights = _weights(len(log_m))
-    return float(np.logaddexp.reduce([*(log_m + np.log(weights)), -np.log(len(log_m) + 1)]))
-
-
 def along(
     p: Float[np.ndarray, " n"],
     y: Float[np.ndarray, " n"],
@@ -125,7 +107,15 @@ def along(
 def pooled_along(
     log_m: Float[np.ndarray, " n"], person: Int[np.ndarray, " n"], *, independent: bool = False
 ) -> Float[np.ndarray, " n"]:
-    """`pooled` after each answer of a log, given `along`; people join with their first answer."""
+    """Log of one martingale for all people after each answer of a log, given `along`; people join with their first.
+
+    It is the mean of theirs, or the product where people are `independent`. The mean notices a few people with much
+    evidence and holds under any dependence between people. The product notices a little evidence in many; its answers
+    of different people must not depend on each other given the past.
+
+    In the mean the n-th person to join weighs 1 / (n (n + 1)), and those to come, at M = 1, what is left. A plain
+    average is no martingale while people join: whoever joins at M = 1 raises an average that has fallen.
+    """
     arrays.check_lengths(log_m=log_m, person=person)
     order = np.argsort(person, kind="stable")
     first = np.diff(person[order], prepend=person[order][0] - 1) != 0

@@ -198,18 +198,20 @@ def reliability_curve(
     if not 0 < level < 1:
         raise ValueError(f"level: found {level}, expected a probability in (0, 1)")
     arrays.check_scored_rows(p, y, weight)
-    _, p, y, weight, edges = _prepare(
-        np.asarray(p), np.asarray(y), None if weight is None else np.asarray(weight), bins, scheme
-    )
-    w = np.ones(p.shape[0]) if weight is None else weight
-    count, mass, squares, sum_p, sum_y = binning.bin_sums(
-        p,
-        bins,
-        edges,
-        uniform=scheme == "equal_width",
-        columns=lambda rows: [None, w[rows], w[rows] ** 2, w[rows] * p[rows], w[rows] * y[rows]],
-    )
-    return _reliability(edges, count, mass, squares, sum_p, sum_y, level)
+    sums, edges = _sums(p, y, np.ones(np.shape(p)) if weight is None else weight, bins, scheme)
+    return _reliability(edges, *sums[:5], level)
+
+
+def _sums(p: Any, y: Any, weight: Any, bins: int, scheme: Scheme) -> tuple[BinSums, Any]:
+    """The sums of some rows over bins of either scheme, and the bins' edges."""
+    _, prob, label, w, edges = _prepare(np.asarray(p), np.asarray(y), np.asarray(weight), bins, scheme)
+
+    def columns(rows: slice) -> list[Any]:
+        mass, gap = w[rows], prob[rows] - label[rows]
+        return [None, mass, mass**2, mass * prob[rows], mass * label[rows], gap * mass, gap * mass * gap]
+
+    uniform = scheme == "equal_width"
+    return BinSums(*binning.bin_sums(prob, bins, edges, uniform=uniform, columns=columns)), edges
 
 
 def _reliability(edges: Any, count: Any, mass: Any, squares: Any, sum_p: Any, sum_y: Any, level: float) -> Reliability:
@@ -254,13 +256,7 @@ class BinSums(NamedTuple):
         Raises:
           ValueError: for unequal lengths, empty input, or a value outside its range.
         """
-        _, prob, label, w, edges = _prepare(np.asarray(p), np.asarray(y), np.asarray(weight), bins, "equal_width")
-
-        def columns(rows: slice) -> list[Any]:
-            mass, gap = w[rows], prob[rows] - label[rows]
-            return [None, mass, mass**2, mass * prob[rows], mass * label[rows], gap * mass, gap * mass * gap]
-
-        return cls(*binning.bin_sums(prob, bins, edges, uniform=True, columns=columns))
+        return _sums(p, y, weight, bins, "equal_width")[0]
 
     def merge(self, other: BinSums) -> BinSums:
         """The sums over the rows of both."""

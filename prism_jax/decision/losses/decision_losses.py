@@ -10,6 +10,7 @@ such rows has loss 0 and gradient 0. Sums are float32 for logits of lower precis
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -69,8 +70,8 @@ def need_sums(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None 
     """
     arrays.check_lengths(z_need=z_need, y_need=y_need, weight=weight)
     row_weight = _row_weight(z_need, weight)
-    _check_logits("z_need", z_need, row_weight)
-    _check_labels("y_need", y_need, row_weight)
+    _check(arrays.check_finite, "z_need", z_need, row_weight)
+    _check(arrays.check_label, "y_need", y_need, row_weight)
     losses = cross_entropy(_where_positive(row_weight, z_need), _where_positive(row_weight, y_need))
     return Sums(jnp.sum(row_weight * losses), jnp.sum(row_weight))
 
@@ -130,16 +131,16 @@ def accept_sums(
     v: Any = _row_weight(z_accept, weight)
     chosen: Any = _where_positive(v, logged)
     check_positivity(logged, propensity, weight)
-    _check_logits("z_accept", z_accept, v)
-    arrays.check_range("logit_bound", logit_bound, 0.0, np.inf, "a finite number of at least 0")
-    _check_labels("y_accept", y_accept, v * chosen)
+    _check(arrays.check_finite, "z_accept", z_accept, v)
+    _check_amount("logit_bound", logit_bound)
+    _check(arrays.check_label, "y_accept", y_accept, v * chosen)
     e = jnp.where(v > 0, jnp.asarray(propensity, v.dtype), 1.0)
     w: Any = clipped_weight(chosen, e, e_min, w_max)
     z = _where_positive(v, z_accept)
     y = _where_positive(v * w, y_accept)  # unobserved acceptance labels are not read
     outside = jnp.zeros_like(v)
     if estimator == "dr":
-        _check_labels("mu", mu, v)
+        _check(arrays.check_label, "mu", mu, v)
         label: Any = doubly_robust_label(y, w, _where_positive(v, mu))
         outside = ((label < 0) | (label > 1)).astype(v.dtype)
         beyond = jax.nn.relu(jnp.abs(z) - logit_bound)
@@ -229,13 +230,13 @@ def burden_sums(
         weight=weight,
     )
     v = _row_weight(z_need, weight)
-    _check_logits("z_need", z_need, v)
-    _check_logits("z_accept", z_accept, v)
-    _check_amount("observed", observed, v)
-    _check_amount("slow_tokens", slow_tokens, v)
+    _check(arrays.check_finite, "z_need", z_need, v)
+    _check(arrays.check_finite, "z_accept", z_accept, v)
+    _check(_check_amount, "observed", observed, v)
+    _check(_check_amount, "slow_tokens", slow_tokens, v)
     observed_weight = v if observed is None else v * _where_positive(v, observed)
-    _check_labels("y_need", y_need, observed_weight)
-    _check_labels("y_accept", y_accept, observed_weight)
+    _check(arrays.check_label, "y_need", y_need, observed_weight)
+    _check(arrays.check_label, "y_accept", y_accept, observed_weight)
     need, accept = _where_positive(observed_weight, y_need), _where_positive(observed_weight, y_accept)
     logits = _where_positive(v, z_need), _where_positive(v, z_accept)
     g = gate.soft_gate(*logits, c_fa, c_fn, width)
@@ -288,29 +289,15 @@ def _where_positive(weight: jax.Array, value: Any) -> jax.Array:
     return jnp.where(weight > 0, jnp.asarray(value, weight.dtype), 0.0)
 
 
-def _check_logits(name: str, z: Any, weight: Any) -> None:
-    """Raises ValueError for a logit that is not finite on a row of positive weight."""
-    values = _counted(z, weight)
-    if values.size:
-        arrays.check_finite(name, values)
-
-
-def _check_labels(name: str, y: Any, weight: Any) -> None:
-    """Raises ValueError for a label outside [0, 1] on a row of positive weight."""
-    values = _counted(y, weight)
-    if values.size:
-        arrays.check_label(name, values)
-
-
-def _check_amount(name: str, value: Any, weight: Any) -> None:
-    """Raises ValueError for an amount that is negative or not finite on a row of positive weight; None passes."""
-    values = _counted(value, weight)
-    if values.size:
-        arrays.check_range(name, values, 0.0, np.inf, "a finite number of at least 0")
-
-
-def _counted(value: Any, weight: Any) -> np.ndarray:
-    """The values of the rows of positive weight; empty for None and for tracers."""
+def _check(check: Callable[[str, Any], None], name: str, value: Any, weight: Any) -> None:
+    """Applies a check of `arrays` to the values on rows of positive weight; None and tracers pass."""
     if value is None or arrays.is_traced(value, weight):
-        return np.empty(0)
-    return arrays.host(value)[arrays.host(weight) > 0]
+        return
+    counted = arrays.host(value)[arrays.host(weight) > 0]
+    if counted.size:
+        check(name, counted)
+
+
+def _check_amount(name: str, value: Any) -> None:
+    """Raises ValueError for an amount that is negative or not finite."""
+    arrays.check_range(name, value, 0.0, np.inf, "a finite number of at least 0")

@@ -100,8 +100,6 @@ def paired_rates(
     `first` is subtracted from `second`. `y_second` holds the gold labels with which the second policy's decisions
     count, where steps have several candidates; None is `y`. Other arguments and errors are those of `rate_intervals`.
     """
-    arrays.check_lengths(first=first, second=second, y=y, streams=streams, y_second=y_second, weight=weight)
-    arrays.check_decision(first=first, second=second)
     _check_names(names)
     cells = _pairs(y, y_second, first, second, streams, weight)
     return paired_rates_of(cells, names, level=level, method=method, resamples=resamples, seed=seed)
@@ -138,8 +136,6 @@ def paired_p_values(
     `method` may be `percentile`, which resamples any number of units. Other arguments and errors are those of
     `paired_rates`.
     """
-    arrays.check_lengths(first=first, second=second, y=y, streams=streams, y_second=y_second, weight=weight)
-    arrays.check_decision(first=first, second=second)
     _check_names(names)
     cells = _pairs(y, y_second, first, second, streams, weight)
     return paired_p_values_of(cells, names, method=method, resamples=resamples, seed=seed)
@@ -204,9 +200,7 @@ def mcnemar(first: Vector, second: Vector, y: Vector, y_second: Vector | None = 
     Raises:
       ValueError: for unequal lengths, empty input, or a decision or label other than 0 and 1.
     """
-    arrays.check_lengths(first=first, second=second, y=y, y_second=y_second)
-    arrays.check_decision(first=first, second=second)
-    return mcnemar_of(_pairs(y, y_second, first, second, None, None).totals())
+    return mcnemar_of(_pairs(y, y_second, first, second).totals())
 
 
 def mcnemar_of(counts: Num[np.ndarray, " cells"]) -> McNemar:
@@ -273,8 +267,10 @@ def joint_cell(y: Any, *decisions: Any) -> np.ndarray:
     return code
 
 
-def _pairs(y: Any, y_second: Any, first: Any, second: Any, streams: Any, weight: Any) -> Cells:
-    """The joint cells of two policies: 8, or 16 where their decisions count with labels of their own."""
+def _pairs(y: Any, y_second: Any, first: Any, second: Any, streams: Any = None, weight: Any = None) -> Cells:
+    """The joint cells of two policies: 8, or 16 where their decisions count with labels of their own; checks them."""
+    arrays.check_lengths(first=first, second=second, y=y, streams=streams, y_second=y_second, weight=weight)
+    arrays.check_decision(first=first, second=second)
     if y_second is None:
         return count_cells(joint_cell(y, first, second), 8, streams, weight)
     arrays.check_hard("y_second", y_second)
