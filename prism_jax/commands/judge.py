@@ -24,9 +24,8 @@ from ml_collections import config_flags
 
 from prism_jax.judges.agreements import HUMAN_CONFIG, compare_judges
 from prism_jax.judges.ballots import Ballots
-from prism_jax.judges.judged_scores import judged_scores, teacher_scores
 from prism_jax.judges.judging import JudgesConfig, judge_streams
-from prism_jax.judges.labelling import gather, human_of, judge_ballots, label_streams
+from prism_jax.judges.labelling import gather, human_of, judge_ballots, judged_scores, label_streams, teacher_scores
 from prism_jax.judges.panels import majority
 from prism_jax.judges.prompts import OURS
 from prism_jax.judges.robustness import correct

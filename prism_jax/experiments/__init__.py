@@ -9,7 +9,6 @@ Where to change what:
   docs/paper.md
 - the students of the paper's tables, or how trainings are kept: `paper/trainings.py`; `prism_jax/runs/store.py`
 - the simulated judges of the paper's tables, or the seconds: `paper/pools.py`; `paper/timing.py`
-- how a student is stacked on a probe: `stacking.py`
 - the injections, their controls, or the measurement: `injection_strings.py`, `injections.py`; docs/agent.md
 - the distillation demo: commands in `distill_demo.py`, report in `distill_report.py`, the student in `students.py`
 - the paper in one script: its stages in `reproduce.py`, what they cost in earnest in `real_costs.py`; how stages follow

@@ -4,9 +4,12 @@
 
 There are four outer folds of whole streams. In each, on the streams that are not tested:
 
-1.  a frozen probe says after which of BLOCKS the answer slot is worth most (`block_choice`);
+1.  a frozen probe says after which of BLOCKS the answer slot is worth most: off its state there, a regression on inner
+    folds of whole streams ranks the offers within streams that it did not see;
 2.  the student keeps the blocks up to that one, and its top blocks are trained on the training streams;
-3.  the probe on words is fitted, and the student is stacked on it on the calibration streams (`stacking`).
+3.  the probe on words is fitted, and the student is stacked on it, p = sigmoid(a + b * mean of the floor's log-odds and
+    of c + d * the student's), with four numbers of the calibration streams. c and d put the student on the scale of
+    probabilities, so that one that knows nothing (d = 0) counts for nothing.
 
 The test streams' labels are read for the measures alone. Everything else about the student is as in its config. Every
 training is an ordinary run in a folder of its own, so an interrupted study resumes when started again.
@@ -19,22 +22,26 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from absl import flags
 from etils import epath
+from jaxtyping import Float
 from ml_collections import config_flags
+from scipy import special
 
-from prism_jax.decision.calibration import CalibrationConfig
+from prism_jax.decision.arrays import log_odds
+from prism_jax.decision.calibration import CalibrationConfig, Platt
 from prism_jax.evaluation.protocol import calibrate
-from prism_jax.evaluation.splits import TEST, rows_of
-from prism_jax.experiments.block_choice import States, best_block, states_after, worth_of_blocks
-from prism_jax.experiments.nested_words import score_words_nested
+from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
+from prism_jax.experiments.nested_words import INNER, outer_folds, score_words_nested
 from prism_jax.experiments.proactivebench import train_student, with_sources
 from prism_jax.experiments.proactivebench_results import SIGNALS, Fold, epoch_seconds, signal_of
 from prism_jax.experiments.probe import measure, ranked_by_probe
-from prism_jax.experiments.ranking import Ranked
-from prism_jax.experiments.stacking import stack
-from prism_jax.probe.fitting import StreamInputs, fit_probe, score
+from prism_jax.experiments.ranking import MEASURES, Ranked, measures
+from prism_jax.probe import fitting
+from prism_jax.probe.fitting import StreamInputs, accept_labels, fit_probe, score
 from prism_jax.probe.kept_states import states_of
+from prism_jax.probe.logistic import Linear, fit_platt_with_ridge, fit_states
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.report.table import Table
@@ -206,6 +213,125 @@ def read_all(config: RunConfig, reading: StatesConfig, folder: epath.Path) -> St
     splits = load_splits(config.data, config.simulator)
     streams = sorted((*splits.train, *splits.calibration, *splits.test), key=lambda stream: stream.id)
     return dict(zip((stream.id for stream in streams), states_of(streams, reading, folder), strict=True))
+
+
+States = Mapping[str, Float[np.ndarray, "_ _"]]
+"""[offers, width] states of each stream, by its id."""
+
+
+def worth_of_blocks(streams: Sequence[Stream], states: States, reading: StatesConfig) -> dict[int, float]:
+    """Computes the AUROC of acceptance within streams, out of inner folds, for the answer slot after each block.
+
+    `streams` are training streams with their labels. `states` are what `prism_jax.probe.kept_states` read of them at
+    `reading.blocks`; other streams are not looked at.
+
+    Raises:
+      ValueError: if the training streams of an inner fold have labels of one kind only.
+    """
+    inner = outer_folds(streams, min(INNER, len(streams)))
+    return {block: _worth(inner, _slots(streams, states, reading, block), reading) for block in reading.blocks}
+
+
+def best_block(worth: Mapping[int, float]) -> int:
+    """The block of the highest worth, the lowest such block if several are equal."""
+    return max(sorted(worth), key=lambda block: worth[block])
+
+
+def states_after(states: States, reading: StatesConfig, block: int) -> States:
+    """The columns of one block: the mean over the offer's own tokens, and the answer slot."""
+    place = reading.blocks.index(block)
+    count = len(reading.blocks)
+    return {name: np.split(columns, count, axis=1)[place] for name, columns in states.items()}
+
+
+def _slots(streams: Sequence[Stream], states: States, reading: StatesConfig, block: int) -> States:
+    """The answer slots alone."""
+    own = states_after({stream.id: states[stream.id] for stream in streams}, reading, block)
+    return {name: columns[:, columns.shape[1] // 2 :] for name, columns in own.items()}
+
+
+def _worth(inner: Sequence[tuple[list[Stream], list[Stream]]], slots: States, reading: StatesConfig) -> float:
+    """AUROC within streams of one block's slots, over the held streams of all inner folds."""
+    names: list[str] = []
+    log_odds, labels = [], []
+    for train, held in inner:
+        fitted = _fit(train, slots, reading)
+        for stream in held:
+            names.append(stream.id)
+            log_odds.append(fitted.log_odds(slots[stream.id]))
+            labels.append(accept_labels(stream, votes=False).y)
+    z, y, owner = np.concatenate(log_odds), np.concatenate(labels), np.repeat(names, [len(part) for part in labels])
+    known = ~np.isnan(y)
+    ranked = Ranked(z[known], special.expit(z[known]), y[known], owner[known])
+    return float(measures(ranked, names)(np.ones(len(names)))[MEASURES.index("auroc_within")])
+
+
+def _fit(train: Sequence[Stream], slots: States, reading: StatesConfig) -> Linear:
+    """The regression on the slots of some streams."""
+    labels = fitting.joined([accept_labels(stream, votes=True) for stream in train])
+    known = ~np.isnan(labels.y)
+    x = np.concatenate([slots[stream.id] for stream in train])
+    owner = np.repeat([stream.id for stream in train], [len(slots[stream.id]) for stream in train])
+    return fit_states(x[known], labels.y[known], labels.weight[known], owner[known], reading)
+
+
+_LEAST = 1e-9
+"""Probabilities nearer to 0 or 1 than this count as this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """A fitted stack of one signal."""
+
+    student: Platt  # map of the student's own log-odds
+    joint: Platt  # map of the mean of both
+
+    @classmethod
+    def fit(cls, floor: Float[np.ndarray, " n"], student: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Stack:
+        """Fits both maps on log-odds of calibration rows and their labels."""
+        weight = np.ones_like(y)
+        own = fit_platt_with_ridge(student, y, weight)
+        return cls(own, fit_platt_with_ridge((floor + own.of_log_odds(student)) / 2, y, weight))
+
+    def __call__(self, floor: Float[np.ndarray, " n"], student: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """The probabilities of rows, from log-odds."""
+        return special.expit(self.joint.of_log_odds((floor + self.student.of_log_odds(student)) / 2))
+
+
+def stack(floor: Scores, student: Scores) -> tuple[Scores, dict[Signal, Stack]]:
+    """Stacks the student's table on the floor's, of the same calibration and test rows in any order.
+
+    The result is the floor's table with the probabilities of the stack, and the stack of each signal. ValueError if the
+    tables have different rows.
+    """
+    columns, student = floor.columns(), _in_order_of(student, floor)
+    calibration = np.asarray(floor.split) == CALIBRATION
+    stacks: dict[Signal, Stack] = {}
+    for signal in SIGNALS:
+        name, y = f"p_{signal}_fast", columns[f"y_{signal}"]
+        z, own = (log_odds(np.asarray(table.columns()[name], float), _LEAST) for table in (floor, student))
+        rows = calibration & ~np.isnan(y)
+        if signal == "need":  # A step's need stands in the row of each of its offers and counts once.
+            rows &= floor.candidate == 0
+        stacks[signal] = Stack.fit(z[rows], own[rows], y[rows])
+        columns[name] = stacks[signal](z, own)
+    return Scores.from_columns(columns), stacks
+
+
+def _in_order_of(scores: Scores, other: Scores) -> Scores:
+    """The rows of one table in the order of the other's."""
+    place = {key: number for number, key in enumerate(_keys(scores))}
+    wanted = _keys(other)
+    if place.keys() != set(wanted):
+        different = len(place.keys() ^ set(wanted))
+        raise ValueError(f"scores: found {different} rows in only one of two tables, expected the same rows in both")
+    return scores.take(np.array([place[key] for key in wanted]))
+
+
+def _keys(scores: Scores) -> list[tuple[str, str, int, int]]:
+    assert scores.split is not None, "a stack needs calibration rows"
+    columns = (scores.stream, scores.split, scores.step, scores.candidate)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def define_flags() -> None:

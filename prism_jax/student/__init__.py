@@ -12,7 +12,7 @@ Where to change what:
 - the model's architecture: `qwen3.py`, `layers.py`, sizes in `model_config.py`
 - which parameter goes to which device: `sharding.py`
 - after which block a student that starts from weights ends: `lowest` in `model_config.py`, `start_blocks` in
-  `prism_jax/training/run_config.py`; how the nested study chooses it in `prism_jax/experiments/block_choice.py`
+  `prism_jax/training/run_config.py`; how the nested study chooses it in `prism_jax/experiments/nested_student.py`
 """
 
 from prism_jax.student.model_config import StudentConfig

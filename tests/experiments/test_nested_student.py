@@ -9,8 +9,7 @@ from etils import epath
 from scipy import special
 
 from prism_jax.experiments import nested_student as module
-from prism_jax.experiments.block_choice import best_block, states_after, worth_of_blocks
-from prism_jax.experiments.stacking import Stack, stack
+from prism_jax.experiments.nested_student import Stack, best_block, stack, states_after, worth_of_blocks
 from prism_jax.probe.probe_config import StatesConfig
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.streams.edit import map_candidates, map_steps

@@ -7,9 +7,8 @@ import pytest
 from judged_streams import MOST_EVENTS, bare, labelled
 
 from prism_jax.commands.judge import judge
-from prism_jax.judges.judged_scores import judged_scores, teacher_scores
 from prism_jax.judges.judging import JudgesConfig
-from prism_jax.judges.labelling import gather, label_streams
+from prism_jax.judges.labelling import gather, judged_scores, label_streams, teacher_scores
 from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import questions
 from prism_jax.judges.votes import Vote, write_votes

@@ -1,8 +1,8 @@
 """Uncertainty: intervals, paired differences, McNemar's test and equivalence; users import them from here.
 
-Belongs here: intervals of few units (`jackknife`), the resampling engine (`bootstrap`, and `hashed` for units that are
-spread over parts of the data), and their application to means (`means`), to rates and pairs of policies (`rates`), and
-to agreement and official scores (`agreements`).
+Belongs here: intervals of few units (`jackknife`), the resampling engine and intervals of means (`bootstrap`, and
+`hashed` for units that are spread over parts of the data), and their application to rates and pairs of policies
+(`rates`), and to agreement and official scores (`agreements`).
 Does not belong here: the choice of numbers in a table (`prism_jax.evaluation`, `prism_jax.report`).
 """
 
@@ -21,11 +21,12 @@ from prism_jax.decision.uncertainty.bootstrap import (
     Estimate,
     count_cells,
     interval,
+    mean_interval,
+    mean_interval_of,
     resample,
 )
 from prism_jax.decision.uncertainty.hashed import Resampled, poisson_weights, resampled_sums, unit_keys
 from prism_jax.decision.uncertainty.jackknife import LEAST_UNITS, SHARE, UNBOUNDED, Bounds
-from prism_jax.decision.uncertainty.means import mean_interval, mean_interval_of
 from prism_jax.decision.uncertainty.rates import (
     HEADLINE,
     Equivalence,

@@ -98,7 +98,7 @@ RUNS = (
 EXPERIMENTS = (
     Fault(
         "stack-fitted-on-test-rows",
-        "experiments/stacking.py",
+        "experiments/nested_student.py",
         "rows = calibration & ~np.isnan(y)",
         "rows = ~np.isnan(y)",
         "The stack of two students was fitted on the rows that measure it.",
