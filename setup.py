@@ -23,6 +23,7 @@ REMOTE = ["json5>=0.12", "openai>=3.57", "pydantic>=2.12", "tenacity>=9.1"]
 SERVE = [
     *("fastapi>=0.160", "h11>=0.16", "prometheus-client>=0.22", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"),
     "tzdata>=2025.2",  # time zones of people, where the machine has none
+    "zstandard>=0.23",  # how clients of System One compress their requests
 ]
 # For dividing the streams of a server among several machines.
 CLUSTER = [*SERVE, "ray[serve]==2.60.*"]

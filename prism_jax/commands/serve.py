@@ -1,9 +1,10 @@
 """Serves a model, or an agent with state: `python -m prism_jax serve [--model=DIR] [--state=DIR] [--token_file=FILE]`.
 
 Clients of `POST /v1/decisions` ask whether help is needed (the predicate `need`) and whether an offer would be accepted
-(`accept`, or `accept:TEXT`), and get calibrated probabilities (docs/decision_models.md). With --state it is an agent:
-streams, people, decisions and outcomes are kept in DIR (docs/service.md), and an engine or a decision model will do, or
-no model at all, for callers that have numbers of their own. Without --token_file it answers on this machine alone.
+(`accept`, or `accept:TEXT`), and get calibrated probabilities; so do those of `POST /v1/systemone`, by nouls
+(docs/decision_models.md). With --state it is an agent: streams, people, decisions and outcomes are kept in DIR
+(docs/service.md), and an engine or a decision model will do, or no model at all, for callers that have numbers of their
+own. Without --token_file it answers on this machine alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server of decisions without state: `POST /v1/decisions`."""
+"""The server of decisions without state: `POST /v1/decisions`, and the same in an older form, `POST /v1/systemone`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import fastapi
 
+from prism_jax.service import system_one
 from prism_jax.service.form import (
     Answered,
     Asked,
@@ -32,25 +33,41 @@ def make_app(
         status: {"model": ErrorBody} for status in (401, 404, 413, 422, 429, 503)
     }
 
-    @app.post("/v1/decisions", responses=errors)
-    async def decide(body: DecisionsRequest, request: fastapi.Request) -> Decision:
-        """The probabilities that help is needed, and that an offer would be accepted."""
-        if body.model != name:
-            raise ApiError(
-                404, f"model: found {body.model!r:.80}, expected {name!r}", param="model", code="model_not_found"
-            )
-        asked = asked_of(body, request.state.caller)
+    def check_model(model: str) -> None:
+        if model != name:
+            raise ApiError(404, f"model: found {model!r:.80}, expected {name!r}", param="model", code="model_not_found")
+
+    async def answered(asked: Asked, place: str, request: fastapi.Request) -> Answered:
+        """The answer to what is asked; `place` is where the request has its events."""
         try:
-            return decision_of(body, None if asked is None else await served.ask(asked, request))
+            return await served.ask(asked, request)
         except FormError:
             raise
         except ValueError as error:
-            words = f"input exceeds the context window: {error}"
-            raise ApiError(413, words, param="input", code="context_length_exceeded") from None
+            words = f"{place} exceeds the context window: {str(error).replace('input[', f'{place}[', 1)}"
+            raise ApiError(413, words, param=place, code="context_length_exceeded") from None
+
+    @app.post("/v1/decisions", responses=errors)
+    async def decide(body: DecisionsRequest, request: fastapi.Request) -> Decision:
+        """The probabilities that help is needed, and that an offer would be accepted."""
+        check_model(body.model)
+        asked = asked_of(body, request.state.caller)
+        return decision_of(body, None if asked is None else await answered(asked, "input", request))
+
+    @app.post("/v1/systemone", responses=errors)
+    async def system_one_answers(
+        body: system_one.SystemOneRequest, request: fastapi.Request
+    ) -> system_one.SystemOneAnswers:
+        """The same probabilities, in the form of System One."""
+        check_model(body.model)
+        asked = system_one.asked_of(body, request.state.caller)
+        return system_one.answers_of(body, await answered(asked, "state", request))
 
     @app.get("/v1/models", responses={401: {"model": ErrorBody}})
     async def models() -> dict[str, object]:
-        """The one model that answers here."""
-        return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "prism_jax"}]}
+        """The one model that answers here, as both forms list it."""
+        listed = {"name": name, "description": "Need for help, and acceptance of offers.", "release_date": "1970-01-01"}
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "prism_jax"}]
+        return {"object": "list", "data": data, "models": [listed]}
 
     return app

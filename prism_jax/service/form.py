@@ -8,7 +8,7 @@ refused, because the model was trained for these two alone. What the clients sen
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
@@ -17,6 +17,8 @@ from prism_jax.agent.steps import AN_OFFER, MOST_CANDIDATES, MOST_EVENT_BYTES
 from prism_jax.runtime.written import MOST_SECONDS
 from prism_jax.streams import Candidate, Event
 
+NEED = "need"
+"""The name of the question whether help is needed."""
 MOST_QUESTIONS = 400
 MOST_EVENTS = 2048
 
@@ -150,15 +152,31 @@ class Answered(NamedTuple):
 
 def asked_of(request: DecisionsRequest, caller: str = "") -> Asked | None:
     """What a request asks; None where no question is answered. FormError names what is out of range."""
-    wanted = [offer for offer in (_offer(*pair) for pair in enumerate(request.questions)) if offer is not None]
+    names = [(f"questions[{i}].name", _name(question)) for i, question in enumerate(request.questions)]
+    if isinstance(request.input, str):
+        return asked_about(names, [("input", request.input)], caller)
+    places = [f"input[{number}].content" for number in range(len(request.input))]
+    contents = [_content(*pair) for pair in zip(request.input, places, strict=True)]
+    return asked_about(names, list(zip(places, contents, strict=True)), caller)
+
+
+def asked_about(
+    names: Sequence[tuple[str, str | None]], items: Sequence[tuple[str, str | Mapping[str, Any]]], caller: str
+) -> Asked | None:
+    """What names of questions ask about events, texts or `{"time": SECONDS, "text": TEXT}`, each with its place.
+
+    None stands for the name of a question that nobody answers. Result and errors are those of `asked_of`.
+    """
+    wanted = [offer for offer in (_offer(*pair) for pair in names) if offer is not None]
     candidates = tuple(dict.fromkeys(wanted))
-    if not (candidates or any(map(_is_need, request.questions))):
+    if not (candidates or any(name == NEED for _, name in names)):
         return None
     if len(candidates) > MOST_CANDIDATES:
         raise FormError("questions", f"found {len(candidates)} offers, expected at most {MOST_CANDIDATES}")
-    asked = Asked(tuple(_events(request.input)), candidates or AN_OFFER, caller)
+    asked = Asked(tuple(_events(items)), candidates or AN_OFFER, caller)
     texts = [candidate.text or "" for candidate in asked.candidates]
-    for place, own in [("questions", texts), *((f"input[{i}]", [one.text]) for i, one in enumerate(asked.events))]:
+    events = [(place, [one.text]) for (place, _), one in zip(items, asked.events, strict=True)]
+    for place, own in [("questions", texts), *events]:
         if (size := sum(len(text.encode("utf-8", "surrogatepass")) for text in own)) > MOST_EVENT_BYTES:
             raise FormError(place, f"found {size} bytes of text, expected at most {MOST_EVENT_BYTES}")
     return asked
@@ -166,56 +184,60 @@ def asked_of(request: DecisionsRequest, caller: str = "") -> Asked | None:
 
 def decision_of(request: DecisionsRequest, answered: Answered | None) -> Decision:
     """The answers in the order of the questions; refusals where nothing was asked."""
-    found = Answered(math.nan, {}) if answered is None else answered
     answers: list[Probability | Refusal] = []
-    for number, question in enumerate(request.questions):
-        offer = _offer(number, question)
-        if _is_need(question):
-            answers.append(Probability(name=question.name, probability=found.p_need))
-        elif offer is not None:
-            answers.append(Probability(name=question.name, probability=found.p_accept[offer]))
-        else:
-            answers.append(Refusal(name=question.name))
+    for question in request.questions:
+        p = probability_of(_name(question), answered)
+        answers.append(Refusal(name=question.name) if p is None else Probability(name=question.name, probability=p))
+    found = answered or Answered(math.nan, {})
     details = InputDetails(cached_tokens=found.cached, cache_write_tokens=found.kept)
     usage = Usage(input_tokens=found.tokens, input_tokens_details=details, total_tokens=found.tokens)
     return Decision(model=request.model, answers=answers, usage=usage)
 
 
-def _is_need(question: Question) -> bool:
-    return question.type == "predicate" and question.name == "need"
+def probability_of(name: str | None, answered: Answered | None) -> float | None:
+    """The answer to the question of a name; None for one that the model was not trained for."""
+    if answered is None or name == NEED:
+        return answered and answered.p_need
+    offer = _offer("name", name)
+    return None if offer is None else answered.p_accept[offer]
 
 
-def _offer(number: int, question: Question) -> Candidate | None:
-    """The offer that a question asks about; None for one that asks about none."""
-    kind, colon, text = (question.name or "").partition(":")
-    if question.type != "predicate" or kind != "accept":
+def _name(question: Question) -> str | None:
+    """The name of a predicate; None for questions of other kinds, which nobody answers."""
+    return question.name if question.type == "predicate" else None
+
+
+def _offer(place: str, name: str | None) -> Candidate | None:
+    """The offer that the question of a name asks about; None for one that asks about none."""
+    kind, colon, text = (name or "").partition(":")
+    if kind != "accept":
         return None
     if not colon:
         return AN_OFFER[0]
     try:
         return Candidate(text=text)
     except ValueError as error:
-        raise FormError(f"questions[{number}].name", str(error)) from None
+        raise FormError(place, str(error)) from None
 
 
-def _events(content: str | list[Message]) -> list[Event]:
+def _content(message: Message, place: str) -> str | Mapping[str, Any]:
+    """The text of a message, or the data of its one JSON part."""
+    if isinstance(message.content, str):
+        return message.content
+    parts = [part for part in message.content if isinstance(part, Json)]
+    if parts and len(message.content) > 1:
+        raise FormError(place, f"found {len(message.content)} parts, expected one JSON part, or texts alone")
+    return parts[0].data if parts else "".join(part.text for part in message.content if isinstance(part, Text))
+
+
+def _events(items: Sequence[tuple[str, str | Mapping[str, Any]]]) -> list[Event]:
     """The events of an input; without a time of its own, one is at the same time as the event before it."""
-    if isinstance(content, str):
-        return [_event(0.0, content, "input")]
     events: list[Event] = []
-    for number, message in enumerate(content):
-        place, last = f"input[{number}].content", events[-1].time if events else 0.0
-        if isinstance(message.content, str):
-            events.append(_event(last, message.content, place))
-            continue
-        parts = [part for part in message.content if isinstance(part, Json)]
-        if parts and len(message.content) > 1:
-            raise FormError(place, f"found {len(message.content)} parts, expected one JSON part, or texts alone")
-        if parts:
-            events.append(_timed(parts[0].data, place, last if events else -math.inf))
+    for place, item in items:
+        if isinstance(item, str):
+            events.append(_event(events[-1].time if events else 0.0, item, place))
         else:
-            texts = [part.text for part in message.content if isinstance(part, Text)]
-            events.append(_event(last, "".join(texts), place))
+            events.append(_timed(item, place, events[-1].time if events else -math.inf))
     return events
 
 
@@ -227,7 +249,7 @@ def _event(time: float, text: str, place: str) -> Event:
 
 
 def _timed(data: Mapping[str, Any], place: str, least: float) -> Event:
-    """The event of a JSON part, not earlier than `least`."""
+    """The event of an object with its time, not earlier than `least`."""
     time: Any = data.get("time")
     text: Any = data.get("text")
     is_number = isinstance(time, int | float) and not isinstance(time, bool)

@@ -18,6 +18,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prism_jax import __version__
+from prism_jax.service.encoded import EncodingError, decoded_body
 from prism_jax.service.form import ErrorBody, FormError
 from prism_jax.service.names import decoded, route_path
 from prism_jax.service.tokens import Tokens
@@ -270,7 +271,8 @@ class _Guard:
             await send(message)
 
         try:
-            body = await self._body(receive, self._most_of(scope))
+            most = self._most_of(scope)
+            body = _decoded(scope, await self._body(receive, most), most)
         except ApiError as error:
             answer = problem(error.status, error.message, None, error.code, {"connection": "close"})
             return await answer(scope, receive, named)
@@ -328,9 +330,28 @@ class _Guard:
                 return None
             parts.append(message.get("body", b""))
             size, more = size + len(parts[-1]), message.get("more_body", False)
-            if size > most:
-                raise ApiError(413, f"body: found more than {most} bytes, expected at most as many")
+            _check_size(size, most)
         return b"".join(parts)
+
+
+def _decoded(scope: Scope, body: bytes | None, most: int) -> bytes | None:
+    """The body of a request without its Content-Encoding; ApiError for one that is too long or cannot be decoded."""
+    encodings = [value.decode("latin-1") for name, value in scope["headers"] if name == b"content-encoding"]
+    if body is None or not encodings:
+        return body
+    try:
+        content = decoded_body(body, ", ".join(encodings), most)
+    except EncodingError as error:
+        raise ApiError(415, f"Content-Encoding: {error}") from None
+    except ValueError as error:
+        raise ApiError(400, f"body: found it not in its Content-Encoding ({error}), expected it so") from None
+    _check_size(len(content), most)
+    return content
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise ApiError(413, f"body: found more than {most} bytes, expected at most as many")
 
 
 def _is_foreign(headers: Mapping[bytes, bytes]) -> bool:

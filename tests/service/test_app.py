@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import gzip
 import itertools
 import json
 import math
@@ -11,9 +12,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import zlib
 
 import openai
 import pytest
+import zstandard
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
@@ -132,6 +135,100 @@ def test_litellms_recorded_request_gets_the_answer_that_it_reads(served):
     assert {type(answer["usage"][name]) for name in ("input_tokens", "output_tokens", "total_tokens")} == {int}
 
 
+def by_system_one(served, state, names=("need", "accept:Look at it?"), **more):
+    questions = {name: {"type": "noul", "instructions": "?"} for name in names}
+    return served.ask("/v1/systemone", {"model": "tiny", "state": state, "questions": questions, **more})
+
+
+def timed(*events):
+    return [{"time": time, "text": text} for time, text in events]
+
+
+@pytest.mark.parametrize(
+    ("state", "content"),
+    [
+        ("first", "first"),
+        (["first", "second"], messages("first", "second")),
+        (timed((0, "again"), (7200.5, "again")), None),
+        (timed((3, "alone"))[0], None),
+    ],
+)
+def test_both_forms_have_the_same_probabilities(served, state, content):
+    events = state if isinstance(state, list) else [state]
+    content = content or [{"role": "user", "content": [{"type": "input_json", "data": one}]} for one in events]
+    status, answer, _ = by_system_one(served, state)
+    _, decision, _ = served.ask(body=body(content, QUESTIONS[:3]))
+    expected = {one["name"]: {"type": "noul", "noul": one["probability"]} for one in decision["answers"]}
+    assert status == 200 and answer["answers"] == {name: expected[name] for name in ("need", "accept:Look at it?")}
+    assert answer["model"] == "tiny" and answer["usage"]["input_tokens"] == decision["usage"]["input_tokens"]
+
+
+def test_typesafes_client_gets_its_answers(served):
+    sdk = pytest.importorskip("typesafe_sdk", reason="a client of its own")
+    asked = {
+        **{name: sdk.Noul(instructions="?") for name in ("need", "accept:Look at it?", "urgent")},
+        "tone": sdk.Choice(instructions="?", criteria={"calm": None, "angry": "Loud."}),
+    }
+    with sdk.TypeSafeClient(api_key="any", base_url=served.url, model="tiny") as client:
+        found = client.system_one(state="first", questions=asked)
+        assert [(one.name, one.release_date) for one in client.models.list().models] == [("tiny", "1970-01-01")]
+        long = client.system_one(state=["first", "x" * 3000], questions=asked)  # compressed, where it can
+        with pytest.raises(sdk.TypeSafeUnprocessableEntityError, match="questions: found noul urgent"):
+            client.system_one(state="first", questions={"urgent": asked["urgent"]})
+        with pytest.raises(sdk.TypeSafeNotFoundError, match="model: found 'jev-latest', expected 'tiny'"):
+            client.system_one(state="first", questions=asked, model="jev-latest")
+    assert [found.nouls[name].noul for name in list(asked)[:2]] == pytest.approx(wanted("first"), abs=1e-6)
+    assert list(found.answers) == list(asked)[:2] and found.usage.input_tokens == 1
+    assert long.nouls["need"].noul == pytest.approx(wanted("first", "x" * 3000)[0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("param", "changed", "words"),
+    [
+        ("state", {"state": 3}, "state: Input should be a valid"),
+        ("state", {"state": []}, "state: found 0 events, expected 1 to 2048"),
+        ("state[1]", {"state": ["x", 3]}, "state[1]: found 3, expected a text, or {"),
+        ("state", {"state": {"message": "x"}}, """state: found {'message': 'x'}, expected {"time": SECONDS"""),
+        ("state[1]", {"state": timed((1, "x"), (0, "x"))}, "events are in time order"),
+        ("questions", {"questions": {}}, "questions: Dictionary should have at least 1 item"),
+        (
+            "questions",
+            {"questions": {"need": {"type": "score", "criteria": ["a"]}}},
+            "found score need, expected a noul",
+        ),
+        ("questions.accept:", {"questions": {"accept:": {"type": "noul"}}}, "questions.accept:: text"),
+        ("assets", {"assets": {"a": {"type": "image"}}}, "assets: found 1, expected none"),
+    ],
+)
+def test_a_bad_request_of_system_one_is_named(served, param, changed, words):
+    status, answer, _ = by_system_one(served, **{"state": "x"} | changed)
+    assert (status, answer["error"]["param"]) == (422, param) and words in answer["error"]["message"]
+
+
+COMPRESSED = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": lambda content: zstandard.ZstdCompressor().compress(content),
+}
+
+
+@pytest.mark.parametrize("encoding", COMPRESSED)
+def test_a_compressed_body_is_decoded_within_the_bound(encoding):
+    def ask(content, pack=COMPRESSED[encoding]):
+        return served.ask(body=pack(json.dumps(content).encode()), content_encoding=encoding)
+
+    with Served(limits=Limits(body=2000)) as served:
+        served.ready()
+        assert ask(body())[:2] == served.ask(body=body())[:2]
+        status, answer, _ = ask(body("x" * 10**6))
+        assert status == 413 and answer["error"]["message"].startswith("body: found more than 2000 bytes")
+        status, answer, _ = ask(body(), pack=bytes)
+        assert status == 400 and answer["error"]["message"].startswith("body: found it not in its Content-Encoding")
+        assert ask(body(), pack=lambda content: COMPRESSED[encoding](content)[:-9])[0] in (400, 422)
+        status, answer, _ = served.ask(body=body(), content_encoding=f"{encoding}, br")
+        assert status == 415 and "expected zstd, gzip or deflate, once" in answer["error"]["message"]
+
+
 def test_events_have_their_times(served):
     parts = [[{"type": "input_json", "data": {"time": t, "text": "again"}}] for t in (0, 7200.5)]
     content = [{"role": "user", "content": part} for part in parts]
@@ -195,7 +292,7 @@ def test_routes_that_are_none_have_the_apis_shape(served):
     assert served.ask("/v1/decisions")[0] == 405
     assert served.ask("/healthz")[1] == {"status": "ok"}
     schema = served.ask("/openapi.json")[1]
-    assert set(schema["paths"]) == {"/v1/decisions", "/v1/models", "/healthz", "/readyz"}
+    assert set(schema["paths"]) == {"/v1/decisions", "/v1/systemone", "/v1/models", "/healthz", "/readyz"}
 
 
 def test_a_page_in_a_browser_cannot_ask_under_a_name_of_its_own(served):

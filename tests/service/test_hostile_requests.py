@@ -142,7 +142,7 @@ def test_no_request_makes_the_server_fail_or_hang(served):
         if path.startswith("/v1/") and answer.status >= 400 and text.startswith(b"{"):
             assert json.loads(text)["error"]["message"], shown
         statuses[answer.status] = statuses.get(answer.status, 0) + 1
-    assert statuses[200] > 30 and statuses[422] > 300, statuses
+    assert statuses[200] >= 30 and statuses[422] > 300, statuses
     status, answer, _ = served.ask("/v1/decide", {"stream": "after", "time": 0, "p_need": 1, "p_accept": 1})
     assert (status, answer["speak"]) == (200, True)
     read, after = [], ""

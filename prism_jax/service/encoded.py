@@ -1,0 +1,45 @@
+"""Bodies of requests that are compressed, decoded within a bound: gzip, deflate, and zstd as typesafe-sdk sends it."""
+
+from __future__ import annotations
+
+import io
+import zlib
+
+import zstandard
+
+ENCODINGS = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
+"""What zlib decodes, and the format's number there."""
+WINDOW = 2**23
+"""Largest window of zstd that is decoded, in bytes: what RFC 9659 allows for a body."""
+
+
+class EncodingError(ValueError):
+    """A body in an encoding that nobody decodes here."""
+
+
+def decoded_body(body: bytes, encoding: str, most: int) -> bytes:
+    """A body that came in a Content-Encoding, at most one byte longer than `most`, so that a longer one shows.
+
+    Raises:
+      EncodingError: for an encoding that is not known, or several.
+      ValueError: for a body that is not encoded so.
+    """
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return body
+    try:
+        if encoding == "zstd":
+            decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW)
+            try:
+                return decompressor.stream_reader(io.BytesIO(body)).read(most + 1)
+            except zstandard.ZstdError as error:
+                raise ValueError(str(error)) from None
+        inflate = zlib.decompressobj(ENCODINGS[encoding])
+        content = inflate.decompress(body, most + 1)
+    except KeyError:
+        raise EncodingError(f"found {encoding!r:.80}, expected zstd, gzip or deflate, once") from None
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if len(content) <= most and (not inflate.eof or inflate.unused_data):
+        raise ValueError("it ends too early, or more follows")
+    return content
