@@ -53,8 +53,8 @@ TEACHER_AND_JUDGES = (
     Fault(
         "accepted-silence-is-need",
         "judges/labelling.py",
-        "need = None if label is None else 1.0 - label",
-        "need = label",
+        "need = None if silence is None else 1.0 - silence",
+        "need = silence",
         "Steps at which silence is right are labelled as needing help.",
         ("judges/test_judging.py",),
         vital=True,
