@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from simulated_steps import CONFIG, chance, draw, table
+from test_switches import CONFIG as SWITCHES
 
-from prism_jax.streams import simulator_text
+from prism_jax.streams import simulator_text, switches
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.outcomes import ON_CALL_SHARE, PROPENSITY
 from prism_jax.streams.simulator import (
@@ -64,25 +65,34 @@ def read(stream):
 
 # The population of streams.
 
+of_both = pytest.mark.parametrize("config", [CONFIG, SWITCHES], ids=["items", "switches"])
+DIGESTS = {
+    "items": "69c945e5e9f5b9f7513e02dbdae24b063a59678fe73d9cc9e71ef69ba3492ed8",
+    "switches": "7a9d41aee97a4aaae9eaad48ec664cffcaf2c04f882b2758209a384516528625",
+}
 
-def test_streams_are_the_same_on_every_machine(tmp_path):
-    """If this digest changes, so do all results measured on the simulator."""
-    mixed = [simulate(dataclasses.replace(CONFIG, seed=i % 3), i, "always" if i % 2 else "policy") for i in range(40)]
+
+@of_both
+def test_streams_are_the_same_on_every_machine(tmp_path, config):
+    """If this digest changes, so do all results measured on the population."""
+    mixed = [simulate(dataclasses.replace(config, seed=i % 3), i, "always" if i % 2 else "policy") for i in range(40)]
     write_streams(tmp_path / "streams.jsonl", mixed)
     digest = hashlib.sha256((tmp_path / "streams.jsonl").read_bytes()).hexdigest()
-    assert digest == "69c945e5e9f5b9f7513e02dbdae24b063a59678fe73d9cc9e71ef69ba3492ed8"
+    assert digest == DIGESTS[config.population]
 
 
-def test_a_stream_does_not_depend_on_what_else_is_drawn():
+@of_both
+def test_a_stream_does_not_depend_on_what_else_is_drawn(config):
     random.seed(1)
     np.random.seed(1)
-    alone = simulate(CONFIG, 17)
+    alone = simulate(config, 17)
     random.seed(2)
-    assert alone == draw(20)[17] == simulate(CONFIG, 17)
+    assert alone == draw(20, config=config)[17] == simulate(config, 17)
 
 
-def test_streams_and_seeds_differ():
-    streams = draw(300) + [simulate(dataclasses.replace(CONFIG, seed=1), i) for i in range(300)]
+@of_both
+def test_streams_and_seeds_differ(config):
+    streams = draw(300, config=config) + draw(300, config=dataclasses.replace(config, seed=1))
     assert len({stream.id for stream in streams}) == 600
     assert len({stream.events for stream in streams}) == 600
 
@@ -188,15 +198,19 @@ def test_dependence_runs_from_apart_over_independent_to_nested(situation, effect
 # Labels and log, compared with the true probabilities.
 
 
-@pytest.mark.parametrize("config", [CONFIG, *(SimulatorConfig(dependence=d, hidden_effect=1.0) for d in (-1.0, 0.6))])
-def test_labels_have_the_true_frequencies(config):
-    t = table(draw(3000, "always", config))
-    assert chance(t.need, t.p_need) > 1e-3
-    assert chance(t.accept, t.p_accept) > 1e-3
-    assert chance(t.need * t.accept, t.p_both) > 1e-3
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        *((CONFIG, change) for change in ({}, *({"dependence": d, "hidden_effect": 1.0} for d in (-1.0, 0.6)))),
+        *((SWITCHES, change) for change in ({}, {"dependence": 0.6, "hidden_effect": 1.0}, {"switches": 3})),
+    ],
+)
+def test_labels_have_the_true_frequencies(config, changes):
+    t = table(draw(3000 if config is CONFIG else 1500, "always", dataclasses.replace(config, **changes)))
     assert chance(t.on_call, np.full_like(t.on_call, ON_CALL_SHARE)) > 1e-3
-    # The test has power: probabilities that are wrong by 0.03 are rejected.
     for label, p in ((t.need, t.p_need), (t.accept, t.p_accept), (t.need * t.accept, t.p_both)):
+        assert chance(label, p) > 1e-3
+        # The test has power: probabilities that are wrong by 0.03 are rejected.
         assert chance(label, np.where(p < 0.5, p + 0.03, p - 0.03)) < 1e-6
 
 
@@ -248,24 +262,26 @@ def test_without_the_hidden_effect_logged_acceptances_are_unbiased():
 # Responses.
 
 
-@pytest.mark.parametrize("most", [0, 1, 2, 5])
-def test_the_first_offers_that_were_needed_and_accepted_carry_responses(most):
-    for stream in draw(200, config=SimulatorConfig(responses=most)):
+@of_both
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_the_first_offers_that_were_needed_and_accepted_carry_responses(most, config):
+    for stream in draw(50, config=dataclasses.replace(config, responses=most)):
         good = [s for s in stream.steps if s.candidates[0].logged and s.y_need and s.candidates[0].y_accept]
         answered = [step for step in stream.steps if step.candidates[0].response is not None]
         assert answered == good[:most]
 
 
-def test_a_response_has_the_visible_keys_and_is_about_an_item():
-    answered = 0
-    for stream in draw(200):
+@of_both
+def test_a_response_has_the_visible_keys_and_is_about_an_item(config):
+    answered, items = 0, simulator_text.ITEMS if config is CONFIG else switches.SETTINGS
+    for stream in draw(300, config=config):
         for step in stream.steps:
             if step.candidates[0].response is None:
                 continue
             answered += 1
             response = json.loads(step.candidates[0].response)
             assert list(response) == ["Purpose", "Thoughts", "Proactive Task", "Response"]
-            assert any(item in response["Proactive Task"] for item in simulator_text.ITEMS[stream.domain])
+            assert any(item in response["Proactive Task"] for item in items[stream.domain])
     assert answered > 100
 
 

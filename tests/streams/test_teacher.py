@@ -9,13 +9,14 @@ import pytest
 from scipy import stats
 from scipy.special import logit
 from simulated_steps import CONFIG, draw
+from test_switches import CONFIG as SWITCHES
 
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 
 
-def with_teacher(blur, bias):
-    return dataclasses.replace(CONFIG, teacher=True, teacher_blur=blur, teacher_bias=bias)
+def with_teacher(blur, bias, config=CONFIG):
+    return dataclasses.replace(config, teacher=True, teacher_blur=blur, teacher_bias=bias)
 
 
 def errors(streams):
@@ -30,13 +31,14 @@ def errors(streams):
     return (logit(given) - logit(true)).T
 
 
-def test_a_teacher_changes_only_its_own_fields():
+@pytest.mark.parametrize("config", [CONFIG, SWITCHES], ids=["items", "switches"])
+def test_a_teacher_changes_only_its_own_fields(config):
     for index in range(20):
-        judged = simulate(with_teacher(1.0, 0.5), index)
+        judged = simulate(with_teacher(1.0, 0.5, config), index)
         assert all(step.teacher_need is not None for step in judged.steps)
         plain = map_steps(judged, lambda step: dataclasses.replace(step, teacher_need=None))
         plain = map_candidates(plain, lambda offer: dataclasses.replace(offer, teacher_accept=None))
-        assert plain == simulate(CONFIG, index)
+        assert plain == simulate(config, index)
 
 
 def test_a_teacher_without_error_gives_the_true_probabilities():

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import math
 import subprocess
@@ -29,25 +28,15 @@ def test_event_text_is_not_blank(text):
         Event(time=0.0, text=text)
 
 
-@pytest.mark.parametrize("value", OUTSIDE)
-@pytest.mark.parametrize("name", ["y_accept", "propensity", "teacher_accept", "p_accept_true", "p_both_true"])
-def test_candidate_labels_and_probabilities_lie_in_the_unit_interval(name, value):
-    with pytest.raises(ValueError, match=rf"^{name}: found .*, expected .* in \[0, 1\] or null$"):
-        Candidate(**{name: value})
+OF_OFFERS = ["y_accept", "propensity", "teacher_accept", "p_accept_true", "p_both_true"]
+OF_STEPS = ["y_need", "teacher_need", "p_need_true"]
 
 
 @pytest.mark.parametrize("value", OUTSIDE)
-@pytest.mark.parametrize("name", ["y_need", "teacher_need", "p_need_true"])
-def test_step_labels_and_probabilities_lie_in_the_unit_interval(name, value):
+@pytest.mark.parametrize("name", OF_OFFERS + OF_STEPS)
+def test_labels_and_probabilities_lie_in_the_unit_interval(name, value):
     with pytest.raises(ValueError, match=rf"^{name}: found .*, expected .* in \[0, 1\] or null$"):
-        Step(event=0, **{name: value})
-
-
-@settings(deadline=None)
-@given(st.floats(0, 1))
-def test_soft_labels_are_allowed(value):
-    assert Candidate(y_accept=value).y_accept == value
-    assert Step(event=0, y_need=value).y_need == value
+        Candidate(**{name: value}) if name in OF_OFFERS else Step(event=0, **{name: value})
 
 
 @pytest.mark.parametrize("name", ["text", "response"])
@@ -125,15 +114,6 @@ def test_steps_follow_the_events_and_share_none(places):
     else:
         with pytest.raises(ValueError, match=r"^steps\[\d\]\.event: found \d, expected above -?\d and below 3"):
             Stream(id="a", events=_events(0.0, 1.0, 2.0), steps=steps)
-
-
-@pytest.mark.parametrize(
-    "value", [Event(time=0.0, text="a"), Candidate(), Step(event=0), Stream(id="a", events=_events(0.0), steps=())]
-)
-def test_values_are_frozen(value):
-    name = dataclasses.fields(value)[0].name
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(value, name, getattr(value, name))
 
 
 # The type checker of the tests would refuse these values first, so the classes are tested in a process without it.
