@@ -402,14 +402,6 @@ def test_of_two_exports_to_one_output_the_first_to_end_stays_whole(exported, tmp
     assert [path.name for path in output.iterdir()] == list(content)
 
 
-def test_an_export_leaves_a_neighbour_named_partial_alone(exported, tmp_path):
-    (tmp_path / "model.partial").mkdir()
-    (tmp_path / "model.partial" / "mine").write_text("kept")
-    export_run(Workdir(exported[0] / "run"), epath.Path(tmp_path / "model"))
-    assert {path.name for path in tmp_path.iterdir()} == {"model", "model.partial"}
-    assert (tmp_path / "model.partial" / "mine").read_text() == "kept"
-
-
 def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeypatch):
     folder, _ = exported
 

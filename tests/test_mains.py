@@ -167,21 +167,9 @@ def test_a_damaged_run_is_one_line_and_stays_as_it_is(finished, tmp_path, case):
 BAD = {
     "an unknown key": (("--config.training.setps=3",), "setps"),
     "a bad value": (("--config.decision.c_fa=-1.0",), "config.decision.c_fa: found -1.0, expected a cost from"),
-    "a bad choice": (
-        ("--config.data.need=loose", "--config.data.name=jsonl", "--config.data.source=x"),
-        "config.data.need: found 'loose', expected one of 'strict', 'majority', 'any_valid'",
-    ),
     "a wrong type": (("--config.training.steps=many",), "many"),
     "a short context": (("--config.packing.context=30",), "expected at most the context of 30"),
     "too small a vocabulary": (("--config.student.vocab_size=100",), "student.vocab_size: found 100"),
-    "a missing source": (
-        ("--config.data.name=proactivebench", "--config.data.source=/no/such/folder"),
-        "/no/such/folder: found no such directory, expected in --config.data.source the layout of the repository",
-    ),
-    "a fold that does not exist": (
-        ("--config.data.folds=0", "--config.data.fold=-4"),
-        "config.data.folds: found 0, expected at least 2",
-    ),
     "a missing file": (("--config.data.name=jsonl", "--config.data.source=/no/such.jsonl"), "/no/such.jsonl"),
     "more devices than there are": (("--config.mesh.tensor=64",), "mesh: found"),
     "a stray argument": (("stray",), "found argument 'stray'"),
@@ -273,18 +261,9 @@ def test_a_study_shows_help_and_refuses_unknown_flags(study):
     ("content", "message"),
     [
         ('{"id": "a", "events": [{"time": 0, "text": "x"}], "steps": [{"event": 0', "streams.jsonl:1: "),
-        (
-            '{"id": "a", "events": [{"time": 0, "text": "x"}], "steps": [{"event": 0, "y_need": 1.5}]}\n',
-            "streams.jsonl:1: steps[0].y_need: found 1.5",
-        ),
-        (
-            '{"id": "a", "events": [{"time": 0, "text": "x"}], "steps": '
-            '[{"event": 0, "candidates": [{"logged": true, "propensity": NaN}]}]}\n',
-            "streams.jsonl:1: ",
-        ),
         ('{"id": "a", "events": [{"time": 0, "text": "x"}], "steps": [{"event": 0, "y_need": 1}]}\n', "split"),
     ],
-    ids=["truncated", "label out of range", "NaN propensity", "an empty split"],
+    ids=["truncated", "an empty split"],
 )
 def test_bad_streams_are_one_line_and_leave_nothing(tmp_path, content, message):
     source = tmp_path / "streams.jsonl"
@@ -411,32 +390,3 @@ def test_an_old_module_says_what_it_is_called_now():
     with pytest.raises(ModuleNotFoundError, match=r"prism_jax\.policy is now prism_jax\.agent and prism_jax\.scoring"):
         importlib.import_module("prism_jax.policy")
     assert importlib.util.find_spec("prism_jax.nothing") is None
-
-
-def test_a_missing_flag_is_one_line():
-    result = run("train", "--config=configs/quickstart.py")
-    assert result.returncode == 1
-    assert "--workdir" in result.stderr.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_evaluate_with_metrics_cut_short_says_so_and_changes_nothing(finished, tmp_path):
-    workdir = tmp_path / "copy"
-    shutil.copytree(finished[0], workdir)
-    metrics = workdir / "metrics.jsonl"
-    metrics.write_bytes(metrics.read_bytes()[:-9])
-    before = {path: path.read_bytes() for path in workdir.iterdir() if path.is_file()}
-    result = run("evaluate", f"--workdir={workdir}")
-    assert result.returncode == 1
-    assert result.stderr.splitlines()[-1].startswith(f"error: {metrics}, line 4: found broken JSON")
-    assert {path: path.read_bytes() for path in workdir.iterdir() if path.is_file()} == before
-
-
-def test_a_log_of_people_that_cannot_be_read_is_one_line(tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_text("p,a\nx,1\nx,0\ny,1\ny,2\n")
-    done = run("evaluate", f"--scores={path}", "--columns=person=p,accepted=a", f"--workdir={tmp_path / 'out'}")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {path}, row 3, column 'a': found 2, expected true or false")
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "out").exists()

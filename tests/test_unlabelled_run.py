@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 from etils import epath
+from judged_streams import panel_of, vote_on
 
 from prism_jax.agent.exported import read_exported
 from prism_jax.commands import score
@@ -15,12 +16,10 @@ from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Tempera
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration
-from prism_jax.judges.judging import JudgesConfig
 from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import Vote, write_votes
+from prism_jax.judges.votes import write_votes
 from prism_jax.proactivebench.traces import export_written
 from prism_jax.prompting.template import RESPONSE_KEYS, WritingConfig
-from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.runs.export import export_run
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runs.scores_files import evaluate_scores
@@ -36,7 +35,7 @@ from prism_jax.training.workdir import Workdir
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
 NAMES = ("a", "b", "c")
-PANEL = JudgesConfig(name="panel", endpoints={name: EndpointConfig(name, "http://127.0.0.1:9/v1") for name in NAMES})
+PANEL = panel_of(*NAMES)
 FLAGS = {
     **{"human": None, "against": [], "baseline": None, "dry_run": False, "ask": False, "resamples": 10},
     **{"c_fa": 1.0, "c_fn": 2.0, "out": None, "system": []},
@@ -76,14 +75,7 @@ def evaluated(place):
     streams = read_files(str(place / "run" / "written_*.jsonl"))
     asked = [question for stream in streams for question in questions(stream, 40)]
     votes = [
-        Vote(
-            stream=one.stream,
-            step=one.step,
-            candidate=one.candidate,
-            judge=judge,
-            question=one.digest,
-            verdict=accepts(one) != (judge == "c"),
-        )
+        vote_on(one, judge, accepts(one) != (judge == "c"))
         for one in asked[1:]  # nobody answered the first question, about silence
         for judge in NAMES
     ]

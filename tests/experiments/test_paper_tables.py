@@ -445,25 +445,15 @@ def test_one_experiment_that_cannot_run_is_an_error(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-BROKEN = {
-    "one row": (lambda v: {k: c[:1] for k, c in v.items()}, "found only the label"),
-    "a missing column": (lambda v: {k: c for k, c in v.items() if k != "p_accept_fast"}, "p_accept_fast: found only"),
-    "NaN": (lambda v: v | {"p_need_fast": np.where(np.arange(288) == 5, np.nan, v["p_need_fast"])}, "p_need_fast"),
-    "duplicates": (lambda v: {k: [*c, c[-1]] for k, c in v.items()}, "a second time, expected each once"),
-    "one class to calibrate on": (lambda v: v | {"y_need": np.ones(288)}, "y_need: "),
-    "no labels": (lambda v: v | {"y_need": np.full(288, np.nan)}, "y_need: found no label"),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_scores_that_cannot_be_used_are_one_line_that_names_the_place(case, tmp_path):
-    change, message = BROKEN[case]
-    values = {name: list(column) for name, column in change({k: np.array(v) for k, v in columns().items()}).items()}
-    rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+@pytest.mark.parametrize(
+    ("name", "value", "message"), [("y_need", 1.0, "y_need: "), ("p_need_fast", None, "p_need_fast: found null")]
+)
+def test_scores_that_cannot_be_used_are_one_line_that_names_the_place(name, value, message, tmp_path):
+    """Those that calibration refuses, and those that the reader refuses."""
     path = tmp_path / "scores.jsonl"
-    plain = [{k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()} for row in rows]
-    plain = [{k: None if v != v and k != "p_need_fast" else v for k, v in row.items()} for row in plain]
-    path.write_text("".join(json.dumps(row) + "\n" for row in plain))
+    write_scores(path, Scores.from_columns(columns()))
+    lines = map(json.loads, path.read_text().splitlines())
+    path.write_text("".join(json.dumps(line | {name: value}) + "\n" for line in lines))
     with pytest.raises(ValueError, match=re.escape(str(path))) as caught:
         _ = runner.Inputs(scores=str(path)).studies
     assert message in str(caught.value) and "\n" not in str(caught.value)

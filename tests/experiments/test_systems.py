@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 from etils import epath
+from judged_streams import vote_on
 from paper_study import cells, columns
 
 from prism_jax.decision.operating_point import OperatingPoint
@@ -15,7 +16,7 @@ from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
 from prism_jax.experiments.paper.systems import OWN, PEOPLE, SystemOptions
 from prism_jax.judges.prompts import questions
 from prism_jax.judges.robustness import Judged, compare_judged
-from prism_jax.judges.votes import Vote, write_votes
+from prism_jax.judges.votes import write_votes
 from prism_jax.scores import Scores, write_scores
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.traces import TraceEvent, trace_stream, write_traces
@@ -60,14 +61,7 @@ def votes(systems, judges, prompt="ours"):
                 for judge in judges:
                     right = wanted(stream.id, event) == (question.candidate is not None)
                     verdict = right if judge != "odd" else question.candidate is None
-                    place = question.stream, question.step, question.candidate
-                    yield Vote(
-                        **dict(zip(("stream", "step", "candidate"), place, strict=True)),
-                        judge=judge,
-                        prompt=prompt,
-                        question=question.digest,
-                        verdict=verdict,
-                    )
+                    yield vote_on(question, judge, verdict, prompt=prompt)
 
 
 @pytest.fixture(scope="module")

@@ -3,17 +3,15 @@
 import dataclasses
 
 import pytest
-from judged_streams import bare, labelled, votes_of
+from judged_streams import bare, labelled, offering, panel_of, voted, votes_of
 
 from prism_jax.commands.judge import judge, show_people, write_page
-from prism_jax.judges.judging import JudgesConfig
 from prism_jax.judges.votes import write_votes
-from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
-from prism_jax.streams.edit import map_candidates
+from prism_jax.remote.endpoints import RemoteConfig
 from prism_jax.streams.jsonl import read_streams, write_streams
 
 NAMES = ("a", "b", "c")
-CONFIG = JudgesConfig(name="panel", endpoints={name: EndpointConfig(name, "http://127.0.0.1:9/v1") for name in NAMES})
+CONFIG = panel_of(*NAMES)
 UNUSED = {
     "system": [],
     "out": None,
@@ -30,23 +28,10 @@ SETTINGS = {"ask": False, "resamples": 100, "c_fa": 1.0, "c_fn": 2.0}
 def folder(tmp_path_factory):
     """Two systems' streams, people's votes, and the verdicts of two panels."""
     folder, streams = tmp_path_factory.mktemp("judged"), labelled(12)
-
-    def offering(name, every):
-        def change(step):
-            made = step.event % every == 0
-            return map_candidates(step, lambda one: dataclasses.replace(one, logged=made))
-
-        system = [dataclasses.replace(stream, steps=tuple(map(change, stream.steps))) for stream in bare(streams)]
+    for name, every in (("often", 2), ("seldom", 3)):
+        system = [offering(one, lambda step, every=every: step.event % every == 0) for one in bare(streams)]
         write_streams(folder / f"{name}.jsonl", system)
-
-    def voting(step):
-        step = map_candidates(step, lambda one: dataclasses.replace(one, votes=(one.y_accept == 1,)))
-        return dataclasses.replace(step, votes=(step.y_need == 0,))
-
-    offering("often", 2)
-    offering("seldom", 3)
-    people = [dataclasses.replace(stream, steps=tuple(map(voting, stream.steps))) for stream in streams[::2]]
-    write_streams(folder / "people.jsonl", people)
+    write_streams(folder / "people.jsonl", map(voted, streams[::2]))
     write_votes(folder / "votes.jsonl", votes_of(streams, dict.fromkeys(NAMES, (0.9, 0.9))))
     write_votes(folder / "others.jsonl", votes_of(streams, dict.fromkeys("def", (0.8, 0.8)), seed=9))
     return folder

@@ -4,15 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from judged_streams import MOST_EVENTS, bare, labelled
+from judged_streams import MOST_EVENTS, bare, labelled, panel_of, vote_on
 
 from prism_jax.commands.judge import judge
-from prism_jax.judges.judging import JudgesConfig
 from prism_jax.judges.labelling import gather, judged_scores, label_streams, teacher_scores
 from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import Vote, write_votes
-from prism_jax.remote.endpoints import EndpointConfig
+from prism_jax.judges.votes import write_votes
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
 from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_candidates, map_steps
@@ -20,7 +18,7 @@ from prism_jax.streams.jsonl import StreamError, write_streams
 from prism_jax.streams.shards import read_files
 
 NAMES = ("a", "b", "c")
-PANEL = JudgesConfig(name="panel", endpoints={name: EndpointConfig(name, "http://127.0.0.1:9/v1") for name in NAMES})
+PANEL = panel_of(*NAMES)
 FLAGS = {
     **{"human": None, "against": [], "dry_run": False, "ask": False, "resamples": 10},
     **{"c_fa": 1.0, "c_fn": 2.0, "out": None, "system": [], "scores": None, "scores_out": None},
@@ -38,14 +36,7 @@ def streams():
 def votes(streams):
     """Verdicts of three judges, but none on the first stream's first step."""
     return [
-        Vote(
-            stream=one.stream,
-            step=one.step,
-            candidate=one.candidate,
-            judge=judge,
-            question=one.digest,
-            verdict=bool(int(one.digest, 16) >> place & 1),
-        )
+        vote_on(one, judge, bool(int(one.digest, 16) >> place & 1))
         for one in (question for stream in streams for question in questions(stream, MOST_EVENTS))
         if (one.stream, one.step) != (streams[0].id, 0)
         for place, judge in enumerate(NAMES)
@@ -77,9 +68,7 @@ def folder(tmp_path_factory, streams, votes):
 
 
 def run(folder, **flags):
-    files = {"streams": "written", "votes": "votes.jsonl", "scores": "scores.parquet"} | flags
-    paths = {name: None if file is None else str(folder / file) for name, file in files.items()}
-    judge(PANEL, {**FLAGS, **paths})
+    judge(PANEL, {**FLAGS, **paths(folder, flags)})
 
 
 @pytest.mark.parametrize("out", ["out.parquet", "out.jsonl"])
@@ -119,7 +108,7 @@ def test_what_does_not_fit_is_named_before_judges_are_asked(folder, streams):
     for flags, message in cases:
         with pytest.raises(ValueError, match=message):
             judge(
-                JudgesConfig(endpoints={"a": EndpointConfig("m", "http://127.0.0.1:9/v1")}),
+                panel_of("a"),
                 {**FLAGS, "ask": True, **paths(folder, {"scores_out": "new.parquet", **flags})},
             )
     with pytest.raises(ScoresError, match=r"found the suffix '.csv', expected .parquet or .jsonl"):

@@ -45,17 +45,11 @@ def counted(verdicts, config):
 @pytest.mark.parametrize(("missing", "ties", "soft"), POLICIES)
 def test_labels_are_those_of_counting(missing, ties, soft):
     config = PanelConfig(soft=soft, missing=missing, ties=ties)
-    for judges in (1, 3, 5):
+    for judges in (1, 2, 3, 4, 5):
         rows = list(itertools.product((True, False, None), repeat=judges))
         verdicts = np.array([[np.nan if vote is None else float(vote) for vote in row] for row in rows])
         found = [None if np.isnan(label) else label for label in panel_labels(verdicts, config)]
         assert found == [counted(row, config) for row in rows]
-
-
-def test_a_failed_verdict_never_rejects():
-    """Two of three judges failed: by default the label is missing, whatever the third says."""
-    for vote in (0.0, 1.0):
-        assert np.isnan(panel_labels(np.array([[vote, np.nan, np.nan]]))).all()
 
 
 def ballots(verdicts, names, seed=0):
@@ -137,12 +131,6 @@ def test_a_text_cannot_end_the_fence_of_a_question():
     assert silence.count("\n\n") == proposal.count("\n\n") == 2
     assert proposal.endswith("Would this user accept this proposal now?")
     assert "stays silent.\n" not in proposal
-
-
-def test_an_even_panel_needs_more_than_half():
-    rows = np.array([[1.0, 1.0, 0.0, np.nan], [1.0, 1.0, 1.0, np.nan], [0.0, 0.0, np.nan, np.nan]])
-    labels = panel_labels(rows, PanelConfig(ties="accepted"))
-    np.testing.assert_array_equal(labels, [np.nan, 1.0, np.nan])
 
 
 def test_the_truth_of_a_silence_is_the_opposite_of_the_verdict_on_it():

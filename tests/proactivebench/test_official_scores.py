@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from fake_reader import FakeReader, exported
+from judged_streams import vote_on
 from official_reference import judged_as_published, scored_as_published
 from real_checkout import CHECKOUT, needs_checkout
 
@@ -17,7 +18,7 @@ from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.paper.references import MAIN
 from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import Vote, write_votes
+from prism_jax.judges.votes import write_votes
 from prism_jax.proactivebench.official import exact_rates
 from prism_jax.proactivebench.published import PAPER_SYSTEMS, implied_counts, read_published
 from prism_jax.proactivebench.scoring import score_official
@@ -107,16 +108,7 @@ def test_scores_by_a_judge_are_those_of_the_published_script(folder):
     traces = read_traces(folder / "traces/ours")
     asked = [one for name in NAMES for one in questions(trace_stream(name, traces[name]), 40)]
     votes = [
-        Vote(
-            stream=one.stream,
-            step=one.step,
-            candidate=one.candidate,
-            judge=judge,
-            question=one.digest,
-            verdict=accepts(one) != (judge == "contrary"),
-        )
-        for one in asked
-        for judge in ("strict", "contrary")
+        vote_on(one, judge, accepts(one) != (judge == "contrary")) for one in asked for judge in ("strict", "contrary")
     ]
     write_votes(folder / "votes.jsonl", votes)
     splits = {"all": {"files": [f"{name}.json" for name in NAMES]}, "half": {"files": ["code_1.json", "code_2.json"]}}
@@ -222,11 +214,7 @@ def test_the_papers_published_rows_can_be_judged_anew(tmp_path, model):
     given = {**GIVEN, "traces": str(traces), "splits": str(splits)}
     score_official({**given, "streams_out": str(tmp_path / "streams")})
     asked = [q for stream in read_streams(tmp_path / f"streams/{model}.jsonl") for q in questions(stream, 40)]
-    votes = [
-        Vote(judge="j", stream=q.stream, step=q.step, candidate=q.candidate, question=q.digest, verdict=accepts(q))
-        for q in asked
-    ]
-    write_votes(tmp_path / "votes.jsonl", votes)
+    write_votes(tmp_path / "votes.jsonl", [vote_on(one, "j", accepts(one)) for one in asked])
     score_official({**given, "votes": str(tmp_path / "votes.jsonl"), "judges": ["j"], "out": str(tmp_path / "out")})
     verdicts = {(q.stream, q.step, q.candidate): accepts(q) for q in asked}
     judged = []

@@ -10,12 +10,13 @@ import types
 
 import pytest
 from etils import epath
+from judged_streams import vote_on
 from official_reference import judged_as_published, scored_as_published
 from real_checkout import CHECKOUT, needs_checkout, run_script
 from test_published import checkout
 
 from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import Vote, write_votes
+from prism_jax.judges.votes import write_votes
 from prism_jax.proactivebench.prompted import OURS, checkout_traces, parse_answer, prompt_agent
 from prism_jax.proactivebench.published import read_published
 from prism_jax.proactivebench.scoring import score_official
@@ -277,18 +278,7 @@ def scored(folder, name, accepts, **options):
     """The rows of a model's scores in both modes, by made-up verdicts."""
     traces = read_traces(folder / name)
     asked = [one for stream, trace in traces.items() for one in questions(trace_stream(stream, trace), 40)]
-    votes = [
-        Vote(
-            stream=one.stream,
-            step=one.step,
-            candidate=one.candidate,
-            judge="j",
-            question=one.digest,
-            verdict=accepts(one),
-        )
-        for one in asked
-    ]
-    write_votes(folder / f"{name}.votes.jsonl", votes)
+    write_votes(folder / f"{name}.votes.jsonl", [vote_on(one, "j", accepts(one)) for one in asked])
     given = dict.fromkeys(("prompt", "judged_by", "labels", "splits", "published", "streams_out", "data_dir"))
     given |= {"votes": str(folder / f"{name}.votes.jsonl"), "judges": ["j"], "most_events": 40, "need": "strict"}
     score_official({**given, "traces": str(folder / name), "out": str(folder / "scores"), **options})

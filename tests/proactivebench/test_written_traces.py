@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from judged_streams import vote_on
 from official_reference import judged_as_published, scored_as_published
 from test_official_scores import GIVEN, accepts
 
@@ -11,7 +12,7 @@ from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit, write_calibration
 from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import Vote, write_votes
+from prism_jax.judges.votes import write_votes
 from prism_jax.proactivebench.published import read_published
 from prism_jax.proactivebench.scoring import score_official
 from prism_jax.proactivebench.traces import export_written
@@ -97,18 +98,7 @@ def test_the_published_script_and_ours_score_them_alike(folder):
     export(folder)
     traces = read_traces(folder / "traces" / "ours")
     asked = [one for name in NAMES for one in questions(trace_stream(name, traces[name]), 40)]
-    votes = (
-        Vote(
-            stream=one.stream,
-            step=one.step,
-            candidate=one.candidate,
-            judge="strict",
-            question=one.digest,
-            verdict=accepts(one),
-        )
-        for one in asked
-    )
-    write_votes(folder / "votes.jsonl", votes)
+    write_votes(folder / "votes.jsonl", [vote_on(one, "strict", accepts(one)) for one in asked])
     places = {name: str(folder / name) for name in ("traces", "out")}
     score_official({**GIVEN, **places, "votes": str(folder / "votes.jsonl"), "judges": ["strict"]})
     verdicts = {(one.stream, one.step, one.candidate): accepts(one) for one in asked}

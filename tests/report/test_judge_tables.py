@@ -1,13 +1,12 @@
 """The tables about judges, on verdicts of simulated judges and on real people's votes."""
 
-import dataclasses
 import os
 import pathlib
 import re
 
 import numpy as np
 import pytest
-from judged_streams import MOST_EVENTS, bare, labelled, votes_of
+from judged_streams import MOST_EVENTS, bare, labelled, offering, voted, votes_of
 
 from prism_jax.decision import metrics
 from prism_jax.judges.agreements import HUMAN_CONFIG, KINDS, compare_judges
@@ -18,7 +17,6 @@ from prism_jax.judges.robustness import METHODS, compare_judged, correct, deeds,
 from prism_jax.report.judges import METHOD_WORDS, agreement_tables, corrected_table
 from prism_jax.report.numbers import percent
 from prism_jax.report.table import print_all
-from prism_jax.streams.edit import map_candidates
 from prism_jax.streams.proactivebench import load
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -46,22 +44,7 @@ def panels(streams):
 @pytest.fixture(scope="module")
 def human(streams):
     """One annotator, who gives the labels themselves, in every third stream."""
-
-    def voting(step):
-        step = map_candidates(step, lambda one: dataclasses.replace(one, votes=(one.y_accept == 1,)))
-        return dataclasses.replace(step, votes=(step.y_need == 0,))
-
-    return human_ballots(dataclasses.replace(stream, steps=tuple(map(voting, stream.steps))) for stream in streams[::3])
-
-
-def offering(streams, at):
-    """What a system did that offers at the steps that `at` accepts."""
-
-    def deciding(step):
-        offers = at(step)
-        return map_candidates(step, lambda one: dataclasses.replace(one, logged=offers, y_accept=None, propensity=None))
-
-    return [dataclasses.replace(stream, steps=tuple(map(deciding, stream.steps))) for stream in streams]
+    return human_ballots(map(voted, streams[::3]))
 
 
 def rows_of(table):
@@ -98,9 +81,8 @@ def test_a_system_that_is_better_by_every_panel_has_positive_differences(streams
 
     def system(keep):
         return [
-            stream
+            offering(one, lambda step, name=one.id: bool(truth[name, step.event]) or keep(step))
             for one in bare(streams)
-            for stream in offering([one], lambda step, name=one.id: bool(truth[name, step.event]) or keep(step))
         ]
 
     good, bad = system(lambda step: False), system(lambda step: True)
@@ -114,11 +96,10 @@ def test_a_system_that_is_better_by_every_panel_has_positive_differences(streams
 def test_corrected_scores_are_nearer_to_the_truth(streams, panels, human):
     truth = {(s.id, t.event): t for s in streams for t in s.steps}
     system = [
-        stream
-        for one in bare(streams)
-        for stream in offering(
-            [one], lambda step, name=one.id: step.event % 4 == 0 or truth[name, step.event].candidates[0].y_accept == 1
+        offering(
+            one, lambda step, name=one.id: step.event % 4 == 0 or truth[name, step.event].candidates[0].y_accept == 1
         )
+        for one in bare(streams)
     ]
     deeds = [(step.candidates[0].logged, truth[s.id, step.event]) for s in system for step in s.steps]
     proposed = [made for made, _ in deeds]

@@ -11,7 +11,6 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.report import tables
 from prism_jax.report.outputs import evaluate_into
-from prism_jax.runtime.files import write_files
 from prism_jax.scores import read_scores
 
 FILES = ("calibration.json", "evaluation.json", "gate.json", "report.html", "scores.parquet")
@@ -70,10 +69,3 @@ def test_scores_without_a_test_label_change_nothing(tmp_path):
     with pytest.raises(ValueError, match="found no step with both y_need and y_accept"):
         run(tmp_path / "run", changed(scores, scores.split == "test", y_need=float("nan")))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_file_is_replaced_before_all_are_on_disk(tmp_path):
-    (tmp_path / "a").write_bytes(b"old")
-    with pytest.raises(FileNotFoundError):
-        write_files({tmp_path / "a": b"new", tmp_path / "missing" / "b": b"new"})
-    assert content(tmp_path) == {"a": b"old"}

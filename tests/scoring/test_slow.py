@@ -1,13 +1,12 @@
 """The slow pass: its fields, the signals after them, and the columns of the scores table."""
 
 import dataclasses
-import functools
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from full_pass import next_logits
 
 from prism_jax.prompting.packing import pack
 from prism_jax.prompting.supervised import supervised_step
@@ -20,7 +19,6 @@ from prism_jax.scoring.slow import read_slow, write_fields
 from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
 from prism_jax.streams.edit import map_steps
-from prism_jax.student.attention import no_branches
 
 LIMIT = 4
 
@@ -48,18 +46,6 @@ def writer(student):
 @pytest.fixture(scope="module")
 def thought(writer, streams):
     return write_fields(writer, streams, context=2048, limit=LIMIT)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def all_logits(model, params, tokens):
-    positions = jnp.arange(tokens.shape[1])[None]
-    return model.logits(params, model.hidden(params, tokens, positions, no_branches(*tokens.shape)))
-
-
-def next_logits(model, params, ids):
-    """Padding on the right is not seen, and one shape compiles once."""
-    tokens = jnp.array([ids + [0] * (320 - len(ids))])
-    return np.array(all_logits(model, params, tokens)[0, len(ids) - 1], np.float64)
 
 
 def trunk_of(template, stream, step):
@@ -91,7 +77,7 @@ def test_the_first_field_is_greedy_on_what_the_step_sees(model, params, template
     for stream in thought[:3]:
         for step in stream.steps[::2]:
             ids = [*trunk_of(template, stream, step), *template.opening(), *template.field_names()[0]]
-            logits = np.where(allowed, next_logits(model, params, ids), -np.inf)
+            logits = np.where(allowed, next_logits(model, params, ids, 320), -np.inf)
             best = template.tokenizer.decode([int(logits.argmax())])
             assert f" {step.rationale['if_silent']}".lstrip().startswith(best.strip())
 
@@ -104,10 +90,10 @@ def test_slow_signals_are_read_after_the_fields(model, params, template, student
             fields = template.slow(step.rationale)
             head = [*trunk_of(template, stream, step), *template.opening()]
             head += [token for field in fields for token in (*field.name, *field.text)] + template.need()
-            z = next_logits(model, params, head)
+            z = next_logits(model, params, head, 320)
             p_need = 1 / (1 + np.exp(z[template.no] - z[template.yes]))
             for index, candidate in enumerate(step.candidates):
-                z = next_logits(model, params, [*head, *template.leaf(candidate)])
+                z = next_logits(model, params, [*head, *template.leaf(candidate)], 320)
                 p_accept = 1 / (1 + np.exp(z[template.no] - z[template.yes]))
                 signals = got[stream.id, number, index]
                 np.testing.assert_allclose(signals[:2], [p_need, p_accept], atol=2e-5)

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from mutations import BINARY, damaged
+from mutations import BINARY, damaged, flip
 from test_fuzz import SEEDS
 
 from prism_jax.student.sharding import make_mesh
@@ -45,10 +45,10 @@ def test_a_damaged_checkpoint_is_refused_or_read_unchanged(abstract, checkpoint)
     alone, refused = parameters_alone(abstract), 0
     rng = np.random.default_rng(0)
     paths = sorted(path for path in (folder / "checkpoints" / "4").rglob("*") if path.is_file())
-    for seed in range(SEEDS):
-        path = paths[rng.integers(len(paths))]
+    damages = [(path, (flip,)) for path in paths] + [(paths[rng.integers(len(paths))], BINARY) for _ in range(SEEDS)]
+    for seed, (path, kinds) in enumerate(damages):
         whole = path.read_bytes()
-        path.write_bytes(damaged(whole, seed, BINARY))
+        path.write_bytes(damaged(whole, seed, kinds))
         try:
             restored = restore_best(Workdir(folder).checkpoints, alone, RUN)
         except CheckpointError as error:
@@ -56,6 +56,8 @@ def test_a_damaged_checkpoint_is_refused_or_read_unchanged(abstract, checkpoint)
             assert str(folder) in str(error) and "\n" not in str(error), f"seed {seed}: {str(error)[:500]!r}"
         else:
             assert restored.data == {"position": 4}, f"seed {seed}: {path}"
+            # Of the files that are read, none may change without notice.
+            assert whole in (b"", path.read_bytes()) or path.name in ("_CHECKPOINT_METADATA", "commit_success.txt")
             chex.assert_trees_all_equal(restored.state.params, expected)
         path.write_bytes(whole)
-    assert refused > SEEDS // 2
+    assert refused > len(damages) // 2

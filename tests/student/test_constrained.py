@@ -1,15 +1,12 @@
 """Constrained decoding against a naive loop that reads each row's whole text again for every token."""
 
-import functools
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from full_pass import next_logits
 from written import write
 
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.student.attention import no_branches
 from prism_jax.student.constrained import (
     END,
     FORBIDDEN,
@@ -45,18 +42,6 @@ def automaton():
     return make_automaton(step, kept, [False, True, False])
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def all_logits(model, params, tokens):
-    positions = jnp.arange(tokens.shape[1])[None]
-    return model.logits(params, model.hidden(params, tokens, positions, no_branches(*tokens.shape)))
-
-
-def next_logits(model, params, ids):
-    """Padding on the right is not seen, and one shape compiles once."""
-    tokens = jnp.array([ids + [0] * (32 - len(ids))])
-    return np.array(all_logits(model, params, tokens)[0, len(ids) - 1])
-
-
 def naive(model, params, prompt, spans, automaton):
     """The free tokens of every span by greedy decoding, one full forward pass per token."""
     ids, written = list(prompt), []
@@ -64,7 +49,7 @@ def naive(model, params, prompt, spans, automaton):
         ids += span.forced
         state, free = 0, []
         while len(free) < span.limit:
-            logits = next_logits(model, params, ids)
+            logits = next_logits(model, params, ids, 32)
             after = automaton.after[state]
             logits[after > span.limit - len(free) - 1] = -np.inf
             token = int(logits.argmax())

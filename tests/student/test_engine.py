@@ -7,12 +7,11 @@ from unittest import mock
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from full_pass import next_logits
 
 from prism_jax.student import Qwen3, StudentConfig, dispatch, flash, kv_cache, start
-from prism_jax.student.attention import no_branches
 from prism_jax.student.branches import Branch, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton
 from prism_jax.student.engine import Engine, ReadRequest
@@ -38,16 +37,9 @@ def params(model):
     return model.init(jax.random.key(5))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def all_logits(model, params, tokens):
-    positions = jnp.arange(tokens.shape[1])[None]
-    return model.logits(params, model.hidden(params, tokens, positions, no_branches(*tokens.shape)))
-
-
 def cold(model, params, ids, answers=ANSWERS):
     """Logits of the answers after `ids`, read from scratch."""
-    tokens = jnp.array([ids + [0] * (1024 - len(ids))])
-    return np.array(all_logits(model, params, tokens)[0, len(ids) - 1])[answers]
+    return next_logits(model, params, ids, 1024)[answers]
 
 
 def make(model, params, pages=40, **settings):
@@ -144,9 +136,7 @@ def test_text_is_written_after_each_streams_own_trunk(model, params, platform, m
             ids += span.forced
             assert len(tokens) == span.limit
             for token in tokens:
-                logits = np.array(
-                    all_logits(model, params, jnp.array([ids + [0] * (1024 - len(ids))]))[0, len(ids) - 1]
-                )
+                logits = next_logits(model, params, ids, 1024)
                 assert logits[token] > logits.max() - 1e-4
                 ids.append(token)
     assert before == {name: engine.tokens(name) for name in names}

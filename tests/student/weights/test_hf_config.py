@@ -154,6 +154,10 @@ def test_fields_left_out_are_what_transformers_takes_them_for(kind):
         ),
         (changed(without=["rope_theta"]), "rope_theta: found nothing, expected a number above 0"),
         (changed(rope_theta="1e6"), "rope_theta: found '1e6', expected a number above 0"),
+        (
+            changed(rope_theta=250_000.0, rope_parameters=THETA),
+            "rope_theta: found 250000.0, expected the 1000000.0 of rope_parameters",
+        ),
         (changed(rms_norm_eps=float("nan")), "rms_norm_eps: found nan, expected a number above 0"),
         (changed(without=["hidden_size"]), "hidden_size: found nothing, expected a whole number above 0"),
         (changed(num_hidden_layers=True), "num_hidden_layers: found True, expected a whole number above 0"),

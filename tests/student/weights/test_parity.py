@@ -8,7 +8,6 @@ import pytest
 import safetensors.numpy
 from hf_models import (
     SPELLINGS,
-    edit_config,
     edit_tensors,
     libraries,
     random_model,
@@ -191,14 +190,3 @@ def test_ids_outside_of_the_vocabulary_are_errors(ours):
     for ids in ([[0, 61]], [[-1, 0]]):
         with pytest.raises(ValueError, match=r"^token_ids: found ids from -?\d+ to \d+, expected 0 to 60$"):
             ours.logits(np.array(ids))
-
-
-def test_theta_is_read_from_either_spelling(tmp_path):
-    random_model(theta=250_000.0).save_pretrained(tmp_path)
-    five = load_hf(tmp_path, "float32").model.config
-    assert five.rope_theta == 250_000.0
-    spell_as_transformers_4(tmp_path)
-    assert load_hf(tmp_path, "float32").model.config == five
-    edit_config(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
-    with pytest.raises(ValueError, match=r"rope_theta: found 250000.0, expected the 10000.0 of rope_parameters$"):
-        load_hf(tmp_path, "float32")

@@ -155,16 +155,6 @@ def test_a_batch_without_labels_has_loss_zero_and_a_finite_gradient():
     chex.assert_tree_all_finite(grads)
 
 
-def test_ignoring_propensities_is_the_plain_mean_over_made_offers():
-    loss = dataclasses.replace(tiny.CONFIG.loss, estimator="none")
-    _, found = terms(loss)
-    _, _, z = logits()
-    made = np.asarray(BATCH.logged * BATCH.accept_weight) > 0
-    each = np.logaddexp(0, z) - np.asarray(BATCH.y_accept) * z
-    assert found["accept"] == pytest.approx(each[made].mean(), rel=1e-5)
-    assert found["accept"] != terms()[1]["accept"]
-
-
 def test_the_gate_narrows_geometrically():
     loss = tiny.CONFIG.loss
     widths = np.array([float(gate_width(step, 5, loss)) for step in range(5)])
