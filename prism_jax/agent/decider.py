@@ -288,7 +288,7 @@ class Decider:
         """Nobody waits for the answers to a stream's offers any more."""
         for offer, prediction in self._ledger.unanswered(stream):
             if self.people is not None:
-                self.people.of(prediction.person).withdrawn(offer, prediction)
+                self.people.withdrawn(offer, prediction)
 
     def _take_answer(self, answer: OfferOutcome, place: Where | None) -> None:
         """Takes an outcome, which a state keeps with its place in the input."""
@@ -297,7 +297,7 @@ class Decider:
     def _answered(self, answer: OfferOutcome) -> None:
         prediction = self._ledger.prediction(answer)
         if prediction is not None and self.people is not None:
-            self.people.of(prediction.person).learn(answer.offer, prediction, answer.outcome, answer.time)
+            self.people.learn(answer.offer, prediction, answer.outcome, answer.time)
         self._ledger.answered(answer)
 
     def _steps(self, items: Sequence[Observation]) -> list[Step]:
@@ -337,7 +337,7 @@ class Decider:
             step.fast = signals
         for step in steps:
             if self.people is not None and step.person is not None:
-                step.known = self.people.of(step.person).known(step.person)
+                step.known = self.people.known(step.person)
         # Slow pass, where the trigger fires and the stream's slow budget lasts.
         thinking = ask_trigger(answered, self._ledger) if self.reader.has_slow_pass else []
         clock.ends("decide")
@@ -396,7 +396,7 @@ class Decider:
     def _noted(self, step: Step, clock: Clock) -> Decision:
         note(step, self._ledger)
         if self.people is not None and step.prediction is not None and step.offer is not None:
-            self.people.of(step.prediction.person).offered(step.prediction.person, step.offer)
+            self.people.offered(step.prediction.person, step.offer)
         history = self.reader.history(step.item.stream)
         return step.decision(
             clock,

@@ -158,7 +158,10 @@ def observation_at(place: Mapping[str, Any], stream: str) -> Observation:
 
 
 class InputLines:
-    """Reads lines from a file, pipe or terminal, as many as are there and at least one."""
+    """Reads lines from a file, pipe or terminal, as many as are there and at least one.
+
+    `last` is where the last line of a file stands that was asked for; None before the first, and without a file.
+    """
 
     def __init__(self, descriptor: int, place: str = "input", path: str | None = None, after: Where | None = None):
         """Makes a reader of a file descriptor, which the caller closes; messages call it `place`.
@@ -168,7 +171,7 @@ class InputLines:
         Raises:
           LineError: for a file that no longer has what it had up to there.
         """
-        self.place, self._path = place, path
+        self.place, self._path, self.last = place, path, after
         self._digest, self._end = hashlib.sha256(), 0
         self._descriptor = descriptor
         self._rest = bytearray()
@@ -185,7 +188,8 @@ class InputLines:
         begin, self._lines = self._end, self._lines + 1
         self._end += len(line) + 1
         self._digest.update(line + b"\n")
-        return Where(self._path, begin, self._end, self._lines, self._digest.hexdigest())
+        self.last = Where(self._path, begin, self._end, self._lines, self._digest.hexdigest())
+        return self.last
 
     def batch(self, most: int) -> list[tuple[int, bytes]]:
         """Waits for one line, and takes what else has arrived, up to `most` lines.

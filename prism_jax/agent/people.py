@@ -5,6 +5,7 @@ The store is the state. An answer that the store has seen changes nothing, so a 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from prism_jax.agent.personal import KnownPerson, Prediction
 from prism_jax.agent.settings import PeopleSettings
+from prism_jax.agent.state.store import StateStore
 from prism_jax.decision import alarm
 from prism_jax.decision.person import Belief, Population, clipped_log_odds, update
 from prism_jax.people import recalibration
@@ -38,42 +40,35 @@ class Alarms(NamedTuple):
 
 
 class People:
-    """The people that an agent knows.
+    """The people of a state, as an agent knows them; StoreError where what is kept of them cannot be read.
 
-    `rang` holds the people whose alarm has rung for the first time, in that order; whoever reports them takes them out.
+    The alarms of each partition have an equal share of the level: while the probabilities are calibrated, any of a
+    partition's alarms ever rings with a probability of at most alpha / partitions, and any alarm of the state with one
+    of at most alpha. `rang` holds the people whose alarm has rung for the first time, in that order; whoever reports
+    them takes them out.
     """
 
-    def __init__(self, store: PeopleStore, settings: PeopleSettings | None = None):
-        """Makes the agent's view of a store.
-
-        Raises:
-          StoreError: for a store with another recalibration than an agent keeps there.
-        """
-        self.store = store
-        self.settings = PeopleSettings() if settings is None else settings
+    def __init__(self, state: StateStore, settings: PeopleSettings | None = None):
+        settings = PeopleSettings() if settings is None else settings
+        self.settings = dataclasses.replace(settings, alarm=settings.alarm and settings.alarm / state.partitions)
         self.rang: list[Person] = []
-        state = store.fact("recalibration") if self.settings.recalibrate else None
-        self._map = (
-            recalibration.start(store.population)
-            if state is None
-            else recalibration_from(state, f"{store.path}: recalibration")
-        )
+        self._state = state
 
     @property
     def population(self) -> Population:
         """What is assumed of people."""
-        return self.store.population
+        return self._state.population
 
-    def of(self, person: str) -> People:
-        """Those of a person's store."""
-        return self
+    def of(self, person: str) -> PeopleStore:
+        """Where a person is kept."""
+        return self._state.of(person).people
 
     def known(self, name: str) -> KnownPerson:
         """What is known of a person now."""
-        person = self.store.person(name)
-        population = self.store.population
+        store = self.of(name)
+        person, population = store.person(name), store.population
         if self.settings.recalibrate:
-            population = recalibration.moved(population, self._map)
+            population = recalibration.moved(population, _map_of(store))
         return KnownPerson(population, person.belief, person.answers, self.settings.optimistic)
 
     def offered(self, person: str, offer: str) -> None:
@@ -82,7 +77,7 @@ class People:
         So which answers move the alarm is known before any of them, and a bet depends only on what was known when its
         probability was stated. Were it the answers that came first, quick refusals would ring it without reason.
         """
-        self.store.watched.setdefault(person, offer)
+        self.of(person).wait_for(person, offer)
 
     def withdrawn(self, offer: str, prediction: Prediction) -> None:
         """Notes that no answer to an offer will come.
@@ -92,16 +87,17 @@ class People:
         Raises:
           StoreError: if it cannot be kept; nothing has then changed.
         """
-        if self.store.watched.get(prediction.person) != offer:
+        store = self.of(prediction.person)
+        if store.waits_for(prediction.person) != offer:
             return
-        if not self.store.has_answer(offer):
-            person = self.store.person(prediction.person)
+        if not store.has_answer(offer):
+            person = store.person(prediction.person)
             state = alarm.withdraw(
                 np.array(person.alarm), prediction.p_accept, max(prediction.threshold, LEAST_THRESHOLD)
             )
             person = person._replace(alarm=tuple(np.asarray(state).tolist()))
-            self.store.learn(offer, person)
-        del self.store.watched[prediction.person]
+            store.learn(offer, person)
+        store.wait_no_more(prediction.person)
 
     def learn(self, offer: str, prediction: Prediction, outcome: str, time: float) -> None:
         """Takes the answer to an offer; one that was learnt before a restart changes nothing.
@@ -112,8 +108,9 @@ class People:
         Raises:
           StoreError: if it cannot be kept; nothing has then changed.
         """
-        watched = self.store.watched.get(prediction.person) == offer
-        if not self.store.has_answer(offer):
+        store = self.of(prediction.person)
+        watched = store.waits_for(prediction.person) == offer
+        if not store.has_answer(offer):
             y = float(outcome == ACCEPTED)
             person = self._answered(prediction, y)._replace(time=time)
             if watched:
@@ -126,7 +123,7 @@ class People:
             if rings:
                 self.rang.append(person)
         if watched:
-            del self.store.watched[prediction.person]
+            store.wait_no_more(prediction.person)
 
     def rated(self, key: str, person: str, content: float, accepted: bool) -> None:
         """Takes the answer of a person who was asked about an offer that nobody made.
@@ -134,39 +131,40 @@ class People:
         It moves the person's rate and nothing else: it is no evidence on what was stated of real offers. `key` is the
         id of the question, of which one answer is taken; `content` is the calibrated p_accept for the population.
         """
-        if not self.was_rated(key):
+        if not self.was_rated(key, person):
             prediction = Prediction(person, content, content, 1.0)
-            self.store.learn(key, self._answered(prediction, float(accepted)), RATINGS)
+            self.of(person).learn(key, self._answered(prediction, float(accepted)), RATINGS)
 
-    def was_rated(self, key: str) -> bool:
-        """Whether a question was answered before."""
-        return self.store.has_answer(key, RATINGS)
+    def was_rated(self, key: str, person: str) -> bool:
+        """Whether a person has answered a question before."""
+        return self.of(person).has_answer(key, RATINGS)
 
     def alarms(self) -> Alarms:
-        """What the alarms of all people say."""
-        people = list(self.store)
-        total = (self.store.fact("forgotten") or {"log": 0.0})["log"]
-        if people:
-            total += float(np.sum(alarm.log_martingale(np.array([person.alarm for person in people]))))
-        return Alarms(len(people), tuple(person.number for person in people if person.rang), total)
+        """What the alarms of all people say; a number is that of a person in their partition."""
+        everybody, total = list[Person](), 0.0
+        for _, partition in self._state.made():
+            people = list(partition.people)
+            total += (partition.people.fact("forgotten") or {"log": 0.0})["log"]
+            if people:
+                total += float(np.sum(alarm.log_martingale(np.array([person.alarm for person in people]))))
+            everybody += people
+        return Alarms(len(everybody), tuple(person.number for person in everybody if person.rang), total)
 
     def _answered(self, prediction: Prediction, y: float) -> Person:
         """The person with one answer more."""
-        before, known = self.store.person(prediction.person), self.known(prediction.person)
+        before, known = self.of(prediction.person).person(prediction.person), self.known(prediction.person)
         belief = update(known.belief, float(clipped_log_odds(prediction.content)), y, known.population)
         return before._replace(belief=Belief(float(belief.mean), float(belief.variance)), answers=before.answers + 1)
 
     def _learn(self, offer: str, person: Person, prediction: Prediction, y: float) -> None:
         """Keeps an answer, with the map of everybody where it follows."""
+        store = self.of(person.name)
         if not self.settings.recalibrate:
-            self.store.learn(offer, person)
+            store.learn(offer, person)
             return
-        before = self.store.person(prediction.person).belief
-        state = Recalibration(
-            *map(float, recalibration.update(self._map, float(clipped_log_odds(prediction.content)), before, y))
-        )
-        self.store.learn(offer, person, recalibration=state._asdict())
-        self._map = state
+        before, z = store.person(person.name).belief, float(clipped_log_odds(prediction.content))
+        state = Recalibration(*map(float, recalibration.update(_map_of(store), z, before, y)))
+        store.learn(offer, person, recalibration=state._asdict())
 
     def _rings(self, person: Person) -> bool:
         """Whether a person's alarm rings: at M >= n (n + 1) / alpha for the n-th person in the store.
@@ -178,3 +176,11 @@ class People:
         if level is None or n == 0:
             return False
         return float(alarm.log_martingale(np.array(person.alarm))) >= math.log(n * (n + 1) / level)
+
+
+def _map_of(store: PeopleStore) -> Recalibration:
+    """The map of everybody; StoreError for another recalibration than an agent keeps."""
+    state = store.fact("recalibration")
+    if state is None:
+        return recalibration.start(store.population)
+    return recalibration_from(state, f"{store.path}: recalibration")

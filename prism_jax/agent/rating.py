@@ -20,7 +20,6 @@ from prism_jax.agent.people import People
 from prism_jax.agent.serving import exported_model
 from prism_jax.agent.settings import PeopleSettings
 from prism_jax.agent.signals import Signals
-from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.store import StateStore
 from prism_jax.runtime.files import check_text, parse_json, read_lines
 from prism_jax.runtime.shown_text import visible
@@ -89,18 +88,18 @@ def score(agent: Decider, scenarios: Sequence[Scenario]) -> list[float]:
 
 
 def rate(
-    partition: Partition, person: str, scenarios: Sequence[Scenario], p_accept: Sequence[float], most: int, ask: Ask
+    store: StateStore, person: str, scenarios: Sequence[Scenario], p_accept: Sequence[float], most: int, ask: Ask
 ) -> int:
     """Asks a person about the offers that say most about them, one after the other; returns the number of answers.
 
     Each answer is learned at once. It says p (1 - p) about the person's own rate (its Fisher information), with p as
     now predicted for the person, so the next offer is always the one nearest to 1/2. Offers that the person has rated
-    before are left out. `partition` is the person's in a state, and `p_accept` is calibrated for the population. The
-    questions end after `most`, or where `ask` returns None for an answer.
+    before are left out. `p_accept` is calibrated for the population. The questions end after `most`, or where `ask`
+    returns None for an answer.
     """
-    recalibrates = partition.people.fact("recalibration") is not None
-    people = People(partition.people, PeopleSettings(recalibrate=recalibrates))
-    left = {i: scenario for i, scenario in enumerate(scenarios) if not people.was_rated(f"{person}/{scenario.id}")}
+    recalibrates = store.of(person).people.fact("recalibration") is not None
+    people = People(store, PeopleSettings(recalibrate=recalibrates))
+    left = {i: one for i, one in enumerate(scenarios) if not people.was_rated(f"{person}/{one.id}", person)}
     for asked in range(most):
         if not left:
             return asked
@@ -112,7 +111,7 @@ def rate(
         answer = ask(scenario)
         if answer is None:
             return asked
-        with partition.transaction():
+        with store.of(person).transaction():
             people.rated(f"{person}/{scenario.id}", person, p_accept[numbers[place]], answer)
     return most
 
@@ -144,7 +143,6 @@ def rate_offers(store: StateStore, person: str, model: str, scenarios: str, most
     offers = read_scenarios(scenarios)
     with exported_model(model) as folder:
         p_accept = score(Agent.load(folder, **options), offers)
-    partition = store.of(person)
-    answers = rate(partition, person, offers, p_accept, most, ask_at_terminal)
-    mean, variance = partition.people.person(person).belief
+    answers = rate(store, person, offers, p_accept, most, ask_at_terminal)
+    mean, variance = store.of(person).people.person(person).belief
     print(f"{answers} answers; own rate {mean:+.2f} ± {variance**0.5:.2f} in log-odds")

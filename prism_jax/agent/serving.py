@@ -356,8 +356,14 @@ def _run(
                 if stat.S_ISREG(os.fstat(descriptor).st_mode) and options["input"] != "-"
                 else None
             )
-            after = None if store is None or path is None else store.partition(0).input(path)
-            loop.answer(InputLines(descriptor, place, path if store is not None else None, after))
+            if store is None or path is None:
+                loop.answer(InputLines(descriptor, place))
+            else:
+                partition = store.partition(0)
+                loop.answer(lines := InputLines(descriptor, place, path, partition.input(path)))
+                if loop.skipped and lines.last is not None:  # behind refused lines at the end, too
+                    with partition.transaction():
+                        partition.note_input(lines.last)
     finally:
         for line in loop.statistics.lines():
             say(line)

@@ -219,7 +219,7 @@ def forget(store: StateStore, person: str, records: Sequence[str] = (), gone: Se
     files = files_of_records(store, records, gone)
     removed = sum(remove_person(file, person) for file in files)
     is_known = store.of(person).knows(person)
-    streams = store.forget_person(person)
+    streams = store.forget_person(person, files)
     if not is_known and not removed:
         raise ValueError(f"{store.folder}: found no such person, neither here nor in {len(files)} files of records")
     print(f"deleted: {'one person' if is_known else 'nobody'}, {len(streams)} streams, {removed} records in files")

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from prism_jax.runtime.files import check_regular, parse_json, read_object
 APPLICATION = 0x5052534D
 """Marks the files that earlier versions had for people ("PRSM")."""
 SCHEMA = """
+CREATE TABLE watched (person TEXT PRIMARY KEY, offer TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE people (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, mean REAL NOT NULL, variance REAL NOT NULL,
@@ -53,17 +54,10 @@ class Person(NamedTuple):
 class PeopleStore:
     """The people of an open database with the tables of `SCHEMA`, which its owner has locked and closes.
 
-    Changes are part of a transaction that the owner has begun. `watched` has by person the offer whose answer the
-    person's alarm waits for, where the owner keeps it.
+    Changes are part of a transaction that the owner has begun.
     """
 
-    def __init__(
-        self,
-        file: sqlite3.Connection,
-        path: str,
-        population: Population | None = None,
-        watched: MutableMapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, file: sqlite3.Connection, path: str, population: Population | None = None) -> None:
         """Takes the people of a database that messages call `path`.
 
         With another `population` than the one that is kept, the store has it from now on; None keeps the present one,
@@ -72,7 +66,7 @@ class PeopleStore:
         Raises:
           StoreError: for a database whose population cannot be read.
         """
-        self.path, self.watched, self._file = path, {} if watched is None else watched, file
+        self.path, self._file = path, file
         if (kept := self.fact("population")) is None:
             self._write("population", (population or DEFAULT)._asdict())
             kept = self.fact("population")
@@ -115,6 +109,19 @@ class PeopleStore:
         for name, value in facts.items():
             self._write(name, value)
 
+    def waits_for(self, name: str) -> str | None:
+        """The offer whose answer a person's alarm waits for; None where it waits for none."""
+        rows = self._rows("SELECT offer FROM watched WHERE person = ?", (name,))
+        return rows[0][0] if rows else None
+
+    def wait_for(self, name: str, offer: str) -> None:
+        """Lets a person's alarm wait for the answer to an offer, unless it waits for another one already."""
+        self._rows("INSERT OR IGNORE INTO watched VALUES (?, ?)", (name, offer))
+
+    def wait_no_more(self, name: str) -> None:
+        """Lets a person's alarm wait for no offer."""
+        self._rows("DELETE FROM watched WHERE person = ?", (name,))
+
     def forget(self, name: str) -> bool:
         """Deletes a person; False if there was no such person.
 
@@ -126,6 +133,7 @@ class PeopleStore:
             capital = (self.fact("forgotten") or {"log": 0.0})["log"]
             self._write("forgotten", {"log": capital + min(0.0, float(alarm.log_martingale(np.array(person.alarm))))})
         self._rows("DELETE FROM people WHERE name = ?", (name,))
+        self.wait_no_more(name)
         return bool(person.number)
 
     def note_records(self, path: epath.PathLike) -> None:

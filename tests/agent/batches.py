@@ -1,7 +1,7 @@
 """Batches of requests to an agent with a store, and what an agent with everything in memory makes of them."""
 
 import random
-import sqlite3
+import tempfile
 
 from fake_reader import FakeReader, exported
 
@@ -13,8 +13,8 @@ from prism_jax.agent.records_file import parse_record
 from prism_jax.agent.settings import AgentSettings, Budget, Exploration, PeopleSettings, Terms
 from prism_jax.agent.state.durable import DurableAgent, Events
 from prism_jax.agent.state.reading import Cursor, read_log
+from prism_jax.agent.state.store import open_store
 from prism_jax.agent.steps import AN_OFFER, Observation
-from prism_jax.people.store import SCHEMA, PeopleStore
 from prism_jax.streams import Candidate, Event
 
 SETTINGS = AgentSettings(
@@ -22,14 +22,15 @@ SETTINGS = AgentSettings(
     keep_texts=True,
     people=PeopleSettings(alarm=0.2),
 )
+FOLDER = tempfile.TemporaryDirectory()
 PEOPLE = {"s0": "ada", "s1": "ada", "s2": "bob", "s3": None, "s4": None}
 
 
 def in_mind(settings=None, population=None):
-    """People as an agent knows them, in memory."""
-    file = sqlite3.connect(":memory:", isolation_level=None)
-    file.executescript(f"PRAGMA foreign_keys = ON; {SCHEMA}")
-    return People(PeopleStore(file, "people in memory", population), settings)
+    """People of a new state as an agent knows them, of whom nothing is kept for another process."""
+    store = open_store(tempfile.mkdtemp(dir=FOLDER.name), population)
+    store.partition(0).begin()
+    return People(store, settings)
 
 
 def durable(store, **options):

@@ -108,7 +108,7 @@ def test_whatever_statement_the_process_dies_at_every_request_is_there_once(tmp_
             for batch in batches:
                 assert not [answer for answer in agent.answer(batch) if isinstance(answer, Exception)]
             assert {stream: log_of(again, stream) for stream in PEOPLE} == expected
-            assert len(list(agent.people.of("ada").store)) == (1 if stream in ("s0", "s1") else 0)
+            assert len(list(agent.people.of("ada"))) == (1 if stream in ("s0", "s1") else 0)
     assert place > 60
 
 
@@ -277,7 +277,7 @@ def test_a_store_has_one_process_a_format_and_a_kind_of_agent(tmp_path):
 def test_alarms_share_the_level_and_everybodys_map_is_refused(tmp_path):
     with StateStore(tmp_path, partitions=8) as store:
         people = durable(store).people
-        assert people.of("ada").settings.alarm == pytest.approx(0.2 / 8)
+        assert people.settings.alarm == pytest.approx(0.2 / 8)
         settings = dataclasses.replace(SETTINGS, people=PeopleSettings(recalibrate=True))
         with pytest.raises(ValueError, match="recalibrate: found it with a store of partitions"):
             DurableAgent(FakeReader(), exported(), store, settings)

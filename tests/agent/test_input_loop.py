@@ -372,6 +372,14 @@ def test_standard_input_goes_on_where_the_caller_does(serving, files, tmp_path, 
         assert "found no texts of its events, from which it would be read again" in found[1][0]
 
 
+def test_refused_lines_at_the_end_are_reported_once(serving, files, tmp_path):
+    model, source, _ = files
+    settings = dict(model=model, input=source, state=tmp_path / "state", skip_bad=True)
+    source.write_bytes(source.read_bytes() + b"no event\n")
+    assert f"skipped: {source}:" in serving(**settings)[2]
+    assert "skipped: " not in serving(**settings)[2]
+
+
 @pytest.mark.parametrize("change", [(b"event 8", b"event 9"), (b"event 8", b"event eight"), (b"}", b"} ")])
 def test_another_input_than_the_one_that_was_decided_on_is_refused(serving, files, change, tmp_path):
     model, source, records = files

@@ -10,7 +10,6 @@ from fake_reader import Failing, FakeReader, exported
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.people import People
 from prism_jax.agent.personal import KnownPerson, Prediction
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsFile, parse_record, remove_person
@@ -59,7 +58,7 @@ def test_an_offer_without_signals_says_nothing_of_a_person_and_holds_up_no_alarm
     agent = Agent(Failing(), exported(point=point), settings, in_mind(settings.people, POPULATION))
     found = [agent.observe("s", event(n), TWO, person="ann") for n in range(3)]
     assert (found[2].offer, found[2].unanswered) == ("s/2", "the engine is away")
-    assert agent.people.store.watched == {}
+    assert agent.people.of("ann").waits_for("ann") is None
     agent.outcome("s", "s/2", "accepted", 2.5)
     assert agent.people.known("ann").answers == 0
     assert agent.observe("s", event(3), TWO, person="ann").unanswered is None
@@ -164,7 +163,7 @@ def answer(people, offer, stated, outcome):
 def test_the_alarm_of_a_person_rings_when_answers_contradict_what_was_stated():
     """A person who declines whatever is stated; the layer has no drift and little spread, so it cannot follow."""
     people, rang_at = in_mind(PeopleSettings(alarm=0.1), Population(1.0, 0.0, 0.05, 0.0)), None
-    stubborn = people.store
+    stubborn = people.of("ann")
     for n in range(60):
         answer(people, f"s/{n}", Prediction("ann", 0.6, 0.7, 0.4), "dismissed")  # the alarm watches the second
         if people.rang and rang_at is None:
@@ -190,7 +189,7 @@ def test_overlapping_offers_with_quick_refusals_ring_no_alarm():
             for offer, accepted in sorted(both, key=lambda one: one[1]):
                 people.learn(offer, Prediction("ann", 0.5, 0.5, 0.4), "accepted" if accepted else "dismissed", float(n))
         rang += bool(people.rang)
-        assert people.store.person("ann").answers == 120
+        assert people.of("ann").person("ann").answers == 120
     assert rang <= 1  # the level of the first person is 0.025; where the first answers were bet on, 9 of 20 rang
 
 
@@ -199,15 +198,15 @@ def test_an_offer_whose_stream_has_ended_is_not_waited_for():
     people.offered("ann", "s/1")
     people.offered("ann", "t/5")
     people.learn("t/5", Prediction("ann", 0.5, 0.5, 0.4), "accepted", 1.0)
-    assert people.store.person("ann").alarm == (0.0,) * alarm.COMPONENTS
+    assert people.of("ann").person("ann").alarm == (0.0,) * alarm.COMPONENTS
     people.withdrawn("t/5", Prediction("ann", 0.5, 0.5, 0.4))
-    assert people.store.person("ann").alarm == (0.0,) * alarm.COMPONENTS
+    assert people.of("ann").person("ann").alarm == (0.0,) * alarm.COMPONENTS
     people.withdrawn("s/1", Prediction("ann", 0.5, 0.5, 0.4))
-    lost = people.store.person("ann")
+    lost = people.of("ann").person("ann")
     assert lost.alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
     assert lost.answers == 1
     answer(people, "t/6", Prediction("ann", 0.5, 0.5, 0.4), "accepted")
-    assert people.store.person("ann").alarm == pytest.approx(alarm.update(np.array(lost.alarm), 0.5, 1.0, 0.4))
+    assert people.of("ann").person("ann").alarm == pytest.approx(alarm.update(np.array(lost.alarm), 0.5, 1.0, 0.4))
 
 
 def test_an_offer_is_withdrawn_once_though_it_is_read_again():
@@ -215,8 +214,8 @@ def test_an_offer_is_withdrawn_once_though_it_is_read_again():
     for _ in range(2):
         people.offered("ann", "s/1")
         people.withdrawn("s/1", stated)
-        assert people.store.person("ann").alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
-    assert people.store.person("ann").answers == 0
+        assert people.of("ann").person("ann").alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
+    assert people.of("ann").person("ann").answers == 0
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
@@ -230,8 +229,8 @@ def test_a_forgotten_stream_withdraws_its_open_offers(is_kept, tmp_path):
         )
         found = agent.observe("s", event(0), TWO, person="ann")
         agent.forget("s")
-        assert agent.people.of("ann").store.watched.get("ann") is None
-        person = agent.people.of("ann").store.person("ann")
+        assert agent.people.of("ann").waits_for("ann") is None
+        person = agent.people.of("ann").person("ann")
     expected = alarm.withdraw(alarm.start(), found.p_accept, 1e-9)  # always offering is a threshold of 0
     assert person.alarm == pytest.approx(expected)
     assert sum(person.alarm) < 0
@@ -262,7 +261,7 @@ def test_forgetting_people_does_not_raise_the_product():
         for name, outcome in (("ann", "dismissed"), ("bob", ("accepted", "dismissed")[n % 2])):
             answer(people, f"{name}/{n}", Prediction(name, 0.5, 0.5, 0.4), outcome)
     before = people.alarms().log_product
-    people.store.forget("bob")
+    people.of("bob").forget("bob")
     assert people.alarms().people == 1
     assert people.alarms().log_product == pytest.approx(before)
 
@@ -273,10 +272,10 @@ def test_answers_of_a_deleted_person_that_are_read_again_count_once_in_the_produ
     for turn in range(3):
         for n in range(30):
             answer(people, f"ann/{n}", Prediction("ann", 0.5, 0.5, 0.4), "dismissed")
-        assert people.store.person("ann").number == turn + 1
-        before = alarm.log_martingale(np.array(people.store.person("ann").alarm))
+        assert people.of("ann").person("ann").number == turn + 1
+        before = alarm.log_martingale(np.array(people.of("ann").person("ann").alarm))
         assert people.alarms().log_product == pytest.approx(before) and before > 1
-        people.store.forget("ann")
+        people.of("ann").forget("ann")
     assert people.alarms().log_product == 0
 
 
@@ -286,7 +285,7 @@ def test_the_levels_of_others_stay_where_people_are_deleted(tmp_path):
     for n in range(60):
         for name in ("ann", "bob") if n == 0 else ("bob",):
             answer(people, f"{name}/{n}", Prediction(name, 0.7, 0.7, 0.4), "dismissed")
-        people.store.forget("ann")
+        people.of("ann").forget("ann")
         if people.rang and rang_at is None:
             rang_at = n
     along = alarm.along(np.full(60, 0.7), np.zeros(60), np.zeros(60, int), 0.4)
@@ -296,19 +295,19 @@ def test_the_levels_of_others_stay_where_people_are_deleted(tmp_path):
 def test_an_answer_that_cannot_be_kept_changes_nothing(monkeypatch):
     agent = agent_with(people=PeopleSettings(recalibrate=True), policy="always")
     found = agent.observe("s", event(0), TWO, person="ann")
-    before, learn = agent.people.known("ann"), agent.people.store.learn
+    before, learn = agent.people.known("ann"), agent.people.of("ann").learn
 
     def fails(*arguments, **facts):
         raise StoreError("people in memory: found a full disk")
 
-    monkeypatch.setattr(agent.people.store, "learn", fails)
+    monkeypatch.setattr(agent.people.of("ann"), "learn", fails)
     with pytest.raises(StoreError):
         agent.outcome("s", found.offer, "accepted", 1.0)
     assert agent.people.known("ann") == before
-    monkeypatch.setattr(agent.people.store, "learn", learn)
+    monkeypatch.setattr(agent.people.of("ann"), "learn", learn)
     agent.outcome("s", found.offer, "accepted", 1.0)
     assert agent.people.known("ann").answers == 1
-    assert agent.people.store.person("ann").alarm != (0.0,) * alarm.COMPONENTS
+    assert agent.people.of("ann").person("ann").alarm != (0.0,) * alarm.COMPONENTS
 
 
 def test_recalibration_follows_everybody_and_is_kept():
@@ -318,8 +317,8 @@ def test_recalibration_follows_everybody_and_is_kept():
         people.learn(f"s/{n}", Prediction(f"person {n % 50}", 0.6, 0.6, 0.4), "dismissed", float(n))
     moved = people.known("somebody new").population
     assert moved.bias < -0.5
-    assert People(people.store, settings).known("somebody new").population == moved
-    assert People(people.store, PeopleSettings()).known("somebody new").population == people.population
+    people.settings = PeopleSettings()
+    assert people.known("somebody new").population == people.population
 
 
 def test_a_deleted_persons_records_leave_the_file(tmp_path):

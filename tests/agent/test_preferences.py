@@ -221,7 +221,7 @@ def test_streams_of_which_nothing_came_for_long_are_deleted_with_every_trace(tmp
         offers = decided(agent, *(observation(n)._replace(stream="canary") for n in range(30)))
         made = [answer["id"] for answer in offers if answer["speak"]]
         agent.answer([OfferOutcome("canary", made[-1], "accepted", 5000.0)])
-        assert store.of("ada").people.watched["ada"] == made[0], "her alarm waits for an offer of the stream"
+        assert store.of("ada").people.waits_for("ada") == made[0], "her alarm waits for an offer of the stream"
         known = store.of("ada").people.person("ada")
         decided(agent, observation(0))
         clock.now += 10 * HOUR

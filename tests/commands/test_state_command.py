@@ -327,14 +327,14 @@ def test_the_next_question_is_the_one_that_says_most(tmp_path):
             asked.append(number)
             return True
 
-        assert rating.rate(partition, "ann", found, p_accept, 5, ask) == 5
+        assert rating.rate(store, "ann", found, p_accept, 5, ask) == 5
         known = partition.people.person("ann")
         assert known.answers == 5
         assert known.belief.mean > 0.5
         assert known.belief.variance < 0.7 * POPULATION.spread**2
         assert known.alarm == partition.people.person("x").alarm  # nothing was offered
-        assert rating.rate(partition, "ann", found, p_accept, 5, lambda scenario: False) == 3  # not rated before
-        assert rating.rate(partition, "bob", found, p_accept, 5, lambda scenario: None) == 0
+        assert rating.rate(store, "ann", found, p_accept, 5, lambda scenario: False) == 3  # not rated before
+        assert rating.rate(store, "bob", found, p_accept, 5, lambda scenario: None) == 0
 
 
 def test_rating_at_the_terminal(tmp_path, monkeypatch, capsys):

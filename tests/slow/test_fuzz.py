@@ -31,7 +31,6 @@ from prism_jax.acceptance.columns import LogColumns
 from prism_jax.acceptance.logs import read_log
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.lines import InputLines, parse_line
-from prism_jax.agent.people import People
 from prism_jax.agent.population import read_records
 from prism_jax.agent.rating import read_scenarios
 from prism_jax.agent.records import encode
@@ -43,7 +42,7 @@ from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
 from prism_jax.judges.votes import Vote, read_votes, write_votes
-from prism_jax.people.exports import StoreError, population_from
+from prism_jax.people.exports import StoreError, population_from, read_export
 from prism_jax.people.store import APPLICATION, SCHEMA, PeopleStore, read_file
 from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
@@ -161,10 +160,7 @@ def write_verdicts(path):
 
 def write_agents_files(folder, streams):
     """The input of an agent and the records of its decisions."""
-    file = sqlite3.connect(folder / "people.sqlite", isolation_level=None)
-    file.executescript(f"{SCHEMA}; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;")
-    store = PeopleStore(file, "people")
-    agent, lines, records = Agent(FakeReader(), exported(), people=People(store)), [], []
+    agent, lines, records = Agent(FakeReader(), exported(), people=in_mind()), [], []
     for stream in streams:
         for event in stream.events:
             line = {"stream": stream.id, "time": event.time, "text": event.text, "costs": {"c_fn": 4.0}}
@@ -179,8 +175,12 @@ def write_agents_files(folder, streams):
     (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for name in ("records.jsonl", "whole.records"):
         (folder / name).write_bytes(b"".join(map(encode, records)))
-    (folder / "people.json").write_text(json.dumps(store.describe()))
-    (folder / "population.json").write_text(json.dumps(store.population._asdict()))
+    known = agent.people.of("anybody").describe()
+    (folder / "people.json").write_text(json.dumps(known))
+    (folder / "population.json").write_text(json.dumps(agent.people.population._asdict()))
+    file = sqlite3.connect(folder / "people.sqlite", isolation_level=None)
+    file.executescript(f"{SCHEMA}; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;")
+    PeopleStore(file, "people").restore(read_export(known, "people"))
     file.close()
     rows = [{"events": ["Opens a file.", "The tests fail."], "offer": f"Mend it in way {i}?"} for i in range(4)]
     (folder / "scenarios.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -249,7 +249,7 @@ def read_store(path):
 
 
 def import_people(path):
-    in_mind().store.restore(read_file(path))
+    in_mind().of("anybody").restore(read_file(path))
 
 
 def fit_people(path):

@@ -101,7 +101,7 @@ class DurableAgent(KeptAgent):
                 for stream, _, person in old:
                     record = None if person is None else partition.waited_for(stream, person)
                     if record is not None and (prediction := prediction_from(record)) is not None:
-                        self.people.of(prediction.person).withdrawn(record["offer"], prediction)
+                        self.people.withdrawn(record["offer"], prediction)
                     partition.delete_stream(stream)
         # Where others claim, a claim may be of a stream that is being made.
         claims = partition.claims() if isinstance(self.claims, StoredClaims) else []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import itertools
 import math
 import time
@@ -21,7 +20,7 @@ from prism_jax.agent.decider import Decider, Written, alone
 from prism_jax.agent.exported import Exported
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.lines import Where
-from prism_jax.agent.people import Alarms, People
+from prism_jax.agent.people import People
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import Decision, OfferOutcome, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
@@ -32,7 +31,6 @@ from prism_jax.agent.state.preferences import Preferences, as_wanted, preference
 from prism_jax.agent.state.store import StateStore, open_store
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.person import Population
-from prism_jax.people.store import Person
 
 CHUNK = 256
 """Events of a stream that are read again at once."""
@@ -40,43 +38,6 @@ CHUNK = 256
 
 class ConflictError(ValueError):
     """A request that contradicts an earlier one."""
-
-
-class DurablePeople(People):
-    """The people of all partitions, as an agent asks for them; the alarms of each have an equal share of the level.
-
-    While the probabilities are calibrated, any of a partition's alarms ever rings with a probability of at most
-    alpha / partitions, and any alarm of the store with one of at most alpha. `rang` is as that of `People`.
-    """
-
-    def __init__(self, store: StateStore, settings: AgentSettings) -> None:
-        """Raises ValueError for a map of everybody that moves, where it would depend on several partitions."""
-        if settings.people.recalibrate and store.partitions > 1:
-            raise ValueError("recalibrate: found it with a store of partitions, expected none: its map is everybody's")
-        alarm = settings.people.alarm
-        self.settings = dataclasses.replace(settings.people, alarm=alarm and alarm / store.partitions)
-        self._store = store
-        self.rang: list[Person] = []
-
-    @property
-    def population(self) -> Population:
-        """What is assumed of people."""
-        return self._store.population
-
-    def of(self, person: str) -> People:
-        """Those of a person's partition."""
-        return self._within(self._store.of(person))
-
-    def alarms(self) -> Alarms:
-        """What the alarms of all people say; a number is that of a person in their partition."""
-        parts = [self._within(partition).alarms() for _, partition in self._store.made()]
-        rang = tuple(number for part in parts for number in part.rang)
-        return Alarms(sum(part.people for part in parts), rang, sum(part.log_product for part in parts))
-
-    def _within(self, partition: Partition) -> People:
-        people = People(partition.people, self.settings)
-        people.rang = self.rang
-        return people
 
 
 def store_of_one(state: epath.PathLike, population: Population | None = None) -> StateStore:
@@ -92,7 +53,7 @@ def store_of_one(state: epath.PathLike, population: Population | None = None) ->
 class KeptAgent(Decider):
     """Decides on streams whose state is in a store. One thread at a time may use the store."""
 
-    people: DurablePeople
+    people: People
 
     def __init__(
         self,
@@ -116,7 +77,9 @@ class KeptAgent(Decider):
         says whose a stream is.
         """
         settings = AgentSettings(Terms(exported.point)) if settings is None else settings
-        super().__init__(reader, exported, settings, DurablePeople(store, settings))
+        if settings.people.recalibrate and store.partitions > 1:
+            raise ValueError("recalibrate: found it with a store of partitions, expected none: its map is everybody's")
+        super().__init__(reader, exported, settings, People(store, settings.people))
         self.store, self.claims = store, claims or StoredClaims(store)
         self._kind, self._most, self._clock, self._texts = kind, streams, clock, texts
         self._loaded: collections.OrderedDict[str, None] = collections.OrderedDict()

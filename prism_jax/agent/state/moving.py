@@ -219,18 +219,17 @@ def _write(store: StateStore, batch: Sequence[_Read], persons: dict[str, str | N
 def _add(partition: Partition, one: _Read, person: str | None, now: float, keep_texts: bool) -> None:
     item, record = one.item, one.record
     stream = partition.open_stream(item.stream, person, "events")
-    watched = partition.people.watched
     if isinstance(item, OfferOutcome):
         partition.answer(stream, item, now)
-        if person is not None and watched.get(person) == item.offer:
-            del watched[person]
+        if person is not None and partition.people.waits_for(person) == item.offer:
+            partition.people.wait_no_more(person)
         return
     answer = {name: record.get(name) for name in ("stream", "time", *ANSWERED)}
     answer |= {"id": offer_id(record["stream"], record["event"]), "person": person, "speak": record["spoke"]}
     kept = item_of(item) if keep_texts else item_at(item, one.where)
     partition.append(stream, kept, record, one.line, answer, now)
     if person is not None and prediction_from(record) is not None:
-        watched.setdefault(person, record["offer"])
+        partition.people.wait_for(person, record["offer"])
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -146,7 +146,7 @@ class Partition:
                 raise StaleError(self.path, before.until - now)
             self.epoch = 1 if before is None else before.epoch + 1
             self._write_lease(now + self._seconds)
-            self.people = PeopleStore(self._file, self.path, population, _Watched(self))
+            self.people = PeopleStore(self._file, self.path, population)
             if self._has_log:
                 known = self.people.fact("journal")
                 self._of_file = marks or [known["now"] if known else None]
@@ -380,7 +380,7 @@ class Partition:
         with self.transaction():
             names = [name for (name,) in self.rows("SELECT name FROM streams WHERE person = ?", (person,))]
             self.rows("DELETE FROM streams WHERE person = ?", (person,))
-            for table in ("watched", "preferences", "signins"):
+            for table in ("preferences", "signins"):
                 self.rows(f"DELETE FROM {table} WHERE person = ?", (person,))
             self.people.forget(person)
             self.rows(_TO_ERASE)
@@ -389,7 +389,6 @@ class Partition:
     def forget_learnt(self, person: str) -> None:
         """Deletes what was learnt of a person, and leaves their streams and records."""
         with self.transaction():
-            self.rows("DELETE FROM watched WHERE person = ?", (person,))
             self.people.forget(person)
 
     def end_signins(self) -> None:
@@ -460,31 +459,6 @@ class Partition:
 
     def _write_lease(self, until: float) -> None:
         self.rows("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (self._owner, self.epoch, until))
-
-
-class _Watched(MutableMapping[str, str]):
-    """The offer whose answer each person's alarm waits for, in the partition's file."""
-
-    def __init__(self, partition: Partition) -> None:
-        self._rows = partition.rows
-
-    def __getitem__(self, person: str) -> str:
-        found = self._rows("SELECT offer FROM watched WHERE person = ?", (person,))
-        if not found:
-            raise KeyError(person)
-        return str(found[0][0])
-
-    def __setitem__(self, person: str, offer: str) -> None:
-        self._rows("INSERT OR REPLACE INTO watched VALUES (?, ?)", (person, offer))
-
-    def __delitem__(self, person: str) -> None:
-        self._rows("DELETE FROM watched WHERE person = ?", (person,))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([person for (person,) in self._rows("SELECT person FROM watched")])
-
-    def __len__(self) -> int:
-        return int(self._rows("SELECT count(*) FROM watched")[0][0])
 
 
 def item_of(item: Observation) -> dict[str, Any]:

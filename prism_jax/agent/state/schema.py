@@ -29,7 +29,6 @@ CREATE UNIQUE INDEX outcomes ON log (stream, offer) WHERE event IS NULL;
 CREATE TABLE requests (key BLOB PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE,
     digest BLOB NOT NULL, answer TEXT NOT NULL, written REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX requests_by_time ON requests (written);
-CREATE TABLE watched (person TEXT PRIMARY KEY, offer TEXT NOT NULL) WITHOUT ROWID;
 """
 _STEPS = {
     1: """

@@ -13,7 +13,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -229,10 +229,11 @@ class StateStore:
                 drop(number)
             partition.close()
 
-    def forget_person(self, person: str) -> list[str]:
+    def forget_person(self, person: str, searched: Collection[str] = ()) -> list[str]:
         """Deletes everything of a person in partitions of this process, and returns the names of their streams.
 
-        No agent may have these in memory. What can be deleted is, the person's own partition first.
+        No agent may have these in memory. Files of records that the caller has `searched` are not searched again. What
+        can be deleted is, the person's own partition first.
 
         Raises:
           IncompleteError: where something is left, which another call deletes.
@@ -244,7 +245,9 @@ class StateStore:
         for number in sorted(self._made(), key=lambda number: number != own):
             try:
                 partition = self.partition(number)
-                for file in partition.people.records():  # as long as the person is known, another call ends it
+                for file in {*partition.people.records()} - {
+                    *searched
+                }:  # as long as the person is known, another call ends it
                     try:
                         remove_person(file, person)
                     except (OSError, ValueError) as error:
