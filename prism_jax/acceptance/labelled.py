@@ -89,7 +89,7 @@ class Labelled:
         z = self._on_grid(value)
         finite = np.where(np.isinf(z), 0.0, z)  # of 0 and 1, whose bins say what they are
         columns = {"one": one, "zero": zero, "z_one": one * finite, "z_zero": zero * finite}
-        return Histogram.of(LOG_ODDS, z, columns, value)
+        return Histogram.of(LOG_ODDS, value, columns, lambda _: z)
 
     def _on_grid(self, values: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         return log_odds(values) if self.scale.middle is None else (values - self.scale.middle) / self.scale.width

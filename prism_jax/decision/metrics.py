@@ -62,10 +62,10 @@ def confusion(decision: Vector, y: Vector, weight: Vector | None = None) -> Conf
     label = arrays.as_float(label)
     v = xp.ones_like(label) if weight is None else arrays.as_float(xp.asarray(weight))
     dtype = np.float64 if xp is np else None
-    offer = chosen.astype(label.dtype)
-    silence, negative = 1 - offer, 1 - label
-    cells = (offer * label, offer * negative, silence * label, silence * negative)
-    return Confusion(*((v * cell).sum(dtype=dtype) for cell in cells))
+    positive, negative = v * label, v * (1 - label)
+    offers = (xp.where(chosen, of, 0).sum(dtype=dtype) for of in (positive, negative))
+    silences = (xp.where(chosen, 0, of).sum(dtype=dtype) for of in (positive, negative))
+    return Confusion(*offers, *silences)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64, Int64, Shaped
 
 from prism_jax.decision import arrays, gate, metrics, thinking
 from prism_jax.decision.operating_point import OperatingPoint
@@ -82,14 +82,18 @@ class Counted(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """What is known of all steps, some of which are at hand."""
+    """What holds for all steps of a table, some or all of which are at hand."""
 
-    unit: Unit  # what the independent units are
-    two_candidates: bool  # whether the slow pass chooses another candidate at some step
-    several_candidates: bool  # whether some step has more than one candidate
-    soft: bool = False  # whether a gold label of a judged step is neither 0 nor 1
+    unit: Unit = "streams"  # the units of intervals: streams, or people where one of them has several streams
+    two_candidates: bool = False  # whether the slow pass chooses another candidate than the fast pass at some step
+    several_candidates: bool = False  # whether some step has more than one candidate
+    soft: bool = False  # whether a gold label of a judged step is soft: of either pass's candidate, or of the best one
     has_gold: bool = True  # whether some judged step has a gold candidate
     units: int = 0  # number of units with judged steps; 0 where it is not known yet
+
+
+ONE_CANDIDATE = Whole()
+"""What holds for steps of one candidate each, of which only decisions are asked."""
 
 
 def judged(steps: Scores, thought: Scores | None = None) -> Bool[np.ndarray, "steps"]:
@@ -118,7 +122,7 @@ class EvaluationData:
     has_value: bool = False
     has_need: bool = True  # whether need is a signal with labels; otherwise it is taken as certain (`evaluation.need`)
     candidates: Scores | None = None  # every candidate of these steps; None where they have one each
-    whole: Whole | None = None  # what holds for all steps, where these are a part of them
+    whole: Whole = ONE_CANDIDATE  # what holds for all steps, of which these may be a part
 
     def at(self, point: OperatingPoint) -> EvaluationData:
         """The same steps at another operating point, with what is known of them already: none of it depends on it."""
@@ -137,34 +141,12 @@ class EvaluationData:
         left_out = () if self.has_need else NOT_WITHOUT_NEED
         return tuple(name for name in FAST_POLICIES if name not in left_out or name == self.deployed())
 
-    @functools.cached_property
-    def unit(self) -> Unit:
-        """The units of intervals: streams, or people where one of them has several streams."""
-        if self.whole is not None:
-            return self.whole.unit
-        people = None if self.steps.person is None else len(self.steps.numbered("person")[0])
-        return independent_unit(len(self.steps.numbered("stream")[0]), people)
-
     @property
     def slow_policies(self) -> tuple[str, ...]:
         """The policies with a slow pass that can be computed."""
         if not self.slow:
             return ()
         return tuple(name for name in SLOW_POLICIES if name != "slow_on_value" or self.has_value)
-
-    @property
-    def two_candidates(self) -> bool:
-        """Whether the slow pass chooses another candidate than the fast pass at some step."""
-        if self.thought is None or self.whole is not None:
-            return self.whole is not None and self.whole.two_candidates
-        return bool((self.thought.candidate != self.steps.candidate).any())
-
-    @property
-    def several_candidates(self) -> bool:
-        """Whether some step has more than one candidate."""
-        if self.whole is not None:
-            return self.whole.several_candidates
-        return self.candidates is not None and len(self.candidates) > len(self.steps)
 
     @functools.cached_property
     def judged(self) -> Bool[np.ndarray, "steps"]:
@@ -174,23 +156,31 @@ class EvaluationData:
     @functools.cached_property
     def named_units(self) -> tuple[list[str], Int64[np.ndarray, "judged"]]:
         """The units of the judged steps in alphabetical order, and the number of each judged step's unit."""
-        names, number = self.steps.numbered("stream" if self.unit == "streams" else "person")
+        names, number = self.steps.numbered("stream" if self.whole.unit == "streams" else "person")
         return ordered(*renumbered(names, number[self.judged]))
-
-    @property
-    def units(self) -> int:
-        """The number of units that have judged steps."""
-        return self.whole.units if self.whole is not None and self.whole.units else len(self.named_units[0])
 
     @property
     def judged_units(self) -> Int64[np.ndarray, "judged"]:
         """The unit of each judged step, as its number in alphabetical order."""
         return self.named_units[1]
 
+    def of_judged(self, values: Shaped[np.ndarray, "steps"]) -> Shaped[np.ndarray, "judged"]:
+        """The values of the judged steps; those of all where every step is judged, without a copy."""
+        return values if self._all_judged else values[self.judged]
+
+    @functools.cached_property
+    def _all_judged(self) -> bool:
+        return bool(self.judged.all())
+
     @functools.cached_property
     def weight(self) -> Float64[np.ndarray, "judged"]:
         """The weight of each judged step's acceptance label."""
-        return acceptance_weight(self.steps)[self.judged]
+        return self.of_judged(acceptance_weight(self.steps))
+
+    @functools.cached_property
+    def offer_rates(self) -> Float64[np.ndarray, "steps"]:
+        """The acceptance rate of offers that each step's calibration knows."""
+        return self.fits.offer_rates(self.steps)
 
     def label(self, signal: str, decided: Decided | None = None) -> Float64[np.ndarray, "steps"]:
         """Labels of `need` or `accept`, NaN where unknown: of the fast pass's candidate, or of that `decided` about."""
@@ -199,37 +189,25 @@ class EvaluationData:
             return label
         return np.where(decided.slow, _label(self.thought, signal), label)
 
-    def _largest(self, column: str) -> Float64[np.ndarray, "steps"]:
-        return (self.steps if self.candidates is None else self.candidates).largest(column)
+    @property
+    def rows(self) -> Scores:
+        """Every candidate of the steps."""
+        return self.steps if self.candidates is None else self.candidates
 
     @functools.cached_property
     def best_accept(self) -> Float64[np.ndarray, "steps"]:
         """The largest known acceptance label of each step's candidates, NaN where none is known."""
-        return self._largest("y_accept")
+        return self.rows.largest("y_accept")
 
     @functools.cached_property
     def best_both(self) -> Float64[np.ndarray, "steps"]:
         """The largest true probability of need and acceptance together among each step's candidates."""
-        return self._largest("p_both_true")
+        return self.rows.largest("p_both_true")
 
     @functools.cached_property
     def missed(self) -> Float64[np.ndarray, "steps"]:
         """What silence misses, whatever a policy would offer: the largest label of need and acceptance together."""
         return self.label("need") * self.best_accept
-
-    @functools.cached_property
-    def soft(self) -> bool:
-        """Whether a gold label of a judged step is soft: of either pass's candidate, or of the best one."""
-        if self.whole is not None:
-            return self.whole.soft
-        thought = self.label("need") * self.label("accept", self.everywhere_slow)
-        golds = (self.label("need") * self.label("accept"), thought, self.missed)
-        return any(((gold != 0) & (gold != 1))[self.judged].any() for gold in golds)
-
-    @functools.cached_property
-    def has_gold(self) -> bool:
-        """Whether some judged step has a gold candidate."""
-        return bool(self.missed[self.judged].any()) if self.whole is None else self.whole.has_gold
 
     def counted(self, decided: Decided) -> Counted:
         """The labels that each decision counts with: its candidate's for an offer, the best candidate's for silence."""
@@ -307,7 +285,7 @@ class EvaluationData:
             *costs,
             policy,
             fixed_threshold=self.point.fixed_threshold,
-            base_rate=self.fits.offer_rates(self.steps),
+            base_rate=self.offer_rates,
         )
         return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
 
@@ -322,6 +300,23 @@ class EvaluationData:
         """The decisions of the gate on `truth`: if it is true, no decisions have a lower expected cost."""
         offer = gate.intervene(truth.p_accept, truth.p_both, self.point.c_fa, self.point.c_fn)
         return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
+
+
+def whole_of(data: EvaluationData) -> Whole:
+    """What holds for all steps, which are these."""
+    steps, thought = data.steps, data.thought
+    people = None if steps.person is None else len(steps.numbered("person")[0])
+    unit = independent_unit(len(steps.numbered("stream")[0]), people)
+    accepts = (data.label("accept"), data.label("accept", data.everywhere_slow), data.best_accept)
+    golds = [data.of_judged(data.label("need") * accept) for accept in accepts]
+    return Whole(
+        unit,
+        two_candidates=thought is not None and bool((thought.candidate != steps.candidate).any()),
+        several_candidates=len(data.rows) > len(steps),
+        soft=any(bool(((gold != 0) & (gold != 1)).any()) for gold in golds),
+        has_gold=bool(golds[-1].any()),
+        units=len(dataclasses.replace(data, whole=Whole(unit)).named_units[0]),
+    )
 
 
 def least_acceptance(policy: str, p_need: Float64[np.ndarray, "n"], point: OperatingPoint) -> Float64[np.ndarray, "n"]:

@@ -11,6 +11,8 @@ memory every number is exact.
 
 from __future__ import annotations
 
+import dataclasses
+
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import policy_rows, signals, surfaces
@@ -117,6 +119,7 @@ def prepare(
     plan = _plan(scores, calibration, point, labelled=labelled)
     data = test_data(scores, plan)
     assert data is not None, "the plan has steps"
+    data = dataclasses.replace(data, whole=policy_rows.whole_of(data))
     return data, {name: reason for name, reason in plan.off.items() if name != "triggers"}
 
 

@@ -14,7 +14,7 @@ most 2 * `RATIOS` ratios, in O(steps + streams * RATIOS) of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves, decide_by_value
 from prism_jax.decision.uncertainty import SHARE, Cells, Resampled, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals_of
-from prism_jax.evaluation.policy_rows import EvaluationData
+from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.results import Ratios
 from prism_jax.evaluation.rows import Form, RatioRow
 
@@ -182,37 +182,38 @@ class Sweep(NamedTuple):
         return float(expected_cost(self.fast, self.need, self.accept, **ratios).cost)
 
 
-def deciding(data: EvaluationData, form: Form) -> Iterator[Sweep | ByValue]:
-    """Each policy that depends on the cost ratio."""
+def deciding(data: EvaluationData) -> list[tuple[Sweep | ByValue, Form]]:
+    """Each policy that depends on the cost ratio, on calibrated and on raw signals."""
     fast = (name for name in data.fast_policies if name in answering_to_ratio())
-    return (over_ratios(data, form, policy) for policy in (*fast, *data.slow_policies))
+    policies = (*fast, *data.slow_policies)
+    return [(over_ratios(data, form, policy), form) for form in FORMS for policy in policies]
 
 
 def over_ratios(data: EvaluationData, form: Form, policy: str) -> Sweep | ByValue:
     """One of `answering_to_ratio` or of the data's `slow_policies`."""
-    judged = data.judged
-    need, accept = data.label("need")[judged], data.label("accept")[judged]
-    best = data.best_accept[judged] if data.several_candidates else None
-    fast = Pass(*(p[judged] for p in data.signals("fast", form)))
+    whole, judged = data.whole, data.of_judged
+    need, accept = judged(data.label("need")), judged(data.label("accept"))
+    best = judged(data.best_accept) if whole.several_candidates else None
+    fast = Pass(*map(judged, data.signals("fast", form)))
     if policy in answering_to_ratio():
-        rates = data.fits.offer_rates(data.steps)[judged]
+        rates = judged(data.offer_rates)
         return Sweep(policy, policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
-    slow = Pass(*(p[judged] for p in data.signals("slow", form)))
-    thought = data.label("accept", data.everywhere_slow)[judged]
+    slow = Pass(*map(judged, data.signals("slow", form)))
+    thought = judged(data.label("accept", data.everywhere_slow))
     if policy == "slow_on_value":
         moves, tokens = data.expected_thinking
         value_settings = (
-            Moves(*(np.asarray(moment)[judged] for moment in moves)),
-            tokens[judged],
+            Moves(*(judged(np.asarray(moment)) for moment in moves)),
+            judged(tokens),
             data.point.price / data.point.c_fa,
         )
         counted = accept if best is None else best
         return ByValue(policy, fast, slow, need, accept, thought, counted, *value_settings)
     # With two candidates, `slow_only` is margin 1, so that constants and oracle are those of the other policies.
     margin = data.point.margin if policy == "slow_on_margin" else 1.0
-    if margin == 0 or (policy == "slow_only" and not data.two_candidates):
+    if margin == 0 or (policy == "slow_only" and not whole.two_candidates):
         return Sweep(policy, fast if margin == 0 else slow, need, accept, {}, None, best)
-    accept_slow = thought if data.two_candidates else None
+    accept_slow = thought if whole.two_candidates else None
     return Sweep(policy, fast, need, accept, {"slow": slow, "margin": margin}, accept_slow, best)
 
 

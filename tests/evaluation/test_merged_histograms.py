@@ -132,7 +132,7 @@ def test_probabilities_near_1_survive_their_log_odds(ulps):
 def test_turning_ratios_reach_the_decisions_of_their_own_ratio():
     """Rounding to below a ratio that many steps share would take them all away."""
     ratio = np.geomspace(0.1, 9, 100)
-    histogram = histograms.Histogram.of(histograms.LOG_RATIO, np.log(ratio), {"turns": np.ones(100)}, ratio)
+    histogram = histograms.Histogram.of(histograms.LOG_RATIO, ratio, {"turns": np.ones(100)}, np.log)
     assert (np.array(ranks.turning_ratios(histogram)) >= np.sort(ratio)).all()
 
 

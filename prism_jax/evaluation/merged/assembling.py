@@ -43,12 +43,12 @@ class Assembled(NamedTuple):
 
 
 def settings_of(plan: Plan, ranks: State) -> Settings:
-    """What the last statistic needs of the ranks."""
+    """What the last statistic needs of the ranks, whose curves are let go."""
     above: tuple[Above, ...] = ()
     if "accept" in ranks:
         above = tuple(highest(ranks["accept"], "weight", mass) for mass in ranks["gate"].tolist())
     return Settings(
-        areas={key: area(histogram) for key, histogram in ranks["curves"].items()},
+        areas={key: area(ranks["curves"].pop(key)) for key in list(ranks["curves"])},
         turning={form: turning_ratios(histogram) for form, histogram in ranks["turning"].items()},
         thresholds=thresholds(ranks),
         above=above,

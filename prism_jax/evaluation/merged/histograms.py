@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float64, Inexact, Int64
+from jaxtyping import Bool, Float64, Inexact, Int, Int32, Int64
 
 from prism_jax.decision import arrays
 from prism_jax.evaluation.merged.states import stored
 
+Onto = Callable[[Any], Float64[np.ndarray, "rows"]]
+"""Gives values their places on a grid."""
 MOST = 999.0
 """What no logarithm of a finite number reaches."""
 
@@ -71,20 +74,19 @@ class Histogram:
     def of(
         cls,
         grid: Grid | None,
-        values: Float64[np.ndarray, "rows"],
+        values: Inexact[np.ndarray, "rows"],
         columns: dict[str, Float64[np.ndarray, "rows"]],
-        identity: Inexact[np.ndarray, "rows"] | None = None,
-        bins: Int64[np.ndarray, "rows"] | None = None,
+        onto: Onto | None = None,
+        bins: Int32[np.ndarray, "rows"] | None = None,
     ) -> Histogram:
         """The histogram of some values, with the sums of these columns; `bins` are those of `_of_each`.
 
-        `identity` tells rows apart to which rounding gives one value: a bin is mixed where it differs, and without a
-        grid it is what bins are made of, in the order of the values. Without it, rows with equal values are equal.
+        `onto` gives the values their places on a grid, in the same order, None those that have them. Rounding may give
+        two values one place: a bin is mixed where its values differ.
         """
         if grid is None:
-            return cls._of_each(values if identity is None else identity, columns, bins)
-        index, number = grid.bin_of(values), grid.bins + 4
-        values = values if identity is None else identity
+            return cls._of_each(values, columns, bins)
+        index, number = grid.bin_of(values if onto is None else onto(values)), grid.bins + 4
         value = np.full(number, np.nan, values.dtype)
         value[index[::-1]] = values[::-1]  # the first of each bin stays
         mixed = np.zeros(number, bool)
@@ -97,7 +99,7 @@ class Histogram:
         cls,
         values: Inexact[np.ndarray, "rows"],
         columns: dict[str, Float64[np.ndarray, "rows"]],
-        bins: Int64[np.ndarray, "rows"] | None = None,
+        bins: Int32[np.ndarray, "rows"] | None = None,
     ) -> Histogram:
         """The histogram with a bin for each distinct value; writes the bin of each row into `bins`, where given."""
         order = np.argsort(values)
@@ -143,15 +145,13 @@ class Area(NamedTuple):
         oracle = gold * self.mass - gold**2 / 2
         return (self.area / oracle, self.error / oracle) if oracle > 0 else (math.nan, math.nan)
 
-    def bin_of(
-        self, values: Float64[np.ndarray, "events"], identity: Inexact[np.ndarray, "events"]
-    ) -> Int64[np.ndarray, "events"]:
-        """The bin of each of the events that the area is of."""
-        return np.searchsorted(self.value, identity) if self.grid is None else self.grid.bin_of(values)
+    def bin_of(self, values: Inexact[np.ndarray, "events"], onto: Onto) -> Int64[np.ndarray, "events"]:
+        """The bin of each of the events that the area is of, as in `Histogram.of`."""
+        return np.searchsorted(self.value, values) if self.grid is None else self.grid.bin_of(onto(values))
 
     def shares(
         self,
-        bins: Int64[np.ndarray, "events"],
+        bins: Int[np.ndarray, "events"],
         mass: Float64[np.ndarray, "events"],
         gold: Float64[np.ndarray, "events"],
     ) -> Float64[np.ndarray, "events"]:
@@ -160,24 +160,26 @@ class Area(NamedTuple):
 
     def own_excess(
         self,
-        bins: Int64[np.ndarray, "events"],
+        bins: Int[np.ndarray, "events"],
         mass: Float64[np.ndarray, "events"],
         gold: Float64[np.ndarray, "events"],
         unit: Int64[np.ndarray, "events"],
+        parts: Float64[np.ndarray, "events"],
     ) -> Float64[np.ndarray, "events"]:
         """What the pairs of a unit's own events are above what its parts let expect, in all events of each unit.
 
-        With w the unit's share of all mass, that is its own area minus w * its parts, plus w^2 * the area.
+        `parts` are the `shares` of the events. With w the unit's share of all mass, that is its own area minus
+        w * its parts, plus w^2 * the area.
         """
         cells, cell = np.unique(unit * len(self.before_benefit) + bins, return_inverse=True)
         of_cell, of_unit = np.bincount(cell, gold), np.bincount(unit, gold)
         before = np.cumsum(of_cell) - of_cell / 2 - (np.cumsum(of_unit) - of_unit)[cells // len(self.before_benefit)]
         share = (np.bincount(unit, mass) / self.mass)[unit]
-        return mass * before[cell] - share * (self.shares(bins, mass, gold) - self.area / self.mass * mass)
+        return mass * before[cell] - share * (parts - self.area / self.mass * mass)
 
 
 def area(histogram: Histogram) -> Area:
-    """The area of a histogram with the columns `mass`, `gold` and `abs_gold`, in the order of its values.
+    """The area of a histogram with the columns `mass` and `gold`, and on a grid `abs_gold`, in the order of its values.
 
     The order within a bin is unknown. Equal values tie, and a tie counts half of its rectangle (docs/maths.md, section
     9); any other order changes the area by at most half the mass times the sum of all |gold|. Gold weight is negative
@@ -187,7 +189,8 @@ def area(histogram: Histogram) -> Area:
     burden, benefit = np.cumsum(mass), np.cumsum(gold)
     before = benefit - gold / 2
     total = float((mass * before).sum())
-    error = float((mass * histogram.sums["abs_gold"])[histogram.mixed].sum()) / 2
+    mixed = np.flatnonzero(histogram.mixed)
+    error = float((mass[mixed] * histogram.sums["abs_gold"][mixed]).sum()) / 2 if len(mixed) else 0.0
     after = float(mass.sum()) - (burden - mass / 2)
     return Area(total, error, float(mass.sum()), before, after, histogram.grid, histogram.value)
 
@@ -214,10 +217,10 @@ def highest(histogram: Histogram, column: str, mass: float) -> Above:
 
 
 def place(
-    grid: Grid | None, values: Float64[np.ndarray, "rows"], identity: Float64[np.ndarray, "rows"]
+    grid: Grid | None, values: Float64[np.ndarray, "rows"], onto: Onto
 ) -> Float64[np.ndarray, "rows"] | Int64[np.ndarray, "rows"]:
-    """What tells where rows stand in a histogram: the number of each row's bin on a grid, else its identity."""
-    return identity if grid is None else grid.bin_of(values)
+    """What tells where values stand in a histogram: the number of each one's bin on a grid, else the value itself."""
+    return values if grid is None else grid.bin_of(onto(values))
 
 
 @stored
@@ -237,20 +240,15 @@ def labelled(
     z: Float64[np.ndarray, "rows"],
     y: Float64[np.ndarray, "rows"],
     weight: Float64[np.ndarray, "rows"],
-    p: Float64[np.ndarray, "rows"] | None = None,
-    *,
-    exact: bool = False,
 ) -> Histogram:
     """The histogram of labelled log-odds: the weight of either label in each bin, and the log-odds that it adds up to.
 
-    A soft label y counts as y of the label 1 and 1 - y of the label 0, as in every likelihood. Where the order of the
-    probabilities `p` matters, they tell which rows are equal: two neighbours can have the same log-odds. An `exact`
-    histogram has a bin for each distinct one.
+    A soft label y counts as y of the label 1 and 1 - y of the label 0, as in every likelihood.
     """
     finite = np.clip(z, -_FINITE, _FINITE)
     one, zero = weight * y, weight * (1 - y)
     columns = {"one": one, "zero": zero, "z_one": one * finite, "z_zero": zero * finite}
-    return Histogram.of(None if exact else LOG_ODDS, z, columns, p)
+    return Histogram.of(LOG_ODDS, z, columns)
 
 
 _FINITE = float(np.log1p(-np.finfo(np.float64).eps / 2) - np.log(np.finfo(np.float64).eps / 2))

@@ -40,28 +40,22 @@ def of_split(rows: Scores, split: str) -> Scores | None:
     return rows if member.all() else rows.take(member) if member.any() else None
 
 
-def test_data(rows: Scores, plan: Plan, calibration: Calibration | None = None) -> EvaluationData | None:
-    """The steps of the test split among these rows, with all that policies need; None where there are none.
-
-    Args:
-      rows: Some rows with whole steps.
-      plan: How they are evaluated.
-      calibration: Maps to apply in place of the plan's.
-    """
-    if plan.kept is None or calibration is not None:
-        return _test_data(rows, plan, calibration)
-    if id(rows) not in plan.kept and (data := _test_data(rows, plan, None)) is not None:
-        plan.kept[id(rows)] = data
-    return plan.kept.get(id(rows))
+def test_data(rows: Scores, plan: Plan) -> EvaluationData | None:
+    """The steps of the test split among some rows with whole steps, with all that policies need; None without any."""
+    if plan.kept is None:
+        return _test_data(rows, plan)
+    if id(rows) not in plan.kept:
+        plan.kept[id(rows)] = _test_data(rows, plan)
+    return plan.kept[id(rows)]
 
 
-def _test_data(rows: Scores, plan: Plan, calibration: Calibration | None) -> EvaluationData | None:
+def _test_data(rows: Scores, plan: Plan) -> EvaluationData | None:
     part = of_split(filled(rows, plan), TEST)
     if part is None:
         return None
     return EvaluationData(
         part.steps(),
-        plan.calibration if calibration is None else calibration,
+        plan.calibration,
         plan.point,
         part.steps("slow") if plan.slow else None,
         plan.has_truth,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Inexact, Int64
+from jaxtyping import Float64, Inexact, Int32, Int64
 
 from prism_jax.decision import budgets, gate
 from prism_jax.decision.arrays import log_odds
@@ -17,16 +18,15 @@ from prism_jax.decision.thinking import Moves as Moments
 from prism_jax.evaluation import ratios, second_signal, triggers
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import histograms
-from prism_jax.evaluation.merged.histograms import MOST, Area, Histogram, labelled
-from prism_jax.evaluation.merged.parts import each, filled, fitted_parts, moves_of, of_split, test_data
+from prism_jax.evaluation.merged.histograms import MOST, Area, Histogram
+from prism_jax.evaluation.merged.parts import each, fitted_parts, moves_of, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.scan import SIGNALS
 from prism_jax.evaluation.merged.states import State, Statistic, merge
-from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Form
-from prism_jax.evaluation.splits import TEST
 from prism_jax.scores import Scores
-from prism_jax.scores.labels import acceptance_weight, read
+from prism_jax.scores.labels import Readings, Signal, Thinking, read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,37 +55,32 @@ class Ranks:
         """The state with some more rows, in which every step is whole."""
         data, more = test_data(rows, self.plan), self.init()
         if data is not None:
-            more |= self._test(data)
-            part = of_split(filled(rows, self.plan), TEST)
-            assert part is not None, "`test_data` found its steps"
-            more["signals"] = self._signals(part)
+            more |= self._test(data) | {"signals": self._signals(data)}
         for key, calibration, fitted in fitted_parts(rows, self.plan):
             steps = fitted.steps()
             more["fitted"][key] = len(steps)
             need, accept = (calibration.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
             for name, urgency in urgencies(self.plan, need, accept, calibration.moves(steps)).items():
-                grid, share = self.plan.grid(histograms.SHARE), share_of(self.plan, name, urgency)
-                more["urgency"][key, name] = Histogram.of(grid, share, {"steps": np.ones(len(steps))}, urgency)
+                grid, share = self.plan.grid(histograms.SHARE), functools.partial(share_of, self.plan, name)
+                more["urgency"][key, name] = Histogram.of(grid, urgency, {"steps": np.ones(len(steps))}, share)
         return merge(state, more)
 
     def _test(self, data: EvaluationData) -> State:
-        judged = data.judged
-        weight = acceptance_weight(data.steps)[judged]
+        weight = data.weight
         state: dict[str, Any] = {"curves": {}, "turning": {}}
         if not len(weight):
             return state
         if self.plan.no_area is None:
-            pairs = [(policy, form) for form in FORMS for policy in ratios.deciding(data, form)]
+            pairs = ratios.deciding(data)
             for (policy, form), histogram in zip(pairs, each(self.plan, self._ranked(weight), pairs), strict=True):
                 if isinstance(policy, ratios.ByValue):
                     state["turning"][form] = histogram
                 else:
                     state["curves"][policy.policy, form] = histogram
         if self.plan.has_need:
-            need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
+            need, accept = map(data.of_judged, data.signals("fast", "calibrated"))
             point = self.plan.point
-            grid = self.plan.grid(histograms.LOG_ODDS)
-            state["accept"] = Histogram.of(grid, log_odds(accept), {"weight": weight}, accept)
+            state["accept"] = Histogram.of(self.plan.grid(histograms.LOG_ODDS), accept, {"weight": weight}, log_odds)
             state["gate"] = np.array(
                 [
                     float((np.asarray(gate.decide(need, accept, point.c_fa, ratio * point.c_fa)) * weight).sum())
@@ -104,36 +99,39 @@ class Ranks:
             policy, form = pair
             if isinstance(policy, ratios.ByValue):
                 turns, grid = policy.critical_ratios(), plan.grid(histograms.LOG_RATIO)
-                return Histogram.of(grid, log_ratio(turns), {"turns": np.ones(len(turns))}, turns)
+                return Histogram.of(grid, turns, {"turns": np.ones(len(turns))}, log_ratio)
             events, bins = policy.events(weight), None
             if plan.kept is not None:
-                bins = plan.kept[policy.policy, form] = np.empty(len(events.mass), np.int64)
+                bins = plan.kept[policy.policy, form] = np.empty(len(events.mass), np.int32)
             return curve_of(events, exact=plan.exact, bins=bins)
 
         return ranked
 
-    def _signals(self, rows: Scores) -> dict[tuple[str, str, str], Histogram]:
-        """Labelled histograms of each signal, raw and calibrated, on the rows that it is measured on."""
-        found: dict[tuple[str, str, str], Histogram] = {}
-        for signal, thinking in SIGNALS:
-            if not measured(self.plan, signal, thinking):
-                continue
-            raw = read(rows, signal, thinking, own_offers=thinking == "fast" or self.plan.own_offers)
-            known = raw.known
-            if not known.any():
-                continue
-            calibrated = self.plan.calibration.calibrated(signal, thinking, raw.rows)
-            for form, p in (("raw", raw.p), ("calibrated", calibrated)):
-                found[signal, thinking, form] = labelled(
-                    log_odds(p[known]), raw.y[known], raw.weight[known], p[known], exact=self.plan.exact
-                )
+    def _signals(self, data: EvaluationData) -> dict[Measured, Histogram]:
+        """The weight of either label by the value of each signal."""
+        found: dict[Measured, Histogram] = {}
+        for key, readings in measured(data, self.plan):
+            p, y, weight = readings.labelled()
+            if len(y):
+                columns = {"one": weight * y, "zero": weight * (1 - y)}
+                found[key] = Histogram.of(self.plan.grid(histograms.LOG_ODDS), p, columns, log_odds)
         return found
 
 
-def measured(plan: Plan, signal: str, thinking: str) -> bool:
-    """Whether a signal's calibration is measured: it has a map, and is not the certain need of a table without."""
-    known = getattr(plan.calibration, f"{signal}_{thinking}") is not None
-    return known and (plan.has_need or signal == "accept")
+Measured = tuple[Signal, Thinking, Form]
+
+
+def measured(data: EvaluationData, plan: Plan) -> Iterator[tuple[Measured, Readings]]:
+    """Each signal that has a map, raw and calibrated, on the rows that it is measured on; no need that is certain."""
+    for signal, thinking in SIGNALS:
+        if getattr(plan.calibration, f"{signal}_{thinking}") is None or (signal == "need" and not plan.has_need):
+            continue
+        raw = read(data.rows, signal, thinking, own_offers=thinking == "fast" or plan.own_offers)
+        calibrated = raw.p  # all NaN
+        if not np.isnan(raw.p).all():
+            calibrated = plan.calibration.calibrated(signal, thinking, raw.rows)
+        yield (signal, thinking, "raw"), raw
+        yield (signal, thinking, "calibrated"), raw._replace(p=calibrated)
 
 
 def log_ratio(ratio: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
@@ -148,12 +146,12 @@ def rank_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
     return value if at.beyond is None else np.nextafter(value, np.where(at.beyond, np.inf, -np.inf))
 
 
-def curve_of(events: Events, *, exact: bool = False, bins: Int64[np.ndarray, "events"] | None = None) -> Histogram:
+def curve_of(events: Events, *, exact: bool = False, bins: Int32[np.ndarray, "events"] | None = None) -> Histogram:
     """The histogram of a curve's events, of which `histograms.area` is the area; `bins` as in `Histogram.of`."""
     mass, gold = (np.asarray(column, np.float64) for column in (events.mass, events.gold))
-    columns = {"mass": mass, "gold": gold, "abs_gold": np.abs(gold)}
-    grid = None if exact else histograms.LOG_RATIO
-    return Histogram.of(grid, rank_of(events.at), columns, _place_of(events.at), bins)
+    columns, grid = {"mass": mass, "gold": gold}, None if exact else histograms.LOG_RATIO
+    columns |= {} if exact else {"abs_gold": np.abs(gold)}
+    return Histogram.of(grid, _place_of(events.at), columns, lambda _: rank_of(events.at), bins)
 
 
 def _place_of(at: CriticalRatio) -> Inexact[np.ndarray, "events"]:
@@ -170,18 +168,19 @@ def _place_of(at: CriticalRatio) -> Inexact[np.ndarray, "events"]:
 
 
 def shares_of(
-    area: Area, events: Events, unit: Int64[np.ndarray, "steps"], bins: Int64[np.ndarray, "events"] | None = None
+    area: Area, events: Events, unit: Int64[np.ndarray, "steps"], bins: Int32[np.ndarray, "events"] | None = None
 ) -> tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]:
     """The part of each step in the area of a curve, in what its unit's own pairs are above that, and its last gold.
 
     `bins` are those of the events, where they are known.
     """
-    bins = area.bin_of(rank_of(events.at), _place_of(events.at)) if bins is None else bins
+    bins = area.bin_of(_place_of(events.at), lambda _: rank_of(events.at)) if bins is None else bins
     mass, gold = (np.asarray(column, np.float64) for column in events[1:3])
     units = np.tile(unit, len(bins) // len(unit))
-    of_events = area.shares(bins, mass, gold), area.own_excess(bins, mass, gold, units), gold
-    parts, own, last = (of_event.reshape(-1, len(unit)).sum(axis=0) for of_event in of_events)
-    return parts, own, last
+    parts = area.shares(bins, mass, gold)
+    of_events = parts, area.own_excess(bins, mass, gold, units, parts), gold
+    of_steps = (of_event.reshape(-1, len(unit)).sum(axis=0) for of_event in of_events)
+    return next(of_steps), next(of_steps), next(of_steps)
 
 
 def urgencies(

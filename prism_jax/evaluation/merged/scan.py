@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Int64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.arrays import log_odds
@@ -21,7 +21,7 @@ from prism_jax.evaluation.merged.states import State, Streams, merge, stored
 from prism_jax.evaluation.need import check_need
 from prism_jax.evaluation.splits import CALIBRATION, TEST
 from prism_jax.scores import Scores, ScoresError
-from prism_jax.scores.labels import Readings, Signal, Thinking, acceptance_weight, read
+from prism_jax.scores.labels import Readings, Signal, Thinking, read
 
 SIGNALS: tuple[tuple[Signal, Thinking], ...] = (
     ("need", "fast"),
@@ -194,25 +194,26 @@ def _test(rows: Scores) -> State:
         name: policy_rows.EvaluationData(steps, _UNFITTED, OperatingPoint(), thought, False, candidates=filled)
         for name, thought in passes.items()
     }
-    data = parts.get("slow", parts["fast"])
+    whole = {name: policy_rows.whole_of(part) for name, part in parts.items()}
+    last = whole.get("slow", whole["fast"])
     return {
         "facts": facts,
-        "several": int(data.several_candidates),
-        "two": int(data.two_candidates),
-        "labels": {name: _labels(part) for name, part in parts.items()},
+        "several": int(last.several_candidates),
+        "two": int(last.two_candidates),
+        "labels": {name: _labels(part, whole[name]) for name, part in parts.items()},
         "groups": _pairs(steps),
         "time": int(steps.time is not None),
     }
 
 
-def _labels(data: policy_rows.EvaluationData) -> State:
-    """How many judged steps have labels that some results need, or that rule them out."""
-    judged, accepts = data.judged, _accepts(data)
+def _labels(data: policy_rows.EvaluationData, whole: policy_rows.Whole) -> State:
+    """In how many parts, or how many labels or judged steps, have what some results need, or what rules them out."""
+    accepts = data.label("accept"), data.label("accept", data.everywhere_slow), data.of_judged(data.best_accept)
     return {
-        "gold": int(np.nansum(data.missed[judged]) > 0),
-        "soft_gold": _soft(*(data.label("need")[judged] * label[judged] for label in accepts)),
-        "soft": _soft(data.label("need"), *accepts[:2], np.where(judged, data.best_accept, np.nan)),
-        "weighted": int((acceptance_weight(data.steps)[judged] != 1).sum()),
+        "gold": int(whole.has_gold),
+        "soft_gold": int(whole.soft),
+        "soft": sum(int(((of != 0) & (of != 1) & ~np.isnan(of)).sum()) for of in (data.label("need"), *accepts)),
+        "weighted": int((data.weight != 1).sum()),
     }
 
 
@@ -229,14 +230,6 @@ def _pairs(steps: Scores) -> dict[tuple[str, ...], int]:
         tuple(texts[i] for texts, i in zip(names, place, strict=True)): count
         for place, count in zip(places, counts.tolist(), strict=True)
     }
-
-
-def _accepts(data: policy_rows.EvaluationData) -> list[Float64[np.ndarray, "steps"]]:
-    return [data.label("accept"), data.label("accept", data.everywhere_slow), data.best_accept]
-
-
-def _soft(*labels: Float64[np.ndarray, "n"]) -> int:
-    return sum(int(((label != 0) & (label != 1) & ~np.isnan(label)).sum()) for label in labels)
 
 
 def _check_number(name: str, number: int) -> None:

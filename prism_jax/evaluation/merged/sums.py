@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,16 +18,13 @@ from prism_jax.evaluation import breakdowns, policy_rows, policy_sums, ratios, s
 from prism_jax.evaluation.intervals import RESAMPLES, SEED
 from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import Above, Area
-from prism_jax.evaluation.merged.parts import each, filled, of_split, test_data
+from prism_jax.evaluation.merged.parts import each, of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
-from prism_jax.evaluation.merged.ranks import measured, share_of, shares_of, urgencies
-from prism_jax.evaluation.merged.scan import SIGNALS
+from prism_jax.evaluation.merged.ranks import Measured, measured, share_of, shares_of, urgencies
 from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, UnitSums, merge, stored
-from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.rows import Form
-from prism_jax.evaluation.splits import TEST
 from prism_jax.scores import Scores
-from prism_jax.scores.labels import acceptance_weight, read
 from prism_jax.scores.texts import renumbered
 
 MOST_SHOWN = 2_000
@@ -46,6 +45,7 @@ for _class in (
 AREA = ("area", "own", "gold")
 """The columns of a curve, beside the gold of the best candidates and the weights."""
 _Columns = dict[str, Float64[np.ndarray, "judged"]]
+_Deciding = Sequence[tuple[ratios.Sweep | ratios.ByValue, Form]]
 
 
 def column(*names: object) -> str:
@@ -102,26 +102,23 @@ class Sums(Statistic):
         more: dict[str, Any] = {}
         data = test_data(rows, plan)
         if data is not None:
-            part = of_split(filled(rows, plan), TEST)
-            assert part is not None, "`test_data` found its steps"
-            more |= self._test(data, rows) | {"signals": self._signals(part)}
+            more |= self._test(data) | {"signals": self._signals(data)}
             if plan.kept is None:
-                more["shown"] = _beginning(part, sys.maxsize if plan.exact else MOST_SHOWN)
+                more["shown"] = _beginning(data.rows, sys.maxsize if plan.exact else MOST_SHOWN)
         if (dependence := self._dependence(rows)) is not None:
             more["dependence"] = dependence
         return merge(state, more)
 
-    def _test(self, data: EvaluationData, rows: Scores) -> State:
+    def _test(self, data: EvaluationData) -> State:
         """Everything about the decisions on some test steps."""
-        judged, plan = data.judged, self.plan
-        weight = acceptance_weight(data.steps)[judged]
+        plan, weight = self.plan, data.weight
         state: dict[str, Any] = {"counts": _counts(data, weight), "groups": breakdowns.sums_by_group(data)}
         if plan.surface and plan.uncountable is None:
             state["surface"] = surfaces.counts(data, plan.columns, plan.groups)
         policies, columns = {}, {"weight": weight}
-        for deciding in policy_sums.compared(data):
-            costs, policies[deciding.policy, deciding.form] = policy_sums.sums_of(data, deciding, weight)
-            columns[column("policy", deciding.policy, deciding.form)] = costs * weight
+        for compared in policy_sums.compared(data):
+            costs, policies[compared.policy, compared.form] = policy_sums.sums_of(data, compared, weight)
+            columns[column("policy", compared.policy, compared.form)] = costs * weight
         state["policies"] = policies
         if plan.fitted_on:
             shares = self.shares(data)
@@ -135,20 +132,21 @@ class Sums(Statistic):
             return state
         if plan.has_need:
             columns |= self._second(data, weight)
-        state["references"], state["mean_costs"] = self._mean_costs(data, weight)
+        deciding = ratios.deciding(data)
+        state["references"], state["mean_costs"] = self._mean_costs(data, deciding)
         if plan.no_area is None:
-            columns |= self._areas(data, weight)
-            state["points"] = self._points(data, weight)
+            columns |= self._areas(data, deciding)
+            state["points"] = self._points(data, deciding)
         most = sys.maxsize if plan.exact else None
         state["units"] = UnitSums.of(data.named_units, columns, resamples=RESAMPLES, seed=SEED, most=most)
         return state
 
     def _second(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> _Columns:
         """Costs of the gate, and of p_accept alone at the same speak rate, at each ratio."""
-        judged, point, plan = data.judged, data.point, self.plan
-        need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
-        y_accept, missed = data.label("accept")[judged], data.missed[judged]
-        place = histograms.place(plan.grid(histograms.LOG_ODDS), log_odds(accept), accept)
+        point = data.point
+        need, accept = map(data.of_judged, data.signals("fast", "calibrated"))
+        y_accept, missed = map(data.of_judged, (data.label("accept"), data.missed))
+        place = histograms.place(self.plan.grid(histograms.LOG_ODDS), accept, log_odds)
         columns = {}
         for ratio, above in zip(second_signal.ratios_of(point), self.settings.above, strict=True):
             c_fn = ratio * point.c_fa
@@ -165,7 +163,7 @@ class Sums(Statistic):
         need, accept = (data.signal(f"{signal}_fast", "calibrated") for signal in ("need", "accept"))
         grid = self.plan.grid(histograms.SHARE)
         places = {
-            name: histograms.place(grid, share_of(self.plan, name, urgency), urgency)
+            name: histograms.place(grid, urgency, functools.partial(share_of, self.plan, name))
             for name, urgency in urgencies(self.plan, need, accept, data.fits.moves(data.steps)).items()
         }
         shares = [
@@ -182,23 +180,19 @@ class Sums(Statistic):
             shares.append(triggers.Share("random", budget, np.broadcast_to(np.float64(budget), number)))
         return shares
 
-    def _mean_costs(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> tuple[Any, Any]:
+    def _mean_costs(self, data: EvaluationData, deciding: _Deciding) -> tuple[Any, Any]:
         """Mean costs over cost ratios times the weight: of the references, and of each policy."""
-        judged, mass = data.judged, weight.sum()
-        need, accept, best = (label[judged] for label in (data.label("need"), data.label("accept"), data.best_accept))
+        weight, mass = data.weight, data.weight.sum()
+        need, accept, best = map(data.of_judged, (data.label("need"), data.label("accept"), data.best_accept))
         references = ratios.references_of(need, accept, best, weight)
-        means = {
-            (policy.policy, form): policy.mean_cost(weight, references) * mass
-            for form in FORMS
-            for policy in ratios.deciding(data, form)
-        }
+        means = {(policy.policy, form): policy.mean_cost(weight, references) * mass for policy, form in deciding}
         return np.array([references.always, references.never, references.oracle], np.float64) * mass, means
 
-    def _areas(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> _Columns:
+    def _areas(self, data: EvaluationData, deciding: _Deciding) -> _Columns:
         """The part of each step in the area of each curve, the gold of the curve's end, and that of the best."""
-        columns = {"best": weight * data.missed[data.judged]}
-        plan, pairs = self.plan, [(policy, form) for form in FORMS for policy in ratios.deciding(data, form)]
-        curves = [(policy, form) for policy, form in pairs if isinstance(policy, ratios.Sweep)]
+        plan, weight = self.plan, data.weight
+        columns = {"best": weight * data.of_judged(data.missed)}
+        curves = [(policy, form) for policy, form in deciding if isinstance(policy, ratios.Sweep)]
 
         def shares(curve: tuple[ratios.Sweep, Form]) -> _Columns:
             policy, form = curve
@@ -210,45 +204,35 @@ class Sums(Statistic):
             columns |= found
         return columns
 
-    def _points(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> dict[str, UnitSums]:
+    def _points(self, data: EvaluationData, deciding: _Deciding) -> dict[str, UnitSums]:
         """The points of the curves without ranks, by unit."""
         return {
             form: UnitSums.of(
                 data.named_units,
-                {str(i): part for i, part in enumerate(policy.points(weight, self.settings.turning[form]))},
+                {str(i): part for i, part in enumerate(policy.points(data.weight, self.settings.turning[form]))},
                 resamples=RESAMPLES,
                 seed=SEED,
                 most=sys.maxsize if self.plan.exact else MOST_POINTS,
             )
-            for form in FORMS
-            for policy in ratios.deciding(data, form)
+            for policy, form in deciding
             if isinstance(policy, ratios.ByValue)
         }
 
-    def _signals(self, rows: Scores) -> dict[tuple[str, str, str], SignalSums]:
+    def _signals(self, data: EvaluationData) -> dict[Measured, SignalSums]:
         """The measures' sums of each signal, raw and calibrated."""
-        found: dict[tuple[str, str, str], SignalSums] = {}
-        for signal, thinking in SIGNALS:
-            if not measured(self.plan, signal, thinking):
-                continue
-            raw = read(rows, signal, thinking, own_offers=thinking == "fast" or self.plan.own_offers)
-            known = raw.known
-            constant = self.plan.calibration.base_rates(signal, thinking, raw.rows)
-            calibrated = raw.p  # all NaN
-            if not np.isnan(raw.p).all():
-                calibrated = self.plan.calibration.calibrated(signal, thinking, raw.rows)
-            for form, p in (("raw", raw.p), ("calibrated", calibrated)):
-                labels = p[known], raw.y[known], raw.weight[known]
-                number, mass = len(labels[1]), float(labels[2].sum())
-                found[signal, thinking, form] = SignalSums(
-                    bins=measures.BinSums.of(*labels) if number else None,
-                    labels=number,
-                    loss=float(measures.negative_log_likelihood(*labels)) * mass if number else 0.0,
-                    squares=float((labels[2] * labels[1] ** 2).sum()),
-                    rows=len(p),
-                    distance=float(np.abs(p - raw.true).sum()),
-                    constant=float(np.abs(constant - raw.true).sum()),
-                )
+        found: dict[Measured, SignalSums] = {}
+        for (signal, thinking, form), readings in measured(data, self.plan):
+            p, y, weight = readings.labelled()
+            constant = self.plan.calibration.base_rates(signal, thinking, readings.rows)
+            found[signal, thinking, form] = SignalSums(
+                bins=measures.BinSums.of(p, y, weight) if len(y) else None,
+                labels=len(y),
+                loss=float(measures.negative_log_likelihood(p, y, weight)) * float(weight.sum()) if len(y) else 0.0,
+                squares=float((weight * y**2).sum()),
+                rows=len(readings.p),
+                distance=float(np.abs(readings.p - readings.true).sum()),
+                constant=float(np.abs(constant - readings.true).sum()),
+            )
         return found
 
     def _dependence(self, rows: Scores) -> UnitSums | None:
@@ -257,7 +241,7 @@ class Sums(Statistic):
         part = None if plan.dependence_on is None else of_split(rows, plan.dependence_on)
         if part is None:
             return None
-        whole = policy_rows.Whole(plan.calibration_unit, two_candidates=False, several_candidates=False)
+        whole = policy_rows.Whole(plan.calibration_unit)
         data = EvaluationData(part.steps(), plan.calibration, plan.point, None, has_truth=False, whole=whole)
         if not data.judged.any():
             return None
@@ -287,7 +271,7 @@ def _counts(data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> Stat
         "accept_unknown": int(np.isnan(data.label("accept") + data.label("accept", data.everywhere_slow)).sum()),
         "mass": float(weight.sum()),
         "squares": float((weight**2).sum()),
-        "positive": float((weight * data.missed[data.judged]).sum()),
+        "positive": float((weight * data.of_judged(data.missed)).sum()),
         "fields": len(shares),
         "fields_correct": int((shares == 1).sum()),
         "streams": Keys.of(renumbered(names, number[data.judged])[0]),

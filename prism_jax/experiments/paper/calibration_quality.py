@@ -64,8 +64,7 @@ def _bins(tally: Tally, data: EvaluationData, signal: Signal, thinking: Thinking
     """The sums of a signal's bins, raw and calibrated; none where no row has a label."""
 
     def gather() -> Gathered:
-        rows = data.steps if data.candidates is None else data.candidates
-        raw = read(rows, signal, thinking)
+        raw = read(data.rows, signal, thinking)
         if not raw.known.any():
             return Gathered({})
         calibrated = raw._replace(p=data.fits.calibrated(signal, thinking, raw.rows))

@@ -93,7 +93,7 @@ def _areas(tally: Tally, of: cells.Decisions, temperature: float, epsilon: float
         judged = data.judged
         need, accept = (np.asarray(p)[judged] for p in drifted())
         shifted = np.where(accept * need > 0, np.clip(accept + epsilon, 0.0, 1.0), 0.0)
-        best = data.best_accept[judged] if data.several_candidates else None
+        best = data.best_accept[judged] if data.whole.several_candidates else None
         y_need, y_accept = data.label("need")[judged], data.label("accept")[judged]
         return Sweep("dynamic", Pass(need, shifted), y_need, y_accept, {}, None, best)
 

@@ -13,7 +13,7 @@ from prism_jax.agent.exported import Exported, read_exported
 from prism_jax.agent.loading import load_student, writing_of
 from prism_jax.agent.serving import exported_model
 from prism_jax.evaluation.fits import Calibration, SignalFit
-from prism_jax.evaluation.policy_rows import EvaluationData
+from prism_jax.evaluation.policy_rows import EvaluationData, whole_of
 from prism_jax.evaluation.splits import evaluated_rows
 from prism_jax.experiments.paper.study import IntervalSettings, Study
 from prism_jax.experiments.paper.timing import Timing, measure, timing_of
@@ -94,6 +94,7 @@ class Model:
         if missing := timed - set(zip(steps.stream.tolist(), steps.step.tolist(), strict=True)):
             raise ScoresError(f"found no row of {min(missing)}, expected every step of --streams", place=scores or "")
         data = EvaluationData(steps, calibration, point, thought, False, candidates=rows)
+        data = dataclasses.replace(data, whole=whole_of(data))
         source = f"{len(steps)} steps of {epath.Path(scores or self.streams).name}"
         off = {"slow pass": f"{self.folder} has no slow pass"}
         known: dict[str, Any] = {"prepared": (data, off), "timed": lambda: self.timing}

@@ -46,7 +46,7 @@ class _Curves(Tally):
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
         """Keeps the histogram."""
-        if name not in self.kept and not data.soft and data.has_gold and len(data.weight):
+        if name not in self.kept and not data.whole.soft and data.whole.has_gold and len(data.weight):
             self.kept[name] = curve_of(sweep().events(data.weight), exact=self.exact)
         return Number()
 

@@ -119,7 +119,7 @@ def printed(
     """The printed forms on judged steps: of what `decide` does at each cost, and of p_accept + `shift` ≥ τ(p_need)."""
     none = dict.fromkeys((*cells.PRINTED, *BAYES), Number())
     grid, c_fa, judged, weight = np.array(PAPER_COST_RATIOS), data.point.c_fa, data.judged, data.weight
-    if data.soft or not data.has_gold:
+    if data.whole.soft or not data.whole.has_gold:
         return none
 
     def gather() -> Gathered:

@@ -75,9 +75,10 @@ PAPER = tuple(
 def make(study: Study) -> ExperimentResult:
     """Tests every pair whose policies the scores allow."""
     data = study.at()
-    if data.units < LEAST_UNITS or data.soft:
+    whole = data.whole
+    if whole.units < LEAST_UNITS or whole.soft:
         raise SkippedError(
-            f"paired tests: found {data.units} {data.unit}, expected labels of 0 and 1 in at least {LEAST_UNITS}"
+            f"paired tests: found {whole.units} {whole.unit}, expected labels of 0 and 1 in at least {LEAST_UNITS}"
         )
     lines: list[Line] = []
     counts: list[Line] = []
@@ -155,7 +156,7 @@ def _tests(tally: Tally, first: cells.Decisions, second: cells.Decisions, words:
 
     def gather() -> Gathered:
         # The decisions of the second policy have labels of their own only where steps have several candidates.
-        labels = [of.gold == 1 for of in ((first, second) if data.several_candidates else (first,))]
+        labels = [of.gold == 1 for of in ((first, second) if data.whole.several_candidates else (first,))]
         offers = (decisions.decided.offer[data.judged] for decisions in (first, second))
         cell, number = joint_cell(*labels, *offers), 16 if len(labels) == 2 else 8
         totals = {"steps": np.bincount(cell, minlength=number), "weighted": int((data.weight != 1).sum())}

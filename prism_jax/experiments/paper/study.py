@@ -45,8 +45,8 @@ class IntervalSettings:
         """The settings as the end of a table's note, with the number of units behind its intervals."""
         if self.seeds > 1:
             return ""
-        units = {steps.units for steps in data}
-        (unit,) = {steps.unit for steps in data}
+        units = {steps.whole.units for steps in data}
+        (unit,) = {steps.whole.unit for steps in data}
         if len(units) == 1:
             return f"{over_units(max(units), unit, self.level)}."
         return f"{100 * self.level:g} % intervals over {min(units)} to {max(units)} {unit}, by row."
@@ -131,7 +131,7 @@ class Study:
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
         data = self.at()
-        recalls = [UNEQUAL] * (data.several_candidates or data.two_candidates)
+        recalls = [UNEQUAL] * (data.whole.several_candidates or data.whole.two_candidates)
         words = [*sentences, *recalls, f"On {self.source}.", self.settings.in_words([data]), self.tally.in_words()]
         return " ".join(filter(None, words))
 

@@ -79,7 +79,7 @@ class Tally:
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
         """AUDBC of a sweep of the judged steps; NaN where the labels have none, and while sums are gathered."""
         self.check_steps(data)
-        if data.soft or not data.has_gold:
+        if data.whole.soft or not data.whole.has_gold:
             return Number()
         if (key := f"area.{name}") not in self.kept:
             self.kept[key] = area_of(*self._curve(name, data, sweep), **self.resampling)

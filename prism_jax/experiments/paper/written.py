@@ -85,7 +85,7 @@ def _reading(study: Study, rows: Scores, p_accept: Float64[np.ndarray, "rows"]) 
     raw, y, weight = readings.labelled()
     if len(y) > MOST_ROWS or ((y != 0) & (y != 1)).any() or (weight != 1).any():
         raise SkippedError(f"y_accept: expected at most {MOST_ROWS} labels of 0 and 1 without weights")
-    unit = readings.rows.stream if data.unit == "streams" else readings.rows.person
+    unit = readings.rows.stream if data.whole.unit == "streams" else readings.rows.person
     assert unit is not None, "a unit has a column"
     p = fits.calibrated("accept", "fast", readings.rows)[readings.known]
     return _Reading(data, ranking.Ranked(raw, p, y, unit[readings.known]), fits.temperature("accept", "fast"))
@@ -95,7 +95,7 @@ def _change(first: _Reading, second: _Reading, study: Study) -> Estimate:
     """The paired difference of realised costs on the steps that are judged under both readings."""
     both = first.data.judged & second.data.judged
     costs = [of.data.costs(of.data.decide(of.data.deployed(), "calibrated"))[both] for of in (first, second)]
-    unit = first.data.steps.numbered("stream" if first.data.unit == "streams" else "person")[1]
+    unit = first.data.steps.numbered("stream" if first.data.whole.unit == "streams" else "person")[1]
     return mean_interval(costs[1] - costs[0], unit[both], **study.settings.keywords())
 
 
