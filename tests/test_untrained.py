@@ -9,8 +9,9 @@ import pytest
 import tiny
 from etils import epath
 
+from prism_jax.evaluation.rows import SignalRow
 from prism_jax.runs.export import export_run
-from prism_jax.runs.pipeline import evaluate_untrained, evaluate_workdir, train_and_evaluate
+from prism_jax.runs.pipeline import evaluate_untrained, evaluate_workdir, too_sure, train_and_evaluate
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.scores import read_scores
 from prism_jax.streams.sources import DataConfig
@@ -99,3 +100,14 @@ def test_a_trained_run_shows_its_base_beside_it(folder, capsys):
     evaluate_workdir(folder / "both")
     assert json.loads((folder / "both" / "evaluation.json").read_text()) == tree
     assert "Before training" not in capsys.readouterr().out
+
+
+def test_a_student_that_is_far_too_sure_gets_a_line():
+    def row(temperature, signal="accept"):
+        made = object.__new__(SignalRow)
+        vars(made).update(signal=signal, thinking="fast", temperature=temperature)
+        return made
+
+    assert [*too_sure([row(1.0), row(3.0), row(None)])] == []
+    (line,) = too_sure([row(1.0, "need"), row(20.0)])
+    assert line.startswith("p_accept, fast: T = 20.0, above 3: the student is far surer than it is right")

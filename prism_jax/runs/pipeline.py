@@ -13,6 +13,7 @@ import jax
 from etils import epath
 
 from prism_jax.evaluation import protocol
+from prism_jax.evaluation.rows import SignalRow
 from prism_jax.prompting.supervised import supervised_step
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runs.probe_export import is_probe
@@ -48,6 +49,9 @@ from prism_jax.training.run import (
 )
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
+
+LARGE_TEMPERATURE = 3.0
+"""Above it, calibration leaves less than a third of the log-odds of a student."""
 
 
 def startup(job: Job) -> dict[str, str]:
@@ -275,7 +279,7 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
     if not has_labels(run):
         _keep_unlabelled(workdir.path, scores, kept, keep_existing=bool(damaged))
         return NOT_TRAINED if damaged else None
-    evaluate_into(
+    evaluation = evaluate_into(
         workdir.path,
         scores,
         run.config.decision,
@@ -289,7 +293,20 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | N
         base=score_run(run, untrained_params(run), passes=Passes()) if base else None,
         keep_existing=bool(damaged),
     )
+    for line in too_sure(evaluation.signals):
+        print(line)
     return NOT_TRAINED if damaged else None
+
+
+def too_sure(signals: Sequence[SignalRow]) -> Iterator[str]:
+    """Yields a line for each signal of a student whose temperature is above `LARGE_TEMPERATURE`."""
+    for row in signals:
+        if row.temperature is not None and row.temperature > LARGE_TEMPERATURE:
+            yield (
+                f"p_{row.signal}, {row.thinking}: T = {row.temperature:.1f}, above {LARGE_TEMPERATURE:g}: the student "
+                "is far surer than it is right: it learned few labels by heart, or hardly anything; validation streams "
+                "(data.validation, training.keep_best) show which"
+            )
 
 
 def _encoded(written: Mapping[str, Sequence[Stream]]) -> dict[str, bytes]:

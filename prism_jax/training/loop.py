@@ -75,6 +75,22 @@ def warn_of_short_warmup(training: TrainingConfig, epoch: float) -> None:
         )
 
 
+MANY_EPOCHS = 10
+"""Labels that are read more often are learned by heart rather than learned from, unless a checkpoint is chosen."""
+
+
+def warn_of_many_epochs(training: TrainingConfig, epoch: float) -> None:
+    """Warns if the rows are read more than `MANY_EPOCHS` times and the last checkpoint is taken, good or not."""
+    if not training.keep_best and training.steps > MANY_EPOCHS * epoch:
+        logging.warning(
+            "training.steps: found %d updates, which are %.1f epochs, expected at most %d, or validation streams that "
+            "choose the checkpoint: --config.data.validation=0.1 --config.training.keep_best=1",
+            training.steps,
+            training.steps / epoch,
+            MANY_EPOCHS,
+        )
+
+
 def check_processes(mesh: Mesh, processes: int) -> None:
     """Raises ValueError if parameters are sharded across CPU processes, in which collectives would deadlock.
 
@@ -195,6 +211,7 @@ def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
     )
     job.features()  # raises if there is no frozen block to reuse
     warn_of_short_warmup(job.training, split.epoch)
+    warn_of_many_epochs(job.training, split.epoch)
     return job
 
 
@@ -236,6 +253,8 @@ def train(
     workdir = job.run.files
     iterator = batches(job.split, config.batch, config.seed)
     start, state = _begin(job, iterator)
+    if start and progress and jax.process_index() == 0:
+        print(f"resumed from step {start:,} of {config.steps:,}", flush=True)
     features, score = job.features(), _score(job)
     shares = make_shares(job.slots, config, job.loss, job.config.decision, job.mesh) if config.share_every else None
     step_fn = make_step(job.slots, config, job.loss, job.config.decision, job.mesh)
@@ -317,6 +336,7 @@ def describe(job: Job) -> dict[str, Any]:
         "packing": f"{split.tokens:,} tokens per epoch, {split.tokens_alone / split.tokens:.1f} times fewer than "
         f"{split.tokens_alone:,} with one decision per row",
         "steps": updates(job.training, split.epoch),
+        **({} if job.validation else {"validation": "none (data.validation = 0): the newest checkpoint is the result"}),
     }
 
 

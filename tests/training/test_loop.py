@@ -43,7 +43,7 @@ def kill_after(step):
 
 
 @pytest.mark.slow
-def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, monkeypatch):
+def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, monkeypatch, capsys):
     run, whole = job(tmp_path / "whole")
     expected = whole(progress=False)
     _, parts = job(tmp_path / "parts")
@@ -51,8 +51,10 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, mo
         with pytest.raises(StoppedError):
             parts(progress=False, after_step=kill_after(step))
     seen = []
-    chex.assert_trees_all_equal(parts(progress=False, after_step=seen.append), expected)
+    capsys.readouterr()
+    chex.assert_trees_all_equal(parts(progress=True, after_step=seen.append), expected)
     assert seen == [7, 8]
+    assert capsys.readouterr().out == "resumed from step 6 of 8\n"
     metrics = (tmp_path / "whole" / "metrics.jsonl").read_bytes()
     assert (tmp_path / "parts" / "metrics.jsonl").read_bytes() == metrics
     assert [json.loads(line)["step"] for line in metrics.splitlines()] == list(range(1, 9))

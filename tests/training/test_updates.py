@@ -16,7 +16,7 @@ from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_steps
 from prism_jax.training.input_pipeline import pack_split
-from prism_jax.training.loop import describe, plan, warn_of_short_warmup
+from prism_jax.training.loop import describe, plan, warn_of_many_epochs, warn_of_short_warmup
 from prism_jax.training.run import open_run
 from prism_jax.training.run_config import PackingConfig
 
@@ -101,6 +101,20 @@ def test_a_schedule_with_too_few_updates_to_warm_up_is_a_warning(caplog):
     assert len(set(warnings(8.0))) == 1
     assert warnings(10.0) == []
     assert warnings(2.0, warmup=0.0) == []
+
+
+def test_many_epochs_without_a_choice_of_the_checkpoint_are_a_warning(caplog):
+    def warnings(epochs, **settings):
+        caplog.clear()
+        warn_of_many_epochs(tiny.with_training(steps=0, epochs=epochs, **settings).training.over(3.0), 3.0)
+        return caplog.messages
+
+    assert warnings(10.0) == []
+    (message,) = set(warnings(12.0))
+    assert message.startswith("training.steps: found 36 updates, which are 12.0 epochs, expected at most 10, or valid")
+    chosen = dataclasses.replace(tiny.CONFIG, data=dataclasses.replace(tiny.CONFIG.data, validation=0.2))
+    assert warnings(12.0, config=chosen, keep_best=1) == []
+    assert describe(job())["validation"] == "none (data.validation = 0): the newest checkpoint is the result"
 
 
 @pytest.mark.parametrize(
