@@ -34,11 +34,11 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 class Cells:
     """Some rows of a column as Arrow read them, with dictionaries resolved, and the place that its errors name.
 
-    The first row is number `start`; `whole` says whether these are all rows of the column.
+    The first row is number `start`.
     """
 
-    def __init__(self, place: str, name: str, values: pa.ChunkedArray, start: int = 0, whole: bool = True) -> None:
-        self.place, self.name, self.start, self.whole = place, name, start, whole
+    def __init__(self, place: str, name: str, values: pa.ChunkedArray, start: int = 0) -> None:
+        self.place, self.name, self.start = place, name, start
         self.values = values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
         if is_text(self.values.type):
             self.values = self.values.cast(pa.string())
@@ -127,11 +127,6 @@ class Cells:
         levels, codes = self.categories()
         wanted = tidy(condition.constant).casefold()
         same = np.array([*(level.casefold() == wanted for level in levels), False])  # the last is missing
-        if self.whole and not same.any():
-            raise LogError(
-                f"{self.place}, column {self.name!r}: found no row with the text {condition.constant!r}, "
-                "expected the text of accepted offers"
-            )
         if texts is not None:
             rows = np.bincount(codes[codes >= 0], minlength=len(levels)).tolist()
             for text, number, holds in zip(levels, rows, same[:-1], strict=True):

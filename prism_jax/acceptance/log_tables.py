@@ -56,7 +56,7 @@ def read_tables(
     for start, table in read_log_parts(path, names, most_bytes):
         assert wanted is not None, "the names were asked for first"
         empty = False
-        yield LogTable(wanted, table, start, whole=False)
+        yield LogTable(wanted, table, start)
     if empty:
         raise LogError(f"{path}: found no rows, expected one per offer")
 
@@ -123,17 +123,17 @@ class Wanted:
 
 
 class LogTable:
-    """Rows of a file, of which the first is number `start`; `whole` says whether these are all rows."""
+    """Rows of a file, of which the first is number `start`."""
 
-    def __init__(self, wanted: Wanted, read: pa.Table, start: int = 0, whole: bool = True) -> None:
-        self.wanted, self.columns, self.read, self.start, self.whole = wanted, wanted.columns, read, start, whole
+    def __init__(self, wanted: Wanted, read: pa.Table, start: int = 0) -> None:
+        self.wanted, self.columns, self.read, self.start = wanted, wanted.columns, read, start
 
     def __len__(self) -> int:
         return len(self.read)
 
     def cells(self, name: str) -> Cells:
         """One of the columns."""
-        return Cells(self.wanted.place, name, self.read[name], self.start, self.whole)
+        return Cells(self.wanted.place, name, self.read[name], self.start)
 
     def times(self, cells: Cells) -> Float64[np.ndarray, " rows"]:
         """Seconds; all rows of a column have times of one kind."""

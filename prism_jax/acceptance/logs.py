@@ -13,15 +13,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 from absl import logging
-from jaxtyping import Bool, Float64, Int32, Int64
+from jaxtyping import Bool, Float64, Int32, Int64, Shaped
 
 from prism_jax.acceptance import log_files
-from prism_jax.acceptance.columns import LogColumns, LogError
+from prism_jax.acceptance.columns import LogColumns, LogError, split_condition
 from prism_jax.acceptance.log_tables import ContextColumn, LogTable, Texts, read_tables
-from prism_jax.decision import off_policy
 from prism_jax.runtime.shown_text import visible
 from prism_jax.runtime.written import look
 
+_OF_ROWS = ("person", "accepted", "time", "logged", "score", "answered", "propensity")
+_LEAST_PEOPLE = 2
 MOST_TEXTS = 10
 """Most texts of outcomes that a message lists."""
 
@@ -60,22 +61,16 @@ class AcceptanceLog:
         """Whether there is a score and every value of it lies between 0 and 1."""
         return self.score is not None and not bool(((self.score < 0) | (self.score > 1)).any())
 
+    def take(self, rows: Shaped[np.ndarray, " taken"]) -> AcceptanceLog:
+        """Some rows, by their numbers or a mask, with the numbers that people have in all."""
+        columns = {name: getattr(self, name) for name in _OF_ROWS}
+        context = tuple(dataclasses.replace(column, values=column.values[rows]) for column in self.context)
+        taken = {name: column[rows] for name, column in columns.items() if column is not None}
+        return dataclasses.replace(self, **taken, context=context, mentioned=self.numbers)
+
     def shown(self) -> AcceptanceLog:
         """The offers that were made, without propensities: a log of these offers and of no others."""
-        made = self.logged
-        return dataclasses.replace(
-            self,
-            person=self.person[made],
-            accepted=self.accepted[made],
-            time=self.time[made],
-            logged=made[made],
-            score=None if self.score is None else self.score[made],
-            answered=None if self.answered is None else self.answered[made],
-            propensity=None,
-            context=tuple(dataclasses.replace(column, values=column.values[made]) for column in self.context),
-            left_out=self.left_out + int((~made).sum()),
-            mentioned=self.numbers,
-        )
+        return dataclasses.replace(self.take(self.logged), propensity=None, left_out=self.not_made)
 
     @property
     def not_made(self) -> int:
@@ -97,15 +92,13 @@ def read_log(
     columns: LogColumns,
     context: Sequence[str] = (),
     *,
-    least_people: int = 2,
     shown_only: bool = False,
 ) -> AcceptanceLog:
     """Reads an acceptance log from a .csv or .parquet file.
 
     CSV is UTF-8 with commas and a header. Rows are counted from 0, below the header. Rows that are not in the order of
     time are sorted, with a warning. `context` names columns that were known at the moment of the offer: numbers, flags
-    or texts of few kinds. `least_people` is the smallest number that the caller can use, and `shown_only` leaves out
-    the offers that were not made (`AcceptanceLog.shown`).
+    or texts of few kinds. `shown_only` leaves out the offers that were not made (`AcceptanceLog.shown`).
 
     Raises:
       LogError: in one line, naming the file and where possible the row and column.
@@ -116,10 +109,10 @@ def read_log(
     log = log_of(table)
     if not log.logged.any():
         raise LogError(f"{place}, column {columns.logged!r}: found no offer that was made, expected some")
-    answers = log.accepted[log.logged]
-    check_answers(place, len(np.unique(log.person[log.logged])), len(answers), int(answers.sum()), least_people)
-    warn_of_looks(place, [log.names[i] for i in np.argsort(log.numbers)])
-    say_texts(place, table.wanted.texts)
+    who, people = log.person[log.logged], len(log.names)
+    answers = np.stack([np.bincount(who, minlength=people), np.bincount(who, log.accepted[log.logged], people)], axis=1)
+    names = [log.names[i] for i in np.argsort(log.numbers)]
+    check_whole(place, columns, answers.astype(np.int64), names, table.wanted.texts)
     return log.shown() if shown_only else log
 
 
@@ -167,14 +160,8 @@ def check_roles(columns: LogColumns, shown_only: bool) -> None:
         )
 
 
-def check_propensities(path: str | os.PathLike[str], log: AcceptanceLog) -> None:
-    """Raises a LogError that names both ways out, for a log with offers that were not made and without propensities."""
-    if log.propensity is None:
-        check_all_made(path, int((~log.logged).sum()), len(log))
-
-
 def check_all_made(path: str | os.PathLike[str], silent: int, rows: int) -> None:
-    """Raises the same error for a log without propensities, of which `silent` offers were not made."""
+    """Raises a LogError that names both ways out, for a log without propensities and with `silent` offers not made."""
     if silent:
         raise LogError(
             f"{path}: found {silent} of {rows} offers that were not made and no propensity, expected "
@@ -183,23 +170,31 @@ def check_all_made(path: str | os.PathLike[str], silent: int, rows: int) -> None
         )
 
 
-def doubted(found: list[off_policy.Drawn]) -> bool:
-    """Whether offers were not quite drawn with the propensities; raises a LogError where these are clearly wrong."""
-    if (reason := off_policy.doubt(found, off_policy.MOST_OFF)) is not None:
-        raise LogError(f"{reason}; --shown_only, without propensity=COLUMN, uses none")
-    return off_policy.doubt(found) is not None
+def check_whole(
+    place: str, columns: LogColumns, answers: Int64[np.ndarray, "people 2"], names: Sequence[str], texts: Texts
+) -> None:
+    """Raises a LogError for too few people with an answer, or answers of one kind; else warns of what looks wrong.
 
-
-def check_answers(place: str, people: int, answers: int, accepted: int, least_people: int = 2) -> None:
-    """Raises a LogError for too few people with an answer, or answers of one kind."""
-    if people < least_people:
-        raise LogError(f"{place}: found answers of {people} people, expected at least {least_people}")
-    if accepted in (0, answers):
+    `answers` are the numbers of answers and of those that accepted of each person, in any order. `names` are those of
+    the people in the order in which rows first mention them, and `texts` those of outcomes.
+    """
+    people, (number, accepted) = int((answers[:, 0] > 0).sum()), answers.sum(axis=0).tolist()
+    condition = split_condition(columns.accepted, ())
+    if texts and not accepted and condition is not None:
+        raise LogError(
+            f"{place}, column {condition.column!r}: found no row with the text {condition.constant!r}, "
+            "expected the text of accepted offers"
+        )
+    if people < _LEAST_PEOPLE:
+        raise LogError(f"{place}: found answers of {people} people, expected at least {_LEAST_PEOPLE}")
+    if accepted in (0, number):
         what = "accepted" if accepted else "rejected"
-        raise LogError(f"{place}: found {answers} answers that all {what} the offer, expected both kinds")
+        raise LogError(f"{place}: found {number} answers that all {what} the offer, expected both kinds")
+    _warn_of_looks(place, names)
+    _say_texts(place, texts)
 
 
-def warn_of_looks(place: str, names: Sequence[str]) -> None:
+def _warn_of_looks(place: str, names: Sequence[str]) -> None:
     """Says how many names look like another's, of people in the order in which rows first mention them."""
     alike = collections.defaultdict(list)
     for number, name in enumerate(names, start=1):
@@ -214,7 +209,7 @@ def warn_of_looks(place: str, names: Sequence[str]) -> None:
         )
 
 
-def say_texts(place: str, texts: Texts) -> None:
+def _say_texts(place: str, texts: Texts) -> None:
     """Says which texts count as accepted and which as rejected, where a condition compares texts."""
     for holds, word in ((True, "accepted"), (False, "rejected")):
         kinds = [(text, rows) for (same, text), rows in texts.most_common() if same is holds and rows]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,19 +18,15 @@ import numpy as np
 from absl import logging
 from jaxtyping import Float64, Int, Int64
 
-from prism_jax.acceptance.cells import is_number
-from prism_jax.acceptance.columns import LogColumns, LogError, split_condition
+from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.context import folds_of_people
 from prism_jax.acceptance.log_tables import ContextColumn, Texts, read_tables
 from prism_jax.acceptance.logs import (
     AcceptanceLog,
     check_all_made,
-    check_answers,
     check_roles,
-    doubted,
+    check_whole,
     log_of,
-    say_texts,
-    warn_of_looks,
 )
 from prism_jax.acceptance.score_maps import Scale
 from prism_jax.decision import off_policy
@@ -79,26 +76,64 @@ class PeoplePart(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What the files hold together."""
+    """What some rows of a log hold together."""
 
     rows: int = 0
     not_made: int = 0  # offers that were not made
     low: float = np.inf  # smallest score of all rows
     high: float = -np.inf  # largest
+    sample: Float64[np.ndarray, " sampled"] = np.zeros(0)  # one in `every` scores
+    every: int = 1
+    edges: Float64[np.ndarray, " edges"] | None = None  # of the fifths of the score, by the first rows
+    totals: Float64[np.ndarray, "groups 7"] = np.zeros((6, 7))  # `off_policy.drawn_sums`
+    units: Float64[np.ndarray, "people groups 3"] = np.zeros((0, 6, 3))
+    answers: Int64[np.ndarray, "people 2"] = np.zeros((0, 2), np.int64)  # of each person, and those that accepted
 
-    def with_rows(self, logged: np.ndarray, score: np.ndarray | None) -> Contents:
-        """With some more rows."""
-        known = np.zeros(0) if score is None else score[~np.isnan(score)]
-        low, high = (known.min(), known.max()) if len(known) else (np.inf, -np.inf)
-        silent = int((~logged).sum())
-        return Contents(
-            self.rows + len(logged), self.not_made + silent, min(self.low, float(low)), max(self.high, float(high))
+    def with_rows(self, log: AcceptanceLog, person: Int[np.ndarray, " rows"], people: int) -> Contents:
+        """With some more rows, of people of these numbers below `people`."""
+        known = np.zeros(0) if log.score is None else log.score[~np.isnan(log.score)]
+        sample, every = np.concatenate([self.sample, known[:: self.every]]), self.every
+        while len(sample) > _MOST_SAMPLED:
+            sample, every = sample[::2], 2 * every
+        who, accepted = person[log.logged], log.accepted[log.logged]
+        answers = np.stack([np.bincount(who, minlength=people), np.bincount(who, accepted, people)], axis=1)
+        more = self._replace(
+            rows=self.rows + len(log) + log.left_out,
+            not_made=self.not_made + log.not_made,
+            low=min(self.low, float(known.min(initial=np.inf))),
+            high=max(self.high, float(known.max(initial=-np.inf))),
+            sample=sample,
+            every=every,
+            answers=_added(answers.astype(np.int64), self.answers),
         )
+        if log.propensity is None:
+            return more
+        score = np.zeros(len(log)) if log.score is None else log.score
+        edges = off_policy.edges_of(score) if self.edges is None else self.edges
+        totals, units = off_policy.drawn_sums(log.logged, log.propensity, score, edges, person, people)
+        return more._replace(edges=edges, totals=self.totals + totals, units=_added(units, self.units))
 
     @property
-    def score_is_probability(self) -> bool:
-        """Whether every score lies between 0 and 1."""
-        return self.low >= 0 and self.high <= 1
+    def scale(self) -> Scale:
+        """Where most of the scores lie, which a few that are far away do not change; none of probabilities."""
+        if self.low >= 0 and self.high <= 1:
+            return Scale()
+        low, first, middle, third, high = np.quantile(self.sample, (0.01, 0.25, 0.5, 0.75, 0.99))
+        width = (third - first) / 1.349 or (high - low) / 4.653 or self.sample.std() or 1.0
+        return Scale(float(middle), float(width))
+
+    def doubted(self) -> bool:
+        """Whether offers were not quite drawn with the propensities; LogError where these are clearly wrong."""
+        found = off_policy.drawn(self.totals, self.units, len(self.units))
+        if (reason := off_policy.doubt(found, off_policy.MOST_OFF)) is not None:
+            raise LogError(f"{reason}; --shown_only, without propensity=COLUMN, uses none")
+        return off_policy.doubt(found) is not None
+
+
+def _added(more: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """The sums of people, of whom some are new."""
+    more[: len(before)] += before
+    return more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +142,6 @@ class Divided:
 
     parts: Sequence[PeoplePart | Answers]
     contents: Contents
-    scale: Scale  # of the scores: where most of them lie, or none of probabilities
     numbers: Int64[np.ndarray, " people"]  # of those who answered, by name: the order in which the log mentions them
     folds: int
     timed: bool  # whether the log says when offers were made
@@ -135,30 +169,22 @@ class Divided:
         """
         if weighted and log.propensity is None:
             raise _no_propensity()
-        rows = answered_rows(log)
-        code, person = np.unique(log.person[rows], return_inverse=True)
+        answered = log.take(answered_rows(log))
+        code, person = np.unique(answered.person, return_inverse=True)
         fold = folds_of_people(person, FOLDS, seed)
-
-        def of_rows(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[rows]
-
         answers = Answers(
             person,
             fold,
-            log.time[rows],
-            log.accepted[rows],
-            of_rows(log.score),
-            of_rows(log.answered),
-            of_rows(log.propensity),
-            tuple(dataclasses.replace(column, values=column.values[rows]) for column in log.context),
-            of_rows(truth),
+            answered.time,
+            answered.accepted,
+            answered.score,
+            answered.answered,
+            answered.propensity,
+            answered.context,
+            None if truth is None else truth[answered_rows(log)],
         )
-        contents = Contents(log.left_out, log.left_out).with_rows(log.logged, log.score)
-        known = np.zeros(0) if log.score is None else log.score[~np.isnan(log.score)]
-        sums = None if log.propensity is None else _drawn_sums(log, log.person, len(log.names))[1:]
-        drawn = [] if sums is None else off_policy.drawn(*sums, len(log.names))
-        scale = Scale() if contents.score_is_probability else _middle_half(known)
-        return cls([answers], contents, scale, log.numbers[code], int(fold.max()) + 1, log.timed, {}, doubted(drawn))
+        contents = Contents().with_rows(log, log.person, len(log.names))
+        return cls([answers], contents, log.numbers[code], int(fold.max()) + 1, log.timed, {}, contents.doubted())
 
 
 def answered_rows(log: AcceptanceLog) -> Int64[np.ndarray, " answers"]:
@@ -166,25 +192,8 @@ def answered_rows(log: AcceptanceLog) -> Int64[np.ndarray, " answers"]:
     return log.order[log.logged[log.order]]
 
 
-def _drawn_sums(
-    log: AcceptanceLog, person: Int[np.ndarray, " rows"], people: int, edges: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The fifths of the score, those of these rows unless known, and `off_policy.drawn_sums`."""
-    assert log.propensity is not None, "called where there are some"
-    score = np.zeros(len(log)) if log.score is None else log.score
-    edges = off_policy.edges_of(score) if edges is None else edges
-    return edges, *off_policy.drawn_sums(log.logged, log.propensity, score, edges, person, people)
-
-
 def _no_propensity() -> LogError:
     return LogError("columns: found no propensity, expected propensity=COLUMN: weights are its inverse")
-
-
-def _middle_half(scores: Float64[np.ndarray, " known"]) -> Scale:
-    """Where most scores lie, which a few that are far away do not change."""
-    low, first, middle, third, high = np.quantile(scores, (0.01, 0.25, 0.5, 0.75, 0.99))
-    width = (third - first) / 1.349 or (high - low) / 4.653 or scores.std() or 1.0
-    return Scale(float(middle), float(width))
 
 
 def read_people(part: PeoplePart) -> Iterator[Answers]:
@@ -236,9 +245,9 @@ def divide(
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(folder, number, columns, shown_only)
     left_out: dict[str, str] = {}
-    for file, path in enumerate(paths):
+    for path in paths:
         try:
-            writer.add(file, path)
+            writer.add(path)
         except LogError as error:
             if not skip_bad:
                 raise
@@ -251,56 +260,48 @@ def divide(
         )
     if columns.propensity is None and not shown_only:
         check_all_made(place, writer.contents.not_made, writer.contents.rows)
-    return writer.divided(place, seed, left_out, {file for file, path in enumerate(paths) if path in left_out})
+    return writer.divided(place, seed, left_out)
 
 
 class _Writer:
-    """Writes rows by person: first with the numbers of person and file, then sorted, with places and folds."""
+    """Writes rows by person: first with the numbers of people, then sorted, with their places and folds."""
 
     def __init__(self, folder: Path, number: int, columns: LogColumns, shown_only: bool) -> None:
         self.columns, self.shown_only = columns, shown_only
         self.paths = [folder / f"people-{i:05d}.f64" for i in range(number)]
+        for path in self.paths:
+            path.touch()
         self.number_of: dict[str, int] = {}  # of each person, from 0, in the order in which files mention them
         self.contents = Contents()
         self.kinds: dict[str, set[str]] = {}  # of times, by column
         self.texts: Texts = collections.Counter()  # of outcomes
-        self.edges: np.ndarray | None = None  # of the fifths of the score, by the first rows
-        self.totals, self.units = np.zeros((6, 7)), np.zeros((0, 6, 3))  # `off_policy.drawn_sums`
-        self.sample, self.every = np.zeros(0), 1  # one in so many scores
         absent = {name for name in ("score", "answered", "propensity") if getattr(columns, name) is None}
         absent |= {"propensity"} if shown_only else set()
         self.fields = tuple(name for name in _FIELDS if name not in absent)
 
-    def add(self, file: int, path: str) -> None:
-        """Writes the rows of a file; if it cannot be read to its end, its people and contents are not kept."""
-        people, before = len(self.number_of), self.contents
-        kept = self.sample, self.every, {name: set(kinds) for name, kinds in self.kinds.items()}, self.texts.copy()
-        drawn = self.edges, self.totals, self.units
-
+    def add(self, path: str) -> None:
+        """Writes the rows of a file; if it cannot be read to its end, nothing of it is kept."""
+        people, sizes = len(self.number_of), [part.stat().st_size for part in self.paths]
+        kept = self.contents, {name: set(kinds) for name, kinds in self.kinds.items()}, self.texts.copy()
         try:
             for table in read_tables(path, self.columns, kinds=self.kinds, texts=self.texts):
-                self._write(file, log_of(table), before.rows)
+                self._write(log_of(table), kept[0].rows)
         except LogError:
-            self.contents, (self.sample, self.every, self.kinds, self.texts) = before, kept
-            self.edges, self.totals, self.units = drawn
+            self.contents, self.kinds, self.texts = kept
             self.number_of = dict(list(self.number_of.items())[:people])
+            for part, size in zip(self.paths, sizes, strict=True):
+                os.truncate(part, size)
             raise
 
-    def _write(self, file: int, log: AcceptanceLog, rows_before: int) -> None:
+    def _write(self, log: AcceptanceLog, rows_before: int) -> None:
         for place in np.argsort(log.numbers).tolist():  # those that are new get the next numbers
             self.number_of.setdefault(log.names[place], len(self.number_of))
+        log = log.shown() if self.shown_only else log
         person = np.array([self.number_of[name] for name in log.names])[log.person]
-        if "propensity" in self.fields:
-            self.edges, totals, units = _drawn_sums(log, person, len(self.number_of), self.edges)
-            units[: len(self.units)] += self.units
-            self.totals, self.units = self.totals + totals, units
-        score = log.shown().score if self.shown_only else log.score
-        self.contents = self.contents.with_rows(log.logged, score)
-        if score is not None:
-            self._keep(score[~np.isnan(score)])
+        self.contents = self.contents.with_rows(log, person, len(self.number_of))
         values = {"person": person, "time": log.time if log.timed else log.time + rows_before}
         columns = (values[name] if name in values else getattr(log, name) for name in self.fields)
-        rows = np.column_stack([np.full(len(log), file), *columns])[log.logged]
+        rows = np.column_stack([np.zeros(len(log)), *columns])[log.logged]  # the first is the fold
         bucket = rows[:, 1].astype(np.int64) % len(self.paths)
         order = np.argsort(bucket, kind="stable")
         edges = np.searchsorted(bucket[order], np.arange(len(self.paths) + 1))
@@ -309,48 +310,23 @@ class _Writer:
                 with path.open("ab") as out:
                     rows[order[edges[i] : edges[i + 1]]].tofile(out)
 
-    def _keep(self, scores: Float64[np.ndarray, " known"]) -> None:
-        """Adds to the sample of scores, and thins it where it is too large."""
-        self.sample = np.concatenate([self.sample, scores[:: self.every]])
-        while len(self.sample) > _MOST_SAMPLED:
-            self.sample, self.every = self.sample[::2], 2 * self.every
-
-    def divided(self, place: str, seed: int, left_out: dict[str, str], bad: set[int]) -> Divided:
+    def divided(self, place: str, seed: int, left_out: dict[str, str]) -> Divided:
         """Sorts the rows of each part; LogError if too few people answered."""
         names = np.array(list(self.number_of), object)
-        answered = np.zeros(len(names), bool)
-        answers = accepted = 0
-        for path in filter(Path.exists, self.paths):
-            rows = self._rows(path, bad)
-            answered[rows[:, 1].astype(np.int64)] = True
-            answers, accepted = answers + len(rows), accepted + int(rows[:, 3].sum())
+        check_whole(place, self.columns, self.contents.answers, names.tolist(), self.texts)
+        answered = self.contents.answers[:, 0] > 0
         by_name = np.flatnonzero(answered)[np.argsort(names[answered])]
-        condition = split_condition(self.columns.accepted, ())
-        if answers and not accepted and condition is not None and not is_number(condition.constant):
-            raise LogError(
-                f"{place}, column {condition.column!r}: found no answer with the text {condition.constant!r}, "
-                "expected the text of accepted offers"
-            )
-        check_answers(place, len(by_name), answers, accepted)
-        warn_of_looks(place, list(self.number_of))
-        say_texts(place, self.texts)
-        rank = np.zeros(len(names))
+        rank = np.zeros(len(names), np.int64)
         rank[by_name] = np.arange(len(by_name))
         fold = folds_of_people(np.arange(len(by_name)), FOLDS, seed)
         parts = []
-        for path in filter(Path.exists, self.paths):
-            rows = self._rows(path, bad)
-            rows[:, 1] = rank[rows[:, 1].astype(np.int64)]
-            rows[:, 0] = fold[rows[:, 1].astype(np.int64)]
-            rows = rows[np.lexsort((rows[:, 2], rows[:, 1]))]
+        for path in self.paths:
+            rows = np.fromfile(path).reshape(-1, 1 + len(self.fields))
+            person = rank[rows[:, 1].astype(np.int64)]
+            rows[:, 0], rows[:, 1] = fold[person], person
+            rows = rows[np.lexsort((rows[:, 2], person))]
             rows.tofile(path)
             if len(rows):
                 parts.append(PeoplePart(str(path), len(rows), ("fold", *self.fields)))
-        timed = self.columns.time is not None
-        doubtful = doubted(off_policy.drawn(self.totals, self.units, len(self.units)))
-        scale = Scale() if self.contents.score_is_probability else _middle_half(self.sample)
-        return Divided(parts, self.contents, scale, by_name + 1, int(fold.max()) + 1, timed, left_out, doubtful)
-
-    def _rows(self, path: Path, bad: set[int]) -> Float64[np.ndarray, "rows fields"]:
-        rows = np.fromfile(path).reshape(-1, 1 + len(self.fields))
-        return rows[~np.isin(rows[:, 0], list(bad))] if bad else rows
+        timed, doubted = self.columns.time is not None, self.contents.doubted()
+        return Divided(parts, self.contents, by_name + 1, int(fold.max()) + 1, timed, left_out, doubted)

@@ -111,7 +111,7 @@ def in_memory(log: Divided) -> Runner:
 
 def maps_by_fold(run: Runner, log: Divided, weighted: bool) -> tuple[_Table, Model]:
     """The sums by fold, and the rates and maps that are fitted; ValueError for a log of which none can be."""
-    table = _Table(run("scan", Census(log.folds, weighted)), log.scale)
+    table = _Table(run("scan", Census(log.folds, weighted)), log.contents.scale)
     table.check(log.scored)
     scores = run("maps", LabelledScores(table.scale, weighted)) if log.scored else {}
     fitted = {fold: table.fitted(scores, fold) for fold in (*range(log.folds), EVERYBODY)}

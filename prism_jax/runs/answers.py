@@ -20,7 +20,7 @@ from jaxtyping import Float64
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.findings import Findings, Question, publish
 from prism_jax.acceptance.log_scores import scores_of_log
-from prism_jax.acceptance.logs import AcceptanceLog, check_propensities, read_log
+from prism_jax.acceptance.logs import AcceptanceLog, check_all_made, read_log
 from prism_jax.acceptance.own_score import MAPS
 from prism_jax.acceptance.parts import PART_ROWS, Divided, divide, read_people
 from prism_jax.acceptance.study import in_memory, study_parts
@@ -108,7 +108,8 @@ def _studied(
             f"{path}: found --context with {len(log):,} rows, expected at most {MOST_CONTEXT_ROWS:,}: its quantiles "
             "and nested folds need all rows in memory"
         )
-    check_propensities(path, log)
+    if log.propensity is None:
+        check_all_made(path, int((~log.logged).sum()), len(log))
     divided = Divided.of_log(log, weighted=question.weighted, seed=question.seed, truth=truth)
     return log, study_parts(in_memory(divided), divided, columns.score, question, log.left_out > 0)
 

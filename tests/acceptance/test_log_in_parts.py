@@ -313,7 +313,7 @@ def test_what_a_study_needs_and_does_not_find(tmp_path, small):
         in_parts(tmp_path / "log.parquet", ROLES, tmp_path / "out", weighted=True)
     with pytest.raises(LogError, match="--shown_only: found no role logged"):
         in_parts(tmp_path / "log.parquet", ROLES, tmp_path / "out", shown_only=True)
-    with pytest.raises(LogError, match="column 'who': found no answer with the text 'persn 1'"):
+    with pytest.raises(LogError, match="column 'who': found no row with the text 'persn 1'"):
         in_parts(tmp_path / "log.parquet", "person=shown_to,accepted=who==persn 1", tmp_path / "out")
     data = b"who,took,more\n" + b"x,1,fine\n" * 300_000 + b"y,0,caf\xe9\n"
     (tmp_path / "latin.csv").write_bytes(data)

@@ -219,7 +219,7 @@ SAYS = {
         ("person=who,accepted=token", "found no column 'token' (did you mean 'took'?), expected one of who, at"),
         ("person=who,accepted=rating", "row 0, column 'rating': found 5, expected true or false"),
         ("person=who,accepted=kind", "row 0, column 'kind': found a text of 4 characters, expected true or false"),
-        ("person=who,accepted=kind==nothing", "found no row with the text 'nothing'"),
+        ("person=who,accepted=rating==nothing", "found no row with the text 'nothing'"),
         ("person=who,accepted=kind>=mail", "expected a number to compare with"),
         ("person=who,accepted=rating>=9", "found 4 answers that all rejected the offer, expected both kinds"),
         ("person=who,accepted=took,time=kind", "row 0, column 'kind': found a text of 4 characters, expected seconds"),
