@@ -17,8 +17,10 @@ from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings
 from prism_jax.agent.state.claims import SettledClaims, StoredClaims
 from prism_jax.agent.state.durable import DurableAgent, Events
-from prism_jax.agent.state.partition import Partition, StaleError, StateError
+from prism_jax.agent.state.owned_file import StaleError
+from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.places import folder_of, partition_files, reading
+from prism_jax.agent.state.schema import StateError
 from prism_jax.agent.state.store import MOST_OPEN, StateStore
 from prism_jax.agent.stated_reader import StatedReader
 from prism_jax.decision.person import Population

@@ -21,9 +21,10 @@ from starlette.concurrency import run_in_threadpool
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.durable import ConflictError, Events
-from prism_jax.agent.state.partition import StaleError, StateError
+from prism_jax.agent.state.owned_file import StaleError
 from prism_jax.agent.state.places import MOST_PARTITIONS
 from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, CursorError
+from prism_jax.agent.state.schema import StateError
 from prism_jax.agent.state.store import IncompleteError
 from prism_jax.agent.steps import Observation
 from prism_jax.service.agents import DECIDE, EVENTS, SHARE, Asked, Visit, delete_stream, forget

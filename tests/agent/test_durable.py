@@ -22,10 +22,11 @@ from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings, PeopleSettings, Terms
 from prism_jax.agent.state.durable import ConflictError, DurableAgent, Events
 from prism_jax.agent.state.kept import KeptAgent, store_of_one
-from prism_jax.agent.state.partition import Partition, StaleError, StateError
+from prism_jax.agent.state.owned_file import StaleError
+from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.places import check_idle, check_journal
 from prism_jax.agent.state.reading import Cursor, CursorError, newest, read_log
-from prism_jax.agent.state.schema import WrongFileError
+from prism_jax.agent.state.schema import StateError, WrongFileError
 from prism_jax.agent.state.store import IncompleteError, StateStore
 from prism_jax.agent.steps import AN_OFFER, Observation
 from prism_jax.decision.operating_point import OperatingPoint
@@ -665,7 +666,7 @@ def test_a_backup_over_the_files_of_a_process_that_died_is_not_mixed_with_its_lo
         store = StateStore(folder)
         agent = durable(store)
     for number in range(1, more + 1):
-        monkeypatch.setattr("prism_jax.agent.state.partition.MOST_LOG", 2**14 if number < more else 2**30)
+        monkeypatch.setattr("prism_jax.agent.state.owned_file.MOST_LOG", 2**14 if number < more else 2**30)
         agent.answer([Events((observation("s0", number),))])
     died = tmp_path / "died"
     shutil.copytree(folder, died)  # as a killed process leaves it

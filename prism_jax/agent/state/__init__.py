@@ -4,7 +4,8 @@ Belongs here: the store of partitions, what is in one, who owns it, and the agen
 Does not belong here: HTTP (`prism_jax.service`), and how a decision is made (`prism_jax.agent.agent`).
 
 Where to change what:
-- tables and their formats: `schema.py`; what is kept in them, and who owns a partition: `partition.py`
+- tables and their formats: `schema.py`; what is kept in them: `partition.py`
+- who owns a partition, and what of a change is on the disk when: `owned_file.py`
 - where partitions lie, and whether a file is the one that was made there: `places.py`
 - which partition a stream or a person has, and which are open: `store.py`
 - whose a stream is: `claims.py`; state from files and into them: `moving.py`

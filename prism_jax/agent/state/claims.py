@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.state.partition import StaleError, StateError
+from prism_jax.agent.state.owned_file import StaleError
+from prism_jax.agent.state.schema import StateError
 from prism_jax.agent.state.store import StateStore
 
 

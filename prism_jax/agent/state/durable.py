@@ -13,8 +13,10 @@ from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome
 from prism_jax.agent.state.claims import StoredClaims
 from prism_jax.agent.state.kept import ConflictError, KeptAgent, answer_of
-from prism_jax.agent.state.partition import Partition, StaleError, StateError
+from prism_jax.agent.state.owned_file import StaleError
+from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.preferences import preferences_of
+from prism_jax.agent.state.schema import StateError
 from prism_jax.agent.steps import Observation, Step
 from prism_jax.people.exports import StoreError
 

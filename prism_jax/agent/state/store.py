@@ -19,7 +19,8 @@ from typing import Any
 from etils import epath
 
 from prism_jax.agent.records_file import remove_person
-from prism_jax.agent.state.partition import Partition, StaleError, StateError
+from prism_jax.agent.state.owned_file import StaleError
+from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.places import (
     MOST_PARTITIONS,
     STORE,
@@ -34,7 +35,7 @@ from prism_jax.agent.state.places import (
     reading,
     strays,
 )
-from prism_jax.agent.state.schema import WrongFileError
+from prism_jax.agent.state.schema import StateError, WrongFileError
 from prism_jax.decision.person import DEFAULT, Population
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.runtime.files import read_object, temporary_beside, write_json

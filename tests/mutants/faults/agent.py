@@ -149,7 +149,7 @@ PEOPLE = (
     ),
     Fault(
         "answers-of-a-forgotten-person",
-        "agent/state/partition.py",
+        "agent/state/owned_file.py",
         '"foreign_keys = ON",',
         "",
         "The offers of a deleted person stay in the store.",

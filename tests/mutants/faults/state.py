@@ -5,7 +5,7 @@ from faults.fault import Fault
 STATE = (
     Fault(
         "stale-owner-commits",
-        "agent/state/partition.py",
+        "agent/state/owned_file.py",
         "if lease is None or (lease.owner, lease.epoch) != (self._owner, self.epoch):",
         "if lease is None:",
         "Who lost the lease of a partition still changes it.",
