@@ -49,6 +49,7 @@ TEST = [
     "selenium>=4.40",  # drives the browser in which the report is tested
     "setuptools>=77",  # builds the distributions that are tested
     "xllamacpp==2026.10.11549",  # an inference engine with a server of its own, for the tests of engines
+    "typesafe-sdk>=0.7.5",  # a client of the server's older form
     "torch==2.13.0",  # the reference of the student's parity tests; the package itself never imports it
     # References for the decision library: off-policy estimators, calibration errors.
     "obp==0.4.1",

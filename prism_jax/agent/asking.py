@@ -39,6 +39,8 @@ class AskingReader(FastOnly, abc.ABC):
     no_more = "found a model that is served elsewhere, which has no {} here, expected a student"
     mixed: tuple[str, ...] = ()
     """What there is to say where the answers name several models."""
+    attempt = 0
+    """Which asking of the same it is; where answers are kept, each has its own."""
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline

@@ -1,4 +1,4 @@
-"""A reader whose probabilities come from a decision model, by `POST /v1/decisions` (`prism_jax.remote.decisions`).
+"""A reader whose probabilities come from a decision model, in one of the forms of `prism_jax.remote.decisions`.
 
 Each event costs one request: the newest events of the stream, oldest first, so that the server's cache of prompts has
 what was sent before, and the question of need with one of acceptance per candidate. A refusal leaves the event
@@ -88,18 +88,19 @@ class DecisionReader(AskingReader):
         window: int = 50,
         deadline: float = 10.0,
         cache_key: bool = True,
+        form: str = "decisions",
     ) -> None:
         """Asks nothing yet; without questions, the default ones later.
 
         At most `window`, at least 1, of a stream's newest events are sent. When it is full, the older half goes, so
         that the beginning of the requests, and with it the server's cache of prompts, changes seldom; for that cache,
-        `cache_key` names the stream by a hash. An event's answer may take `deadline` seconds.
+        `cache_key` names the stream by a hash. An event's answer may take `deadline` seconds. `form` is one of `FORMS`.
         """
         if window < 1:
             raise ValueError(f"window: found {window}, expected at least 1")
         super().__init__(deadline)
         self._client, self._questions = client, questions or Questions()
-        self._window, self._names_stream = window, cache_key
+        self._window, self._names_stream, self._form = window, cache_key, form
         self._texts: dict[str, list[str | tuple[float, str]]] = {}
         self._digest: dict[str, bytes] = {}
 
@@ -150,7 +151,8 @@ class DecisionReader(AskingReader):
         tokens, ends = 0, time.monotonic() + self._deadline
         for start in range(0, len(asked), MOST):
             part = tuple(asked[start : start + MOST])
-            request = DecisionRequest(texts, part, name if self._names_stream else None)
+            cache_key = name if self._names_stream else None
+            request = DecisionRequest(texts, part, cache_key, self._form, self.attempt)
             try:
                 answer = await self._client.ask(request, deadline=ends - time.monotonic())
             except (BudgetSpent, EndpointError) as error:

@@ -157,26 +157,28 @@ def load_decisions(
 ) -> tuple[DecisionReader, Exported]:
     """Makes the reader of a decision model, and what an agent needs to know of it in place of a prism.json.
 
-    `/decisions` is added to the URL. `key` is the name of the environment variable with the API key, and `questions` a
-    JSON file with the words of the questions (`decision_reader.Questions`); None takes the default, and `slots` asks a
-    server of ours. `window`, `deadline` and `prompt_cache` are those of `DecisionReader`. With `redact` personal data
-    is cut from what is sent. Prices are in USD per million tokens; None takes the table's, and on a private network
-    nothing.
+    `/decisions` is added to the URL, or `/systemone` to one that `systemone:` stands before. `key` is the name of the
+    environment variable with the API key, and `questions` a JSON file with the words of the questions
+    (`decision_reader.Questions`); None takes the default, and `slots` asks a server of ours. `window`, `deadline` and
+    `prompt_cache` are those of `DecisionReader`. With `redact` personal data is cut from what is sent. Prices are in
+    USD per million tokens; None takes the table's, and on a private network nothing.
 
     Raises:
       ValueError, OSError: naming what cannot be used.
     """
     from prism_jax.agent.decision_reader import SLOTS, DecisionReader, Questions, Slots
     from prism_jax.remote.client import Client
+    from prism_jax.remote.decisions import form_of
     from prism_jax.remote.endpoints import EndpointConfig, is_private
     from prism_jax.remote.tally import Tally
 
     try:
-        if input_price is output_price is None and is_private(urlsplit(url).hostname or ""):
+        form, address = form_of(url)
+        if input_price is output_price is None and is_private(urlsplit(address).hostname or ""):
             input_price = output_price = 0.0
         endpoint = EndpointConfig(
             model,
-            url,
+            address,
             key=key,
             timeout=deadline,
             patience=deadline / 2,
@@ -193,7 +195,8 @@ def load_decisions(
     else:
         words = Questions() if questions is None else Questions.read(questions)
         asked = words._asdict()
-    reader = DecisionReader(client, words, window=window, deadline=deadline, cache_key=prompt_cache)
+    settings: dict[str, Any] = {"window": window, "deadline": deadline, "cache_key": prompt_cache, "form": form}
+    reader = DecisionReader(client, words, **settings)
     fingerprints = {"model": fingerprint([url, model]), "config": fingerprint({**asked, "window": window})}
     bare = Exported({}, {}, gate.point, None, None, writes_responses=False, fingerprints=fingerprints)
     return reader, with_gate(bare, gate)

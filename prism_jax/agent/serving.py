@@ -71,7 +71,11 @@ def define_asking_flags() -> None:
         "llamacpp:URL, vllm:URL or sglang:URL: the engine that serves the model; of --model only "
         "prism.json and the tokenizer are then read (docs/decision_models.md).",
     )
-    flags.DEFINE_string("decisions", None, "Base URL of a decision model (POST URL/decisions), in place of --model.")
+    flags.DEFINE_string(
+        "decisions",
+        None,
+        "Base URL of a decision model (POST URL/decisions; systemone:URL for POST URL/systemone), in place of --model.",
+    )
     flags.DEFINE_string("decision_model", None, "With --decisions: name of the model there.")
     flags.DEFINE_string(
         "questions",

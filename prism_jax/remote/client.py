@@ -153,6 +153,8 @@ class Client:
     async def _attempt(self, prepared: Prepared, connections: Connections, started: float) -> Answer:
         place = await connections.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
         headers = {"Content-Type": "application/json", "Idempotency-Key": prepared.key}
+        if prepared.anew:
+            headers["Cache-Control"] = "no-cache"
         response = await connections.exchange(prepared.path, prepared.content, headers)
         seconds = time.monotonic() - started
         answer = prepared.read(response.content, prepared.key, self.price, self._most(prepared), seconds)

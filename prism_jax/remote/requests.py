@@ -143,6 +143,7 @@ class Prepared(NamedTuple):
     # the answer in the body of a response, with key, price, limits and seconds as `read_completion` takes them
     read: Callable[[bytes, str, Price, TokenLimits, float], Answer] = read_completion
     most: TokenLimits | None = None  # the most tokens that it can take; None bounds it as a chat completion
+    anew: bool = False  # whether an answer that a cache on the way has kept is no answer
 
 
 INSTRUCTION = "Answer with one JSON object and nothing else. It must satisfy this JSON schema: "

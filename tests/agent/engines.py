@@ -65,7 +65,7 @@ class Fake:
     def __init__(self, shape, tokenizer, faults=(), port=0):
         self.shape, self.tokenizer, self.faults, self.asked = shape, tokenizer, list(faults), []
         self.always, self.closed, self.shift, self.elsewhere = None, False, 0.0, None
-        self.names = iter(())  # of the next answers
+        self.names, self.headers = iter(()), []  # of the next answers, and of the requests
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -87,6 +87,7 @@ class Fake:
                     text = body["content" if fake.shape == "llamacpp" else "prompt"]
                     return self.reply(200, {"tokens": fake.ids(text)})
                 fake.asked.append((self.path, body))
+                fake.headers.append(self.headers)
                 fault = fake.always or (fake.faults.pop(0) if fake.faults else None)
                 if fault in (429, 500, 503):
                     return self.reply(fault, {"error": {"message": "busy"}}, {"Retry-After": "0"})
@@ -96,7 +97,7 @@ class Fake:
                     time.sleep(3)
                 if fault == "slow":
                     time.sleep(0.1)
-                answer = getattr(fake, fake.shape)(body, fault)
+                answer = getattr(fake, "systemone" if self.path == "/systemone" else fake.shape)(body, fault)
                 if (name := next(fake.names, None)) is not None:
                     answer["model"] = name
                 if fault == "half":
@@ -201,6 +202,15 @@ class Fake:
         read = len(asked) * len(answers) // 4  # once for each question, as some servers count
         usage = {"input_tokens": read, "output_tokens": len(answers), "total_tokens": 0, **details}
         return {"model": body["model"], "answers": answers, "usage": usage}
+
+    def systemone(self, body, fault):
+        """The form of System One; a fault gives an answer that is no noul."""
+        asked = json.dumps(body["state"])
+        answers = {
+            name: {"type": "noul", "noul": fault or probability_of(asked, one["instructions"])}
+            for name, one in body["questions"].items()
+        }
+        return {"model": body["model"], "answers": answers, "usage": {"input_tokens": 6, "output_tokens": 0}}
 
     def sglang(self, body, fault):
         assert body["return_logprob"] and body["sampling_params"] == {"max_new_tokens": 1, "temperature": 1.0}

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 from engines import Fake, probability_of
+from scipy.special import logit
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.decision_reader import Questions
@@ -135,6 +136,29 @@ def test_what_was_sent_is_awaited_and_kept_whatever_ends_the_batch(fake, cache, 
     assert cache._database.execute("SELECT COUNT(*) FROM answers").fetchone()[0] == len(fake.asked) - lost
     assert cache._database.execute("SELECT COUNT(*) FROM flights").fetchone()[0] == lost
     assert not lost or len(fake.asked) == 8, "what had no turn yet is not asked"
+
+
+def test_system_one_is_asked_by_nouls_and_another_attempt_past_every_cache(fake, cache):
+    reader, exported = load_decisions(f"systemone:{fake.url}", "m", GATE, cache=cache, deadline=2.0)
+    assert exported.fingerprints["model"] != load_decisions(fake.url, "m", GATE, cache=cache)[1].fingerprints["model"]
+    event, readings = Event(time=0.0, text="x"), []
+    for stream, attempt in (("a", 0), ("b", 0), ("c", 1), ("d", 1)):
+        reader.attempt = attempt
+        readings += reader.observe([(stream, event, OFFERS)])
+    (path, body), again = fake.asked
+    assert path == "/systemone" and again == (path, body) and readings == readings[:1] * 4
+    assert [headers.get("Cache-Control") for headers in fake.headers] == [None, "no-cache"]
+    assert len({headers["Idempotency-Key"] for headers in fake.headers}) == 2
+    assert body["state"] == ["x"] and set(body) == {"model", "state", "questions"}
+    assert {name: one["type"] for name, one in body["questions"].items()} == dict.fromkeys(
+        ("need", "accept_0", "accept_1"), "noul"
+    )
+    words = json.dumps(body["state"])
+    p = [probability_of(words, one["instructions"]) for one in body["questions"].values()]
+    assert (readings[0].z_need, *readings[0].z_accept) == pytest.approx(logit(p), rel=1e-9)
+    fake.always = "wrong"
+    (unanswered,) = reader.observe([("e", Event(time=0.0, text="y"), OFFERS)])
+    assert "gave no answer (gave up after" in unanswered.reason
 
 
 def test_more_questions_than_one_request_takes_are_several(fake, cache):

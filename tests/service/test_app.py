@@ -27,6 +27,9 @@ pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Served
 
 from prism_jax.adapters.wire import ClientError, Wire
+from prism_jax.agent.loading import load_decisions
+from prism_jax.gate import Gate
+from prism_jax.remote.cache import Cache
 from prism_jax.service.http import Limits
 from prism_jax.service.tokens import Tokens
 
@@ -180,6 +183,21 @@ def test_typesafes_client_gets_its_answers(served):
     assert [found.nouls[name].noul for name in list(asked)[:2]] == pytest.approx(wanted("first"), abs=1e-6)
     assert list(found.answers) == list(asked)[:2] and found.usage.input_tokens == 1
     assert long.nouls["need"].noul == pytest.approx(wanted("first", "x" * 3000)[0], abs=1e-6)
+
+
+def test_our_client_reads_the_same_by_both_forms(served, tmp_path):
+    events = [Event(time=time, text=text) for time, text in ((0.0, "first"), (90.5, "second"))]
+    offers, gate, found = (Candidate(text="Look at it?"), Candidate()), Gate.at_costs(c_fa=1.0, c_fn=2.0), []
+    with Cache(tmp_path / "answers.sqlite", 0.0) as cache:
+        for form in ("", "systemone:"):
+            reader, _ = load_decisions(f"{form}{served.url}/v1", "tiny", gate, cache=cache, questions="slots")
+            found.append([reader.observe([("s", event, offers)])[0] for event in events])
+            reader.close()
+        defaults, _ = load_decisions(f"systemone:{served.url}/v1", "tiny", gate, cache=cache)
+        (unanswered,) = defaults.observe([("s", events[0], offers)])
+        defaults.close()
+    assert found[0] == found[1] and [one.tokens for one in found[0]] == [1, 2]
+    assert unanswered.reason == "the decision model refuses the question of acceptance of candidate 0"
 
 
 @pytest.mark.parametrize(
