@@ -33,7 +33,7 @@ from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.scores.joining import read_all
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.streams.stream_columns import offer_columns
+from prism_jax.streams.stream_columns import offer_rows
 
 RATIOS = (0.5, 1.0, 2.0, 4.0)
 """C_FN / C_FA of the tables; C_FA is 1."""
@@ -55,13 +55,12 @@ def simulated_scores(streams: int, factor: float, shift: float) -> Scores:
     rows = []
     for index in range(streams):
         stream = simulate(SimulatorConfig(), index, logging="always")
-        for place, step in enumerate(stream.steps):
-            for candidate, offer in enumerate(step.candidates):
-                columns = offer_columns(stream, step, offer, split="test", fold=0)
-                truth = np.array([columns["p_need_true"], columns["p_accept_true"]])
-                need, accept = special.expit(factor * special.logit(truth) + shift).tolist()
-                signals = {"p_need_fast": need, "p_accept_fast": accept}
-                rows.append({**columns, **signals, "step": place, "candidate": candidate})
+        truth = (
+            [step.p_need_true for step in stream.steps],
+            [offer.p_accept_true for step in stream.steps for offer in step.candidates],
+        )
+        need, accept = (special.expit(factor * special.logit(np.array(p)) + shift).tolist() for p in truth)
+        rows += offer_rows(stream, need, accept, split="test", fold=0)
     return Scores.from_rows(rows)
 
 

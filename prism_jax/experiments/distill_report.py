@@ -25,6 +25,7 @@ from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime.files import parse_json, read_lines
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
+from prism_jax.streams.stream_columns import offer_rows
 
 RESAMPLES, SEED = 2000, 0
 
@@ -99,24 +100,14 @@ def taught(streams: Sequence[Stream], split: str) -> Scores:
 
     ValueError names the stream and the event of a step without the teacher's probabilities.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for stream in streams:
-        for number, step in enumerate(stream.steps):
-            offer = step.candidates[0]
-            if step.teacher_need is None or offer.teacher_accept is None:
+        for step in stream.steps:
+            if step.teacher_need is None or step.candidates[0].teacher_accept is None:
                 raise ValueError(f"stream {stream.id!r}, event {step.event}: found no probabilities of the teacher")
-            rows.append(
-                {
-                    "stream": stream.id,
-                    "step": number,
-                    "candidate": 0,
-                    "split": split,
-                    "p_need_fast": step.teacher_need,
-                    "p_accept_fast": offer.teacher_accept,
-                    "y_need": step.y_need,
-                    "y_accept": offer.y_accept,
-                }
-            )
+        need = [step.teacher_need for step in stream.steps]
+        accept = [offer.teacher_accept for step in stream.steps for offer in step.candidates]
+        rows += offer_rows(stream, need, accept, split=split, fold=0)
     return Scores.from_rows(rows)
 
 

@@ -8,6 +8,7 @@ counts.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from jaxtyping import Float
 from prism_jax.scores import Scores
 from prism_jax.streams import Candidate, Stream
 from prism_jax.streams.splits import Splits
+from prism_jax.streams.stream_columns import offer_rows
 
 DEFAULT = 1.0
 """scikit-learn's own C, the inverse strength of regularisation."""
@@ -65,24 +67,8 @@ def score_rows(
     """
     of_step, of_offer = iter(p_need.tolist()), iter(p_accept.tolist())
     for stream in streams:
-        for number, step in enumerate(stream.steps):
-            need = next(of_step)
-            for index, offer in enumerate(step.candidates):
-                yield {
-                    "stream": stream.id,
-                    "step": number,
-                    "candidate": index,
-                    "domain": stream.domain,
-                    "split": split,
-                    "fold": fold,
-                    "p_need_fast": need,
-                    "p_accept_fast": next(of_offer),
-                    "y_need": step.y_need,
-                    "y_accept": offer.y_accept,
-                    "votes": list(offer.votes) or None,
-                    "logged": offer.logged,
-                    "propensity": offer.propensity,
-                }
+        need = itertools.islice(of_step, len(stream.steps))
+        yield from offer_rows(stream, need, of_offer, split=split, fold=fold)
 
 
 def needs(streams: Sequence[Stream]) -> Iterator[WordRow]:

@@ -26,7 +26,7 @@ from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.probe_config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.probe.words import Described, Steps
 from prism_jax.streams import Candidate, Stream
-from prism_jax.streams.stream_columns import offer_columns
+from prism_jax.streams.stream_columns import offer_rows
 
 LEAST_PROPENSITY = 0.05
 """Propensities below this count as this (docs/maths.md, section 4)."""
@@ -237,16 +237,6 @@ def score(probe: Probe, streams: Sequence[StreamInputs], *, split: str, fold: in
     # A table without the column means the unconditional need, as a student's does.
     target = {} if probe.need_target == "marginal" else {"need_target": probe.need_target}
     for seen in streams:
-        stream = seen.words.stream
         p_need, p_accept = (p.tolist() for p in probe.predict(seen))
-        accept = iter(p_accept)
-        for number, step in enumerate(stream.steps):
-            for index, offer in enumerate(step.candidates):
-                yield {
-                    **offer_columns(stream, step, offer, split=split, fold=fold),
-                    "step": number,
-                    "candidate": index,
-                    "p_need_fast": p_need[number],
-                    "p_accept_fast": next(accept),
-                    **target,
-                }
+        for row in offer_rows(seen.words.stream, p_need, p_accept, split=split, fold=fold):
+            yield row | target
