@@ -53,7 +53,7 @@ def replay(
     return rings
 
 
-def shift_table(*, people: int, answers: int, alpha: float, seed: int = 0) -> Table:
+def shift_table(*, people: int, answers: int, alpha: float) -> Table:
     """False alarms and delays of simulated people."""
     columns = (
         Column("alarms", "Share of people whose alarm ever rings.", "%"),
@@ -63,7 +63,7 @@ def shift_table(*, people: int, answers: int, alpha: float, seed: int = 0) -> Ta
     rows = []
     for shift, withdrawn in ((0.0, 0.0), (0.0, 0.5), *((shift, 0.0) for shift in SHIFTS)):
         many = people if shift == 0 else max(people // 10, 1)
-        rings = replay(shift=shift, people=many, answers=answers, change=0, alpha=alpha, seed=seed, withdrawn=withdrawn)
+        rings = replay(shift=shift, people=many, answers=answers, change=0, alpha=alpha, seed=0, withdrawn=withdrawn)
         late = np.where(rings < 0, np.inf, rings)
         quantiles = (np.quantile(late, q, method="higher") for q in (0.5, 0.9))
         cells = (DASH if np.isinf(quantile) else f"{quantile:.0f}" for quantile in quantiles)
@@ -114,7 +114,7 @@ def forecasts(
 
 
 def with_changed_mood(
-    person: Int[np.ndarray, " n"], accepted: Float[np.ndarray, " n"], seed: int = 0
+    person: Int[np.ndarray, " n"], accepted: Float[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " people"]]:
     """The answers, half of whose acceptances become rejections from the middle of each person's answers on.
 
@@ -124,7 +124,7 @@ def with_changed_mood(
     order = np.argsort(person, kind="stable")
     place = np.empty(len(person), np.int64)
     place[order] = np.arange(len(person)) - np.repeat(np.cumsum(counts) - counts, counts)
-    turned = (place >= counts[person] // 2) & (np.random.default_rng(seed).random(len(person)) < 0.5)
+    turned = (place >= counts[person] // 2) & (np.random.default_rng(0).random(len(person)) < 0.5)
     return np.where(turned, 0.0, accepted), counts // 2
 
 
@@ -196,18 +196,21 @@ def define_flags() -> None:
     flags.DEFINE_integer("answers", 300, "Answers of each simulated person.", 1)
 
 
-def main() -> Iterable[Table]:
-    """Rings the alarms of simulated people, or of a log."""
+def log_of_flags(*of_simulation: str) -> AcceptanceLog | None:
+    """The log of --log, None without one; ValueError for a flag that the other of the two needs."""
     options = flags.FLAGS
-    unused = ("columns",) if options.log is None else ("people", "answers")
-    for name in unused:
+    for name in ("columns",) if options.log is None else of_simulation:
         if options[name].present:
             raise ValueError(
                 f"--{name}: found it {'without' if options.log is None else 'with'} --log, expected the other"
             )
-    if options.log is None:
-        table = shift_table(people=options.people, answers=options.answers, alpha=options.alpha)
-    else:
-        log = read_log(options.log, parse_columns(options.columns))
-        table = log_table(log, options.log.rpartition("/")[2], alpha=options.alpha)
-    return [table]
+    return None if options.log is None else read_log(options.log, parse_columns(options.columns))
+
+
+def main() -> Iterable[Table]:
+    """Rings the alarms of simulated people, or of a log."""
+    options = flags.FLAGS
+    log = log_of_flags("people", "answers")
+    if log is None:
+        return [shift_table(people=options.people, answers=options.answers, alpha=options.alpha)]
+    return [log_table(log, options.log.rpartition("/")[2], alpha=options.alpha)]

@@ -42,15 +42,7 @@ def logging_policy(name: str, rank: Rows) -> Rows:
     return np.where(rank < 1 / 3, 0.0, 0.5) if name == "never offers the lower third" else np.full_like(rank, 0.01)
 
 
-def study(
-    log: AcceptanceLog,
-    people: Sequence[int],
-    replications: int,
-    *,
-    c_fa: float,
-    c_fn: float,
-    seed: int = 0,
-) -> list[Table]:
+def study(log: AcceptanceLog, people: Sequence[int], replications: int, *, c_fa: float, c_fn: float) -> list[Table]:
     """The tables: estimates from logs of the exploring policy, and refusals for all logging policies.
 
     In the log every offer was answered and has a score; missing scores become the median. `people` are the numbers of
@@ -67,9 +59,7 @@ def study(
             policies = Policies(e, (full.rank >= least).astype(np.float64))
             counts = people if name == "explores" else people[-1:]
             times = replications if name == "explores" else min(replications, REFUSALS)
-            results = {
-                count: replicate(full, policies, count, times, c_fa=c_fa, c_fn=c_fn, seed=seed) for count in counts
-            }
+            results = {count: replicate(full, policies, count, times, c_fa=c_fa, c_fn=c_fn) for count in counts}
             if name == "explores":
                 rows = [_row(count, estimate) for count, estimates in results.items() for estimate in estimates]
                 sections.append(Section(f"target: {target}", tuple(rows)))

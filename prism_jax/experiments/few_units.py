@@ -127,21 +127,13 @@ def truth(population: Population) -> float:
     return float(population.statistic(population.draw(np.random.default_rng(99), _TRUTH_STREAMS).sum(axis=0)))
 
 
-def coverage(
-    population: Population,
-    units: int,
-    method: Form | None = None,
-    *,
-    replications: int,
-    resamples: int = 999,
-    seed: int = 0,
-) -> float:
+def coverage(population: Population, units: int, method: Form | None = None, *, replications: int) -> float:
     """Share of samples whose interval holds the truth.
 
     All samples are columns of one statistic, so that one call gives the intervals of all of them. Samples on which the
     statistic is undefined, or which have no interval, do not count.
     """
-    value, rng = truth(population), np.random.default_rng(seed)
+    value, rng = truth(population), np.random.default_rng(0)
     samples = [population.draw(rng, units) for _ in range(replications)]
     with np.errstate(invalid="ignore", divide="ignore"):
         samples = [sample for sample in samples if np.isfinite(population.statistic(sample.sum(axis=0)))]
@@ -156,8 +148,7 @@ def coverage(
         statistic,
         bounds=population.bounds,
         method=method,
-        resamples=resamples,
-        seed=seed,
+        resamples=999,
     )
     has_interval = ~np.isnan(intervals.low)
     return float(((intervals.low <= value) & (value <= intervals.high))[has_interval].mean())

@@ -33,6 +33,7 @@ RARE = 0.05
 HIDDEN = 0.008
 """Share of the rows whose offer could never be made."""
 TIMES = 2_000
+C_FA, C_FN = 1.0, 2.0
 
 
 class Design(NamedTuple):
@@ -89,7 +90,7 @@ class Result(NamedTuple):
     width: float  # median width of the intervals of inverse propensities over all logs
 
 
-def measure_design(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2.0, seed: int = 0) -> Result:
+def measure_design(design: Design, replications: int) -> Result:
     """Draws logs of a design and estimates what its target would have changed."""
     person = np.repeat(np.arange(design.people), _sizes(design))
 
@@ -107,14 +108,14 @@ def measure_design(design: Design, replications: int, *, c_fa: float = 1.0, c_fn
         logged = Logged(offered, e, np.where(offered, y, 0.0), np.ones(len(e)))
         return Drawn(target, logged, person, np.column_stack([accepted, e]))
 
-    e, accepted, target = policies(np.random.default_rng(seed))
-    truth = float(((target - e) * (c_fa * (1 - accepted) - c_fn * accepted)).mean())
+    e, accepted, target = policies(np.random.default_rng(0))
+    truth = float(((target - e) * (C_FA * (1 - accepted) - C_FN * accepted)).mean())
     if design.people < off_policy.LEAST_PEOPLE:
         nothing = (np.nan,) * len(off_policy.ESTIMATORS)
         return Result(1.0, nothing, nothing, np.nan)
-    answered = anyway = measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, seed=seed)
+    answered = anyway = measure(draw, truth, replications, c_fa=C_FA, c_fn=C_FN)
     if answered[0].refused:
-        anyway = measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, seed=seed, refuse=False)
+        anyway = measure(draw, truth, replications, c_fa=C_FA, c_fn=C_FN, refuse=False)
     return Result(answered[0].refused, _coverage(answered), _coverage(anyway), float(np.median(anyway[0].width)))
 
 
@@ -175,8 +176,9 @@ def table_of(designs: tuple[Design, ...], replications: int) -> Table:
             rows.append(Row(str(design), cells))
         sections += [Section(f"{kind}: {words}", tuple(rows))] if rows else []
     note = (
-        f"{replications} logs per row, C_FA = 1, C_FN = 2. Acceptance is that of the row, and each person's lies up to "
-        f"{100 * HABIT:g} % nearer to 0 or 1. Fewer than {off_policy.LEAST_PEOPLE} people have no intervals."
+        f"{replications} logs per row, C_FA = {C_FA:g}, C_FN = {C_FN:g}. Acceptance is that of the row, and each "
+        f"person's lies up to {100 * HABIT:g} % nearer to 0 or 1. Fewer than {off_policy.LEAST_PEOPLE} people have no "
+        "intervals."
     )
     return Table("Coverage of 95 % intervals by the design of the log", "design", columns, tuple(sections), note)
 

@@ -82,14 +82,14 @@ def measures(signal: Ranked, streams: Sequence[str]) -> Measured:
     return measure
 
 
-def ece_of_exact(p: Float[np.ndarray, " n"], *, draws: int = 1000, seed: int = 0) -> Estimate:
+def ece_of_exact(p: Float[np.ndarray, " n"], *, draws: int = 1000) -> Estimate:
     """The ECE that these probabilities would have if they were exact: labels are drawn from them.
 
     ECE is never negative, so that it is above 0 even then, and more so for fewer labels. The estimate is the mean over
     the draws of all labels, the interval the range of the middle 95 % of them.
     """
     in_bin = np.minimum((p * BINS).astype(int), BINS - 1)[:, None] == np.arange(BINS)
-    y = np.random.default_rng(seed).random((draws, len(p))) < p
+    y = np.random.default_rng(0).random((draws, len(p))) < p
     errors = np.abs((p - y) @ in_bin).sum(axis=1) / len(p)
     low, high = np.percentile(errors, (2.5, 97.5))
     return Estimate(errors.mean(), low, high, errors.std(ddof=1), 0.0)

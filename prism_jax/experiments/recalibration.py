@@ -20,12 +20,12 @@ from absl import flags
 from jaxtyping import Float64, Int
 from scipy import special
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.logs import AcceptanceLog, read_log
+from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.decision import alarm
 from prism_jax.decision.calibration import fit_platt
 from prism_jax.decision.person import Belief, Population, believe, predict, update
 from prism_jax.decision.uncertainty import mean_interval
+from prism_jax.experiments.alarms import log_of_flags
 from prism_jax.people import recalibration
 from prism_jax.people.layer import fit_population
 from prism_jax.report.numbers import DASH, show_estimate
@@ -186,14 +186,8 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Recalibrates simulated people, or those of a log."""
     options = flags.FLAGS
-    unused = ("columns",) if options.log is None else ("people", "answers", "seed")
-    for name in unused:
-        if options[name].present:
-            raise ValueError(
-                f"--{name}: found it {'without' if options.log is None else 'with'} --log, expected the other"
-            )
-    if options.log is None:
+    log = log_of_flags("people", "answers", "seed")
+    if log is None:
         sections = simulated_sections(options.people, options.answers, options.seed)
         return [table("Simulated people", sections, options.resamples)]
-    log = read_log(options.log, parse_columns(options.columns))
     return [table(options.log.rpartition("/")[2], log_sections(log), options.resamples)]

@@ -84,8 +84,6 @@ def replicate(
     *,
     c_fa: float,
     c_fn: float,
-    resamples: int = 1000,
-    seed: int = 0,
 ) -> list[Replicated]:
     """Estimates the difference from the logging policy in many redrawn logs; one result per estimator.
 
@@ -105,7 +103,7 @@ def replicate(
         logged = Logged(offered, e, np.where(offered, log.accepted[rows], 0.0), np.ones(len(rows)))
         return Drawn(policies.target[rows], logged, person, np.column_stack([rank, rank**2]))
 
-    return measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, resamples=resamples, seed=seed)
+    return measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn)
 
 
 def measure(
@@ -116,15 +114,13 @@ def measure(
     c_fa: float,
     c_fn: float,
     refuse: bool = True,
-    resamples: int = 1000,
-    seed: int = 0,
 ) -> list[Replicated]:
     """Estimates the difference from the logging policy in many drawn logs; one result per estimator.
 
     `truth` is the difference that is estimated. `c_fn` is the cost of not making an offer that would have been
     accepted. Logs that cannot tell are refused, as users have it, or without `refuse` estimated all the same.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     estimates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
     refused = 0
     for _ in range(replications):
@@ -137,9 +133,7 @@ def measure(
         d = off_policy.savings(seen, c_fa, c_fn)
         model = off_policy.cross_fitted(features, d, seen, person % min(FOLDS, int(person.max()) + 1))
         for name in ESTIMATORS:
-            interval = off_policy.difference(
-                name, target, seen, person, c_fa=c_fa, c_fn=c_fn, model=model, resamples=resamples, seed=seed
-            )
+            interval = off_policy.difference(name, target, seen, person, c_fa=c_fa, c_fn=c_fn, model=model)
             estimates[name].append(interval[:3])
     results = []
     for name in ESTIMATORS:

@@ -24,6 +24,9 @@ from prism_jax.streams import Step, Stream
 # A NumPy array during packing and batching, a JAX array or tracer inside a training step.
 Column = Any
 
+MULTIPLE = 8
+"""What the lengths of padded rows are rounded up to."""
+
 
 class Packed(NamedTuple):
     """One row, or a batch of rows along a leading axis. Padding attends only to itself and has weight 0."""
@@ -234,7 +237,7 @@ def decisions(stream: Stream) -> Iterator[Stream]:
             yield dataclasses.replace(stream, events=stream.events[: step.event + 1], steps=(alone,))
 
 
-def sizes(rows: Sequence[Packed], multiple: int = 8) -> Sizes:
+def sizes(rows: Sequence[Packed], multiple: int = MULTIPLE) -> Sizes:
     """The smallest sizes into which every row fits, with lengths rounded up to `multiple`."""
 
     def up(count: int, to: int) -> int:

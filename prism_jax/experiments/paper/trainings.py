@@ -16,8 +16,6 @@ from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import Run
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 
-STUDENT = "student"
-"""Name of the student of most tables; the study of thinking trains the same."""
 TRANSFER = RunConfig(
     data=DataConfig(train_streams=8000, calibration_streams=600, test_streams=1500),
     simulator=SimulatorConfig(min_events=4, max_events=4, responses=0),
