@@ -11,6 +11,7 @@ alone. What it prints stands in docs/decision_models.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -52,7 +53,7 @@ Offers = dict[str, Bool[np.ndarray, "ratios steps"]]
 
 def simulated_scores(streams: int, factor: float, shift: float) -> Scores:
     """The scores of a decision model that misstates the true log-odds, on simulated streams."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for index in range(streams):
         stream = simulate(SimulatorConfig(), index, logging="always")
         truth = (

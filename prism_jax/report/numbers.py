@@ -22,9 +22,9 @@ def number(value: float | None, digits: int = 4, *, sign: bool = False) -> str:
     return plus + f"{value + 0.0:.{digits}f}".replace("-", "−")
 
 
-def percent(value: float | None) -> str:
+def percent(value: float | None, *, sign: bool = False) -> str:
     """Formats a share in percent, without the percent sign."""
-    return number(None if value is None else 100 * value, 1)
+    return number(None if value is None else 100 * value, 1, sign=sign)
 
 
 def show_estimate(
