@@ -295,7 +295,7 @@ class Sums(Statistic):
             # A person's own pairs above what their placements let expect.
             sums[f"own {name}"] = pairs[:, 0] - one * zeros - zero * ones + self.placements[name].auroc * ones * zeros
         names = [f"{person:012d}" for person in people.tolist()]  # in the order of their places
-        units = UnitSums.of_sums(names, sums, resamples=RESAMPLES, seed=self.seed)
+        units = UnitSums.of(names, sums, resamples=RESAMPLES, seed=self.seed)
         more = {"units": units, "people": self._people(rows, sums["answers"], sums["accepted"])}
         return merge(state, more | self._totals(rows, predictions, errors, places.known))
 

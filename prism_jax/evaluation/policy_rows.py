@@ -164,6 +164,10 @@ class EvaluationData:
         """The unit of each judged step, as its number in alphabetical order."""
         return self.named_units[1]
 
+    def by_unit(self, values: Float64[np.ndarray, "judged"]) -> Float64[np.ndarray, "units"]:
+        """The sum of values over the judged steps of each unit."""
+        return np.bincount(self.judged_units, values, minlength=len(self.named_units[0]))
+
     def of_judged(self, values: Shaped[np.ndarray, "steps"]) -> Shaped[np.ndarray, "judged"]:
         """The values of the judged steps; those of all where every step is judged, without a copy."""
         return values if self._all_judged else values[self.judged]

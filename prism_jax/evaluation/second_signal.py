@@ -91,9 +91,8 @@ def dependence_sums(data: EvaluationData) -> dict[str, Float64[np.ndarray, "unit
     left = [data.label(name)[judged] - p for name, p in zip(SIGNALS, signals, strict=True)]
     columns = [np.ones(len(weight)), *(p**power for p in signals for power in (1, 2, 3)), *left]
     products = {f"{i} {j}": columns[i] * columns[j] * weight for i, j in zip(*_TERMS, strict=True)}
-    size = len(data.named_units[0])
     sums = {**products, "steps": np.ones(len(weight))}
-    return {name: np.bincount(data.judged_units, column, size) for name, column in sums.items()}
+    return {name: data.by_unit(column) for name, column in sums.items()}
 
 
 def dependence_of(cells: Cells | Resampled) -> Dependence:

@@ -128,7 +128,7 @@ class Sums(_Statistic):
         """The `off_policy.drawn_sums`."""
         totals, units = off_policy.drawn_sums(*rows[:3], self.edges, rows.person, len(rows.people))
         columns = {f"{i}": column for i, column in enumerate(units.reshape(len(units), -1).T)}
-        residuals = UnitSums.of_sums(rows.people, columns, resamples=RESAMPLES, seed=0, most=most)
+        residuals = UnitSums.of(rows.people, columns, resamples=RESAMPLES, seed=0, most=most)
         return {"drawn": totals, "residuals": residuals}
 
     def of(self, rows: Decisions) -> State:
@@ -336,8 +336,9 @@ def _by_person(rows: Decisions, columns: Mapping[str, Rows]) -> UnitSums:
     """Sums of some columns, and last the number of rows, over each person."""
     names = list(rows.names)
     whole = len(names) if rows.people is None else None  # each person's sums are kept where all rows are in memory
-    counted: dict[str, Any] = {**columns, _ROWS: np.ones(len(rows.target))}
-    return UnitSums.of((names, rows.person), counted, resamples=RESAMPLES, seed=0, most=whole)
+    counted = {**columns, _ROWS: np.ones(len(rows.target))}
+    sums = {name: np.bincount(rows.person, column, minlength=len(names)) for name, column in counted.items()}
+    return UnitSums.of(names, sums, resamples=RESAMPLES, seed=0, most=whole)
 
 
 def _column(*names: str) -> str:

@@ -66,24 +66,6 @@ class UnitSums:
     @classmethod
     def of(
         cls,
-        units: tuple[list[str], Int64[np.ndarray, "rows"]],
-        columns: Mapping[str, Float64[np.ndarray, "rows"]],
-        *,
-        resamples: int,
-        seed: int,
-        most: int | None = None,
-    ) -> UnitSums:
-        """Sums of columns over the units of some rows: the units' names in alphabetical order, and that of each row.
-
-        Every unit has at least one row.
-        """
-        names, number = units
-        sums = {name: np.bincount(number, column, minlength=len(names)) for name, column in columns.items()}
-        return cls.of_sums(names, sums, resamples=resamples, seed=seed, most=most)
-
-    @classmethod
-    def of_sums(
-        cls,
         names: Sequence[str],
         columns: Mapping[str, Float64[np.ndarray, "units"]],
         *,

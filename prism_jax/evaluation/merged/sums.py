@@ -44,7 +44,7 @@ for _class in (
 
 AREA = ("area", "own", "gold")
 """The columns of a curve, beside the gold of the best candidates and the weights."""
-_Columns = dict[str, Float64[np.ndarray, "judged"]]
+_Columns = dict[str, Float64[np.ndarray, "units"]]
 _Deciding = Sequence[tuple[ratios.Sweep | ratios.ByValue, Form]]
 
 
@@ -115,17 +115,18 @@ class Sums(Statistic):
         state: dict[str, Any] = {"counts": _counts(data, weight), "groups": breakdowns.sums_by_group(data)}
         if plan.surface and plan.uncountable is None:
             state["surface"] = surfaces.counts(data, plan.columns, plan.groups)
-        policies, columns = {}, {"weight": weight}
+        policies, columns = {}, {"weight": data.by_unit(weight)}
         for compared in policy_sums.compared(data):
             costs, policies[compared.policy, compared.form] = policy_sums.sums_of(data, compared, weight)
-            columns[column("policy", compared.policy, compared.form)] = costs * weight
+            columns[column("policy", compared.policy, compared.form)] = data.by_unit(costs * weight)
         state["policies"] = policies
         if plan.fitted_on:
             shares = self.shares(data)
             costs_of_shares, sums = triggers.sums_of(data, shares)
             names = [(share.trigger, share.budget) for share in shares]
             columns |= {
-                column("share", *name): cost * weight for name, cost in zip(names, costs_of_shares, strict=True)
+                column("share", *name): data.by_unit(cost * weight)
+                for name, cost in zip(names, costs_of_shares, strict=True)
             }
             state["shares"] = dict(zip(names, sums, strict=True))
         if not len(weight):
@@ -138,7 +139,7 @@ class Sums(Statistic):
             columns |= self._areas(data, deciding)
             state["points"] = self._points(data, deciding)
         most = sys.maxsize if plan.exact else None
-        state["units"] = UnitSums.of(data.named_units, columns, resamples=RESAMPLES, seed=SEED, most=most)
+        state["units"] = UnitSums.of(data.named_units[0], columns, resamples=RESAMPLES, seed=SEED, most=most)
         return state
 
     def _second(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> _Columns:
@@ -154,7 +155,7 @@ class Sums(Statistic):
             alone = (place > above.at) + (place == above.at) * above.share
             for who, offer in (("gate", ours), ("alone", alone)):
                 costs = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * missed)
-                columns[column(who, ratio)] = costs * weight
+                columns[column(who, ratio)] = data.by_unit(costs * weight)
         return columns
 
     def shares(self, data: EvaluationData) -> list[triggers.Share]:
@@ -191,14 +192,15 @@ class Sums(Statistic):
     def _areas(self, data: EvaluationData, deciding: _Deciding) -> _Columns:
         """The part of each step in the area of each curve, the gold of the curve's end, and that of the best."""
         plan, weight = self.plan, data.weight
-        columns = {"best": weight * data.of_judged(data.missed)}
+        columns = {"best": data.by_unit(weight * data.of_judged(data.missed))}
         curves = [(policy, form) for policy, form in deciding if isinstance(policy, ratios.Sweep)]
 
         def shares(curve: tuple[ratios.Sweep, Form]) -> _Columns:
             policy, form = curve
             area, bins = self.settings.areas[policy.policy, form], (plan.kept or {}).get((policy.policy, form))
             names = (column(part, policy.policy, form) for part in AREA)
-            return dict(zip(names, shares_of(area, policy.events(weight), data.judged_units, bins), strict=True))
+            parts = shares_of(area, policy.events(weight), data.judged_units, bins)
+            return dict(zip(names, map(data.by_unit, parts), strict=True))
 
         for found in each(plan, shares, curves):
             columns |= found
@@ -208,8 +210,11 @@ class Sums(Statistic):
         """The points of the curves without ranks, by unit."""
         return {
             form: UnitSums.of(
-                data.named_units,
-                {str(i): part for i, part in enumerate(policy.points(data.weight, self.settings.turning[form]))},
+                data.named_units[0],
+                {
+                    str(i): data.by_unit(part)
+                    for i, part in enumerate(policy.points(data.weight, self.settings.turning[form]))
+                },
                 resamples=RESAMPLES,
                 seed=SEED,
                 most=sys.maxsize if self.plan.exact else MOST_POINTS,
@@ -247,7 +252,7 @@ class Sums(Statistic):
             return None
         sums = second_signal.dependence_sums(data)
         most = sys.maxsize if plan.exact else None
-        return UnitSums.of_sums(data.named_units[0], sums, resamples=RESAMPLES, seed=SEED, most=most)
+        return UnitSums.of(data.named_units[0], sums, resamples=RESAMPLES, seed=SEED, most=most)
 
 
 def _beginning(rows: Scores, most: int) -> Beginning:

@@ -18,7 +18,7 @@ from prism_jax.evaluation.policy_rows import SLOW_POLICIES, Decided, EvaluationD
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper.sheet import Measure, Number
 from prism_jax.experiments.paper.study import SkippedError
-from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, as_counts, by_unit, counts_by_unit, totals_of
+from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, as_counts, counts_by_unit, totals_of
 
 RATES = {
     "recall": Measure("recall", "TP / (TP + FN), on steps with both labels.", "%"),
@@ -110,7 +110,7 @@ def cost(tally: Tally, of: Decisions) -> Number:
 
     def gather() -> Gathered:
         costs = data.costs(of.decided)[data.judged]
-        return Gathered({f"cost.{of.name}": by_unit(data, data.weight * costs), "weight": by_unit(data, data.weight)})
+        return Gathered({f"cost.{of.name}": data.by_unit(data.weight * costs), "weight": data.by_unit(data.weight)})
 
     def compute(units: Units, _: Mapping[str, Any]) -> Number:
         bounds = Bounds(0.0, max(data.point.c_fa, data.point.c_fn))

@@ -145,7 +145,7 @@ class Sums(_Tables):
         if tally.columns and len(data.weight):
             resampling: dict[str, Any] = {"resamples": self.settings.resamples, "seed": self.settings.seed}
             resampling["most"] = sys.maxsize if self.plan.exact else None
-            more["units"] = UnitSums.of_sums(data.named_units[0], tally.columns, **resampling)
+            more["units"] = UnitSums.of(data.named_units[0], tally.columns, **resampling)
         if (of_stream := rows.stream == self.stream).any():
             columns = {name: column for name, column in rows.take(of_stream).columns().items() if name != "votes"}
             more["stream"] = Beginning(columns, np.iinfo(np.int64).max)

@@ -121,12 +121,7 @@ def area_columns(
     """The sums of `area_names` over the judged steps of each unit."""
     parts = shares_of(area, events, data.judged_units)
     of_steps = (*parts, data.weight * data.missed[data.judged], data.weight)
-    return {column: by_unit(data, values) for column, values in zip(area_names(name), of_steps, strict=True)}
-
-
-def by_unit(data: EvaluationData, values: Float64[np.ndarray, "judged"]) -> Float64[np.ndarray, "units"]:
-    """The sum of values over the judged steps of each unit."""
-    return np.bincount(data.judged_units, values, minlength=len(data.named_units[0]))
+    return {column: data.by_unit(values) for column, values in zip(area_names(name), of_steps, strict=True)}
 
 
 def counts_by_unit(
