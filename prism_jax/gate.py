@@ -7,8 +7,8 @@
     gate(p_need=0.8, p_accept=0.6).speak
 
 It calibrates what a model says, compares the costs (docs/maths.md, section 2) and gives a reason. It reads one pass and
-keeps nothing between two decisions; budgets, the slow pass and people are the agent's (`prism_jax.agent`). Deciding
-loads neither JAX nor Flax.
+keeps what people's answers teach (`Gate.person`) in memory alone; budgets, the slow pass and what is kept of people are
+the agent's (`prism_jax.agent`). Fitting and deciding load neither JAX nor Flax.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ from prism_jax.decision.calibration import (
     map_to_dict,
 )
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.person import Belief
 from prism_jax.decision.policies import POLICIES
 from prism_jax.decision.verdict import Verdict
+from prism_jax.people.in_memory import Person
 from prism_jax.runtime.digests import DigestError, check_contents
 from prism_jax.runtime.files import parse_object, read_bounded, read_object, write_json
 
@@ -62,6 +64,7 @@ class Gate:
       need: The same for p_need.
       need_target: What p_need estimates: need (`marginal`), or need given that the offer is accepted (`given_accept`).
       caution: What the evaluation that wrote it found cheaper on its test steps: the raw signals, or a constant.
+      people: What people's answers have taught (`person`), by name, in memory alone: no file has it.
     """
 
     point: OperatingPoint
@@ -69,6 +72,7 @@ class Gate:
     need: Map | None = None
     need_target: str = "marginal"
     caution: str = ""
+    people: dict[str, Belief] = dataclasses.field(default_factory=dict, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         arrays.check_choice("need_target", self.need_target, NEED_TARGETS)
@@ -102,6 +106,20 @@ class Gate:
             return Verdict(bool(speak), float(need), float(accept), float(threshold), point.policy)
         need, accept = (np.broadcast_to(value, shape) for value in (need, accept))
         return Verdict(np.asarray(speak), need, accept, np.asarray(threshold), point.policy)
+
+    def person(self, name: str) -> Person:
+        """The gate in front of one person, whose answers move p_accept for them alone, as in the server's `/v1/decide`.
+
+            ada = gate.person("ada")
+            if verdict := ada(p_need, p_accept):
+                ada.learn(verdict, accepted=offer())
+
+        Raises:
+          ValueError: for a name that is no text.
+        """
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"person: found {name!r:.80}, expected a name as a text, such as 'ada'")
+        return Person(name, self, self.point, self.people)
 
     @classmethod
     def at_costs(cls, *, c_fa: float, c_fn: float, policy: str = "dynamic") -> Gate:

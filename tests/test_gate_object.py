@@ -367,7 +367,7 @@ def test_labels_of_one_class_are_named():
         Gate.fit(scores, c_fa=1.0, c_fn=2.0)
 
 
-def test_deciding_loads_no_jax(tmp_path):
+def test_deciding_and_fitting_load_no_jax(tmp_path):
     Gate(OperatingPoint(), Temperature(2.0), Platt(1.0, 0.0)).save(tmp_path / "gate.json")
     program = f"""
 import sys
@@ -375,9 +375,12 @@ from prism_jax import Gate
 verdict = Gate.load({str(tmp_path)!r})(0.8, 0.7)
 print(verdict.speak, verdict.reason)
 print(sorted({{"jax", "jaxlib", "flax", "pyarrow", "scipy.stats"}} & set(sys.modules)))
+ada = Gate.fit(p_need=[0.9, 0.2], p_accept=[0.8, 0.7], y_accept=[1, 0], c_fa=1.0, c_fn=2.0).person("ada")
+ada.learn(ada(0.9, 0.9), accepted=True)
+print(sorted({{"jax", "jaxlib", "flax"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["True offer: 0.60 >= 0.38", "[]"]
+    assert done.stdout.splitlines() == ["True offer: 0.60 >= 0.38", "[]", "[]"]
 
 
 def test_at_costs_takes_probabilities_as_they_are():

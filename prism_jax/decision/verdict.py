@@ -19,6 +19,7 @@ class Verdict:
       p_accept: Calibrated probability that an offer would be accepted.
       threshold: The least calibrated p_accept at which the gate speaks; infinite where none suffices.
       policy: The rule that decided.
+      offer: What a person answers (`Person.learn`); None of silence, and of a verdict that is about nobody.
     """
 
     speak: Any
@@ -26,6 +27,7 @@ class Verdict:
     p_accept: Any
     threshold: Any
     policy: str = "dynamic"
+    offer: Any = dataclasses.field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         """Whether to offer help, so that `if gate(p_need, p_accept):` asks it; ValueError for arrays."""

@@ -5,8 +5,10 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import math
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -25,10 +27,13 @@ import pytest
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
+from prism_jax.agent.exported import with_gate
 from prism_jax.agent.state.durable import Events
 from prism_jax.agent.state.places import reading
 from prism_jax.agent.stated_reader import stated_event
 from prism_jax.agent.steps import Observation
+from prism_jax.decision.calibration import Platt, Temperature
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import Gate
 from prism_jax.streams import Candidate, Event
 
@@ -137,6 +142,33 @@ def test_an_outcome_is_taken_once_and_moves_what_is_known_of_a_person(served):
     assert served.ask("/v1/decide", asked | {"stream": "bob's", "person": "bob"})[1]["p_accept"] == pytest.approx(
         0.9, abs=0.05
     )
+
+
+@pytest.mark.parametrize("point", [{"c_fa": 2.0, "c_fn": 1.0}, {"c_fn": 2.0, "policy": "product"}], ids=str)
+def test_a_person_of_a_gate_is_decided_on_as_by_the_server(point, tmp_path):
+    """The same numbers and answers of three people, in Python and over HTTP, through fitted maps."""
+    gate = Gate(OperatingPoint(**point), accept=Platt(1.3, 0.2, 3.0), need=Temperature(0.8))
+    draw, decided = random.Random(3), []
+    with Stateful(tmp_path, stated=with_gate(exported(slow=False, responses=False), gate)) as running:
+        running.ready()
+        for number in range(30):
+            person, accepted = gate.person("abc"[number % 3]), draw.random() < (0.1, 0.6, 0.9)[number % 3]
+            need = 0.0 if number % 7 == 3 else draw.uniform(0.5, 1.0)
+            accept = draw.choice([0.0, 1.0, *(draw.uniform(0.2, 1.0),) * 5])
+            asked = {"stream": person.name, "time": number, "p_need": need, "p_accept": accept, "costs": point}
+            status, answer, _ = running.ask("/v1/decide", asked | {"person": person.name})
+            assert status == 200, answer
+            verdict = person(need, accept)
+            assert (verdict.speak, verdict.reason) == (answer["speak"], answer["reason"])
+            for name in ("p_need", "p_accept", "threshold"):
+                ours = getattr(verdict, name)
+                assert (None if ours == math.inf else ours) == pytest.approx(answer[name], abs=1e-12)
+            if verdict:
+                outcome = {"offer": answer["id"], "outcome": "accepted" if accepted else "dismissed"}
+                assert running.ask("/v1/outcomes", outcome | {"stream": person.name, "time": number})[0] == 200
+                person.learn(verdict, accepted=accepted)
+            decided.append(verdict.speak)
+    assert 8 < sum(decided) < 25 and len(gate.people) == 3
 
 
 def test_a_request_that_is_sent_again_with_its_key_gets_the_same_answer(served):
