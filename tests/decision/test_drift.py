@@ -52,12 +52,6 @@ def test_flip_rate_is_the_share_of_changed_decisions(temperature, epsilon):
     assert (found == 0) == ((temperature, epsilon) == (1.0, 0.0))
 
 
-def test_every_decision_flips_between_extremes():
-    p = np.full(10, 0.6)
-    assert not gate.decide(p, p, 1.0, 1.0).any()
-    assert drift.flip_rate(p, p, 1.0, 1.0, 0.05, 0.0) == 1
-
-
 class Variants(chex.TestCase):
     @chex.variants(with_jit=True, without_jit=True)
     def test_jax_decides_as_numpy_does(self):

@@ -264,14 +264,6 @@ class Variants(chex.TestCase):
         assert shares[0] < shares[-1]
 
 
-def test_vmap_over_costs_is_a_loop_over_costs():
-    rng = np.random.default_rng(2)
-    p_need, p_accept = map(jnp.asarray, rng.random((2, 50), np.float32))
-    c_fn = jnp.array([0.5, 1.0, 2.0])
-    mapped = jax.vmap(lambda c: gate.decide(p_need, p_accept, 1.0, c))(c_fn)
-    np.testing.assert_array_equal(mapped, gate.decide(p_need, p_accept, 1.0, c_fn[:, None]))
-
-
 def test_results_follow_the_inputs_kind():
     p32 = np.linspace(0, 1, 5, dtype=np.float32)
     assert gate.threshold(p32, 1, 2).dtype == np.float32

@@ -161,9 +161,14 @@ def test_the_stabiliser_makes_the_counts_known(cells, more):
         (b"Category,Recall,Total Events\nall,0.5,3,7\n", r"model.csv:2: found more values than columns, expected 3"),
         (b"Category,Total Events\n\xff,3\n", r"model.csv: found bytes that are not UTF-8 at byte 22, expected a CSV"),
         (b"Category,Recall,Total Events\nall,half,3\n", r"model.csv:2: Recall: found 'half', expected a number"),
+        (b"Category,Recall,Total Events\nall,0.5,2.5\n", r"model.csv:2: Total Events: found '2.5'"),
     ],
 )
-def test_a_published_file_that_cannot_be_read_names_the_line(content, message, tmp_path):
+def test_a_published_file_is_read_or_the_line_named(content, message, tmp_path):
+    (tmp_path / "good.csv").write_text("Category,Recall,Total Events\nall,0.9999999999107143,227\n")
+    assert read_published(tmp_path / "good.csv") == (("all", {"Recall": 0.9999999999107143}, 227),)
+    (tmp_path / "empty.csv").write_text("\n")
+    assert read_published(tmp_path / "empty.csv") == ()
     (tmp_path / "model.csv").write_bytes(content)
     with pytest.raises(StreamError, match=message):
         read_published(tmp_path / "model.csv")

@@ -85,13 +85,6 @@ def test_the_installed_package_is_the_wheels(installed):
     assert f'version="{version}"' in (ROOT / "setup.py").read_text(encoding="utf-8")
 
 
-def test_evaluate_shows_its_help_outside_the_checkout(installed):
-    _, python = installed
-    done = python("-m", "prism_jax.evaluate", "--help")
-    assert "--scores" in done.stdout
-    assert "Traceback" not in done.stderr
-
-
 def test_evaluate_writes_a_report_outside_the_checkout(installed):
     """Uses the templates, which are data of the package, on the example of the page about scores."""
     folder, python = installed

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from prism_jax.proactivebench.published import read_published
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.traces import (
     ABSENT,
@@ -95,16 +94,3 @@ def test_malformed_categories_and_folders_are_errors(tmp_path):
         path.write_text(content)
         with pytest.raises(StreamError, match=message):
             read_categories(path)
-
-
-def test_published_scores_are_read(tmp_path):
-    path = tmp_path / "m.csv"
-    path.write_text("\n")
-    assert read_published(path) == ()
-    path.write_text("Category,Recall,Total Events\nall,0.9999999999107143,227\n")
-    (row,) = read_published(path)
-    assert row == ("all", {"Recall": 0.9999999999107143}, 227)
-    for line, message in (("all,x,227", ":2: Recall: found 'x'"), ("all,0.5,2.5", ":2: Total Events: found '2.5'")):
-        path.write_text(f"Category,Recall,Total Events\n{line}\n")
-        with pytest.raises(StreamError, match=message):
-            read_published(path)

@@ -9,7 +9,6 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -56,17 +55,6 @@ def test_a_tied_or_llama_shaped_model_has_fewer_parameters_and_no_other_specs():
     small = StudentConfig(vocab_size=64, qk_norm=False)
     absent = {name for name in SPECS if name.startswith("head") or ("_norm/weight" in name and "attention" in name)}
     assert specs(Qwen3(small).abstract_params()) == {k: v for k, v in SPECS.items() if k not in absent}
-
-
-def test_moments_of_the_optimizer_are_sharded_as_their_parameters():
-    params = Qwen3(CONFIG).abstract_params()
-    state = jax.eval_shape(optax.adam(1e-3).init, params)
-    found = specs({"params": params, "optimizer": state})
-    for name, spec in SPECS.items():
-        owners = [path for path in found if path.endswith("/" + name)]
-        assert len(owners) == 3  # the parameter and its two moments
-        assert {found.pop(path) for path in owners} == {spec}
-    assert set(found.values()) == {P()}  # the count of steps
 
 
 @pytest.mark.parametrize(("path", "ndim"), [("layers/attention/q_proj/bias", 2), ("embedding", 1), ("my_embedding", 2)])

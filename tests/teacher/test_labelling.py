@@ -31,6 +31,17 @@ def response_to(offer):
     return dict(zip(RESPONSE_KEYS, ("To work.", "It is late.", offer, "Shall I?"), strict=True))
 
 
+@pytest.fixture
+def paths(tmp_path):
+    """The files of a job: its streams, which are written first, the labelled ones and the rows."""
+    return [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "out.rows.jsonl")]
+
+
+def config_of(fake, cache, settings=GIVEN, **labelling):
+    endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
+    return TeacherConfig(endpoint, RemoteConfig(str(cache)), settings, LabellingConfig(**labelling))
+
+
 def label(stream, answer, offers="given", passes="slow"):
     """Labels a stream by a teacher whose answer to each pass is given; None is no valid answer."""
 
@@ -43,11 +54,11 @@ def label(stream, answer, offers="given", passes="slow"):
     return asyncio.run(label_stream(stream, ask, PromptSettings(offers=offers), LabellingConfig(passes=passes)))
 
 
-def test_wrong_answers_go_back_with_what_is_wrong_and_then_are_missing(tmp_path):
+def test_wrong_answers_go_back_with_what_is_wrong_and_then_are_missing(tmp_path, paths):
     """The first step's teacher adds its reasoning once; the second one's never stops talking."""
     events = tuple(Event(time=float(i), text="opens file") for i in range(2))
     bare = Stream(id="s", events=events, steps=())
-    write_streams(tmp_path / "in.jsonl", [bare])
+    write_streams(paths[0], [bare])
     told = []
 
     def brain(body):
@@ -61,37 +72,30 @@ def test_wrong_answers_go_back_with_what_is_wrong_and_then_are_missing(tmp_path)
         return json.dumps(answer)
 
     with FakeEndpoint(brain) as fake:
-        endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
-        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), GIVEN, LabellingConfig(retries=1))
-        paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "rows.jsonl")]
-        done = label_file(config, *paths)
+        done = label_file(config_of(fake, tmp_path / "c.sqlite", retries=1), *paths)
         assert fake.received.total() == 4
     assert len(told) == 1 and told[0].startswith(FEEDBACK) and "reasoning" in told[0]
-    (stream,) = read_streams(tmp_path / "out.jsonl")
+    (stream,) = read_streams(paths[1])
     assert [(step.teacher_need, step.candidates[0].teacher_accept) for step in stream.steps] == [
         (0.25, 0.75),
         (None, None),
     ]
     assert stream.steps[0].rationale == FIELDS and stream.steps[1].rationale is None
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in paths[2].read_text().splitlines()]
     assert [(row["p_need"], row["asked"], row["model"]) for row in rows] == [(0.25, 2, "teacher"), (None, 2, "teacher")]
     assert rows[0]["problem"] is None and "found 0 JSON objects" in rows[1]["problem"]
     assert done.missing == {rows[1]["problem"]: 1}
-    assert "Step by step" not in (tmp_path / "out.jsonl").read_text() + (tmp_path / "rows.jsonl").read_text()
+    assert "Step by step" not in paths[1].read_text() + paths[2].read_text()
 
 
-def test_without_any_answer_nothing_is_written(tmp_path):
-    write_streams(
-        tmp_path / "in.jsonl", [stream_of(), Stream(id="t", events=(Event(time=0.0, text="waits"),), steps=())]
-    )
-    paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "rows.jsonl")]
+def test_without_any_answer_nothing_is_written(tmp_path, paths):
+    write_streams(paths[0], [stream_of(), Stream(id="t", events=(Event(time=0.0, text="waits"),), steps=())])
     answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
     with FakeEndpoint(lambda body: answer, Faults(status=400)) as fake:
-        endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
-        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), GIVEN)
+        config = config_of(fake, tmp_path / "c.sqlite")
         with pytest.raises(RuntimeError, match=r"^found no answer to any of 2 requests, .* HTTP 400"):
             label_file(config, *paths)
-        other = dataclasses.replace(config, endpoint=dataclasses.replace(endpoint, max_tokens=99))
+        other = dataclasses.replace(config, endpoint=dataclasses.replace(config.endpoint, max_tokens=99))
         fake.brain, fake.faults = (lambda body: "no"), Faults()
         with pytest.raises(RuntimeError, match=r"^found no valid answer to any question, .* at 2 of 2: found 0 JSON"):
             label_file(other, *paths)
@@ -101,17 +105,15 @@ def test_without_any_answer_nothing_is_written(tmp_path):
     assert len(read_streams(paths[1])) == 2
 
 
-def test_an_older_answer_is_not_replaced_by_none(tmp_path):
+def test_an_older_answer_is_not_replaced_by_none(tmp_path, paths):
     """The same file is labelled with a new cache, while the teacher fails at one of two streams."""
     streams = [stream_of(), Stream(id="t", events=(Event(time=0.0, text="waits"),), steps=())]
-    write_streams(tmp_path / "in.jsonl", streams)
-    paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "rows.jsonl")]
+    write_streams(paths[0], streams)
     answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
 
     def run(brain, cache):
         with FakeEndpoint(brain) as fake:
-            endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
-            return label_file(TeacherConfig(endpoint, RemoteConfig(str(tmp_path / cache)), GIVEN), *paths)
+            return label_file(config_of(fake, tmp_path / cache), *paths)
 
     assert not run(lambda body: answer, "a").missing
     before = [path.read_bytes() for path in paths]
@@ -124,16 +126,14 @@ def test_an_older_answer_is_not_replaced_by_none(tmp_path):
     assert not run(lambda body: answer, "c").missing
 
 
-def test_what_a_killed_run_left_is_removed(tmp_path):
-    write_streams(tmp_path / "in.jsonl", [stream_of()])
-    paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "out.rows.jsonl")]
+def test_what_a_killed_run_left_is_removed(tmp_path, paths):
+    write_streams(paths[0], [stream_of()])
     left = [temporary_beside(path) for path in paths[1:]]
     for path in left:
         path.write_text("half")
     answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
     with FakeEndpoint(lambda body: answer) as fake:
-        endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
-        label_file(TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), GIVEN), *paths)
+        label_file(config_of(fake, tmp_path / "c.sqlite"), *paths)
     assert not list(tmp_path.glob(".*"))
 
 
@@ -167,16 +167,13 @@ def test_a_fast_teacher_proposes_without_a_response_and_an_unanswered_step_holds
 
 
 @pytest.mark.parametrize(("offers", "said"), [("own", "3 dropped"), ("given", "3 kept")])
-def test_listed_offers_are_counted_and_a_line_says_what_becomes_of_them(tmp_path, offers, said):
+def test_listed_offers_are_counted_and_a_line_says_what_becomes_of_them(tmp_path, paths, offers, said):
     step = Step(event=0, candidates=tuple(Candidate(text=text) for text in ("Mend it.", "Run it.", "Stop it.")))
-    write_streams(tmp_path / "in.jsonl", [stream_of(step)])
+    write_streams(paths[0], [stream_of(step)])
     own = {"response": response_to("Go."), "p_accept": 0.5, "speak": True}
     rest = own if offers == "own" else {"p_accept": [0.5, 0.5, 0.5], "response": None}
     with FakeEndpoint(lambda body: json.dumps({**FIELDS, "p_need": 0.25, **rest})) as fake:
-        endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
-        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), PromptSettings(offers=offers))
-        paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "rows.jsonl")]
-        done = label_file(config, *paths)
+        done = label_file(config_of(fake, tmp_path / "c.sqlite", PromptSettings(offers=offers)), *paths)
     assert done.listed == 3 and not done.missing
     (line,) = (line for line in done.lines if line.startswith("listed offers:"))
     assert said in line

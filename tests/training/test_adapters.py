@@ -92,16 +92,9 @@ def test_checkpoints_hold_the_adapters_alone_and_name_their_base(base, adapted):
 
 @pytest.mark.slow
 def test_a_run_that_was_stopped_ends_bit_identical(base, adapted, tmp_path):
-    class StoppedError(Exception):
-        pass
-
-    def stop(done):
-        if done == 4:
-            raise StoppedError
-
     run = open_run(resolve(config_on(base)), Workdir(tmp_path))
-    with pytest.raises(StoppedError):
-        train(plan(run), progress=False, after_step=stop)
+    with pytest.raises(tiny.StoppedError):
+        train(plan(run), progress=False, after_step=tiny.stop_after(4))
     chex.assert_trees_all_equal(jax.device_get(run.with_adapters.plain(train(plan(run), progress=False))), adapted[1])
     assert (tmp_path / "metrics.jsonl").read_bytes() == (adapted[0] / "metrics.jsonl").read_bytes()
 

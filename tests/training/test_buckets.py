@@ -191,14 +191,9 @@ def test_a_run_with_buckets_and_shared_rows_trains_and_resumes_bit_identical(tmp
         (tmp_path / name).mkdir()
         job = plan(dataclasses.replace(run, workdir=Workdir(tmp_path / name)))
         assert len(job.split.buckets) == 2 and any(len(row) > 1 for row in job.split.streams)
-
-        def kill(step, stop=stop):
-            if step == stop:
-                raise KeyboardInterrupt
-
         if stop:
-            with pytest.raises(KeyboardInterrupt):
-                train(job, progress=False, after_step=kill)
+            with pytest.raises(tiny.StoppedError):
+                train(job, progress=False, after_step=tiny.stop_after(stop))
         ends.append((train(job, progress=False), (tmp_path / name / "metrics.jsonl").read_bytes()))
     chex.assert_trees_all_equal(ends[0][0], ends[1][0])
     assert ends[0][1] == ends[1][1]

@@ -23,23 +23,11 @@ from prism_jax.training.workdir import Workdir
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
-class StoppedError(Exception):
-    pass
-
-
 def job(folder, config=tiny.CONFIG):
     """Returns a run and a function that trains it in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     run = open_run(config, Workdir(folder))
     return run, functools.partial(train, plan(run))
-
-
-def kill_after(step):
-    def stop(done):
-        if done == step:
-            raise StoppedError
-
-    return stop
 
 
 @pytest.mark.slow
@@ -48,8 +36,8 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, mo
     expected = whole(progress=False)
     _, parts = job(tmp_path / "parts")
     for step in (4, 7):  # one step after the checkpoints at 3 and 6
-        with pytest.raises(StoppedError):
-            parts(progress=False, after_step=kill_after(step))
+        with pytest.raises(tiny.StoppedError):
+            parts(progress=False, after_step=tiny.stop_after(step))
     seen = []
     capsys.readouterr()
     chex.assert_trees_all_equal(parts(progress=True, after_step=seen.append), expected)
@@ -83,8 +71,8 @@ def test_every_kind_of_state_resumes_bit_identical(tmp_path, settings):
     _, whole = job(tmp_path / "whole", config)
     expected = whole(progress=False)
     _, parts = job(tmp_path / "parts", config)
-    with pytest.raises(StoppedError):
-        parts(progress=False, after_step=kill_after(4))
+    with pytest.raises(tiny.StoppedError):
+        parts(progress=False, after_step=tiny.stop_after(4))
     chex.assert_trees_all_equal(parts(progress=False), expected)
     metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "parts")]
     assert metrics[0] == metrics[1]

@@ -20,3 +20,17 @@ CONFIG = RunConfig(
 def with_training(config=CONFIG, **changes):
     """Returns the config with some training settings changed."""
     return dataclasses.replace(config, training=dataclasses.replace(config.training, **changes))
+
+
+class StoppedError(Exception):
+    """Ends a run where a test wants it to end."""
+
+
+def stop_after(step):
+    """What a run calls after every step, and which ends it after this one."""
+
+    def stop(done):
+        if done == step:
+            raise StoppedError
+
+    return stop

@@ -113,20 +113,12 @@ def run(folder, **training):
 @pytest.mark.slow
 def test_a_run_with_reused_features_equals_one_without_even_if_resumed(tmp_path):
     """Seven steps are more than two epochs; one run is stopped in its second epoch and then resumed."""
-
-    class StoppedError(Exception):
-        pass
-
-    def stop(step):
-        if step == 6:
-            raise StoppedError
-
     expected = run(tmp_path / "ids")()
     whole = run(tmp_path / "whole", reuse_frozen=True)()
     chex.assert_trees_all_close(whole, expected, rtol=1e-5, atol=1e-5)
     job = run(tmp_path / "parts", reuse_frozen=True)
-    with pytest.raises(StoppedError):
-        job(after_step=stop)
+    with pytest.raises(tiny.StoppedError):
+        job(after_step=tiny.stop_after(6))
     chex.assert_trees_all_equal(job(), whole)
 
 
