@@ -13,34 +13,14 @@ from packed_streams import event_lengths, make_bushy, sequence, streams, supervi
 
 from prism_jax.prompting.packing import Sizes, decisions, pack, pad, sizes
 from prism_jax.streams import Event
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
-from prism_jax.student.qwen3 import Tree, take
+from prism_jax.student.qwen3 import Tree
 
 CONTEXT = 4096
 SIZE = Sizes(trunk=128, branches=384, window=192, steps=3, candidates=9, responses=128)
 ALONE = Sizes(trunk=128, branches=96, window=96, steps=1, candidates=1, responses=32)
 SLOW_SIZE = Sizes(trunk=128, branches=576, window=192, steps=3, candidates=9, responses=256)
 ROWS, ALONE_ROWS = 5, 12  # batches are padded to these sizes, so that few shapes are compiled
-
-
-@pytest.fixture(scope="module")
-def model(template):
-    config = StudentConfig(
-        vocab_size=template.tokenizer.size,
-        hidden_dim=32,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=8,
-        mlp_dim=48,
-    )
-    return Qwen3(config)
-
-
-@pytest.fixture(scope="module")
-def params(model, draw_params):
-    return draw_params(model)
 
 
 def fits(rows, size):
@@ -60,23 +40,13 @@ def stack(rows, size=SIZE, token=0):
 
 
 @pytest.fixture(scope="module")
-def read(model, params, template):
+def read(slots):
     """A function from rows to the logits of both kinds of slots and the hidden states that predict responses."""
-
-    def slots(batch, window, visible):
-        hidden = model.branch_hidden(params, Tree.of(batch), window, visible)
-        answers = [
-            model.answers(params, hidden, place, template.yes, template.no)
-            for place in (batch.need_slot, batch.accept_slot)
-        ]
-        return *answers, take(hidden, batch.response_source)
-
-    compiled = jax.jit(slots, static_argnums=(1, 2))
 
     def run(rows, size=SIZE, count=ROWS, token=0):
         filled = [*rows, *rows[:1] * (-len(rows) % count)]
         groups = [stack(filled[i : i + count], size, token) for i in range(0, len(filled), count)]
-        parts = [compiled(group, size.window, size.visible) for group in groups]
+        parts = [slots(group, size.window, size.visible) for group in groups]
         return [np.concatenate(part)[: len(rows)] for part in zip(*parts, strict=True)]
 
     return run

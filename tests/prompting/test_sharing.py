@@ -12,41 +12,21 @@ from packed_streams import make_bushy, streams
 
 from prism_jax.prompting.packing import AXES, Sizes, pack, pad, sizes
 from prism_jax.prompting.rows import first_fit_decreasing, join_rows
-from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.student.qwen3 import Tree, take
+from prism_jax.student.qwen3 import Tree
 
 CONTEXT, ROWS = 4096, 4
 SIZE = Sizes(trunk=256, branches=768, window=192, steps=9, candidates=27, responses=256)
 
 
 @pytest.fixture(scope="module")
-def model(template):
-    small = dict(hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48)
-    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **small))
-
-
-@pytest.fixture(scope="module")
-def params(model, draw_params):
-    return draw_params(model)
-
-
-@pytest.fixture(scope="module")
-def read(model, params, template):
+def read(slots):
     """A function from rows to the logits of both kinds of slots and the hidden states that predict responses."""
-
-    def slots(batch, window, visible):
-        hidden = model.branch_hidden(params, Tree.of(batch), window, visible)
-        places = (batch.need_slot, batch.accept_slot)
-        answers = [model.answers(params, hidden, place, template.yes, template.no) for place in places]
-        return *answers, take(hidden, batch.response_source)
-
-    compiled = jax.jit(slots, static_argnums=(1, 2))
 
     def run(rows, size=SIZE):
         count = ROWS if len(rows) > 1 else 1  # two shapes are compiled
         filled = [pad(row, size, 0) for row in [*rows, *rows[:1] * (count - len(rows))]]
         batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *filled)
-        return [np.asarray(part)[: len(rows)] for part in compiled(batch, size.window, size.visible)]
+        return [np.asarray(part)[: len(rows)] for part in slots(batch, size.window, size.visible)]
 
     return run
 
@@ -57,7 +37,8 @@ def test_a_shared_row_has_the_logits_of_separate_rows(batch, template, read):
     rows = [pack(stream, template, CONTEXT) for stream in batch]
     shared = join_rows(rows)
     needed = sizes([shared], multiple=1)
-    assume(all(getattr(needed, name) <= getattr(SIZE, name) for name in ("trunk", "window", "branches", "responses")))
+    axes = ("trunk", "window", "branches", "steps", "candidates", "responses")
+    assume(all(getattr(needed, name) <= getattr(SIZE, name) for name in axes))
     alone = read(rows)
     counts = [[len(getattr(row, name)) for row in rows] for name in ("need_slot", "accept_slot", "response_source")]
     for whole, parts, lengths in zip(read([shared]), alone, counts, strict=True):

@@ -3,11 +3,9 @@
 Needs Debian's packages chromium and chromium-driver; where this process may, it installs them.
 """
 
-import base64
-import json
-
 import numpy as np
 import pytest
+from browsing import asked_for, emulate, shoot, sideways, try_to_add_others
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -59,10 +57,7 @@ def pages(tmp_path_factory):
 
 
 def show(browser, path, width=1280, scheme="light"):
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    emulate(browser, width, scheme)
     browser.get(path.as_uri())
 
 
@@ -204,9 +199,7 @@ def test_nothing_is_asked_for_nothing_fails_and_hostile_text_stays_text(browser,
         show(browser, path)
         put(browser, ratio=5)
         put(browser, stream=3)
-        messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-        asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-        assert asked == [path.as_uri()]
+        assert asked_for(browser) == [path.as_uri()]
         assert browser.get_log("browser") == []
         assert browser.execute_script("return window.hit") is None
         cells = browser.execute_script(
@@ -223,13 +216,7 @@ def test_nothing_is_asked_for_nothing_fails_and_hostile_text_stays_text(browser,
 
 def test_the_policy_stops_what_the_page_did_not_bring(browser, pages):
     show(browser, pages["margin"][0])
-    browser.get_log("browser")
-    browser.execute_script(
-        "const one = document.createElement('script'); one.textContent = 'window.hit = 1'; document.body.append(one);"
-        "const two = document.createElement('img'); two.src = 'https://x.invalid/a.png'; document.body.append(two);"
-    )
-    assert browser.execute_script("return window.hit") is None
-    assert sum("Content Security Policy" in entry["message"] for entry in browser.get_log("browser")) == 2
+    assert sum("Content Security Policy" in message for message in try_to_add_others(browser)) == 2
 
 
 def test_keys_suffice(browser, pages):
@@ -276,10 +263,6 @@ def test_figures_answer_to_the_pointer_and_to_focus(browser, pages):
 def test_no_width_scrolls_sideways(browser, pages, tmp_path, width, scheme):
     for name, (path, *_) in pages.items():
         show(browser, path, width, scheme)
-        script = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-        wide, visible_width = browser.execute_script(script)
-        assert wide <= visible_width == width
-        shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-        kept = tmp_path / f"{name}-{width}-{scheme}.png"
-        kept.write_bytes(base64.b64decode(shot["data"]))
-        assert kept.stat().st_size > 10_000
+        assert sideways(browser) <= 0
+        assert browser.execute_script("return document.documentElement.clientWidth") == width
+        assert shoot(browser, tmp_path / f"{name}-{width}-{scheme}.png") > 10_000

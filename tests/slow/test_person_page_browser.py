@@ -4,7 +4,6 @@ Needs Debian's packages chromium and chromium-driver; where this process may, it
 docs/service.md come from here: PRISM_PICTURES=docs/figures names the folder for them.
 """
 
-import base64
 import datetime
 import importlib.resources
 import json
@@ -16,6 +15,7 @@ import zoneinfo
 import pytest
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
+from browsing import asked_for, emulate, shoot, sideways
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -69,11 +69,7 @@ def page(browser, server):
     def sign_in(person="ada", width=1280, scheme="light", scripts=True):
         browser.execute_cdp_cmd("Network.clearBrowserCookies", {})
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1 if width > 500 else 2, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        features = [("prefers-color-scheme", scheme), ("prefers-reduced-motion", "reduce")]
-        media = {"features": [{"name": name, "value": value} for name, value in features]}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        emulate(browser, width, scheme)
         browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Europe/Paris"})
         browser.get(f"{server.url}/me/link?key={key_of(server, person)}")
         ActionChains(browser).send_keys(Keys.TAB, Keys.ENTER).perform()
@@ -85,8 +81,7 @@ def page(browser, server):
     yield sign_in
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    asked = asked_for(browser)
     assert asked and all(url.startswith((server.url, "data:")) for url in asked)
 
 
@@ -112,20 +107,6 @@ def violations(browser, axe):
     found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
     assert len(found["passes"]) > 15
     return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]]
-
-
-def sideways(browser):
-    return browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
-
-
-def shoot(browser, path, most=None, **options):
-    """A picture of the page, of at most so many points down."""
-    if most:
-        width = browser.execute_script("return document.documentElement.clientWidth")
-        options["clip"] = {"x": 0, "y": 0, "width": width, "height": most, "scale": 1}
-    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, **options})
-    path.write_bytes(base64.b64decode(shot["data"]))
-    return path.stat().st_size
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

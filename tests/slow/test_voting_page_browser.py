@@ -3,19 +3,18 @@
 Needs Debian's packages chromium and chromium-driver; where this process may, it installs them.
 """
 
-import base64
 import collections
 import itertools
-import json
 import time
 
 import numpy as np
 import pytest
+from browsing import asked_for, emulate, shoot, sideways, try_to_add_others
 from judged_streams import bare, labelled
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from test_person_page_browser import HOSTILE, axe, sideways, violations  # noqa: F401
+from test_person_page_browser import HOSTILE, axe, violations  # noqa: F401
 
 from prism_jax.commands.judge import show_people, voting_page
 from prism_jax.judges.labelling import human_of
@@ -59,11 +58,7 @@ def show(browser, drawn, tmp_path):
 
     def open_page(events=drawn, width=1280, scheme="light"):
         path.write_text(voting_page(events, MOST), encoding="utf-8")
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        features = [("prefers-color-scheme", scheme), ("prefers-reduced-motion", "reduce")]
-        media = {"features": [{"name": name, "value": value} for name, value in features]}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        emulate(browser, width, scheme)
         browser.execute_cdp_cmd("Page.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
         browser.get(path.as_uri())
         browser.execute_script("localStorage.clear()")
@@ -74,8 +69,7 @@ def show(browser, drawn, tmp_path):
     browser.get_log("performance")
     yield open_page
     assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    asked = asked_for(browser)
     assert asked and all(url.startswith((path.as_uri(), "blob:")) for url in asked)
 
 
@@ -250,13 +244,8 @@ def test_hostile_texts_stay_texts(show, tmp_path):
 
 def test_the_policy_stops_what_the_page_did_not_bring(show):
     browser = show()
-    browser.execute_script(
-        "const one = document.createElement('script'); one.textContent = 'window.hit = 1'; document.body.append(one);"
-        "const two = document.createElement('img'); two.src = 'https://x.invalid/a.png'; document.body.append(two);"
-    )
-    assert browser.execute_script("return window.hit") is None
-    stopped = browser.get_log("browser")
-    assert sum("Content Security Policy" in entry["message"] for entry in stopped) == len(stopped) == 2
+    stopped = try_to_add_others(browser)
+    assert sum("Content Security Policy" in message for message in stopped) == len(stopped) == 2
     browser.get_log("performance")  # which has the request that was stopped
     browser.refresh()
 
@@ -285,10 +274,7 @@ def test_axe_finds_nothing_and_no_width_scrolls_sideways(axe, show, tmp_path, wi
                 browser.find_element(By.ID, "next").send_keys(Keys.ENTER)
             assert violations(browser, axe) == [], part
             assert sideways(browser) == 0
-            shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-            path = tmp_path / f"{kind}-{part}-{width}-{scheme}.png"
-            path.write_bytes(base64.b64decode(shot["data"]))
-            assert path.stat().st_size > 8_000
+            assert shoot(browser, tmp_path / f"{kind}-{part}-{width}-{scheme}.png") > 8_000
     browser.execute_script(
         "document.querySelector('[for=name]').remove(); document.getElementById('begin').hidden = false"
     )
