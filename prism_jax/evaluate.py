@@ -14,7 +14,8 @@ evaluation.json, gate.json (for `prism_jax.Gate.load`) and report.html beside th
 training to the tables. The second does the same for the student of a config straight from its weights
 (`training.start`, or random ones). The third reads FILES (docs/scores.md), needs no model and loads no Flax; it writes
 the last four into DIR. The fourth reads a log of answers to offers with columns of any name (docs/acceptance_logs.md),
-CSV or Parquet, and can write it as a scores file. All print the tables.
+CSV or Parquet, and can write it as a scores file; without --columns it shows what there is, guesses the roles, and says
+the command to type. All print the tables.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
+from prism_jax.acceptance.looking import show_columns_of_log
 from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
@@ -122,6 +124,8 @@ def main() -> int | None:
         for name in OF_A_LOG:
             if options[name]:
                 raise ValueError(f"--{name}: found it without --columns, expected both, of a log")
+        given = [f"--{name}={options[name]:g}" for name in ("c_fa", "c_fn") if flags.FLAGS[name].present]
+        show_columns_of_log(options["scores"], [f"--workdir={folder}", *given])
         evaluate_scores(
             options["scores"],
             folder,

@@ -6,6 +6,7 @@ Does not belong here: the person layer and its store, which agents use (`prism_j
 Where to change what:
 - a log's roles of columns, their checks, or a file format: `columns.py`, `cells.py`, `log_tables.py`,
   `logs.py`, `log_files.py`
+- what is shown of a log without roles, and how these are guessed: `looking.py`
 - what predicts acceptance from context, or the features of a column: `context.py`
 - the study of a log, in memory or in parts: `study.py`; its parts, its sums over them, its measures: `parts.py`,
   `statistics.py`, `labelled.py`, `measures.py`

@@ -64,6 +64,11 @@ class Cells:
         kind = self.values.type
         return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
+    @property
+    def is_flag(self) -> bool:
+        """Whether the file says that the column holds true and false."""
+        return pa.types.is_boolean(self.values.type)
+
     def people(self) -> tuple[tuple[str, ...], Int32[np.ndarray, " rows"]]:
         """Names in sorted order, and each row's place among them."""
         expected = "a name or number of the person"
@@ -87,16 +92,16 @@ class Cells:
             return np.full(len(self.values), np.nan)
         if self.is_text:
             return self._parsed(float, expected)
-        if not (self.is_number or pa.types.is_boolean(self.values.type)):
+        if not (self.is_number or self.is_flag):
             self.refuse_type(expected)
-        signed = self.values.cast(pa.int8()) if pa.types.is_boolean(self.values.type) else self.values
+        signed = self.values.cast(pa.int8()) if self.is_flag else self.values
         values = np.asarray(signed.cast(pa.float64(), safe=False).to_numpy(), np.float64)
         self._refuse_huge(values, expected)
         return values
 
     def flags(self) -> Float64[np.ndarray, " rows"]:
         """1, 0, or NaN where missing."""
-        expected = "true or false, or 1 or 0 (an ordinal column needs a condition such as accepted=rating>=4)"
+        expected = "true or false, or 1 or 0 (another column needs a condition such as rating>=4 or outcome==taken)"
         values = self._parsed(_flag, expected) if self.is_text else self.numbers(expected)
         bad = ~np.isnan(values) & (values != 0.0) & (values != 1.0)
         if bad.any():
@@ -119,7 +124,7 @@ class Cells:
         if np.isfinite(constant):
             values = self.numbers(f"a number to compare with {constant:g}")
             return np.where(np.isnan(values), np.nan, COMPARE[condition.comparison](values, constant))
-        if condition.comparison != "==" or not (self.is_text or pa.types.is_boolean(self.values.type)):
+        if condition.comparison != "==" or not (self.is_text or self.is_flag):
             raise LogError(
                 f"{self.place}, column {self.name!r}: found the condition {condition.comparison} "
                 f"{condition.constant!r}, expected a number to compare with, or == and a text"
@@ -151,7 +156,7 @@ class Cells:
 
     def kind(self) -> Kind:
         """What a context column holds: "number", "flag" or "category"; a text column is judged by all its values."""
-        if pa.types.is_boolean(self.values.type):
+        if self.is_flag:
             return "flag"
         if self.is_number or pa.types.is_null(self.values.type):
             return "number"

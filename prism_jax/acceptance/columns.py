@@ -38,7 +38,8 @@ class LogColumns:
     time: str | None = None  # seconds or timestamps of the offers; None takes the order of the file
     score: str | None = None  # any number that should rank accepted offers first; it need not be a probability
     answered: str | None = None  # times of the answers, which may not lie before the offers
-    logged: str | None = None  # true/false or 1/0: whether the offer was made; only offers that were made have answers
+    # true/false or 1/0, or a condition: whether the offer was made; only offers that were made have answers
+    logged: str | None = None
     propensity: str | None = None  # probabilities, above 0 and up to 1, with which the logging policy made the offers
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from prism_jax.acceptance.columns import Condition, LogColumns, LogError, did_yo
 from prism_jax.acceptance.log_files import read_log_parts
 
 Texts = collections.Counter[tuple[bool, str]]
+CONDITIONAL = ("accepted", "logged")
+"""Roles that say yes or no, of which a condition can say it."""
 MOST_CONTEXT = 200
 """Largest number of context columns."""
 FEW_KINDS = 20
@@ -67,11 +69,11 @@ class Wanted:
 
     place: str  # of the file, for messages
     columns: LogColumns
-    condition: Condition | None  # what `accepted` states, where it is no column
+    conditions: Mapping[str, Condition]  # what a role of `CONDITIONAL` states, where it is no column
     names: tuple[str, ...]  # of all columns that are read
     context: tuple[str, ...]  # of these, the columns of context
     kinds: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # of the times that were read, by column
-    # rows by whether they count as accepted and by their text, where `condition` compares texts
+    # rows by whether they count as accepted and by their text, where the condition of `accepted` compares texts
     texts: Texts = dataclasses.field(default_factory=collections.Counter)
 
     @classmethod
@@ -95,11 +97,12 @@ class Wanted:
         context = [full.get(name, name) for name in context]
         named = dataclasses.asdict(columns)
         columns = LogColumns(**{role: full.get(name, name) for role, name in named.items()})
-        condition = split_condition(columns.accepted, names)
-        if condition is not None:
-            condition = dataclasses.replace(condition, column=full.get(condition.column, condition.column))
-        accepted = condition.column if condition else columns.accepted
-        roles = dataclasses.asdict(columns) | {"accepted": accepted}
+        roles, conditions = dataclasses.asdict(columns), {}
+        for role in CONDITIONAL:
+            condition = split_condition(roles[role] or "", names)
+            if condition is not None:
+                roles[role] = full.get(condition.column, condition.column)
+                conditions[role] = dataclasses.replace(condition, column=roles[role])
         wanted = {name: role for role, name in roles.items() if name is not None}
         for name in wanted:
             _check_column(place, name, names)
@@ -114,7 +117,7 @@ class Wanted:
         return cls(
             place,
             columns,
-            condition,
+            conditions,
             tuple(sorted({*wanted, *context})),
             tuple(context),
             {} if kinds is None else kinds,
@@ -152,16 +155,13 @@ class LogTable:
         """Whether the offer was made."""
         if self.columns.logged is None:
             return np.ones(len(self.read), bool)
-        cells = self.cells(self.columns.logged)
-        flags = cells.flags()
+        cells, flags = self._flags("logged", self.columns.logged, None)
         _refuse_missing(cells, flags, np.ones(len(flags), bool), "whether the offer was made")
         return flags == 1.0
 
     def accepted(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         """1 or 0, and NaN where no offer was made."""
-        condition = self.wanted.condition
-        cells = self.cells(condition.column if condition else self.columns.accepted)
-        values = cells.met(condition, self.wanted.texts) if condition else cells.flags()
+        cells, values = self._flags("accepted", self.columns.accepted, self.wanted.texts)
         hint = "; logged=COLUMN says which offers were made, and --shown_only leaves out the others"
         hint = "" if self.columns.logged else hint
         _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
@@ -169,6 +169,12 @@ class LogTable:
             row = int(spare.argmax())
             cells.refuse(row, "an accepted offer that was not made", "no answer there, or the other column for logged")
         return np.where(logged, values, np.nan)
+
+    def _flags(self, role: str, name: str, texts: Texts | None) -> tuple[Cells, Float64[np.ndarray, " rows"]]:
+        """The column of a role, or of its condition, and what it says: 1, 0, or NaN where missing."""
+        condition = self.wanted.conditions.get(role)
+        cells = self.cells(condition.column if condition else name)
+        return cells, cells.met(condition, texts) if condition else cells.flags()
 
     def score(self) -> Float64[np.ndarray, " rows"] | None:
         """Any numbers; None of a log without."""

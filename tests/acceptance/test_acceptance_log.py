@@ -271,6 +271,13 @@ def test_flags_are_refused_where_they_say_nothing(csv, case):
     assert not (csv.parent / "out").exists()
 
 
+def test_a_log_without_roles_is_shown_with_the_command_to_type(csv):
+    done = forked.run("prism_jax.evaluate", f"--scores={csv}", f"--workdir={csv.parent / 'out'}", cwd=csv.parent)
+    said = "--columns=person=user,accepted=taken,logged=shown --shown_only --workdir="
+    assert done.returncode == 1 and said in done.stderr and "person=user" in done.stdout
+    assert not (csv.parent / "out").exists()
+
+
 def test_weights_are_refused_beside_shown_offers_only(csv):
     arguments = (f"--scores={csv}", "--columns=person=user,accepted=taken,logged=shown", f"--workdir={csv.parent}")
     done = forked.run("prism_jax.evaluate", *arguments, "--weighted", "--shown_only", cwd=csv.parent)

@@ -1,0 +1,188 @@
+"""What the columns of a table hold, and which roles of a log they seem to have: for who has not named them yet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from prism_jax.acceptance.cells import WORDS, Cells, is_number
+from prism_jax.acceptance.columns import LogError
+from prism_jax.acceptance.log_files import read_log_parts
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.runtime.shown_text import visible
+from prism_jax.scores.joining import find_files
+from prism_jax.scores.schema import REQUIRED
+from prism_jax.scores.texts import is_moment
+
+_ROWS = 10_000
+"""Rows, the first of a file, that are looked at."""
+_FEW = 20
+"""Most different values of a column that could say what became of an offer."""
+_SAID = {
+    "time": "time timestamp at when date datetime ts",
+    "person": "person user who customer participant subject member account email employee client uid userid",
+    "propensity": "propensity e",
+    "score": "score confidence probability prob p conf likelihood",
+    "logged": "shown logged made displayed offered sent visible",
+    "accepted": "accepted accept taken took clicked used outcome response answer result reaction action rating",
+}
+"""Words in the names of columns that have a role, in the order in which roles are guessed."""
+_YES = {
+    "logged": "shown logged made displayed offered sent visible",
+    "accepted": "accepted accept taken took clicked used applied approved kept liked",
+}
+"""Texts that say that an offer was made, and that it was accepted."""
+
+
+class _Looked(NamedTuple):
+    """A column of some rows."""
+
+    cells: Cells
+    kind: str
+    levels: tuple[str, ...]  # distinct values as texts, in the order of the file
+
+    @classmethod
+    def of(cls, cells: Cells) -> _Looked:
+        """What the cells hold."""
+        if not (cells.is_text or cells.is_number or cells.is_flag):
+            levels = tuple(map(str, cells.values.unique().drop_null().to_pylist()))
+            return cls(cells, "time" if is_moment(cells.values.type) else str(cells.values.type), levels)
+        names, codes = cells.categories()
+        levels = tuple(names[code] for code in dict.fromkeys(codes.tolist()) if code >= 0)
+        if levels and all(level.lower() in WORDS for level in levels):
+            return cls(cells, "true or false", levels)
+        if all(map(is_number, levels)):
+            return cls(cells, "number" if levels else "nothing", levels)
+        try:
+            cells.times()
+        except LogError:
+            return cls(cells, "text", levels)
+        return cls(cells, "time", levels)
+
+    def named(self, role: str) -> bool:
+        """Whether a word of the column's name goes with the role."""
+        words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.cells.name).lower())
+        return not {*words}.isdisjoint(_SAID[role].split())
+
+    def said(self, role: str) -> str | None:
+        """What a role says of the column, its name or a condition; None where the role would refuse it."""
+        name = self.cells.name
+        if role == "time":
+            return name if self.kind in ("time", "number") and not np.isnan(self.cells.times()).any() else None
+        if role == "person":
+            return name if 1 < len(self.cells.people()[0]) < len(self.cells.values) else None
+        if role in ("score", "propensity"):
+            values = self.cells.numbers() if self.kind == "number" else np.array([np.inf])
+            inside = bool(((values >= 0) & (values <= 1) | np.isnan(values)).all())
+            return name if inside or (role == "score" and self.kind == "number") else None
+        if role == "logged" and self.cells.values.null_count:
+            return None
+        if self.kind == "true or false":
+            return name
+        if len(self.levels) > _FEW:
+            return None
+        if self.kind == "number" and role == "accepted":
+            values = self.cells.numbers()
+            return f"{name}>={math.ceil((np.nanmin(values) + np.nanmax(values) + 1) / 2)}"
+        yes = [level for level in self.levels if level.casefold() in _YES[role].split()]
+        return f"{name}=={yes[0]}" if yes and len(self.levels) > 1 else None
+
+
+def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:
+    """Prints the columns of a table that is no scores file, and raises an error that says how to name their roles.
+
+    Nothing for scores files. A log is CSV, or Parquet without any of the columns that scores files need; of several
+    files the first is looked at. `more` are further arguments of the command that the error says.
+
+    Raises:
+      LogError: for a log.
+      FileNotFoundError: if `pattern` names no file.
+    """
+    try:
+        path = find_files(pattern)[0]
+    except FileNotFoundError:
+        if not Path(pattern).is_dir():
+            raise
+        path = find_files(pattern, (".csv",), "scores file or log")[0]
+    if not path.endswith(".csv") and not _is_log(path):
+        return
+    table, roles = look(path)
+    print_all([table])
+    words = ["python", "-m", "prism_jax", "evaluate", f"--scores={pattern}", *roles, *more]
+    unknown = "; COLUMN is the one of who was asked, or of what they answered, such as outcome==taken"
+    raise LogError(
+        f"{path}: found a log of answers without --columns, expected the roles of its columns, such as "
+        f"{shlex.join(words)}{unknown if '=COLUMN' in roles[0] else ''}"
+    )
+
+
+def _is_log(path: str) -> bool:
+    """Whether a file is Parquet, and no scores file."""
+    try:
+        return path.endswith(".parquet") and not {*REQUIRED} & {*pq.read_schema(path).names}
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def look(path: str) -> tuple[Table, list[str]]:
+    """The columns of a .csv or .parquet file, and the arguments of `evaluate` that name their likely roles.
+
+    Roles are guessed from the names of columns and the first rows. Where the column of a role that a log needs is not
+    found, it is COLUMN.
+
+    Raises:
+      LogError: for a file that cannot be read.
+    """
+    read = next(read_log_parts(path, lambda _, names: names), None)
+    if read is None:
+        raise LogError(f"{path}: found no rows, expected one per offer")
+    rows = read[1].slice(0, _ROWS)
+    columns = [_Looked.of(Cells(path, name, rows[name])) for name in rows.column_names]
+    roles = _roles(columns)
+    of_column = {column: f"{role}={said}" for role, (column, said) in roles.items()}
+    shown = tuple(
+        Row(
+            visible(column.cells.name),
+            (
+                column.kind,
+                ", ".join(f"{visible(' '.join(level.split())):.20}" for level in column.levels[:3]),
+                of_column.get(column.cells.name, ""),
+            ),
+        )
+        for column in columns
+    )
+    headings = (Column("holds", text=True), Column("values", text=True), Column("role", text=True))
+    title = f"The columns of {path}, by its first {len(rows):,} rows"
+    said = {"person": "COLUMN", "accepted": "COLUMN"} | {role: said for role, (_, said) in roles.items()}
+    items = io.StringIO()
+    csv.writer(items, lineterminator="").writerow(f"{role}={text}" for role, text in said.items())
+    unweighted = ["--shown_only"] if "logged" in said and "propensity" not in said else []
+    return Table(title, "column", headings, (Section("", shown),)), [f"--columns={items.getvalue()}", *unweighted]
+
+
+def _roles(columns: Sequence[_Looked]) -> dict[str, tuple[str, str]]:
+    """The column of each role that one seems to have, and what the role says of it."""
+    roles: dict[str, tuple[str, str]] = {}
+    for role in _SAID:
+        taken = {name for name, _ in roles.values()}
+        for column in columns:
+            if column.cells.name in taken or not column.named(role):
+                continue
+            try:
+                said = column.said(role)
+            except LogError:
+                continue
+            if said is not None:
+                roles[role] = column.cells.name, said
+                break
+    return roles

@@ -1,0 +1,76 @@
+"""What is shown of a table without roles, and that the command that is said evaluates it."""
+
+import csv
+import re
+import shlex
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.logs import read_log
+from prism_jax.acceptance.looking import look, show_columns_of_log
+
+
+def roles_of(path):
+    """The roles that are said, with the other arguments."""
+    table, (columns, *more) = look(str(path))
+    return table, next(csv.reader([columns.removeprefix("--columns=")])), more
+
+
+@pytest.fixture
+def table():
+    i = np.arange(60)
+    return {
+        "User ID, hashed": [f"u{n % 5}" for n in i],
+        "shownAt": [f"2025-01-{1 + n % 28:02d} 10:00:00" for n in i],
+        "Confidence (%)": (37 * i) % 100,
+        "Outcome": np.where(i % 4 == 3, "", np.where(i % 3 == 0, "Accepted", "dismissed")),
+        "state": ["hidden" if n % 4 == 3 else "shown" for n in i],
+        "note": [f"a text\nof two lines, {n}" for n in i],
+    }
+
+
+def test_roles_are_guessed_from_names_and_values_and_the_log_is_read_by_them(tmp_path, table):
+    pa.csv.write_csv(pa.table({**table, "shown": table.pop("state")}), tmp_path / "log.csv")
+    shown, roles, more = roles_of(tmp_path / "log.csv")
+    assert set(roles) == {
+        "person=User ID, hashed",
+        "accepted=Outcome==Accepted",
+        "time=shownAt",
+        "score=Confidence (%)",
+        "logged=shown==shown",
+    }
+    assert more == ["--shown_only"]  # without propensities, offers that were not made are refused
+    rows = {row.name: row.cells for row in shown.sections[0].rows}
+    assert rows["Confidence (%)"] == ("number", "0, 37, 74", "score=Confidence (%)")
+    assert rows["note"] == ("text", "a text of two lines,, a text of two lines,, a text of two lines,", "")
+    log = read_log(tmp_path / "log.csv", parse_columns(roles), shown_only=True)
+    assert (len(log), log.left_out, len(log.names), log.accepted.sum()) == (45, 15, 5, 15)
+
+
+@pytest.mark.parametrize("rows", [{"rating": [1, 5, 3, 4], "who": list("abab")}, {"took": [True, False] * 2}])
+def test_a_rating_gets_a_condition_and_what_is_not_found_is_said(tmp_path, rows):
+    pq.write_table(pa.table({**rows, "when": [1.7e12] * 4, "p": [0.1, None, 7.0, 2.0]}), tmp_path / "log.parquet")
+    _, roles, more = roles_of(tmp_path / "log.parquet")
+    expected = ["person=who", "accepted=rating>=4"] if "who" in rows else ["person=COLUMN", "accepted=took"]
+    assert roles == [*expected, "score=p"] and not more  # milliseconds would be refused
+
+
+def test_the_error_says_a_command_for_the_shell_and_scores_files_are_let_through(tmp_path, table, capsys):
+    path = tmp_path / "my log.csv"
+    pa.csv.write_csv(pa.table(table), path)
+    with pytest.raises(LogError, match=r"found a log of answers without --columns, expected the roles") as refused:
+        show_columns_of_log(str(tmp_path), ["--workdir=out", "--c_fn=4"])
+    command = re.search(r"such as (python .*)$", str(refused.value))[1]
+    words = shlex.split(command)
+    assert words[:5] == ["python", "-m", "prism_jax", "evaluate", f"--scores={tmp_path}"]
+    assert words[-2:] == ["--workdir=out", "--c_fn=4"] and '"person=User ID, hashed"' in words[5]
+    assert "Confidence (%)" in capsys.readouterr().out
+    pq.write_table(pa.table({"stream": ["a"], "step": [0], "p_accept_fast": [0.5]}), tmp_path / "scores.parquet")
+    show_columns_of_log(str(tmp_path / "scores.parquet"), [])
+    show_columns_of_log(str(tmp_path), [])  # where there are scores files, other tables are none of them
+    assert not capsys.readouterr().out
