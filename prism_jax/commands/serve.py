@@ -15,7 +15,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -39,6 +39,7 @@ from prism_jax.agent.serving import (
     settings_from,
 )
 from prism_jax.agent.settings import Terms
+from prism_jax.decision.calibration import Map, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import Gate
 from prism_jax.runtime import command, digests, distributed
@@ -80,9 +81,11 @@ def define_flags() -> None:
     flags.DEFINE_string("population", None, "Parameters of the person layer, for a new --state.")
     flags.DEFINE_string("name", None, "Name of the model for its clients; by default that of the directory.")
     flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; any but this machine's own needs --token_file.")
-    flags.DEFINE_integer("port", 8080, "Port to listen on; 0 takes a free one.", 0, 65535)
+    flags.DEFINE_integer("port", 8000, "Port to listen on; 0 takes a free one.", 0, 65535)
     flags.DEFINE_string(
-        "token_file", None, "File of bearer tokens, one a line (or TENANT TOKEN), of which a client must send one."
+        "token_file",
+        None,
+        "File of bearer tokens, one a line, or TENANT TOKEN, or TENANT TOKEN SCOPES (such as decide,read).",
     )
     flags.DEFINE_string("gate", None, "gate.json whose maps calibrate the model, or without one the callers' numbers.")
     flags.DEFINE_integer("waiting", 256, "Most requests that wait; further ones get the status 429.", 1)
@@ -219,6 +222,31 @@ def _answering(options: Mapping[str, Any]) -> Callable[[], Answering]:
     return load
 
 
+def _about(options: Mapping[str, Any]) -> str:
+    """What is served, and whether that is calibrated, by what."""
+    if options["state"] is None:
+        return f"decisions and systemone; {_calibrated(options)}"
+    more = "events, " if options["model"] is not None or options["decisions"] is not None else ""
+    return f"{more}decide, outcomes, records, people and /me; {_calibrated(options)}"
+
+
+def _calibrated(options: Mapping[str, Any]) -> str:
+    """Whether the probabilities are calibrated, and by what."""
+    maps: Iterable[Map | None] = ()
+    if options["gate"]:
+        gate = Gate.load(options["gate"])
+        maps = gate.need, gate.accept
+    elif options["model"] is not None:
+        if not (epath.Path(options["model"]) / "prism.json").exists():  # a run, which is exported with its maps
+            return f"with the maps of {options['model']}"
+        maps = read_exported(options["model"], options["expect_digest"]).maps.values()
+    elif options["decisions"] is None:
+        return "callers' probabilities are taken for calibrated"
+    if any(own not in (None, Temperature(1.0)) for own in maps):
+        return f"calibrated by {options['gate'] or options['model']}"
+    return "not calibrated: `python -m prism_jax calibrate` writes a file for --gate"
+
+
 def _name(options: Mapping[str, Any]) -> str:
     return options["name"] or pathlib.Path(options["model"]).resolve().name
 
@@ -238,7 +266,7 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
         raise ValueError(f"--replicas: found {options['replicas']!r:.80}, expected NUMBER or LEAST:MOST") from None
     _answering(options)  # what is wrong with the flags is said here
     _start_ray(ray, options, numbers[1])
-    place = f"serving {_name(options)} at http://{options['host']}"
+    place, about = f"serving {_name(options)} at http://{options['host']}", _about(options)
     run_replicas(
         functools.partial(_answering_in_replica, dict(options)),
         _name(options),
@@ -249,7 +277,7 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
         gpus=options["gpus"],
         host=options["host"],
         port=options["port"],
-        on_ready=lambda port: command.say(f"{place}:{port}/v1"),
+        on_ready=lambda port: command.say(f"{place}:{port}/v1 ({about})"),
         report=command.say,
     )
 
@@ -396,7 +424,7 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
 
     from prism_jax.service.connection import listen, make_config
 
-    host, port = options["host"], options["port"]
+    host, port, about = options["host"], options["port"], _about(options)
     with listen(host, port) as listening:
         server, served = uvicorn.Server(make_config(app, timeout_graceful_shutdown=30)), app.state.prism
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
@@ -406,7 +434,7 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
 
         def ready() -> None:
             if not server.should_exit:
-                command.say(f"serving {name} at {address}/v1")
+                command.say(f"serving {name} at {address}/v1 ({about})")
 
         served.on_failure, served.on_ready, served.is_stopping = stop, ready, lambda: server.should_exit
         server.run(sockets=[listening])

@@ -181,10 +181,10 @@ async def _gone(request: fastapi.Request) -> None:
         pass
 
 
-def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fastapi.FastAPI:
+def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits, elsewhere: str) -> fastapi.FastAPI:
     """An application with the routes of health alone, which starts and stops what answers.
 
-    Without tokens it answers requests to loopback names alone.
+    Without tokens it answers requests to loopback names alone. `elsewhere` says, where there is no route, what to ask.
     """
 
     @contextlib.asynccontextmanager
@@ -241,7 +241,8 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
 
     @app.exception_handler(starlette.exceptions.HTTPException)
     async def no_route(_: fastapi.Request, error: starlette.exceptions.HTTPException):
-        return problem(error.status_code, str(error.detail), headers=error.headers)
+        words = f"found no such route, expected {elsewhere}" if error.status_code == 404 else str(error.detail)
+        return problem(error.status_code, words, headers=error.headers)
 
     @app.exception_handler(Exception)
     async def fault(_: fastapi.Request, error: Exception):
@@ -312,6 +313,9 @@ class _Guard:
             return min(self._limits.body, ELSEWHERE)
         if (caller := self._tokens.caller(headers.get(b"authorization", b""))) is None:
             raise ApiError(401, "Authorization: found no valid bearer token, expected one", code="invalid_api_key")
+        if (lacking := caller.lacks(scope["method"], scope["path"])) is not None:
+            words = f"found a token without the scope {lacking}, expected one with it (--token_file)"
+            raise ApiError(403, f"Authorization: {words}", code="insufficient_scope")
         scope.setdefault("state", {}).update(caller=caller.name, tenant=caller.tenant)
         if not self._tokens and scope["method"] not in ("GET", "HEAD") and _is_foreign(headers):
             words = "Origin: found a page of another site, expected none: a server without tokens takes no writes of it"

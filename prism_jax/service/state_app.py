@@ -49,7 +49,11 @@ from prism_jax.service.tokens import Tokens
 
 MOST_EVENTS = 1000
 """Most events of one request."""
-
+OTHER_ROUTES = (
+    "one of /openapi.json: /v1/decisions, /v1/systemone and /v1/models are those of `python -m prism_jax serve` "
+    "without --state"
+)
+"""What is said where there is no route beside a state."""
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (401, 404, 408, 409, 413, 422, 429, 503, 504)
@@ -82,7 +86,7 @@ def make_state_app(
         tasks.add(asyncio.create_task(_expire(door, tokens.tenants, kept, sweep_share)))
 
     door.on_start = begin
-    app = make_base(door, tokens, limits or Limits())
+    app = make_base(door, tokens, limits or Limits(), OTHER_ROUTES)
     ask = functools.partial(_ask, door, news)
     page = PersonPage(door, tokens.tenants, ask, clock)
     app.include_router(_deciding(ask, reads_events=reads_events, shadow=shadow))

@@ -1,4 +1,4 @@
-"""Who may ask: bearer tokens, each of a tenant."""
+"""Who may ask, and for what: bearer tokens, each of a tenant and with scopes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from prism_jax.runtime.files import read_lines
 
 TENANT = "default"
 """Who asks without a tenant."""
+SCOPES = ("decide", "read", "people")
+"""What a token may be for: decisions and outcomes; reading records and offers; people's data, links and deletion."""
+_ROUTES = {
+    **dict.fromkeys(("decisions", "systemone", "models", "decide", "outcomes"), "decide"),
+    **dict.fromkeys(("records", "offers", "shadow"), "read"),
+    "people": "people",
+}
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -20,48 +27,70 @@ class Caller(NamedTuple):
 
     name: str  # a hash of their token; empty where nobody needs one
     tenant: str
+    scopes: frozenset[str] = frozenset(SCOPES)
+
+    def lacks(self, method: str, path: str) -> str | None:
+        """The scope that a request to a path below /v1 needs and this caller lacks; None where they may ask.
+
+        Whatever is not known here needs every scope.
+        """
+        kind = path.split("/")[2]
+        scope = ("decide" if method == "POST" else "people") if kind == "streams" else _ROUTES.get(kind, "all")
+        return None if self.scopes >= ({*SCOPES} if scope == "all" else {scope}) else scope
 
 
 class Tokens:
-    """Bearer tokens, as their hashes alone, each of a tenant."""
+    """Bearer tokens, as their hashes alone, each of a tenant and with scopes."""
 
-    def __init__(self, tokens: Sequence[str | tuple[str, str]] = ()) -> None:
-        """Keeps the hashes of tokens, or of pairs of a tenant and a token; without any, everybody may ask."""
-        pairs = [(TENANT, token) if isinstance(token, str) else token for token in tokens]
-        self._hashes = [(tenant, _hash(token.encode())) for tenant, token in pairs]
+    def __init__(self, tokens: Sequence[str | tuple[str, ...]] = ()) -> None:
+        """Keeps the hashes of tokens, or of a tenant, a token and perhaps its scopes; without any, everybody may ask.
+
+        Scopes are names of `SCOPES` with commas, or `all`, as without any; ValueError for another one.
+        """
+        self._hashes: list[tuple[bytes, Caller]] = []
+        for line in tokens:
+            tenant, token, scopes = (TENANT, line, "all") if isinstance(line, str) else (*line, "all")[:3]
+            named = frozenset(SCOPES if scopes == "all" else scopes.split(","))
+            if not named <= {*SCOPES}:
+                raise ValueError(f"found another scope, expected all, or of {', '.join(SCOPES)} some with commas")
+            digest = _hash(token.encode())
+            self._hashes.append((digest, Caller(digest.hex(), tenant, named)))
 
     @classmethod
     def read(cls, path: str) -> Tokens:
-        """Reads a file with a token, or a tenant and a token, a line.
+        """Reads a file with a token, or a tenant, a token and perhaps its scopes, a line.
 
         Raises:
-          ValueError: for one without tokens, with a line of more words, a token twice, a tenant that is no name, or
-            text that is not UTF-8.
+          ValueError: for one without tokens, with a line of more words, a token twice, a tenant that is no name, a
+            scope that is none, or text that is not UTF-8.
         """
-        expected = "bearer tokens, one a line, or TENANT TOKEN"
+        expected = "bearer tokens, one a line, or TENANT TOKEN, or TENANT TOKEN SCOPES"
         lines = []
         for number, line in read_lines(path, ValueError, expected):
             try:
                 lines.append(line.decode("utf-8-sig" if number == 1 else "utf-8").split())
             except UnicodeDecodeError:
                 raise ValueError(f"{path}:{number}: found text that is not UTF-8, expected {expected}") from None
-        pairs = [(TENANT if len(words) == 1 else words[0], words[-1]) for words in lines if words]
-        if not pairs or any(len(words) > 2 for words in lines):
-            what = "a line of several words" if pairs else "no token"
+        found = [(TENANT, *words) if len(words) == 1 else tuple(words) for words in lines if words]
+        if not found or any(len(words) > 3 for words in lines):
+            what = "a line of several words" if found else "no token"
             raise ValueError(f"{path}: found {what}, expected {expected}")
-        for tenant, _ in pairs:
+        for tenant, *_ in found:
             if not _TENANT.fullmatch(tenant):
                 raise ValueError(
                     f"{path}: found a tenant of other characters, expected 1 to 64 of a to z, 0 to 9, - and _"
                 )
-        if len({token for _, token in pairs}) < len(pairs):
+        if len({token for _, token, *_ in found}) < len(found):
             raise ValueError(f"{path}: found a token twice, expected each once: it says whose a request is")
-        return cls(pairs)
+        try:
+            return cls(found)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
     @property
     def tenants(self) -> list[str]:
         """The names of the tenants."""
-        return sorted({tenant for tenant, _ in self._hashes} or {TENANT})
+        return sorted({caller.tenant for _, caller in self._hashes} or {TENANT})
 
     def __bool__(self) -> bool:
         return bool(self._hashes)
@@ -74,10 +103,10 @@ class Tokens:
         if not self._hashes:
             return Caller("", TENANT)
         scheme, _, token = header.partition(b" ")
-        found = [_hash(token.strip()), _hash(token.strip().decode("latin-1").encode())]
+        sent = [_hash(token.strip()), _hash(token.strip().decode("latin-1").encode())]
         # All of them are compared, so that no time tells which.
-        known = [pair for pair in self._hashes if any([hmac.compare_digest(one, pair[1]) for one in found])]
-        return Caller(known[0][1].hex(), known[0][0]) if known and scheme.lower() == b"bearer" else None
+        known = [who for digest, who in self._hashes if any([hmac.compare_digest(one, digest) for one in sent])]
+        return known[0] if known and scheme.lower() == b"bearer" else None
 
 
 def _hash(token: bytes) -> bytes:

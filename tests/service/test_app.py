@@ -307,6 +307,8 @@ def test_what_is_no_request_is_refused(served, content):
 def test_routes_that_are_none_have_the_apis_shape(served):
     status, answer, _ = served.ask("/v1/nothing")
     assert (status, answer["error"]["type"]) == (404, "not_found_error")
+    for path in ("/v1/decide", "/v1/people/ada", "/me"):
+        assert "serve --state=DIR" in served.ask(path)[1]["error"]["message"]
     assert served.ask("/v1/decisions")[0] == 405
     assert served.ask("/healthz")[1] == {"status": "ok"}
     schema = served.ask("/openapi.json")[1]
@@ -341,7 +343,7 @@ def test_only_who_has_a_token_may_ask(tmp_path):
             assert served.ask(body=body(), Authorization=f"Bearer {token}", Host="any.example")[0] == 200
     read = Tokens.read(str(file))
     assert read.caller(b"Bearer first") != read.caller(b"bearer second")
-    for content, words in (("", "no token"), ("one too many\n", "a line of several words")):
+    for content, words in (("", "no token"), ("one too many words\n", "a line of several words")):
         file.write_text(content)
         with pytest.raises(ValueError, match=f"tokens: found {words}, expected bearer tokens, one a line"):
             Tokens.read(str(file))

@@ -318,6 +318,49 @@ def test_more_requests_than_may_wait_are_told_to_come_again(tmp_path):
         assert running.ask("/v1/streams/late/events", event(0))[0] == 200
 
 
+SCOPED = {
+    "decide": [("POST", "/v1/decide"), ("POST", "/v1/outcomes"), ("POST", "/v1/streams/{}/events")],
+    "read": [("GET", "/v1/records"), ("GET", "/v1/offers"), ("GET", "/v1/shadow")],
+    "people": [
+        *((method, "/v1/people/{}") for method in ("GET", "DELETE")),
+        *((method, "/v1/people/{}/link") for method in ("POST", "DELETE")),
+        ("DELETE", "/v1/streams/{}"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def scoped(tmp_path_factory):
+    tokens = [("default", scope, scope) for scope in SCOPED] + [("default", "two", "decide,read"), "everything"]
+    with Stateful(tmp_path_factory.mktemp("scoped"), tokens=tokens) as running:
+        yield running.ready()
+
+
+@pytest.mark.parametrize("token", [*SCOPED, "two", "everything"])
+def test_a_token_is_for_the_routes_of_its_scopes_alone(scoped, token):
+    """Every route below /v1 has a scope; what a token may ask is not refused for the token."""
+    paths = scoped.ask("/openapi.json")[1]["paths"].items()
+    routes = [(method.upper(), re.sub(r"{[^}]*}", "{}", path)) for path, methods in paths for method in methods]
+    below = {route for route in routes if route[1].startswith("/v1/")}
+    assert below == {one for own in SCOPED.values() for one in own}
+    may = {"two": ("decide", "read"), "everything": tuple(SCOPED)}.get(token, (token,))
+    for scope, asked in SCOPED.items():
+        for method, path in asked:
+            after = "?after=no-cursor" if path == "/v1/offers" else ""
+            body = b"{" if method == "POST" else None
+            header = f"Bearer {token}"
+            status, answer, _ = scoped.ask(path.format("x") + after, body, method=method, Authorization=header)
+            refused = status == 403 and answer["error"]["code"] == "insufficient_scope"
+            assert refused == (scope not in may), (method, path, status)
+
+
+@pytest.mark.parametrize("path", ["people%2Fx", "/people/x", "PEOPLE/x", "./people/x", "decide/../people/x"])
+def test_another_spelling_of_a_route_gives_no_more_rights(scoped, path):
+    for method in ("GET", "DELETE", "POST"):
+        body = b"{}" if method == "POST" else None
+        assert scoped.ask(f"/v1/{path}", body, method=method, Authorization="Bearer decide")[0] in (403, 404, 405)
+
+
 def test_tokens_have_tenants(tmp_path):
     file = tmp_path / "tokens"
     file.write_text("alone\nnorth first\nnorth second\n")
@@ -329,6 +372,9 @@ def test_tokens_have_tenants(tmp_path):
         file.write_text(bad)
         with pytest.raises(ValueError, match="a tenant of other characters"):
             Tokens.read(str(file))
+    file.write_text("north token decide,all\n")
+    with pytest.raises(ValueError, match="tokens: found another scope, expected all, or of decide, read, people some"):
+        Tokens.read(str(file))
     file.write_text("north same\nsouth same\n")
     with pytest.raises(ValueError, match="found a token twice, expected each once"):
         Tokens.read(str(file))
