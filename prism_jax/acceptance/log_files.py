@@ -105,6 +105,11 @@ def _not_text(place: str, byte: int, at: int) -> LogError:
     return LogError(f"{place}: found byte {byte:#04x} at {at}, expected UTF-8")
 
 
+def first_row(path: epath.PathLike) -> int:
+    """The number of a file's first row in messages: of CSV as a spreadsheet counts, where the header is row 1."""
+    return 2 if str(path).endswith(".csv") else 0
+
+
 def _suffix(file: epath.Path) -> str:
     if file.suffix not in (".csv", ".parquet"):
         raise LogError(f"{file}: found the suffix {file.suffix!r}, expected .csv or .parquet")
@@ -152,7 +157,7 @@ def _csv_options(
 
 
 def _uneven(place: str, row: pyarrow.csv.InvalidRow) -> LogError:
-    where = place if row.number is None else f"{place}, row {row.number - 2}"
+    where = place if row.number is None else f"{place}, row {row.number}"
     return LogError(f"{where}: found {row.actual_columns} values, expected {row.expected_columns}")
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float64, Int32
 
 from prism_jax.acceptance.cells import Cells, Kind
 from prism_jax.acceptance.columns import Condition, LogColumns, LogError, did_you_mean, split_condition
-from prism_jax.acceptance.log_files import read_log_parts
+from prism_jax.acceptance.log_files import first_row, read_log_parts
 
 Texts = collections.Counter[tuple[bool, str]]
 CONDITIONAL = ("accepted", "logged")
@@ -136,7 +136,7 @@ class LogTable:
 
     def cells(self, name: str) -> Cells:
         """One of the columns."""
-        return Cells(self.wanted.place, name, self.read[name], self.start)
+        return Cells(self.wanted.place, name, self.read[name], self.start + first_row(self.wanted.place))
 
     def times(self, cells: Cells) -> Float64[np.ndarray, " rows"]:
         """Seconds; all rows of a column have times of one kind."""

@@ -96,7 +96,8 @@ def read_log(
 ) -> AcceptanceLog:
     """Reads an acceptance log from a .csv or .parquet file.
 
-    CSV is UTF-8 with commas and a header. Rows are counted from 0, below the header. Rows that are not in the order of
+    CSV is UTF-8 with commas and a header. Messages count rows of Parquet from 0, and of CSV from the header, which is
+    row 1. Rows that are not in the order of
     time are sorted, with a warning. `context` names columns that were known at the moment of the offer: numbers, flags
     or texts of few kinds. `shown_only` leaves out the offers that were not made (`AcceptanceLog.shown`).
 

@@ -10,6 +10,7 @@ import numpy as np
 from etils import epath
 
 from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.log_files import first_row
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Drawn, Estimator, Logged, Support
@@ -164,7 +165,8 @@ def of_log(
                 "a text" if log.context[0].kind == "category" else "nothing" if np.isnan(pi[row]) else f"{pi[row]:g}"
             )
             raise LogError(
-                f"{path}, row {row}, column {target!r}: found {value}, expected the target's probability of an offer"
+                f"{path}, row {row + first_row(path)}, column {target!r}: found {value}, expected the target's "
+                "probability of an offer"
             )
     elif bad_score := _bad_score(log):
         place = f"{path}, column {roles.score!r}" if roles.score else path

@@ -122,20 +122,20 @@ def test_people_whose_names_look_alike_are_named_by_number(write, caplog):
 
 @pytest.mark.parametrize("word", ["nan", "NULL", "None", " n/a", "<NA>", "-", "#N/A", "\\N"])
 def test_a_word_for_a_missing_value_is_no_person(word, write):
-    with pytest.raises(LogError, match=r"row 1, column 'p': found nothing, expected a name or number of the person"):
+    with pytest.raises(LogError, match=r"row 3, column 'p': found nothing, expected a name or number of the person"):
         read_log(write(f"p,a\nx,1\n{word},0\ny,0\n"), LogColumns(person="p", accepted="a"))
 
 
 @pytest.mark.parametrize("time", ["1790000000000", "1.79e18", "20261127090000", "-2e11"])
 def test_times_that_are_no_seconds_are_refused(time, write):
-    with pytest.raises(LogError, match=r"row 1, column 't': found .*, expected a number of seconds of at most 1e\+11"):
+    with pytest.raises(LogError, match=r"row 3, column 't': found .*, expected a number of seconds of at most 1e\+11"):
         read_log(write(f"p,a,t\nx,1,3\ny,0,{time}\n"), LogColumns(person="p", accepted="a", time="t"))
 
 
 def test_a_column_of_dates_in_digits_is_no_column_of_seconds(write):
     text, columns = "p,a,t\nx,1,20261127\ny,0,20261130\nx,0,", LogColumns(person="p", accepted="a", time="t")
     np.testing.assert_array_equal(read_log(write(f"{text}9\n"), columns).time, [20261127, 20261130, 9])
-    with pytest.raises(LogError, match=r"row 0, column 't': found 20261127, expected a number of seconds"):
+    with pytest.raises(LogError, match=r"row 2, column 't': found 20261127, expected a number of seconds"):
         read_log(write(f"{text}20261201\n"), columns)
 
 
@@ -203,7 +203,7 @@ def test_propensities_that_the_offers_contradict_are_refused_or_said_in_titles(s
 
 def test_a_propensity_of_1_where_no_offer_was_made_is_refused(write):
     text = "p,made,e,took\nx,1,0.7,1\ny,1,1,0\nx,0,0.3,\ny,0,1,\n"
-    says = r"row 3, column 'e': found 1 where no offer was made, expected the probability of an offer on silent rows"
+    says = r"row 5, column 'e': found 1 where no offer was made, expected the probability of an offer on silent rows"
     with pytest.raises(LogError, match=says):
         read_log(write(text), parse_columns("person=p,accepted=took,logged=made,propensity=e"))
 
@@ -217,21 +217,21 @@ SAYS = {
         ("person=who,accepted=who", "found the column 'who' as person and as accepted"),
         ("person=who,accepted=took,time=", "found no name for time"),
         ("person=who,accepted=token", "found no column 'token' (did you mean 'took'?), expected one of who, at"),
-        ("person=who,accepted=rating", "row 0, column 'rating': found 5, expected true or false"),
-        ("person=who,accepted=kind", "row 0, column 'kind': found a text of 4 characters, expected true or false"),
+        ("person=who,accepted=rating", "row 2, column 'rating': found 5, expected true or false"),
+        ("person=who,accepted=kind", "row 2, column 'kind': found a text of 4 characters, expected true or false"),
         ("person=who,accepted=rating==nothing", "found no row with the text 'nothing'"),
         ("person=who,accepted=kind>=mail", "expected a number to compare with"),
         ("person=who,accepted=rating>=9", "found 4 answers that all rejected the offer, expected both kinds"),
-        ("person=who,accepted=took,time=kind", "row 0, column 'kind': found a text of 4 characters, expected seconds"),
-        ("person=kind,accepted=took", "row 2, column 'kind': found nothing, expected a name or number of the person"),
-        ("person=who,accepted=slow", "row 2, column 'slow': found nothing, expected an answer to the offer; logged="),
+        ("person=who,accepted=took,time=kind", "row 2, column 'kind': found a text of 4 characters, expected seconds"),
+        ("person=kind,accepted=took", "row 4, column 'kind': found nothing, expected a name or number of the person"),
+        ("person=who,accepted=slow", "row 4, column 'slow': found nothing, expected an answer to the offer; logged="),
         ("person=who,accepted=took,answered=at", "found answered without time"),
-        ("person=who,accepted=took,time=at,answered=rating", "row 0, column 'rating': found an answer 15.5 s before"),
+        ("person=who,accepted=took,time=at,answered=rating", "row 2, column 'rating': found an answer 15.5 s before"),
         (
             "person=who,accepted=took,propensity=rating",
-            "row 0, column 'rating': found 5, expected a probability above 0",
+            "row 2, column 'rating': found 5, expected a probability above 0",
         ),
-        ("person=who,accepted=took,logged=slow", "row 2, column 'slow': found nothing, expected whether the offer was"),
+        ("person=who,accepted=took,logged=slow", "row 4, column 'slow': found nothing, expected whether the offer was"),
     ],
     "context": [
         (["size"], "found no column 'size'"),
@@ -241,12 +241,12 @@ SAYS = {
     "file": [
         ("", "found no header"),
         (HEADER, "found no rows"),
-        (HEADER + ROWS + "Zoe,1,2\n", "row 4: found 3 values, expected 8"),
+        (HEADER + ROWS + "Zoe,1,2\n", "row 6: found 3 values, expected 8"),
         (HEADER + ROWS + 'Zoe,1,"2\n', "found "),
         (HEADER.replace("at", "who") + ROWS, "found 2 columns called 'who'"),
-        (HEADER + ROWS.replace("20.5", "inf"), "row 0, column 'at': found an infinite number, expected seconds"),
-        (HEADER + ROWS.replace("20.5", ""), "row 0, column 'at': found nothing, expected the time of the offer"),
-        (HEADER + ROWS.replace("0.7", "1e400"), "row 0, column 'score': found an infinite number"),
+        (HEADER + ROWS.replace("20.5", "inf"), "row 2, column 'at': found an infinite number, expected seconds"),
+        (HEADER + ROWS.replace("20.5", ""), "row 2, column 'at': found nothing, expected the time of the offer"),
+        (HEADER + ROWS.replace("0.7", "1e400"), "row 2, column 'score': found an infinite number"),
         (HEADER + ROWS.replace("0.7", "-1e300"), "'score': found -1e+300, expected a number from -1e+100 to 1e+100"),
         (HEADER + "7,1,1,1,1,1,a,1\n7,2,0,1,1,1,a,1\n", "found answers of 1 people, expected at least 2"),
     ],
