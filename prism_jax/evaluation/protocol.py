@@ -19,7 +19,6 @@ from prism_jax.evaluation import policy_rows, signals, surfaces
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import planning, running
 from prism_jax.evaluation.merged.parts import test_data
-from prism_jax.evaluation.merged.scan import Scan
 from prism_jax.evaluation.need import check_need
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
@@ -124,5 +123,5 @@ def prepare(
 
 
 def _plan(scores: Scores, calibration: Calibration, point: OperatingPoint, *, labelled: bool = True) -> planning.Plan:
-    state = running.over([scores])("scan", Scan(None, exact=True))
-    return planning.plan(state, calibration, point, exact=True, labelled=labelled)
+    run = running.over([scores])
+    return running.planned(run, point, calibration=calibration, exact=True, checked=True, labelled=labelled)[2]

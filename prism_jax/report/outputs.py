@@ -15,6 +15,7 @@ from etils import epath
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.merged.assembling import Assembled
 from prism_jax.evaluation.merged.running import evaluate_rows
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.gate import Gate
@@ -54,41 +55,57 @@ def evaluate_into(
     about the run by name, and may show the event texts of `streams`. `population` is what every table's title adds,
     such as "of shown offers only".
     """
-    place = epath.Path(folder)
-    facts = {name: without_credentials(fact) for name, fact in facts.items()}
     fitted, assembled = evaluate_rows(scores, point, calibrator, calibration)
-    calibrated = fitted.origin if calibration is None else calibrated
-    evaluation = dataclasses.replace(assembled.evaluation, population=population, calibrated=calibrated)
     if base is not None:
         before = evaluate_rows(base, point, calibrator, explored=False)[1].evaluation
-        evaluation = dataclasses.replace(evaluation, base=before)
+        assembled = assembled._replace(evaluation=dataclasses.replace(assembled.evaluation, base=before))
+    table = scores if kept is None else kept
+    return write_evaluation(
+        epath.Path(folder),
+        fitted,
+        assembled,
+        point,
+        facts=facts,
+        metrics_path=metrics_path,
+        streams=streams,
+        population=population,
+        calibrated=calibrated,
+        beside={**beside, **({"scores.parquet": encode_scores("scores.parquet", table)} if keep_scores else {})},
+        keep_existing=keep_existing,
+    )
+
+
+def write_evaluation(
+    place: epath.Path,
+    fitted: Calibration,
+    assembled: Assembled,
+    point: OperatingPoint,
+    *,
+    facts: Mapping[str, str],
+    metrics_path: str | os.PathLike[str] | None = None,
+    streams: Iterable[Stream] = (),
+    population: str = "",
+    calibrated: str = "",
+    beside: Mapping[str, bytes] = {},
+    keep_existing: bool = False,
+) -> Evaluation:
+    """Writes an evaluation's files, prints its tables, and gives it back; arguments are those of `evaluate_into`."""
+    calibrated = calibrated or fitted.origin
+    evaluation = dataclasses.replace(assembled.evaluation, population=population, calibrated=calibrated)
+    facts = {name: without_credentials(fact) for name, fact in facts.items()}
     if metrics_path is not None and not epath.Path(metrics_path).exists():
         metrics_path = None
     html = page.render(evaluation, assembled.exploration, fitted, metrics_path, streams, facts)
-    table = scores if kept is None else kept
-    more = {**beside, **({"scores.parquet": encode_scores("scores.parquet", table)} if keep_scores else {})}
     if keep_existing and (place / "evaluation.json").exists():
         tables.print_tables(evaluation)
         print(
             f"kept: {place / 'evaluation.json'} of an earlier evaluation, and the files beside it; nothing was written"
         )
         return evaluation
-    return write_evaluation(place, evaluation, fitted, point, html, more)
-
-
-def write_evaluation(
-    place: epath.Path,
-    evaluation: Evaluation,
-    calibration: Calibration,
-    point: OperatingPoint,
-    html: str,
-    more: Mapping[str, bytes],
-) -> Evaluation:
-    """Writes an evaluation's files, and `more` by name, into a folder, prints its tables, and gives it back."""
     contents = {
-        **more,
-        "calibration.json": encode_json(calibration.to_dict()),
-        "gate.json": encode_json(_gate(calibration, point, evaluation).to_dict()),
+        **beside,
+        "calibration.json": encode_json(fitted.to_dict()),
+        "gate.json": encode_json(_gate(fitted, point, evaluation).to_dict()),
         "evaluation.json": encode_json(evaluation.to_dict()),
         "report.html": html.encode(),
     }

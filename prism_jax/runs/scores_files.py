@@ -15,14 +15,12 @@ from etils import epath
 from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.facts import shown_facts, unweighted
-from prism_jax.evaluation.fits import Calibration, read_calibration
+from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.merged import running as merged
-from prism_jax.report import page
-from prism_jax.report.outputs import evaluate_into, write_evaluation
+from prism_jax.report.outputs import write_evaluation
 from prism_jax.report.tables import SHOWN_ONLY
 from prism_jax.runs.sharded import RUNNERS, RunnerName, Sharded, count_rows
 from prism_jax.runtime.provenance import as_facts, provenance
-from prism_jax.runtime.shown_text import without_credentials
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.files import holds_records
 from prism_jax.scores.joining import find_files, read_files
@@ -92,23 +90,6 @@ class Running:
         return Sharded(paths, pathlib.Path(folder), workers=self.workers or usable_cpus(), **own)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Wanted:
-    """What is evaluated."""
-
-    point: OperatingPoint
-    shown_only: bool
-    config: CalibrationConfig  # the choice of the map
-    fits: Calibration | None  # maps to apply instead
-    calibrated: str  # words for where they come from
-    facts: dict[str, str]
-
-    @property
-    def population(self) -> str:
-        """What the titles of the tables add."""
-        return SHOWN_ONLY if self.shown_only else ""
-
-
 def evaluate_scores(
     pattern: str,
     folder: epath.Path,
@@ -138,82 +119,42 @@ def evaluate_scores(
         )
     if calibrator is not None and calibration is not None:
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
-    wanted = _Wanted(
-        point,
-        shown_only,
-        CalibrationConfig(calibrator or OF_SCORES),
-        None if calibration is None else read_calibration(calibration).pooled(),
-        "" if calibration is None else f"calibrated by {calibration}",
-        as_facts(provenance()) | {"scores": pattern},
-    )
-    paths = find_files(pattern)
-    (_evaluate_in_memory if running.in_memory(paths) else _evaluate_parts)(paths, pattern, folder, wanted, running)
-
-
-def _evaluate_in_memory(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:
-    """Evaluates all rows of some files together."""
-    scores, left_out = _read_all(paths, wanted, running.skip_bad)
-    if wanted.shown_only:
-        scores = shown_offers(pattern, scores)
-    else:
-        check_shown(pattern, scores)
+    config, shown = CalibrationConfig(calibrator or OF_SCORES), SHOWN_ONLY if shown_only else ""
+    fits = None if calibration is None else read_calibration(calibration).pooled()
+    paths, sharded = find_files(pattern), None
+    left_out: dict[str, str] = {}
     try:
-        evaluate_into(
-            folder,
-            scores,
-            wanted.point,
-            facts=wanted.facts | left_out_fact(left_out, len(paths)),
-            keep_scores=False,
-            population=wanted.population,
-            calibrator=wanted.config,
-            calibration=wanted.fits,
-            calibrated=wanted.calibrated,
-        )
+        if running.in_memory(paths):
+            scores = _read_all(paths, left_out if running.skip_bad else None, calibrated=fits is not None)
+            if shown_only:
+                scores = shown_offers(pattern, scores)
+            else:
+                check_shown(pattern, scores)
+            evaluated = merged.evaluate_rows(scores, point, config, fits)
+        else:
+            refuse_records(paths)
+            settings = [dataclasses.astuple(point), str(config), fits and fits.to_dict()]
+            sharded = running.sharded(paths, folder, shown_only=shown_only, settings=str(settings))
+            left_out = sharded.left_out
+            evaluated = sharded.all_of(
+                lambda run: merged.evaluate(run, point, config, fits, exact=running.are_few(run.rows))
+            )
     except ScoresError as error:
         raise located(error, pattern) from None
+    calibrated = "" if calibration is None else f"calibrated by {calibration}"
+    facts = as_facts(provenance()) | {"scores": pattern} | left_out_fact(left_out, len(paths))
+    write_evaluation(folder, *evaluated, point, facts=facts, population=shown, calibrated=calibrated)
+    if sharded is not None:
+        sharded.finish()
     say_left_out(left_out, len(paths))
 
 
-def _read_all(paths: list[str], wanted: _Wanted, skip_bad: bool) -> tuple[Scores, dict[str, str]]:
-    """One table of all files, and the files that are left out with the reason of each."""
-    left_out: dict[str, str] = {}
+def _read_all(paths: list[str], left_out: dict[str, str] | None, *, calibrated: bool) -> Scores:
+    """One table of all files; those that are `left_out` are put there with the reason, where that is asked."""
     # Nothing here reads columns without a meaning.
-    scores = read_files(paths, extra=False, left_out=left_out if skip_bad else None)
-    records = next((path for path in paths if path not in left_out and holds_records(path)), None)
-    return scores if records is None else _of_records(records, scores, wanted.fits is not None), left_out
-
-
-def _evaluate_parts(paths: list[str], pattern: str, folder: epath.Path, wanted: _Wanted, running: Running) -> None:
-    """Evaluates files part by part (`prism_jax.evaluation.merged`); exactly where there are few rows."""
-    refuse_records(paths)
-    settings = [dataclasses.astuple(wanted.point), str(wanted.config), wanted.fits and wanted.fits.to_dict()]
-    sharded = running.sharded(
-        paths,
-        folder,
-        shown_only=wanted.shown_only,
-        settings=str(settings),
-    )
-    try:
-        calibration, assembled = sharded.all_of(
-            lambda run: merged.evaluate(
-                run, wanted.point, wanted.config, wanted.fits, exact=running.are_few(sharded.rows)
-            )
-        )
-    except ScoresError as error:
-        raise located(error, pattern) from None
-    evaluation = dataclasses.replace(
-        assembled.evaluation,
-        population=wanted.population,
-        calibrated=wanted.calibrated or calibration.origin,
-    )
-    facts = {
-        name: without_credentials(fact)
-        for name, fact in (wanted.facts | left_out_fact(sharded.left_out, len(paths))).items()
-    }
-    html = page.render(evaluation, assembled.exploration, calibration, facts=facts)
-    write_evaluation(folder, evaluation, calibration, wanted.point, html, {})
-    sharded.finish()
-    say_left_out(sharded.left_out, len(paths))
+    scores = read_files(paths, extra=False, left_out=left_out)
+    records = next((path for path in paths if path not in (left_out or ()) and holds_records(path)), None)
+    return scores if records is None else _of_records(records, scores, calibrated)
 
 
 def refuse_records(paths: Sequence[str]) -> None:

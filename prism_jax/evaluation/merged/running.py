@@ -77,8 +77,9 @@ def evaluate_rows(
 
     The results show every row.
     """
-    run, calibration, scan, plan = _planned_rows(scores, point, config, calibration)
-    return calibration, _evaluated(run, scan, dataclasses.replace(plan, surface=explored), scores)
+    run = over([scores])
+    scan, calibration, plan = planned(run, point, config, calibration, exact=True, checked=True)
+    return calibration, _evaluated(run, scan, dataclasses.replace(plan, kept={}, surface=explored), scores)
 
 
 def _evaluated(run: Runner, scan: State, plan: planning.Plan, rows: Scores | None = None) -> Assembled:
@@ -89,7 +90,9 @@ def _evaluated(run: Runner, scan: State, plan: planning.Plan, rows: Scores | Non
 
 def shares(scores: Scores, calibration: Calibration, point: OperatingPoint) -> list[Share]:
     """The test steps of a table in memory that each trigger of the slow pass thinks about; none without a slow pass."""
-    run, _, _, plan = _planned_rows(scores, point, None, calibration)
+    run = over([scores])
+    _, _, plan = planned(run, point, calibration=calibration, exact=True, checked=True)
+    plan = dataclasses.replace(plan, kept={})
     data = test_data(scores, plan)
     if data is None or not plan.fitted_on:
         return []
@@ -109,40 +112,27 @@ def planned(
     calibration: Calibration | None = None,
     *,
     exact: bool = False,
+    checked: bool = False,
+    labelled: bool = True,
 ) -> tuple[State, Calibration, planning.Plan]:
-    """The first two statistics: the scan, the maps, and how the rows are to be evaluated, as `evaluate` says."""
+    """The first two statistics: the scan, the maps, and how the rows are to be evaluated, as `evaluate` says.
+
+    A table in memory is `checked` already. Decisions need no step with all labels where not `labelled`.
+    """
     config = CalibrationConfig() if config is None else config
     scan = run("scan", Scan(config if calibration is None else None, exact))
-    planning.check(scan, exact=exact)
-    return scan, *_planned(run, scan, point, config, calibration, exact)
-
-
-def _planned_rows(
-    scores: Scores, point: OperatingPoint, config: CalibrationConfig | None, calibration: Calibration | None
-) -> tuple[Runner, Calibration, State, planning.Plan]:
-    """What runs over a table in memory, whose rows are checked already, its maps, its scan, and how it is evaluated."""
-    config, run = CalibrationConfig() if config is None else config, over([scores])
-    scan = run("scan", Scan(config if calibration is None else None, exact=True))
-    calibration, plan = _planned(run, scan, point, config, calibration, exact=True)
-    return run, calibration, scan, dataclasses.replace(plan, kept={})
-
-
-def _planned(
-    run: Runner,
-    scan: State,
-    point: OperatingPoint,
-    config: CalibrationConfig,
-    calibration: Calibration | None,
-    exact: bool,
-) -> tuple[Calibration, planning.Plan]:
+    if not checked:
+        planning.check(scan, exact=exact)
     bounds, unbounded = {}, False
     if calibration is None:
         calibration = planning.calibrate(scan, config)
         bounds = {} if exact else planning.temperature_errors(scan, calibration)
         unbounded = config.calibrator in ("isotonic", "grouped") and not exact
         calibration = _with_moves(run, scan, calibration)
-    plan = planning.plan(scan, calibration, point, bounds=bounds, unbounded_maps=unbounded, exact=exact)
-    return calibration, plan
+    plan = planning.plan(
+        scan, calibration, point, bounds=bounds, unbounded_maps=unbounded, exact=exact, labelled=labelled
+    )
+    return scan, calibration, plan
 
 
 def _with_moves(run: Runner, scan: State, calibration: Calibration) -> Calibration:
