@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 FILE, FORMAT, SOURCE = "gate.json", "prism_jax gate 1", "`prism_jax.Gate.save`"
 NEED_TARGETS = ("marginal", "given_accept")
-_KEYS = ("format", "c_fa", "c_fn", "policy", "fixed_threshold", "need", "accept", "need_target", "caution")
-_OPTIONAL = ("c_fa", "c_fn", "caution")
+_KEYS = ("format", "c_fa", "c_fn", "policy", "fixed_threshold", "need", "accept", "need_target", "caution", "fitted")
+_OPTIONAL = ("c_fa", "c_fn", "caution", "fitted")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Gate:
       need: The same for p_need.
       need_target: What p_need estimates: need (`marginal`), or need given that the offer is accepted (`given_accept`).
       caution: What the evaluation that wrote it found cheaper on its test steps: the raw signals, or a constant.
+      fitted: What `python -m prism_jax calibrate` fitted it on (`prism_jax.agent.fitted`); None where nobody says.
       people: What people's answers have taught (`person`), by name, in memory alone: no file has it.
     """
 
@@ -72,6 +73,7 @@ class Gate:
     need: Map | None = None
     need_target: str = "marginal"
     caution: str = ""
+    fitted: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
     people: dict[str, Belief] = dataclasses.field(default_factory=dict, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -208,6 +210,7 @@ class Gate:
             "accept": None if self.accept is None else map_to_dict(self.accept),
             "need_target": self.need_target,
             **({"caution": self.caution} if self.caution else {}),
+            **({} if self.fitted is None else {"fitted": self.fitted}),
         }
 
     @classmethod
@@ -370,7 +373,10 @@ def _gate(tree: Mapping[str, Any], costs: Mapping[str, float | None]) -> Gate:
     need_target, caution = tree.get("need_target"), tree.get("caution", "")
     if not isinstance(caution, str):
         raise ValueError(f"caution: found {caution!r:.80}, expected a text")
-    return Gate(point, accept, need, "marginal" if need_target is None else need_target, caution)
+    fitted = tree.get("fitted")
+    if fitted is not None and not (isinstance(fitted, Mapping) and isinstance(fitted.get("model"), str)):
+        raise ValueError(f"fitted: found {fitted!r:.80}, expected an object with the fingerprint of a model")
+    return Gate(point, accept, need, "marginal" if need_target is None else need_target, caution, fitted)
 
 
 def _map(name: str, tree: Any) -> Map | None:

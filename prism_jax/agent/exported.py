@@ -130,7 +130,18 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
 
 
 def with_gate(exported: Exported, gate: Gate) -> Exported:
-    """The same model with the maps, costs and policy of a gate, as one that was calibrated where it is served."""
+    """The same model with the maps, costs and policy of a gate, as one that was calibrated where it is served.
+
+    Raises:
+      ExportedError: for a gate that was fitted on another model.
+    """
+    model = exported.fingerprints["model"]
+    if gate.fitted is not None and gate.fitted["model"] != model:
+        raise ExportedError(
+            f"--gate: found maps that were fitted on the model {gate.fitted['model']:.12}, expected those of "
+            f"{model:.12}: `python -m prism_jax calibrate` fits them; where both are one model, at two addresses, "
+            "remove the gate's key fitted"
+        )
     maps = {"need_fast": gate.need or Temperature(1.0), "accept_fast": gate.accept or Temperature(1.0)}
     return dataclasses.replace(
         exported,

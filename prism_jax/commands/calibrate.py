@@ -3,6 +3,7 @@
     ... --model=DIR --engine=llamacpp:URL                            # an engine that serves an export
     ... --decisions=URL --decision_model=NAME                        # a decision model, by `/v1/decisions`
     ... --model=DIR                                                  # an export, read here
+    python -m prism_jax calibrate --labels=FILE --check=gate.json ...      # whether the model still answers so, for CI
 
 It asks at every step of FILE, streams with labels (docs/training.md) or decision records with outcomes and texts, fits
 a map for each signal, and writes gate.json, which `Gate.load`, the agent and `serve` read. It prints what that is worth
@@ -15,8 +16,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,8 @@ from absl import flags
 from etils import epath
 
 from prism_jax.agent.asking import AskingReader
-from prism_jax.agent.exported import Exported, read_exported
+from prism_jax.agent.exported import Exported, read_exported, with_gate
+from prism_jax.agent.fitted import Checked, check, decisions_of, differing, distance, fitted_on, read_fitted
 from prism_jax.agent.labelled import Labelled, read_labelled
 from prism_jax.agent.loading import load_engine, load_reader
 from prism_jax.agent.reader import Reader
@@ -37,7 +40,6 @@ from prism_jax.agent.serving import (
     define_asking_flags,
     exported_model,
 )
-from prism_jax.agent.signals import probabilities
 from prism_jax.decision.calibration import (
     CALIBRATORS,
     IDENTITY_ROWS,
@@ -49,7 +51,7 @@ from prism_jax.decision.calibration import (
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.decision.uncertainty import Estimate
-from prism_jax.evaluation.recalibration import FOLDS, Recalibrated, recalibrate
+from prism_jax.evaluation.recalibration import FOLDS, Passed, Recalibrated, recalibrate
 from prism_jax.gate import Gate
 from prism_jax.report.numbers import number
 from prism_jax.report.table import Column, Row, Section, Table, print_all
@@ -75,7 +77,13 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "labels", None, "Streams with labels, or records with outcomes: a file, a folder or a glob.", required=True
     )
-    flags.DEFINE_string("out", None, "gate.json to write.", required=True)
+    flags.DEFINE_string("out", None, "gate.json to write.")
+    flags.DEFINE_string(
+        "check",
+        None,
+        "In place of --out, a gate.json: ask again on the labels that it was fitted on, and fail (exit status 1) if "
+        "more decisions flip than between two askings then, or the cost rose.",
+    )
     flags.DEFINE_string("scores", None, "Scores file to write, with the raw probabilities, .parquet or .jsonl.")
     flags.DEFINE_string("model", None, "Directory of an exported model.")
     define_asking_flags()
@@ -89,7 +97,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
-    refuse_empty("labels", "out", "scores", "model", "engine", "decisions")
+    refuse_empty("labels", "out", "check", "scores", "model", "engine", "decisions")
 
 
 def main() -> None:
@@ -103,35 +111,39 @@ def main() -> None:
         raise ValueError(f"--labels: {labels}: found events without a text, expected records of --keep_texts")
     with contextlib.ExitStack() as stack:
         folder, exported = _exported(options, stack)
-        current = _current(options, exported)
+        gate = read_fitted(options["check"], find_files(labels)) if options["check"] else None
+        current = gate or _current(options, exported)
         steps = [step for stream in streams for step in stream.steps]
-        if not any(
+        if gate is None and not any(
             step.y_need is not None or any(one.y_accept is not None for one in step.candidates) for step in steps
         ):
             current.save(options["out"])
             print(f"{labels}: found no label; {options['out']} leaves the probabilities as they are")
             return
-        reader = _reader(options, folder, exported, current, stack)
+        reader, model = _reader(options, folder, exported, current, stack)
         if isinstance(reader, AskingReader):
             reader.warm_up()  # compares an engine with the export
-        asked = read_labelled(reader, streams)
+        # A check is an asking of its own, of which nothing is kept yet.
+        askings = [_ask(reader, streams, attempt) for attempt in ((0, 1) if gate is None else (time.time_ns(),))]
         if isinstance(reader, AskingReader):
             command.say(reader.sent)
-            if reader.mixed:
-                raise ValueError(f"--decisions: {reader.mixed[0]}, and no map fits them; another --answers asks anew")
+        asked = askings[0]
         reasons = collections.Counter(asked.unanswered)
         for reason, count in reasons.most_common(5):
             command.say(f"{count} steps without an answer are left out: {reason}")
         if len(reasons) > 5:
             command.say(f"{reasons.total()} steps are left out in all, for {len(reasons)} reasons")
         scores = _scores(asked.rows, people, current.need_target, labels)
+        if gate is not None:
+            return _print_check(check(gate, streams, asked, scores), gate, options["check"])
         if options["scores"]:
             write_scores(options["scores"], scores)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # of folds of few labels; the maps are printed
             identity = {"identity_rows": options["identity_rows"], "current": current}
             found = recalibrate(scores, current.point, config, **identity)
-        found.gate.save(options["out"])
+        fitted = fitted_on(model, find_files(labels), streams, askings, found.gate, found.figures)
+        dataclasses.replace(found.gate, fitted=fitted).save(options["out"])
         print_all(tables(found))
         for line in lines(found):
             print(line)
@@ -139,7 +151,8 @@ def main() -> None:
             compare = options["compare"]
             if compare or (compare is None and any(folder.glob("*.safetensors"))):
                 own = read_labelled(_own(folder, exported, options), streams)
-                print(_distance(asked, own, found.gate, {stream.id: stream.domain for stream in streams}))
+                print(f"the engine's {_distance(asked, own, found.gate, streams, 'our own')}")
+        print(f"asked again, {_distance(askings[1], asked, found.gate, streams, 'those of the first time')}")
     print(f"gate: {options['out']}")
 
 
@@ -176,19 +189,23 @@ def tables(found: Recalibrated) -> list[Table]:
         ),
         (Section("", tuple(rows)),),
     )
-    if found.change is None or found.before is None or found.after is None:
+    if found.change is None or found.before is None or found.after is None or found.passed is None:
         return [signals]
     costs = Table(
         "Cost per judged step",
         "gate",
-        (Column("cost", "With its interval", text=True),),
+        (
+            Column("cost", "With its interval", text=True),
+            Column("wrong offers", "Share of the offers that it lets pass which are not accepted"),
+            Column("withheld", "Share of the steps at which it is silent"),
+        ),
         (
             Section(
                 "",
                 (
-                    Row("before", (_interval(found.before),)),
-                    Row("calibrated", (_interval(found.after),)),
-                    Row("change", (_interval(found.change, sign=True),)),
+                    Row("before", (_interval(found.before), *_shares(found.passed[0]))),
+                    Row("calibrated", (_interval(found.after), *_shares(found.passed[1]))),
+                    Row("change", (_interval(found.change, sign=True), "", "")),
                 ),
             ),
         ),
@@ -238,6 +255,12 @@ def lines(found: Recalibrated) -> list[str]:
 def _check(options: Mapping[str, Any]) -> None:
     """ValueError, naming the flag, unless exactly one thing is asked, with flags that go with it."""
     engine, decisions = (options[name] is not None for name in ("engine", "decisions"))
+    if (options["out"] is None) == (options["check"] is None):
+        found = "none" if options["out"] is None else "it with --check"
+        raise ValueError(f"--out: found {found}, expected one of --out and --check")
+    for name in ("scores", "c_fa", "c_fn", "policy") if options["check"] else ():
+        if options[name] is not None:
+            raise ValueError(f"--{name}: found it with --check, expected it with --out: the gate has its own")
     if engine and decisions:
         raise ValueError("--decisions: found it with --engine, expected one of them")
     for name in ("decision_model",) if decisions else ("model",):
@@ -258,7 +281,10 @@ def _check_files(options: Mapping[str, Any]) -> None:
     """An error, before anything is asked, for a file that could not be written then or would be written over."""
     outputs = {name: options[name] for name in ("out", "scores")}
     answers = {"answers": options["answers"] or DEFAULT_ANSWERS} if options["decisions"] is not None else {}
-    check_outputs(outputs | answers, {"questions": options["questions"], "labels": find_files(options["labels"])})
+    check_outputs(
+        outputs | answers,
+        {"questions": options["questions"], "check": options["check"], "labels": find_files(options["labels"])},
+    )
     for path in filter(None, outputs.values()):
         check_absent(path)
         check_folder_of(path)
@@ -292,18 +318,18 @@ def _reader(
     exported: Exported | None,
     current: Gate,
     stack: contextlib.ExitStack,
-) -> Reader:
-    """The reader of what is asked."""
+) -> tuple[Reader, str]:
+    """The reader of what is asked, and the fingerprint of its model; ValueError for another one than the gate's."""
     reader: AskingReader
     if folder is None or exported is None:
-        reader, _ = decision_model(options, current, stack)
+        reader, exported = decision_model(options, current, stack)
     elif options["engine"] is None:
-        return _own(folder, exported, options)
+        return _own(folder, exported, options), with_gate(exported, current).fingerprints["model"]
     else:
         given = {name: options[name] for name in ("key", "deadline", "context") if options[name] is not None}
         reader = load_engine(folder, exported, options["engine"], report=command.say, **given)
     stack.callback(reader.close)
-    return reader
+    return reader, with_gate(exported, current).fingerprints["model"]
 
 
 def _own(folder: epath.Path, exported: Exported, options: Mapping[str, Any]) -> Reader:
@@ -324,24 +350,43 @@ def _scores(rows: list[dict[str, Any]], people: Mapping[str, str], need_target: 
     return dataclasses.replace(scores, fold=folds_of(scores.stream, scores.person, FOLDS))
 
 
-def _distance(engine: Labelled, own: Labelled, gate: Gate, domains: Mapping[str, str]) -> str:
-    """How far the engine's log-odds are from our own, and how many decisions at the gate's costs that flips."""
-    both = sorted(engine.log_odds.keys() & own.log_odds.keys())
-    pairs = [(np.array(engine.log_odds[key]), np.array(own.log_odds[key])) for key in both]
-    apart = np.concatenate([np.abs(first - second) for first, second in pairs])
-
-    def decides(z: np.ndarray, stream: str) -> bool:
-        need, *accept = probabilities(z.tolist(), stream)
-        return bool(gate(p_need=need, p_accept=max(accept), domain=domains[stream]).speak)
-
-    decided = [
-        (decides(one, stream), decides(two, stream)) for (stream, _), (one, two) in zip(both, pairs, strict=True)
-    ]
-    flips = sum(one != two for one, two in decided)
+def _distance(first: Labelled, second: Labelled, gate: Gate, streams: Sequence[Stream], other: str) -> str:
+    """How far the log-odds of two readings are apart, and how many decisions at the gate's costs that flips."""
+    mean, most = distance(first, second)
+    flips, steps = differing(*(decisions_of(one, gate, streams) for one in (first, second)))
     return (
-        f"the engine's log-odds are {apart.mean():.2g} away from our own on average and {apart.max():.2g} at most; "
-        f"{flips} of {len(pairs)} decisions of the written gate differ"
+        f"log-odds are {mean:.2g} away from {other} on average and {most:.2g} at most; {flips} of {steps} decisions of "
+        "the written gate differ"
     )
+
+
+def _ask(reader: Reader, streams: Sequence[Stream], attempt: int) -> Labelled:
+    """One asking at all steps; ValueError where several models have answered."""
+    if isinstance(reader, AskingReader):
+        reader.attempt = attempt
+    asked = read_labelled(reader, streams)
+    if isinstance(reader, AskingReader) and reader.mixed:
+        command.say(reader.sent)
+        raise ValueError(f"--decisions: {reader.mixed[0]}, and no map fits them; another --answers asks anew")
+    return asked
+
+
+def _print_check(found: Checked, gate: Gate, path: str) -> None:
+    """Says how a check went; ValueError, of which the command fails, where the gate no longer fits."""
+    assert gate.fitted is not None, "it was checked"
+    again = gate.fitted["again"]
+    print(
+        f"{found.flips} of {found.steps} decisions flip; {again['flips']} of {again['steps']} did between two askings"
+    )
+    if found.change is not None:
+        print(f"change of the cost per judged step: {_interval(found.change, sign=True)}")
+    if found.failures:
+        raise ValueError(f"--check: {path}: {'; '.join(found.failures)}; fit it again")
+    print(f"{path}: the model answers as when it was fitted")
+
+
+def _shares(of: Passed) -> tuple[str, str]:
+    return ("none" if np.isnan(of.wrong) else f"{of.wrong:.1%}", f"{of.withheld:.1%}")
 
 
 def _interval(of: Estimate, *, sign: bool = False) -> str:

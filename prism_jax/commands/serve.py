@@ -10,6 +10,7 @@ own. Without --token_file it answers on this machine alone.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import os
@@ -325,7 +326,7 @@ def _loading(
         load_model, exported = model_of(options, stack)
         stated = with_gate(_bare(), Gate(exported.point))
     elif options["decisions"] is None:
-        stated = exported = with_gate(_bare(), gate)
+        stated = exported = with_gate(_bare(), dataclasses.replace(gate, fitted=None))  # the caller knows which model
     else:
         stated = with_gate(_bare(), Gate(gate.point))
 

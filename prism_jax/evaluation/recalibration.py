@@ -47,6 +47,13 @@ class SignalGain(NamedTuple):
     brier_after: float
 
 
+class Passed(NamedTuple):
+    """What a gate lets pass of the judged steps."""
+
+    wrong: float  # share of its offers that are not accepted; NaN where it makes none
+    withheld: float  # share of the steps at which it is silent
+
+
 class Recalibrated(NamedTuple):
     """A gate that was fitted on labels, and what it is worth where it was not fitted."""
 
@@ -59,6 +66,18 @@ class Recalibrated(NamedTuple):
     before: Estimate | None = None  # cost per judged step of the gate on the probabilities so far
     after: Estimate | None = None  # the same on newly calibrated ones
     change: Estimate | None = None  # after - before
+    passed: tuple[Passed, Passed] | None = None  # what the gate lets pass, before and after
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The numbers as JSON values; null for an end of an interval that is not known."""
+        gains = {name: gain._asdict() for name, gain in self.signals.items()}
+        costs = {"before": self.before, "after": self.after, "change": self.change}
+        return {
+            **{name: getattr(self, name) for name in ("steps", "units", "flips")},
+            "signals": {name: {key: own[key] for key in own if key != "kinds"} for name, own in gains.items()},
+            "cost": {name: None if one is None else _numbers(one) for name, one in costs.items()},
+        }
 
     @property
     def enough(self) -> tuple[float, float] | None:
@@ -186,7 +205,20 @@ def recalibrate(
     each = [mean_interval(own, units, weight, bounds=bounds) for own, bounds in zip(values, ends, strict=True)]
     flips = int((offers[0] != offers[1])[judged].sum())
     steps, people = int(judged.sum()), len(set(units.tolist()))
-    return Recalibrated(gate, apart.signals, steps, people, flips, not judged.all(), *each)
+    before, after, change = each
+    raw, calibrated = (_passed(one[judged], y_accept[judged], weight) for one in offers)
+    found = gate, apart.signals, steps, people, flips, not judged.all()
+    return Recalibrated(*found, before, after, change, (raw, calibrated))
+
+
+def _numbers(of: Estimate) -> list[float | None]:
+    return [float(one) if np.isfinite(one) else None for one in (of.value, of.low, of.high)]
+
+
+def _passed(offers: Bool[np.ndarray, "n"], y: Float64[np.ndarray, "n"], weight: Float64[np.ndarray, "n"]) -> Passed:
+    made = float(weight[offers].sum())
+    wrong = float((weight * (1 - y))[offers].sum()) / made if made else float("nan")
+    return Passed(wrong, 1 - made / float(weight.sum()))
 
 
 def _folds(rows: Scores) -> Int64[np.ndarray, "rows"]:

@@ -189,7 +189,7 @@ class Fake:
         """The Decisions API; `faults` may name a refusal, or a number of answers too few."""
         asked = json.dumps([one["content"] for one in body["input"]])
         answers = [
-            {"type": "predicate", "name": one["name"], "probability": probability_of(asked, one["instructions"])}
+            {"type": "predicate", "name": one["name"], "probability": self.moved(asked, one["instructions"])}
             for one in body["questions"]
         ]
         if fault == "refusal":
@@ -202,6 +202,11 @@ class Fake:
         read = len(asked) * len(answers) // 4  # once for each question, as some servers count
         usage = {"input_tokens": read, "output_tokens": len(answers), "total_tokens": 0, **details}
         return {"model": body["model"], "answers": answers, "usage": usage}
+
+    def moved(self, *texts):
+        """The probability of yes, moved by `shift` log-odds."""
+        p = probability_of(*texts)
+        return p if not self.shift else 1 / (1 + (1 - p) / p * math.exp(-self.shift))
 
     def systemone(self, body, fault):
         """The form of System One; a fault gives an answer that is no noul."""

@@ -12,14 +12,15 @@ from engines import CONTEXT, Fake, export
 from test_mains import run
 
 from prism_jax.agent.engine_reader import EngineReader
-from prism_jax.agent.exported import read_exported
+from prism_jax.agent.exported import read_exported, with_gate
+from prism_jax.agent.fitted import check
 from prism_jax.agent.labelled import Labelled, read_labelled
 from prism_jax.agent.loading import load_decisions, load_engine
 from prism_jax.agent.records import NOT_KEPT
 from prism_jax.commands import calibrate
 from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.gate import Gate
-from prism_jax.scores import read_scores
+from prism_jax.scores import Scores, read_scores
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import write_streams
 
@@ -170,23 +171,27 @@ def test_the_distance_to_our_own_reader_is_that_of_the_log_odds():
         {("a", 0): (1.2, 0.0), ("a", 1): (3.0, 2.0, -2.0)},
     )
     gate = Gate.at_costs(c_fa=1.0, c_fn=1.0)  # p_accept from 1 / (1 + p_need) on
-    said = calibrate._distance(Labelled([], engine, {}), Labelled([], own, {}), gate, {"a": "coding"})
-    assert said.startswith(
-        "the engine's log-odds are 0.48 away from our own on average and 2.2 at most; 1 of 2 decisions"
+    events = tuple(Event(time=float(place), text="x") for place in range(2))
+    steps = tuple(Step(event=place, candidates=OFFERS[: 1 + place]) for place in range(2))
+    readings = (Labelled([], found, {}) for found in (engine, own))
+    said = calibrate._distance(
+        *readings, gate, [Stream(id="a", domain="coding", events=events, steps=steps)], "our own"
     )
+    assert said.startswith("log-odds are 0.48 away from our own on average and 2.2 at most; 1 of 2 decisions")
 
 
 OPTIONS = {
     **dict.fromkeys(("scores", "model", "engine", "decisions", "decision_model", "questions", "window", "answers")),
     **dict.fromkeys(("prompt_cache", "budget", "input_price", "output_price", "key", "deadline", "context", "compare")),
-    **dict.fromkeys(("expect_digest", "policy", "compilation_cache")),
+    **dict.fromkeys(("expect_digest", "policy", "compilation_cache", "check")),
     **{"redact": True, "c_fa": 1.0, "c_fn": 2.0, "calibrator": "platt", "identity_rows": 20.0},
 }
 
 
 def calibrated(folder, monkeypatch, **options):
     """Runs the command in this process on the labels of a folder."""
-    paths = {name: str(folder / options.pop(name, name)) for name in ("labels", "out")}
+    given = {name: options.pop(name, name) for name in ("labels", "out")}
+    paths = {name: value and str(folder / value) for name, value in given.items()}
     own = {name: str(folder / options.pop(name)) for name in ("scores", "answers", "questions") if name in options}
     flags = types.SimpleNamespace(FLAGS=types.SimpleNamespace(flag_values_dict=lambda: OPTIONS | paths | own | options))
     monkeypatch.setattr(calibrate, "flags", flags)
@@ -236,10 +241,88 @@ def test_answers_of_several_models_make_no_gate(tmp_path, monkeypatch, capsys):
     fake.close()
 
 
+@pytest.mark.slow
+def test_a_check_asks_again_and_fails_where_the_model_answers_otherwise(tmp_path, monkeypatch, capsys):
+    fake, streams = Fake("decisions", None), unlabelled(30)
+    options = {"decisions": fake.url, "decision_model": "m", "answers": "a", "budget": 1.0}
+    with Cache(tmp_path / "c.sqlite", 1.0) as cache:
+        reader, _ = load_decisions(fake.url, "m", Gate.at_costs(c_fa=1.0, c_fn=2.0), cache=cache)
+        log_odds = read_labelled(reader, streams).log_odds
+        reader.close()
+    write_streams(tmp_path / "labels", labelled(streams, log_odds, scale=1.0, bias=0.0))
+    calibrated(tmp_path, monkeypatch, **options)
+    said = capsys.readouterr().out
+    assert "asked again, log-odds are 0 away from those of the first time" in said and "withheld" in said
+    gate = Gate.load(tmp_path / "out")
+    decisions, figures = gate.fitted["decisions"], gate.fitted["figures"]
+    assert len(decisions) == figures["steps"] == 90 and {0, 1} <= set(decisions) <= {0, 1, 2}
+    of_check = options | {"check": str(tmp_path / "out"), "c_fa": None, "c_fn": None}
+    asked = len(fake.asked)
+    checking(tmp_path, monkeypatch, **of_check)
+    assert "0 of 90 decisions flip; 0 of 90 did" in capsys.readouterr().out and len(fake.asked) == asked + 90
+    fake.shift = 4.0
+    with pytest.raises(ValueError, match=r"--check: .*out: \d+ of 90 decisions flip, and 0 of 90 .* cost .* rose by"):
+        checking(tmp_path, monkeypatch, **of_check)
+    with pytest.raises(ValueError, match="--gate: found maps that were fitted on the model"):
+        checking(tmp_path, monkeypatch, **of_check | {"decision_model": "other"})
+    write_streams(tmp_path / "labels", streams)
+    with pytest.raises(ValueError, match=r"--labels: found other content than .*out was fitted on"):
+        checking(tmp_path, monkeypatch, **of_check)
+    fake.close()
+
+
+def test_a_gate_is_of_the_model_that_it_was_fitted_on(folder, tmp_path):
+    exported, path = read_exported(folder), tmp_path / "gate.json"
+    own, other = (
+        dataclasses.replace(Gate.at_costs(c_fa=1.0, c_fn=3.0), fitted={"model": model})
+        for model in (exported.fingerprints["model"], "0" * 64)
+    )
+    own.save(path)
+    assert with_gate(exported, Gate.load(path)).point.c_fn == 3.0 and Gate.load(path).fitted == own.fitted
+    with pytest.raises(ValueError, match=r"--gate: found maps that were fitted on the model 000000000000, expected"):
+        with_gate(exported, other)
+    path.write_text(json.dumps(own.to_dict() | {"fitted": 3}))
+    with pytest.raises(ValueError, match=r"gate\.json: fitted: found 3, expected an object with the fingerprint"):
+        Gate.load(path)
+
+
+def checking(folder, monkeypatch, **options):
+    calibrated(folder, monkeypatch, out=None, **options)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "apart", "fails"),
+    [
+        ([1, 0, None, 2], [1, 0, 1, 2], 0.0, False),
+        ([1, 0, None, 2], [1, 0, 1, 0], 0.0, True),  # a model that repeats itself exactly
+        ([0] * 400, [1] * 4 + [0] * 396, 0.1, False),  # as chance has it, of one that does not
+        ([0] * 400, [1] * 12 + [0] * 388, 0.1, True),
+    ],
+)
+def test_more_flips_than_between_two_askings_fail(before, now, apart, fails):
+    again = {"flips": 3 * (apart > 0), "steps": len(before), "log_odds": [apart, apart]}
+    gate = dataclasses.replace(
+        Gate.at_costs(c_fa=1.0, c_fn=1.0), fitted={"model": "m", "decisions": before, "again": again}
+    )
+    steps = tuple(Step(event=0, candidates=OFFERS) for _ in before)
+    event = Event(time=0.0, text="x")
+    streams = [Stream(id=f"s{n}", domain="coding", events=(event,), steps=(one,)) for n, one in enumerate(steps)]
+    z = {0: (-9.0, -9.0), 1: (9.0, -9.0), 2: (-9.0, 9.0)}
+    log_odds = {(f"s{n}", 0): (9.0, *z[one]) for n, one in enumerate(now)}
+    rows = [
+        {"stream": name, "step": step, "candidate": k, "time": 0.0, "p_need_fast": 0.9, "p_accept_fast": 0.5}
+        for name, step in log_odds
+        for k in range(2)
+    ]
+    found = check(gate, streams, Labelled([], log_odds, {}), Scores.from_rows(rows))
+    assert bool(found.failures) == fails and found.change is None
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ((), "--model: found none, expected it without --decisions"),
+        (("--check=g",), "--out: found it with --check, expected one of --out and --check"),
         (("--decisions=http://127.0.0.1:9",), "--decision_model: found none, expected it with --decisions"),
         (("--decisions=http://h", "--engine=vllm:http://h"), "--decisions: found it with --engine"),
         (("--model=x", "--key=K"), "--key: found it without what it is for"),
