@@ -69,10 +69,10 @@ class _Looked(NamedTuple):
             return cls(cells, "text", levels)
         return cls(cells, "time", levels)
 
-    def named(self, role: str) -> bool:
-        """Whether a word of the column's name goes with the role."""
-        words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.cells.name).lower())
-        return not {*words}.isdisjoint(_SAID[role].split())
+    @property
+    def words(self) -> list[str]:
+        """Those of the column's name."""
+        return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.cells.name).lower())
 
     def said(self, role: str) -> str | None:
         """What a role says of the column, its name or a condition; None where the role would refuse it."""
@@ -175,8 +175,8 @@ def _roles(columns: Sequence[_Looked]) -> dict[str, tuple[str, str]]:
     roles: dict[str, tuple[str, str]] = {}
     for role in _SAID:
         taken = {name for name, _ in roles.values()}
-        for column in columns:
-            if column.cells.name in taken or not column.named(role):
+        for column in sorted(columns, key=lambda column: len(column.words)):  # `time` before `time_since_issued`
+            if column.cells.name in taken or set(column.words).isdisjoint(_SAID[role].split()):
                 continue
             try:
                 said = column.said(role)

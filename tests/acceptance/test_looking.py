@@ -26,6 +26,7 @@ def table():
     i = np.arange(60)
     return {
         "User ID, hashed": [f"u{n % 5}" for n in i],
+        "time since issued": i,
         "shownAt": [f"2025-01-{1 + n % 28:02d} 10:00:00" for n in i],
         "Confidence (%)": (37 * i) % 100,
         "Outcome": np.where(i % 4 == 3, "", np.where(i % 3 == 0, "Accepted", "dismissed")),
