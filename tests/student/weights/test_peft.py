@@ -120,6 +120,8 @@ def test_peft_computes_the_same_from_saved_adapters(peft, base, tmp_path, head):
         warnings.simplefilter("error", UserWarning)  # PEFT only warns of keys that it does not know
         theirs = peft.PeftModel.from_pretrained(of_transformers(base), tmp_path).eval()
     np.testing.assert_allclose(logits_of(theirs), ours.logits(IDS), atol=1e-5)
+    by_name = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path, dtype="float32").eval()
+    np.testing.assert_allclose(logits_of(by_name), ours.logits(IDS), atol=1e-5)
     plain = Pretrained(loaded.model, model.plain(ours.params))
     np.testing.assert_allclose(logits_of(theirs.merge_and_unload()), plain.logits(IDS), atol=1e-5)
     _, again = read_adapters(tmp_path, loaded.model.config, loaded.params)
