@@ -11,16 +11,16 @@ Offers that tie for the first place share it: their mean label counts, so the or
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int, Shaped
 
-from prism_jax.decision import gate
+from prism_jax.decision import arrays, gate
 from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.second_signal import most_accepted
 from prism_jax.evaluation.splits import CALIBRATION, TEST
 from prism_jax.scores import Scores
 
@@ -104,6 +104,20 @@ def trained_threshold(steps: Replay, number: int) -> float:
     """The p_accept that at most `number` of the steps reach, as close to it as ties allow; infinite for none."""
     reached = [value for value in np.unique(steps.p_accept) if (steps.p_accept >= value).sum() <= number]
     return float(min(reached)) if reached else np.inf
+
+
+def most_accepted(p_accept: Float64[np.ndarray, " steps"], number: float) -> Float64[np.ndarray, " steps"]:
+    """Shares of offers at the steps of highest p_accept, which add up to `number`.
+
+    Steps that tie at the boundary share what is left: each of them gets the same share.
+    """
+    steps = len(p_accept)
+    arrays.check_range("number", number, 0.0, steps * (1 + 1e-12), f"at most {steps}, the number of steps")
+    if not number:
+        return np.zeros(steps)
+    boundary = np.sort(p_accept)[max(steps - math.ceil(number), 0)]
+    above, tied = p_accept > boundary, p_accept == boundary
+    return above + tied * min(max((number - above.sum()) / tied.sum(), 0.0), 1.0)
 
 
 def accept_alone(folds: Sequence[FoldReplay], ratio: float, matching: str) -> Float64[np.ndarray, " steps"]:

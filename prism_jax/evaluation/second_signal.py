@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 
-from prism_jax.decision import arrays
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Cells, Resampled, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, paired_costs, totals_of
@@ -23,35 +22,6 @@ from prism_jax.evaluation.rows import Dependence, SecondSignalRow
 SIGNALS = ("need", "accept")
 RATIOS = (0.5, 1.0, 2.0, 4.0)
 """Cost ratios C_FN / C_FA that are compared beside the operating point's own."""
-
-
-def most_accepted(
-    p_accept: Float64[np.ndarray, "steps"],
-    mass: float,
-    weight: Float64[np.ndarray, "steps"] | None = None,
-    order: Int64[np.ndarray, "steps"] | None = None,
-) -> Float64[np.ndarray, "steps"]:
-    """Shares of offers at the steps of highest p_accept, whose weights add up to `mass`; a weight of None is 1.
-
-    `order` has the steps by falling p_accept, where that is known.
-    Steps that tie at the boundary share what is left: each of them gets the same share of its weight.
-    """
-    weight = np.ones(len(p_accept)) if weight is None else weight
-    total = float(weight.sum())
-    arrays.check_range("mass", mass, 0.0, total * (1 + 1e-12), f"at most {total:g}, the weight of all steps")
-    if not mass:
-        return np.zeros(len(p_accept))
-    order = falling(p_accept) if order is None else order
-    last = min(int(np.searchsorted(np.cumsum(weight[order]), mass)), len(order) - 1)
-    boundary = p_accept[order[last]]
-    above, tied = p_accept > boundary, p_accept == boundary
-    tied_share = (mass - float(weight[above].sum())) / float(weight[tied].sum())
-    return above + tied * min(max(tied_share, 0.0), 1.0)
-
-
-def falling(p_accept: Float64[np.ndarray, "steps"]) -> Int64[np.ndarray, "steps"]:
-    """The steps by falling p_accept; those of equal p_accept in their own order."""
-    return np.argsort(-p_accept, kind="stable")
 
 
 def ratios_of(point: OperatingPoint) -> list[float]:

@@ -24,8 +24,7 @@ from jaxtyping import Float64
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.fits import Calibration, SignalFit
-from prism_jax.evaluation.replay import RATIOS, Replay, costs, gate_offers, replay
-from prism_jax.evaluation.second_signal import most_accepted
+from prism_jax.evaluation.replay import RATIOS, Replay, costs, gate_offers, most_accepted, replay
 from prism_jax.evaluation.splits import TEST
 from prism_jax.experiments.probe import STATES, WORDS, States, score_probe
 from prism_jax.probe.kept_states import states_of

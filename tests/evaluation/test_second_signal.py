@@ -10,7 +10,7 @@ from prism_jax.decision import gate
 from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import Calibration, SignalFit
-from prism_jax.evaluation.second_signal import most_accepted
+from prism_jax.evaluation.replay import most_accepted
 from prism_jax.report.numbers import number
 from prism_jax.report.tables import second_signal_table, signal_table
 from prism_jax.scores import Scores, ScoresError

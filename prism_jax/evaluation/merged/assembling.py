@@ -23,7 +23,7 @@ from prism_jax.evaluation import (
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, totals_of, with_intervals
 from prism_jax.evaluation.merged.histograms import Above, Area, Histogram, area, highest, isotonic_score
 from prism_jax.evaluation.merged.parts import test_data
-from prism_jax.evaluation.merged.planning import Plan, facts_of
+from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.ranks import thresholds, turning_ratios
 from prism_jax.evaluation.merged.states import Beginning, State, UnitSums
 from prism_jax.evaluation.merged.sums import AREA, Settings, SignalSums, column
@@ -110,7 +110,7 @@ def _shown(beginning: Beginning) -> Scores:
 
 
 def _counts(plan: Plan, scan: State, sums: State) -> Counts:
-    counts, facts = sums["counts"], facts_of(scan)
+    counts, facts = sums["counts"], scan["test"]["facts"]
     split = TEST if scan["splits"] else ""
     people = scan["people"].get(split)
     return Counts(
@@ -230,7 +230,7 @@ def _triggers(plan: Plan, scan: State, ranks: State, sums: State) -> Triggers:
     """The triggers of the slow pass."""
     names = list(sums["shares"])
     cells = sums["units"].cells([*(column("share", *name) for name in names), "weight"])
-    number = (facts_of(scan).steps, sum(ranks["fitted"].values()))
+    number = (scan["test"]["facts"].steps, sum(ranks["fitted"].values()))
     return triggers.rows_of(names, list(sums["shares"].values()), totals_of(cells), cells, plan.point, number)
 
 

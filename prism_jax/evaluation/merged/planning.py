@@ -13,7 +13,7 @@ from prism_jax.decision import calibration as measures
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation import ratios, surfaces
-from prism_jax.evaluation.facts import Facts, incomparable, missing, unweighted
+from prism_jax.evaluation.facts import incomparable, missing, unweighted
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
 from prism_jax.evaluation.merged.histograms import Grid, Rows, by_bin, by_label, temperature_error
 from prism_jax.evaluation.merged.scan import MOST_VALUES, SIGNALS
@@ -375,8 +375,3 @@ def temperature_errors(state: State, calibration: Calibration) -> dict[str, floa
             name = f"{signal}_{thinking}.temperature"
             errors[name] = max(errors.get(name, 0.0), error)
     return {name: error for name, error in errors.items() if not math.isnan(error)}
-
-
-def facts_of(state: State) -> Facts:
-    """The facts of the rows that are evaluated."""
-    return state["test"]["facts"]

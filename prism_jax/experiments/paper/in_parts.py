@@ -19,7 +19,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import Area
 from prism_jax.evaluation.merged.parts import test_data
-from prism_jax.evaluation.merged.planning import Plan, facts_of
+from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.ranks import curve_of
 from prism_jax.evaluation.merged.running import Runner, planned
 from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, UnitSums, merge
@@ -193,4 +193,4 @@ def sum_tables(
     plan = dataclasses.replace(plan, whole=plan.whole._replace(units=len(curves["units"])))
     areas = {name: histograms.area(histogram) for name, histogram in curves["curves"].items()}
     statistic = Sums(plan, names, point, settings, method, areas, curves["case"].stream)
-    return TableSums(statistic, run("sums", statistic), facts_of(scan).steps)
+    return TableSums(statistic, run("sums", statistic), scan["test"]["facts"].steps)
