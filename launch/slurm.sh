@@ -6,6 +6,7 @@
 #SBATCH --cpus-per-task=32
 #SBATCH --time=24:00:00
 #SBATCH --signal=TERM@120
+#SBATCH --requeue
 # Trains on several SLURM nodes, one process per node. Submit it from the checkout; all nodes must have access to the
 # checkout and to the workdir:
 #   sbatch launch/slurm.sh --config=configs/qwen3_8b_a100x8.py --config.data.source=FILE --config.mesh.data=2 \
@@ -20,7 +21,11 @@ nodes=${SLURM_JOB_NUM_NODES:-2}
 [[ $nodes =~ ^[0-9]+$ ]] || { echo "error: SLURM_JOB_NUM_NODES: found '$nodes', expected a whole number" >&2; exit 1; }
 # Each process checks its own node and, joined to the others, that all devices of the job are visible.
 run srun "$PYTHON" -m prism_jax.train --check --distributed --devices="$((8 * 10#$nodes))" --device_memory=74GiB --disk=300GiB "$@"
-run srun --kill-on-bad-exit=1 "$PYTHON" -m prism_jax.train --distributed "$@"
+# Shortly before the time is up, SLURM sends SIGTERM; training saves and exits with 75, and the job resumes in a new turn.
+status=0
+run srun --kill-on-bad-exit=1 "$PYTHON" -m prism_jax.train --distributed "$@" || status=$?
+if [[ $status == 75 && -n ${SLURM_JOB_ID:-} ]]; then exec scontrol requeue "$SLURM_JOB_ID"; fi
+[[ $status == 0 ]] || exit "$status"
 # Calibration and evaluation run in one process. absl takes --flag=value and --flag value, with one hyphen or two, and
 # the last one counts.
 workdir=

@@ -89,6 +89,24 @@ def test_slurm_evaluates_nothing_inside_an_environment_variable(root, tmp_path):
     assert done.stderr == f"error: SLURM_JOB_NUM_NODES: found '{nodes}', expected a whole number\n"
 
 
+@pytest.mark.parametrize(("status", "called"), [(75, ["requeue 7"]), (1, []), (0, [])])
+def test_slurm_requeues_a_run_that_the_end_of_its_time_interrupted(root, tmp_path, status, called):
+    """Other errors end the job with their own status."""
+    log = tmp_path / "log"
+    programs = {
+        "srun": f'case "$*" in *--check*) ;; *) exit {status} ;; esac',
+        "scontrol": f'echo "$*" >> "{log}"',
+        "python": "true",
+    }
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = launch(root, "slurm.sh", ("--workdir=a",), DRY_RUN="", SLURM_JOB_ID="7", PATH=path)
+    assert (log.read_text().splitlines() if log.exists() else []) == called
+    assert done.returncode == (1 if status == 1 else 0), done.stderr
+
+
 def test_every_flag_of_xla_has_its_comment(root):
     lines = (root / "launch" / "common.sh").read_text().splitlines()
     for number, line in enumerate(lines):
