@@ -2,9 +2,10 @@
 
 Clients of `POST /v1/decisions` ask whether help is needed (the predicate `need`) and whether an offer would be accepted
 (`accept`, or `accept:TEXT`), and get calibrated probabilities; so do those of `POST /v1/systemone`, by nouls
-(docs/decision_models.md). With --state it is an agent: streams, people, decisions and outcomes are kept in DIR
+(docs/decision_models.md). With --state it is an agent, too: streams, people, decisions and outcomes are kept in DIR
 (docs/service.md), and an engine or a decision model will do, or no model at all, for callers that have numbers of their
 own. Without --token_file it answers on this machine alone.
+--replicas has the first routes alone, and --owners all but these.
 """
 
 from __future__ import annotations
@@ -177,10 +178,8 @@ def _check(options: Mapping[str, Any]) -> None:
         raise ValueError("--replicas: found it with --state, expected it without, or --owners")
     if options["answers"] is not None:
         raise ValueError("--answers: found it with --state, expected it without: each tenant's are kept in the state")
-    if options["name"] is not None:
-        raise ValueError("--name: found it with --state, expected it without: no client asks for a model by name")
     if not has_model:
-        for name in ("engine", *OF_A_MODEL):
+        for name in ("engine", "name", *OF_A_MODEL):
             if options[name] is not None:
                 raise ValueError(f"--{name}: found it without a model, expected it with --model or --decisions")
         if options["gate"] is None and None in (options["c_fa"], options["c_fn"]):
@@ -198,7 +197,7 @@ def _stateless(
     from prism_jax.service.app import make_app
     from prism_jax.service.http import Served
 
-    name = _name(options)
+    name = str(_name(options))
     return make_app(Served(_answering(options), limits.waiting), name, tokens=tokens, limits=limits), name
 
 
@@ -227,7 +226,7 @@ def _about(options: Mapping[str, Any]) -> str:
     """What is served, and whether that is calibrated, by what."""
     if options["state"] is None:
         return f"decisions and systemone; {_calibrated(options)}"
-    more = "events, " if options["model"] is not None or options["decisions"] is not None else ""
+    more = "" if _name(options) is None else "events, " if options["owners"] else "decisions and systemone, events, "
     return f"{more}decide, outcomes, records, people and /me; {_calibrated(options)}"
 
 
@@ -248,8 +247,10 @@ def _calibrated(options: Mapping[str, Any]) -> str:
     return "not calibrated: `python -m prism_jax calibrate` writes a file for --gate"
 
 
-def _name(options: Mapping[str, Any]) -> str:
-    return options["name"] or pathlib.Path(options["model"]).resolve().name
+def _name(options: Mapping[str, Any]) -> str | None:
+    """What clients call the model; None without one."""
+    model = options["model"] and pathlib.Path(options["model"]).resolve().name
+    return options["name"] or options["decision_model"] or model
 
 
 def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> None:
@@ -270,7 +271,7 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
     place, about = f"serving {_name(options)} at http://{options['host']}", _about(options)
     run_replicas(
         functools.partial(_answering_in_replica, dict(options)),
-        _name(options),
+        str(_name(options)),
         tokens=tokens,
         limits=limits,
         least=numbers[0],
@@ -307,10 +308,10 @@ def _with_state(
         door = Door(load, options["state"], limits.waiting)
     else:
         door = _divided(options, tokens.tenants, limits.waiting)
-    reads_events = options["model"] is not None or options["decisions"] is not None
+    model = _name(options)
     kept = {name: options[name] for name in ("shadow", "keep_days", "sweep_share")}
-    app = make_state_app(door, reads_events=reads_events, tokens=tokens, limits=limits, **kept)
-    return app, "an agent" if reads_events else "decisions on callers' numbers"
+    app = make_state_app(door, model=model, tokens=tokens, limits=limits, **kept)
+    return app, "decisions on callers' numbers" if model is None else f"an agent and {model}"
 
 
 def _loading(

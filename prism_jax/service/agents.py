@@ -25,6 +25,8 @@ from prism_jax.agent.state.store import MOST_OPEN, StateStore
 from prism_jax.agent.stated_reader import StatedReader
 from prism_jax.decision.person import Population
 from prism_jax.runtime.files import allow_files
+from prism_jax.service import form
+from prism_jax.service.answering import Answering
 from prism_jax.service.http import ApiError, Metrics
 from prism_jax.service.namespaces import Namespace
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 EVENTS, DECIDE = "events", "decide"
 """The agents of a tenant: one reads events, one takes numbers that callers state."""
+QUESTIONS = "questions"
+"""In place of an agent: what is asked of the model about a stream that the request brings."""
 SHARE = 0.5
 """Largest share of the streams that goes at once after a clock has moved far."""
 ANSWERS = "answers.sqlite"
@@ -50,8 +54,8 @@ class Asked(NamedTuple):
     """A request on its way to an agent."""
 
     tenant: str
-    agent: str  # `EVENTS` or `DECIDE`; an outcome is for whichever has the stream
-    request: Events | OfferOutcome | Visit
+    agent: str  # `EVENTS`, `DECIDE` or `QUESTIONS`; an outcome is for whichever has the stream
+    request: Events | OfferOutcome | Visit | form.Asked
     person: str | None = None  # whose its stream is, where that was settled before
     is_new: bool = False  # whether its stream was claimed for it
 
@@ -100,6 +104,7 @@ class Agents:
         self._agents: dict[str, dict[str, DurableAgent]] = {}
         self._stores: dict[str, StateStore] = {}
         self._readers: dict[str, DecisionReader] = {}
+        self._answering: dict[str, Answering] = {}  # by tenant, or under "" for all
 
     def answer(self, items: Sequence[Asked]) -> list[Any]:
         """The answer to each request, in their order; an exception stands for one that failed."""
@@ -116,7 +121,8 @@ class Agents:
         """Answers events for one agent of a tenant, or one request of another kind."""
         tenant = group[0].tenant
         try:
-            answers: Sequence[Any] = self._answered(self._of(tenant), group)
+            asks_model = group[0].agent == QUESTIONS
+            answers: Sequence[Any] = self._asked(group) if asks_model else self._answered(self._of(tenant), group)
         except Exception as error:  # one that nobody foresaw fails these requests, and no others
             answers = [error] * len(group)
             if not isinstance(error, RefusedError | StaleError | StateError):
@@ -126,6 +132,16 @@ class Agents:
         if tenant in self._agents:  # a batch may open more than may stay open
             self._agents[tenant][DECIDE].store.close_idle()
         return answers
+
+    def _asked(self, group: Sequence[Asked]) -> Sequence[Any]:
+        """What the model answers, of streams whose names, without a tenant, no agent's have."""
+        assert self.models is not None, "they were loaded"
+        tenant = group[0].tenant if group[0].tenant in self._readers else ""
+        if tenant not in self._answering:
+            reader = self._readers.get(tenant, self.models.reader)
+            assert reader is not None, "the routes are those of a model"
+            self._answering[tenant] = Answering(reader, self.models.exported)
+        return self._answering[tenant].answer([item.request for item in group])  # type: ignore[misc]
 
     def _answered(self, agents: Mapping[str, DurableAgent], group: Sequence[Asked]) -> Sequence[Any]:
         first = group[0]
@@ -226,12 +242,12 @@ class Agents:
 def _with_which(numbered: tuple[int, Asked]) -> Any:
     """What requests have in common that are answered together: events for one agent, and nothing else."""
     number, item = numbered
-    return item[:2] if isinstance(item.request, Events) else number
+    return item[:2] if isinstance(item.request, Events | form.Asked) else number
 
 
-def stream_of(request: Events | OfferOutcome | Visit) -> str:
+def stream_of(request: Events | OfferOutcome | Visit | form.Asked) -> str:
     """The stream that a request is about."""
-    assert not isinstance(request, Visit), "it is about a store"
+    assert isinstance(request, Events | OfferOutcome), "it is about a store, or a stream of its own"
     return request.stream if isinstance(request, OfferOutcome) else request.items[0].stream
 
 

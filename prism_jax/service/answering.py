@@ -14,12 +14,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from prism_jax.agent.asking import AskingReader
 from prism_jax.agent.exported import Exported
-from prism_jax.agent.reader import AskedReading, AsksAgain, FastReading, Reader, ThinkRequest
+from prism_jax.agent.reader import AskedReading, AsksAgain, Reader, ThinkRequest, Unanswered
 from prism_jax.agent.signals import probabilities, signals_of
 from prism_jax.agent.steps import AN_OFFER
 from prism_jax.decision.calibration import Map
 from prism_jax.service.form import Answered, Asked
+from prism_jax.service.http import ApiError
 from prism_jax.streams import Event
 
 FAST = ("need_fast", "accept_fast")
@@ -114,11 +116,15 @@ class Answering:
         name, tokens, number = str(next(self._names)), 0, 0
         try:
             for number, event in enumerate(item.events):
-                offers = item.candidates if number == len(item.events) - 1 else AN_OFFER
-                (reading,) = self._reader.observe([(name, event, offers)])
+                is_newest = number == len(item.events) - 1
+                if isinstance(self._reader, AskingReader) and not is_newest:
+                    self._reader.follow([(name, event, AN_OFFER)])  # each answer would be a request
+                else:
+                    (reading,) = self._reader.observe([(name, event, item.candidates if is_newest else AN_OFFER)])
+                    tokens += reading.tokens
                 self._open.add(name)
-                tokens += reading.tokens
-            assert isinstance(reading, FastReading)
+            if isinstance(reading, Unanswered):
+                return ApiError(503, f"the model gave no answer: {reading.reason}")
             return self._calibrated(item, reading.z_need, reading.z_accept, tokens)
         except ValueError as error:
             return ValueError(f"input[{number}]: {_in_words(error)}")

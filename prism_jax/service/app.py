@@ -1,7 +1,8 @@
-"""The server of decisions without state: `POST /v1/decisions`, and the same in an older form, `POST /v1/systemone`."""
+"""Questions about streams that requests bring: `POST /v1/decisions`, and in an older form `POST /v1/systemone`."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import fastapi
@@ -35,6 +36,14 @@ def make_app(
     Without tokens it answers requests to loopback names alone.
     """
     app = make_base(served, tokens or Tokens(()), limits or Limits(), OTHER_ROUTES)
+    add_questions(app, served.ask, name)
+    return app
+
+
+def add_questions(
+    app: fastapi.FastAPI, ask: Callable[[Asked, fastapi.Request], Awaitable[Answered]], name: str
+) -> None:
+    """Adds the routes of questions about streams that requests bring; `name` is the model's."""
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody} for status in (401, 404, 413, 422, 429, 503)
     }
@@ -46,7 +55,7 @@ def make_app(
     async def answered(asked: Asked, place: str, request: fastapi.Request) -> Answered:
         """The answer to what is asked; `place` is where the request has its events."""
         try:
-            return await served.ask(asked, request)
+            return await ask(asked, request)
         except FormError:
             raise
         except ValueError as error:
@@ -75,5 +84,3 @@ def make_app(
         listed = {"name": name, "description": "Need for help, and acceptance of offers.", "release_date": "1970-01-01"}
         data = [{"id": name, "object": "model", "created": 0, "owned_by": "prism_jax"}]
         return {"object": "list", "data": data, "models": [listed]}
-
-    return app

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from etils import epath
 
-from prism_jax.agent.state.durable import Again
+from prism_jax.agent.records import OfferOutcome
+from prism_jax.agent.state.durable import Again, Events
 from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
-from prism_jax.service.agents import DECIDE, SHARE, Agents, Asked, Visit, expire, folder_of
+from prism_jax.service.agents import DECIDE, SHARE, Agents, Asked, expire, folder_of
 from prism_jax.service.http import Served
 from prism_jax.service.turns import Threads
 
@@ -77,7 +78,7 @@ class Door(Served[Asked, Any]):
     def _count(self, items: Sequence[Asked], answers: Sequence[Any]) -> None:
         """Counts decisions and outcomes that are new, and tells of offers."""
         for item, answer in zip(items, answers, strict=True):
-            if isinstance(item.request, Visit) or isinstance(answer, Again | Exception):
+            if not isinstance(item.request, Events | OfferOutcome) or isinstance(answer, Again | Exception):
                 continue
             for one in answer:
                 if "outcome" in one:

@@ -27,7 +27,8 @@ from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, CursorError
 from prism_jax.agent.state.schema import StateError
 from prism_jax.agent.state.store import IncompleteError
 from prism_jax.agent.steps import Observation
-from prism_jax.service.agents import DECIDE, EVENTS, SHARE, Asked, Visit, delete_stream, forget
+from prism_jax.service.agents import DECIDE, EVENTS, QUESTIONS, SHARE, Asked, Visit, delete_stream, forget
+from prism_jax.service.app import add_questions
 from prism_jax.service.door import Door
 from prism_jax.service.form import ErrorBody
 from prism_jax.service.http import MOST_LISTENERS, ApiError, Limits, make_base, problem
@@ -50,8 +51,8 @@ from prism_jax.service.tokens import Tokens
 MOST_EVENTS = 1000
 """Most events of one request."""
 OTHER_ROUTES = (
-    "one of /openapi.json: /v1/decisions, /v1/systemone and /v1/models are those of `python -m prism_jax serve` "
-    "without --state"
+    "one of /openapi.json: /v1/decisions, /v1/systemone and /v1/models need a model, and no --owners, beside which "
+    "--replicas has them"
 )
 """What is said where there is no route beside a state."""
 
@@ -63,7 +64,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def make_state_app(
     door: Door,
     *,
-    reads_events: bool = True,
+    model: str | None = None,
     shadow: bool = False,
     keep_days: float | None = None,
     sweep_share: float = SHARE,
@@ -73,7 +74,8 @@ def make_state_app(
 ) -> fastapi.FastAPI:
     """The application in front of the agents that a door reaches.
 
-    Without tokens it answers requests to loopback names alone. Without `reads_events` it takes callers' numbers alone.
+    Without tokens it answers requests to loopback names alone. Without the name of a `model` it takes callers' numbers
+    alone.
     With `shadow` the host decides, and the gate watches. Streams of which nothing came for `keep_days` are deleted,
     after a jump of the clock at most `sweep_share` of them.
     `clock` gives seconds since 1970, as that of the agents.
@@ -89,7 +91,11 @@ def make_state_app(
     app = make_base(door, tokens, limits or Limits(), OTHER_ROUTES)
     ask = functools.partial(_ask, door, news)
     page = PersonPage(door, tokens.tenants, ask, clock)
-    app.include_router(_deciding(ask, reads_events=reads_events, shadow=shadow))
+    app.include_router(_deciding(ask, reads_events=model is not None, shadow=shadow))
+    if model is not None and door.is_alone:
+        add_questions(
+            app, lambda asked, request: door.ask(Asked(request.state.tenant, QUESTIONS, asked), request), model
+        )
     app.include_router(_reading(door, news))
     page.add_to(app)
     app.include_router(_people(ask, page))

@@ -116,6 +116,6 @@ class Stateful(Running):
                 tokens=Tokens(tokens),
                 limits=limits,
                 clock=clock,
-                **options,
+                **{"model": "tiny", **options},
             )
         )

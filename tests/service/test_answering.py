@@ -5,8 +5,9 @@ import pytest
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.agent import Agent
+from prism_jax.agent.asking import AskingReader, NoAnswerError
 from prism_jax.agent.live import Live, LiveConfig
-from prism_jax.agent.reader import AsksAgain
+from prism_jax.agent.reader import AsksAgain, FastReading
 from prism_jax.scoring.student import Student
 from prism_jax.service.answering import Answering
 from prism_jax.service.form import Asked
@@ -141,3 +142,38 @@ def test_a_reader_that_cannot_be_asked_again_reads_anew():
     signals = agent.observe("s", own[-1], OFFERS).fast
     assert found == same and list(found.p_accept.values()) == list(signals.accept) and found.p_need == signals.need
     assert found.tokens == sum(len(event.text.split()) for event in own) and not reader.trunks
+
+
+class Asking(AskingReader):
+    """A model that is served elsewhere, and answers to need alone that which it is asked first."""
+
+    sent = "nothing"
+
+    def __init__(self):
+        super().__init__(deadline=5.0)
+        self.followed, self.asked = [], 0
+
+    def follow(self, items):
+        self.followed += [event.text for _, event, _ in items]
+
+    def forget(self, stream):
+        self.followed.append("forgotten")
+
+    def history(self, stream):
+        return ""
+
+    async def _answer(self, stream, candidates):
+        self.asked += 1
+        if self.asked > 1:
+            raise NoAnswerError("it is away")
+        return FastReading(0.0, (0.0,) * len(candidates), 7)
+
+
+def test_a_model_that_is_served_elsewhere_is_asked_once_per_request_and_may_be_away():
+    reader, request = Asking(), Asked(events("s", 3), OFFERS[:1])
+    answering = Answering(reader, exported(slow=False))
+    (found,), (lost,) = answering.answer([request]), answering.answer([request])
+    assert reader.followed == [*(event.text for event in request.events), "forgotten"] * 2
+    assert (found.tokens, reader.asked) == (7, 2)
+    assert (lost.status, lost.message) == (503, "the model gave no answer: it is away")
+    reader.close()

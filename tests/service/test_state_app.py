@@ -38,7 +38,7 @@ from prism_jax.gate import Gate
 from prism_jax.streams import Candidate, Event
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
-from served import Stateful
+from served import Served, Stateful
 
 from prism_jax.service.divided import DividedDoor
 from prism_jax.service.door import Door
@@ -319,7 +319,13 @@ def test_more_requests_than_may_wait_are_told_to_come_again(tmp_path):
 
 
 SCOPED = {
-    "decide": [("POST", "/v1/decide"), ("POST", "/v1/outcomes"), ("POST", "/v1/streams/{}/events")],
+    "decide": [
+        *(("POST", f"/v1/{name}") for name in ("decisions", "systemone")),
+        ("GET", "/v1/models"),
+        ("POST", "/v1/decide"),
+        ("POST", "/v1/outcomes"),
+        ("POST", "/v1/streams/{}/events"),
+    ],
     "read": [("GET", "/v1/records"), ("GET", "/v1/offers"), ("GET", "/v1/shadow")],
     "people": [
         *((method, "/v1/people/{}") for method in ("GET", "DELETE")),
@@ -327,6 +333,29 @@ SCOPED = {
         ("DELETE", "/v1/streams/{}"),
     ],
 }
+
+
+def test_questions_have_the_same_answers_beside_a_state_as_without_one(tmp_path):
+    """Between an agent's events, of streams of the same name, of two tenants; nothing is kept of them."""
+    asked = {"model": "tiny", "input": [{"role": "user", "content": f"event {n}"} for n in range(3)]}
+    asked["questions"] = [{"type": "predicate", "name": name} for name in ("need", "accept", "accept:Tea?")]
+    state = {"model": "tiny", "state": ["event 0", "event 1", "event 2"]}
+    state["questions"] = {one["name"]: {"type": "noul"} for one in asked["questions"]}
+    with Served() as plain:
+        _, expected, _ = plain.ready().ask(body=asked)
+    with Stateful(tmp_path, tokens=["one", ("north", "two")]) as running:
+        running.ready()
+        for token in ("one", "two", "one"):
+            header = {"Authorization": f"Bearer {token}"}
+            decided = running.ask("/v1/streams/0/events", {"time": len(token), "text": "event 0"}, **header)
+            assert decided[0] == 200
+            assert running.ask(body=asked, **header)[1]["answers"] == expected["answers"]
+            answers = running.ask("/v1/systemone", state, **header)[1]["answers"].values()
+            assert [one["noul"] for one in answers] == [one["probability"] for one in expected["answers"]]
+        header = {"Authorization": "Bearer one"}
+        assert {one["stream"] for one in running.ask("/v1/records", **header)[1]["records"]} == {"0"}
+        assert running.ask("/v1/models", **header)[1]["data"][0]["id"] == "tiny"
+        assert running.ask(body={**asked, "model": "other"}, **header)[0] == 404
 
 
 @pytest.fixture(scope="module")
@@ -548,7 +577,7 @@ def test_who_listens_looks_everywhere_again_and_again_where_other_servers_make_o
         (("--state=s", "--c_fa=1", "--c_fn=2", "--memory=9"), "--memory: found it without a model"),
         (("--state=s", "--c_fa=1", "--c_fn=2", "--expect_digest=" + "0" * 64), "--expect_digest: "),
         (("--state=s", "--model=m", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
-        (("--state=s", "--model=m", "--name=x"), "--name: found it with --state"),
+        (("--state=s", "--c_fa=1", "--c_fn=2", "--name=x"), "--name: found it without a model"),
         (
             ("--state=s", "--decisions=http://h", "--decision_model=m", "--answers=a"),
             "--answers: found it with --state",
