@@ -414,7 +414,7 @@ def test_the_pages_three_lines_decide_learn_and_read(tmp_path):
     if shutil.which("curl") is None:
         pytest.skip("curl: found none, expected it, as the page calls it")
     page = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"^    python -m (prism_jax serve --state=.*) --port=8000 &$", page, re.M)
+    (command,) = re.findall(r"^    python -m (prism_jax serve --state=.*) &$", page, re.M)
     lines = re.findall(r"^curl .*$", page, re.M)
     serve = [sys.executable, "-m", *command.split(), "--port=0"]
     with subprocess.Popen(
