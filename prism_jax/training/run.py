@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+from etils import epath
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
@@ -112,9 +114,10 @@ def resolve(config: RunConfig) -> RunConfig:
     Raises:
       ValueError, OSError, RuntimeError: if the weights cannot be used; the message is one line.
     """
-    start, own = config.training.start, config.student
+    start, own = _from_hub(config.training.start), config.student
     if not start:
         return config
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, start=start))
     if is_run(start):
         if config.training.start_sha256 and not config.lora.rank:
             raise ConfigError(
@@ -139,6 +142,24 @@ def resolve(config: RunConfig) -> RunConfig:
     student = dataclasses.replace(architecture, **{name: getattr(own, name) for name in HOW_IT_RUNS})
     prompt = dataclasses.replace(config.prompt, tokenizer=config.prompt.tokenizer or start)
     return _with_base(dataclasses.replace(config, student=student, prompt=prompt))
+
+
+def _from_hub(start: str) -> str:
+    """The folder of a model named as on Hugging Face's hub in its cache, or `start` itself.
+
+    A path that exists is meant before a name. FileNotFoundError, with the line that downloads, if there is neither.
+    """
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", start) or epath.Path(start).exists():
+        return start
+    from huggingface_hub import errors, snapshot_download  # slow to import
+
+    try:
+        return str(snapshot_download(start, local_files_only=True))
+    except errors.LocalEntryNotFoundError:
+        raise FileNotFoundError(
+            f"training.start: found no {start} here, neither as a path nor in the cache of Hugging Face's hub, "
+            f"expected weights; if it is a model of the hub: hf download {start}"
+        ) from None
 
 
 def _with_base(config: RunConfig) -> RunConfig:

@@ -81,9 +81,9 @@ class TrainingConfig:
     """Settings of the steps, the optimizer and the checkpoints."""
 
     seed: int = 0  # random seed of the initial parameters and of the data order
-    # Weights to start from: the workdir of another run, a Hugging Face directory or a GGUF file. They determine the
-    # student's architecture and, unless prompt.tokenizer names another, its tokenizer. Empty initialises the parameters
-    # randomly.
+    # Weights to start from: the workdir of another run, a Hugging Face directory, a GGUF file, or the name of a model
+    # of Hugging Face's hub that is in its cache (`hf download Qwen/Qwen3-0.6B`). They determine the student's
+    # architecture and, unless prompt.tokenizer names another, its tokenizer. Empty initialises the parameters randomly.
     start: str = ""
     # SHA-256 that the weights in `start` must have, in hexadecimal digits: of the GGUF file, or of the directory's
     # safetensors files one after another (`cat DIR/*.safetensors | sha256sum`). Empty checks nothing.

@@ -17,7 +17,7 @@ from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_steps
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.loop import describe, plan, warn_of_many_epochs, warn_of_short_warmup
-from prism_jax.training.run import open_run
+from prism_jax.training.run import _from_hub, open_run
 from prism_jax.training.run_config import PackingConfig
 
 
@@ -128,3 +128,23 @@ def test_many_epochs_without_a_choice_of_the_checkpoint_are_a_warning(caplog):
 def test_a_limit_that_cannot_hold_is_an_error(changes, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         PackingConfig(**changes)
+
+
+def test_a_name_of_the_hub_is_its_folder_in_the_cache(tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    snapshot = tmp_path / "models--some--model.1" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (tmp_path / "models--some--model.1" / "refs").mkdir()
+    (tmp_path / "models--some--model.1" / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert _from_hub("some/model.1") == str(snapshot)
+    with pytest.raises(
+        FileNotFoundError, match=r"^training\.start: found no some/other here, .*: hf download some/other$"
+    ):
+        _from_hub("some/other")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some" / "model.1").mkdir(parents=True)
+    assert _from_hub("some/model.1") == "some/model.1"
+    assert _from_hub("") == ""
