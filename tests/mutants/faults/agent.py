@@ -112,8 +112,8 @@ SERVED = (
     Fault(
         "refusal-counts-as-no",
         "remote/decisions.py",
-        'if answer["type"] == "refusal":\n        return None',
-        'if answer["type"] == "refusal":\n        return 0.0',
+        'return None if answer["type"] == "refusal" else',
+        'return 0.0 if answer["type"] == "refusal" else',
         "A question that a decision model refuses is answered with certainty.",
         ("agent/test_decision_reader.py",),
         vital=True,
