@@ -1,8 +1,8 @@
 """Every file in configs/ loads, states its command, time and result, and can train one step."""
 
 import dataclasses
-import importlib.util
 import pathlib
+import runpy
 
 import pytest
 
@@ -34,27 +34,23 @@ VOTES = {"proactivebench_tiny"}
 """tests/slow/test_proactivebench_run.py trains this."""
 
 
-def load(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def read(path):
+    return runpy.run_path(str(path))["get_config"]()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_it_round_trips_and_states_how_to_run_it(path):
-    module = load(path)
-    config = from_config_dict(KINDS.get(path.stem, RunConfig), module.get_config())
-    assert to_config_dict(config) == module.get_config()
-    assert f"--config=configs/{path.name}" in module.__doc__
-    for word in ("Time:", "Result:"):
-        assert word in module.__doc__
+    names = runpy.run_path(str(path))
+    config = from_config_dict(KINDS.get(path.stem, RunConfig), names["get_config"]())
+    assert to_config_dict(config) == names["get_config"]()
+    for words in (f"--config=configs/{path.name}", "Time:", "Result:"):
+        assert words in names["__doc__"]
 
 
 def test_the_independent_panel_shares_no_maker_with_teacher_labels_and_student():
-    panels = {path.stem.removeprefix("judges_"): load(path).get_config() for path in FILES if "judges_" in path.stem}
+    panels = {path.stem.removeprefix("judges_"): read(path) for path in FILES if "judges_" in path.stem}
     makers = {name: {one.model.split("/")[0] for one in panel.endpoints.values()} for name, panel in panels.items()}
-    teacher = load(ROOT / "configs/teacher.py").get_config()
+    teacher = read(ROOT / "configs/teacher.py")
     shared = {*makers["paper"], teacher.endpoint.model.split("-")[0], "qwen"}
     assert len(makers["independent"]) == 3 and "deepseek" in shared
     assert not makers["independent"] & shared
@@ -72,7 +68,7 @@ def trained(path):
 def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    config = from_config_dict(RunConfig, load(path).get_config())
+    config = from_config_dict(RunConfig, read(path))
     if config.data.name == "proactivebench" and not (config.data.source and pathlib.Path(config.data.source).is_dir()):
         pytest.skip(f"no ProactiveBench data: data.source = {config.data.source!r} is missing")
     start = str(request.getfixturevalue("smollm2_gguf")) if config.training.start else ""

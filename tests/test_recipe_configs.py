@@ -3,9 +3,9 @@
 import ast
 import dataclasses
 import functools
-import importlib.util
 import json
 import re
+import runpy
 
 import pytest
 import tiny
@@ -57,10 +57,8 @@ COUNT = 24
 @pytest.fixture(params=UPDATES)
 def recipe(request, root):
     """The name and the config of each file."""
-    spec = importlib.util.spec_from_file_location(request.param, root / "configs" / f"{request.param}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return request.param, from_config_dict(RunConfig, module.get_config())
+    names = runpy.run_path(str(root / "configs" / f"{request.param}.py"))
+    return request.param, from_config_dict(RunConfig, names["get_config"]())
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Tables that come from counts, however they are printed, and ProactiveBench's own results: no finding."""
 
-import os
-import pathlib
 from fractions import Fraction
 
 import numpy as np
@@ -9,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed_tables import ROUNDING, exact, shown, table
+from real_checkout import CHECKOUT, needs_checkout
 from true_tables import true_table
 
 from prism_jax.audit.auditing import audit
 from prism_jax.audit.quantities import RATIOS
 from prism_jax.audit.reading import read_table
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
-REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
 USUAL = ["recall", "precision", "accuracy", "false alarm", "F1"]
 
 
@@ -148,10 +145,10 @@ def test_swapped_precision_and_recall_are_not_seen(tmp_path):
     assert check(tmp_path, "m,R,P,F1\na,0.900,0.500,0.643\n") == []
 
 
-@pytest.mark.skipif(not (REAL / "eval" / "results").is_dir(), reason=f"ProactiveBench is not at {REAL}")
+@needs_checkout
 def test_the_published_results_of_proactivebench_have_no_finding():
     """The 16 scored systems; one more file there is empty."""
-    paths = [path for path in sorted((REAL / "eval" / "results").glob("*.csv")) if path.read_text().strip()]
+    paths = [path for path in sorted((CHECKOUT / "eval" / "results").glob("*.csv")) if path.read_text().strip()]
     assert len(paths) == 16
     results = audit([read_table(str(path)) for path in paths])
     assert [one for result in results for one in result.findings] == []

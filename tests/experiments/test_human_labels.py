@@ -1,11 +1,10 @@
 """The protocol on human labels: no test label reaches a probability, and the order of offers tells nothing."""
 
 import dataclasses
-import os
-import pathlib
 
 import numpy as np
 import pytest
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.experiments.human_labels import in_fixed_order, soft, study, with_labels
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
@@ -13,9 +12,6 @@ from prism_jax.scores import Scores, ScoresError
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.proactivebench_source import measure_leakage
-
-REPOSITORY = pathlib.Path(__file__).parents[2]
-REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
 
 
 def stream(number):
@@ -123,8 +119,8 @@ def test_a_fixed_order_is_one_of_texts():
     assert texts == sorted(texts)
 
 
-@pytest.mark.skipif(not (REAL / "dataset").is_dir(), reason=f"no ProactiveBench data: {REAL}/dataset is missing")
+@needs_checkout
 def test_every_official_test_row_shares_its_step_with_training_rows():
-    found = measure_leakage(REAL)
+    found = measure_leakage(CHECKOUT)
     assert found.rows == found.same_stream == found.same_step == found.same_need > 0
     assert found.same_row == 0

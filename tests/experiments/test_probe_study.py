@@ -1,10 +1,9 @@
 import dataclasses
-import os
-import pathlib
 
 import numpy as np
 import pytest
 from offers import make_stream
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.experiments.probe import measure, ranked_by_probe, score_probe
 from prism_jax.experiments.ranking import intervals
@@ -12,8 +11,6 @@ from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.streams import proactivebench
 from prism_jax.streams.edit import map_candidates, map_steps
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
-REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
 STREAMS = [make_stream(number) for number in range(3)]
 FEW = FitConfig(inner=2)
 
@@ -48,9 +45,8 @@ def test_rows_count_once_per_offer_and_once_per_step(scores):
 
 
 @pytest.mark.slow
+@needs_checkout
 def test_words_rank_real_offers():
-    if not REAL.is_dir():
-        pytest.skip(f"no ProactiveBench data: {REAL} is missing (PRISM_PROACTIVEBENCH names another folder)")
-    scores = score_probe(proactivebench.load(REAL), None, FitConfig(), StatesConfig())
+    scores = score_probe(proactivebench.load(CHECKOUT), None, FitConfig(), StatesConfig())
     assert intervals(ranked_by_probe(scores, "accept"), resamples=200)["auroc_within"].low > 0.66
     assert intervals(ranked_by_probe(scores, "need"), resamples=200)["auroc_within"].low > 0.6

@@ -1,8 +1,8 @@
 """The ProactiveBench study: splits do not overlap, it resumes after an interruption, and it reports every method."""
 
 import dataclasses
-import importlib.util
 import json
+import runpy
 
 import numpy as np
 import pytest
@@ -90,11 +90,8 @@ def test_a_finished_fold_of_another_config_is_refused(tmp_path, trainings):
 
 
 def test_at_most_eight_candidates_and_the_config_is_one_of_them(root):
-    path = root / "configs" / "smollm2_proactivebench.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    config = from_config_dict(RunConfig, loaded.get_config())
+    names = runpy.run_path(str(root / "configs" / "smollm2_proactivebench.py"))
+    config = from_config_dict(RunConfig, names["get_config"]())
     assert len(module.CANDIDATES) <= 8
     assert config in [choice.apply(config) for choice in module.CANDIDATES.values()]
 

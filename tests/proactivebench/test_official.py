@@ -4,13 +4,12 @@ import collections
 import copy
 import json
 import math
-import os
-import pathlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from official_reference import judged_as_published, scored_as_published
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.proactivebench.official import (
     Counts,
@@ -27,10 +26,6 @@ from prism_jax.proactivebench.tables import published_table, score_table, scores
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.traces import ABSENT, TraceEvent, read_categories, read_traces
-
-REPOSITORY = pathlib.Path(__file__).parents[2]
-REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
-real = pytest.mark.skipif(not (REAL / "eval").is_dir(), reason=f"no ProactiveBench traces: {REAL}/eval is missing")
 
 texts = st.sampled_from(["Sort the list?", "null", "None", " NULL ", "Open the file?"])
 answers = st.one_of(
@@ -178,9 +173,9 @@ def test_exact_rates_are_undefined_at_zero():
     assert all(math.isnan(rate) for rate in exact_rates(Counts(0, 0, 0, 0)).values())
 
 
-@real
+@needs_checkout
 def test_every_published_row_follows_from_one_set_of_counts_bit_for_bit():
-    files = [path for path in sorted((REAL / "eval/results").glob("*.csv")) if read_published(path)]
+    files = [path for path in sorted((CHECKOUT / "eval/results").glob("*.csv")) if read_published(path)]
     assert len(files) >= 16
     for path in files:
         rows = read_published(path)
@@ -194,12 +189,12 @@ def test_every_published_row_follows_from_one_set_of_counts_bit_for_bit():
         assert scores_csv(scores).encode() == path.read_bytes()
 
 
-@real
+@needs_checkout
 def test_the_published_scores_counted_null_in_words_and_failures_as_proposals():
-    categories = read_categories(REAL / "dataset/test_data/splits.json")
+    categories = read_categories(CHECKOUT / "dataset/test_data/splits.json")
     refuted, found = set(), {}
-    for folder in sorted((REAL / "eval/traces_new").iterdir()):
-        rows = read_published(REAL / "eval/results" / f"{folder.name}.csv")
+    for folder in sorted((CHECKOUT / "eval/traces_new").iterdir()):
+        rows = read_published(CHECKOUT / "eval/results" / f"{folder.name}.csv")
         found[folder.name] = check_published(rows, read_traces(folder), categories)
         assert all(one.allows(one.official) for one in found[folder.name])
         if not all(one.allows(one.fixed) for one in found[folder.name]):
@@ -208,10 +203,10 @@ def test_the_published_scores_counted_null_in_words_and_failures_as_proposals():
     assert "official only" in published_table(found).to_markdown()
 
 
-@real
+@needs_checkout
 def test_the_traces_hold_what_the_page_says():
     kinds = collections.Counter()
-    for path in sorted((REAL / "eval/traces_new").glob("*/*.json")):
+    for path in sorted((CHECKOUT / "eval/traces_new").glob("*/*.json")):
         for item in json.loads(path.read_text(encoding="utf-8")):
             answer = item["agent_response"]
             kinds["events"] += 1

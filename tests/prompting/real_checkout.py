@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import sys
 import types
@@ -9,8 +10,13 @@ from typing import Any
 
 import pytest
 
-CHECKOUT = pathlib.Path(__file__).parents[2].parent / "shared" / "proactivebench"
-needs_checkout = pytest.mark.skipif(not CHECKOUT.is_dir(), reason=f"needs ProactiveBench's repository at {CHECKOUT}")
+CHECKOUT = pathlib.Path(
+    os.environ.get("PRISM_PROACTIVEBENCH", pathlib.Path(__file__).parents[3] / "shared" / "proactivebench")
+)
+needs_checkout = pytest.mark.skipif(
+    not CHECKOUT.is_dir(),
+    reason=f"needs ProactiveBench's repository at {CHECKOUT} (PRISM_PROACTIVEBENCH names another folder)",
+)
 
 
 def run_script(script: str, **modules: Any) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """The layout of packed rows: the content of each column, the sizes of rows, and how many tokens packing saves."""
 
 import dataclasses
-import os
-import pathlib
 import re
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packed_streams import event_lengths, make_bushy, sequence, streams
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.prompting.packing import Packed, Sizes, decisions, pack, pad, sizes
 from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
@@ -206,19 +205,11 @@ def test_a_stream_without_steps_is_all_trunk(template):
     assert padded.need_weight.tolist() == padded.accept_weight.tolist() == [0.0]
 
 
-PROACTIVEBENCH = pathlib.Path(
-    os.environ.get("PRISM_PROACTIVEBENCH", pathlib.Path(__file__).parents[3] / "shared" / "proactivebench")
-)
-
-
-@pytest.mark.skipif(
-    not (PROACTIVEBENCH / "dataset").is_dir(),
-    reason=f"no ProactiveBench data: {PROACTIVEBENCH}/dataset is missing (PRISM_PROACTIVEBENCH names another folder)",
-)
+@needs_checkout
 def test_packing_reads_proactivebench_with_a_tenth_of_the_tokens(tmp_path, capsys):
     from prism_jax.streams.proactivebench import load
 
-    judged = load(PROACTIVEBENCH, tmp_path)
+    judged = load(CHECKOUT, tmp_path)
     config = PromptConfig()
     template = Template(make_tokenizer(judged, config), config)
 

@@ -1,12 +1,11 @@
 """The tables about judges, on verdicts of simulated judges and on real people's votes."""
 
-import os
-import pathlib
 import re
 
 import numpy as np
 import pytest
 from judged_streams import MOST_EVENTS, bare, labelled, offering, voted, votes_of
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.decision import metrics
 from prism_jax.judges.agreements import HUMAN_CONFIG, KINDS, compare_judges
@@ -19,8 +18,6 @@ from prism_jax.report.numbers import percent
 from prism_jax.report.table import print_all
 from prism_jax.streams.proactivebench import load
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
-REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
 PANELS = {
     "sharp": {"a": (0.9, 0.9), "b": (0.85, 0.9), "c": (0.9, 0.85)},
     "blunt": {"d": (0.7, 0.7), "e": (0.75, 0.65), "f": (0.65, 0.75)},
@@ -127,13 +124,10 @@ def test_labels_in_one_stream_have_no_interval(streams, panels):
     assert "[" not in pairs.to_csv() + among.to_csv()
 
 
-@pytest.mark.skipif(
-    not (REAL / "dataset").is_dir(),
-    reason=f"no ProactiveBench data: {REAL}/dataset is missing (PRISM_PROACTIVEBENCH names another folder)",
-)
+@needs_checkout
 def test_real_annotators_agree_beyond_chance_and_less_than_they_seem_to(tmp_path, capsys):
     """Real votes through the same tables: one annotator against the majority of all, and all among each other."""
-    votes = human_ballots(load(REAL, tmp_path))
+    votes = human_ballots(load(CHECKOUT, tmp_path))
     assert votes.judges == ("annotator 1", "annotator 2", "annotator 3")
     config = PanelConfig(missing="majority_of_present")
     found = compare_judges({"annotators": votes}, votes, config=config, resamples=1000)

@@ -2,11 +2,11 @@
 
 import dataclasses
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.scores import read_scores
 from prism_jax.streams.sources import load_splits
@@ -15,12 +15,10 @@ from prism_jax.training.workdir import Workdir
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
 
+@needs_checkout
 def test_it_trains_and_holds_out_whole_streams(tmp_path, root):
-    source = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", root.parent / "shared" / "proactivebench"))
-    if not source.is_dir():
-        pytest.skip(f"no ProactiveBench data: {source} is missing (PRISM_PROACTIVEBENCH names another folder)")
     workdir = tmp_path / "run"
-    arguments = (f"--config.data.source={source}", "--config.training.steps=6", f"--workdir={workdir}")
+    arguments = (f"--config.data.source={CHECKOUT}", "--config.training.steps=6", f"--workdir={workdir}")
     result = subprocess.run(
         [sys.executable, "-m", "prism_jax.train", "--config=configs/proactivebench_tiny.py", *arguments],
         cwd=root,

@@ -1,12 +1,11 @@
 """The ProactiveBench study end to end on the real streams, with tiny students from random weights in every role."""
 
 import dataclasses
-import os
-import pathlib
 
 import numpy as np
 import pytest
 from etils import epath
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.experiments import proactivebench as module
 from prism_jax.experiments import proactivebench_results as results
@@ -18,24 +17,22 @@ from prism_jax.training.run_config import RunConfig
 pytestmark = pytest.mark.study
 
 
-def small(config, source, **training):
+def small(config, **training):
     """The config with two folds, a very small student and two training steps."""
     return dataclasses.replace(
         config,
-        data=dataclasses.replace(config.data, source=str(source), folds=2),
+        data=dataclasses.replace(config.data, source=str(CHECKOUT), folds=2),
         student=StudentConfig(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32),
         training=dataclasses.replace(config.training, start="", steps=2, checkpoint_every=2, **training),
     )
 
 
-def test_it_runs_and_a_repeated_study_does_not_train_again(tmp_path, root, monkeypatch):
-    source = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", root.parent / "shared" / "proactivebench"))
-    if not source.is_dir():
-        pytest.skip(f"no ProactiveBench data: {source} is missing (PRISM_PROACTIVEBENCH names another folder)")
+@needs_checkout
+def test_it_runs_and_a_repeated_study_does_not_train_again(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     plain = from_config_dict(RunConfig, {"data": {"name": "proactivebench"}, "loss": {"response": 0.0}})
-    tiny = small(plain, source, batch=2)
-    student = small(plain, source, batch=2, frozen=("embedding", "layers/0/.*"), reuse_frozen=True, soft_labels=True)
+    tiny = small(plain, batch=2)
+    student = small(plain, batch=2, frozen=("embedding", "layers/0/.*"), reuse_frozen=True, soft_labels=True)
     workdir = epath.Path(tmp_path / "study")
     found = module.study(student, tiny, workdir)
     scores = read_scores(tmp_path / "study" / "scores.parquet")

@@ -2,28 +2,22 @@
 
 import collections
 import json
-import os
-import pathlib
 
 import pytest
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.proactivebench import load
 from prism_jax.streams.splits import folds
 from prism_jax.streams.summary import summarise
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
-REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
-pytestmark = pytest.mark.skipif(
-    not (REAL / "dataset").is_dir(),
-    reason=f"no ProactiveBench data: {REAL}/dataset is missing (PRISM_PROACTIVEBENCH names another folder)",
-)
+pytestmark = needs_checkout
 
 
 def _real_rows():
     """Every row of the reward data, read directly from the files: the reference for the tests below."""
     for name in ("train", "test"):
-        with (REAL / f"dataset/reward_data/{name}_data.jsonl").open(encoding="utf-8") as file:
+        with (CHECKOUT / f"dataset/reward_data/{name}_data.jsonl").open(encoding="utf-8") as file:
             yield from map(json.loads, file)
 
 
@@ -42,7 +36,7 @@ def data_dir(tmp_path_factory):
 
 
 def test_every_real_judgement_is_read_once(data_dir, real_steps):
-    total = summarise(load(REAL, data_dir))["all"]
+    total = summarise(load(CHECKOUT, data_dir))["all"]
     rows = [row for rows in real_steps.values() for row in rows]
     assert len({json.dumps(row, sort_keys=True) for row in rows}) == len(rows)
     assert total.judgements == len(rows)
@@ -54,7 +48,7 @@ def test_every_real_judgement_is_read_once(data_dir, real_steps):
 
 @pytest.mark.parametrize("need", ["strict", "majority", "any_valid"])
 def test_real_labels_equal_the_rows(data_dir, real_steps, need):
-    for stream in load(REAL, data_dir, need=need):
+    for stream in load(CHECKOUT, data_dir, need=need):
         for step in stream.steps:
             rows = real_steps[stream.events[0].text, step.event + 1]
             offers = [row for row in rows if row["pred_task"] is not None]
@@ -80,7 +74,7 @@ def test_the_place_of_a_real_offer_does_not_tell_its_label(data_dir):
     In the order of the files the first offer is accepted in 99 % of these steps, the last in 9 %.
     """
     first, all_offers = [], []
-    for stream in load(REAL, data_dir):
+    for stream in load(CHECKOUT, data_dir):
         for step in stream.steps:
             labels = [candidate.y_accept for candidate in step.candidates]
             if {0.0, 1.0} <= set(labels):
@@ -93,9 +87,9 @@ def test_the_place_of_a_real_offer_does_not_tell_its_label(data_dir):
 
 
 def test_the_thirteen_development_streams(data_dir):
-    if len(list((REAL / "dataset/test_data").glob("*_*.json"))) != 10:
-        pytest.skip(f"{REAL} does not hold the 13 development streams")
-    streams = load(REAL, data_dir)
+    if len(list((CHECKOUT / "dataset/test_data").glob("*_*.json"))) != 10:
+        pytest.skip(f"{CHECKOUT} does not hold the 13 development streams")
+    streams = load(CHECKOUT, data_dir)
     summaries = summarise(streams)
     assert {domain: counts.streams for domain, counts in summaries.items()} == {
         "coding": 5,
@@ -105,18 +99,19 @@ def test_the_thirteen_development_streams(data_dir):
     }
     total = summaries["all"]
     assert (total.judgements, total.accept_labels, total.silence_labels, total.steps) == (1_390, 1_148, 242, 253)
-    named = {path.stem for path in (REAL / "dataset/test_data").glob("*_*.json")}
+    named = {path.stem for path in (CHECKOUT / "dataset/test_data").glob("*_*.json")}
     assert named == {stream.id for stream in streams if stream.domain != "synthetic"}
     needed = {
-        need: summarise(load(REAL, data_dir, need=need))["all"].needed for need in ("strict", "majority", "any_valid")
+        need: summarise(load(CHECKOUT, data_dir, need=need))["all"].needed
+        for need in ("strict", "majority", "any_valid")
     }
     assert needed == {"strict": 99, "majority": 197, "any_valid": 184}
-    constant = load(REAL, data_dir, candidates="constant")
+    constant = load(CHECKOUT, data_dir, candidates="constant")
     assert summarise(constant)["all"].accepted == 184
 
 
 def test_real_streams_split_whole_and_survive_jsonl(data_dir, tmp_path):
-    streams = load(REAL, data_dir)
+    streams = load(CHECKOUT, data_dir)
     tested = [stream.id for fold in range(4) for stream in folds(streams, 4, fold).test]
     assert sorted(tested) == [stream.id for stream in streams]
     write_streams(tmp_path / "real.jsonl", streams)

@@ -3,12 +3,12 @@
 import collections
 import itertools
 import json
-import os
 import pathlib
 import re
 import shutil
 
 import pytest
+from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
@@ -16,8 +16,6 @@ from prism_jax.teacher.answers import candidates_of
 from prism_jax.teacher.recorded import read_recorded, read_recordings
 
 TRACES = pathlib.Path(__file__).parent / "traces"
-REPOSITORY = pathlib.Path(__file__).parents[2]
-REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
 
 
 def test_the_models_of_one_stream_share_its_steps():
@@ -106,13 +104,10 @@ def test_a_time_in_no_format_and_a_folder_without_files_are_refused(tmp_path):
         read_recorded(tmp_path / "empty")
 
 
-@pytest.mark.skipif(
-    not (REAL / "eval" / "traces_new").is_dir(),
-    reason=f"no recorded answers: {REAL}/eval/traces_new is missing (PRISM_PROACTIVEBENCH names another folder)",
-)
+@needs_checkout
 def test_every_real_answer_is_read(tmp_path):
     """Counted directly in the files: offers that are not one of the words for none, silences, and failures."""
-    folder = REAL / "eval" / "traces_new"
+    folder = CHECKOUT / "eval" / "traces_new"
     expected, failed = collections.Counter(), collections.Counter()
     for path in folder.glob("*/*.json"):
         for index, step in enumerate(json.loads(path.read_text(encoding="utf-8"))):

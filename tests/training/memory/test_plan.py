@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import importlib.util
+import runpy
 
 import jax
 import pytest
@@ -136,10 +136,8 @@ def test_for_a_device_that_is_not_present_the_estimate_applies():
 
 def test_the_papers_recipe_fits_one_a100_by_arithmetic(root):
     """The persistent bytes of 8,190,735,360 parameters of 2 bytes and the layer inputs, both calculated by hand."""
-    spec = importlib.util.spec_from_file_location("recipe", root / "configs" / "qwen3_8b_a100.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = from_config_dict(RunConfig, module.get_config())
+    recipe = runpy.run_path(str(root / "configs" / "qwen3_8b_a100.py"))
+    config = from_config_dict(RunConfig, recipe["get_config"]())
     planned, source = step_shape(config)
     assert "assumed to be 3584 + 512 tokens" in source
     planned = planned.running(remat="full")
