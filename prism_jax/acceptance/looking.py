@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prism_jax.acceptance.cells import WORDS, Cells, is_number
-from prism_jax.acceptance.columns import LogError
+from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.log_files import read_log_parts
+from prism_jax.acceptance.log_tables import LogTable, Wanted
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores.joining import find_files
@@ -26,6 +27,8 @@ from prism_jax.scores.texts import is_moment
 
 _ROWS = 10_000
 """Rows, the first of a file, that are looked at."""
+_SHOWN = 3
+"""Values that are shown of a column."""
 _FEW = 20
 """Most different values of a column that could say what became of an offer."""
 _SAID = {
@@ -37,6 +40,8 @@ _SAID = {
     "accepted": "accepted accept taken took clicked used outcome response answer result reaction action rating",
 }
 """Words in the names of columns that have a role, in the order in which roles are guessed."""
+_END = "\r\n"
+"""What the writer of CSV puts after a row."""
 _YES = {
     "logged": "shown logged made displayed offered sent visible",
     "accepted": "accepted accept taken took clicked used applied approved kept liked",
@@ -55,7 +60,9 @@ class _Looked(NamedTuple):
     def of(cls, cells: Cells) -> _Looked:
         """What the cells hold."""
         if not (cells.is_text or cells.is_number or cells.is_flag):
-            levels = tuple(map(str, cells.values.unique().drop_null().to_pylist()))
+            nested = pa.types.is_nested(cells.values.type)  # Arrow knows no distinct values of these
+            values = cells.values.slice(0, _SHOWN) if nested else cells.values.unique()
+            levels = tuple(map(str, values.drop_null().to_pylist()))
             return cls(cells, "time" if is_moment(cells.values.type) else str(cells.values.type), levels)
         names, codes = cells.categories()
         levels = tuple(names[code] for code in dict.fromkeys(codes.tolist()) if code >= 0)
@@ -93,7 +100,8 @@ class _Looked(NamedTuple):
             return None
         if self.kind == "number" and role == "accepted":
             values = self.cells.numbers()
-            return f"{name}>={math.ceil((np.nanmin(values) + np.nanmax(values) + 1) / 2)}"
+            least, most = float(np.nanmin(values)), float(np.nanmax(values))
+            return f"{name}>={min(math.ceil((least + most + 1) / 2), most)}"
         yes = [level for level in self.levels if level.casefold() in _YES[role].split()]
         return f"{name}=={yes[0]}" if yes and len(self.levels) > 1 else None
 
@@ -120,6 +128,8 @@ def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:
     print_all([table])
     words = ["python", "-m", "prism_jax", "evaluate", f"--scores={pattern}", *roles, *more]
     unknown = "; COLUMN is the one of who was asked, or of what they answered, such as outcome==taken"
+    if "logged=COLUMN" in roles[0]:
+        unknown += ", or of which offers were made: some have no answer"
     raise LogError(
         f"{path}: found a log of answers without --columns, expected the roles of its columns, such as "
         f"{shlex.join(words)}{unknown if '=COLUMN' in roles[0] else ''}"
@@ -138,7 +148,7 @@ def look(path: str) -> tuple[Table, list[str]]:
     """The columns of a .csv or .parquet file, and the arguments of `evaluate` that name their likely roles.
 
     Roles are guessed from the names of columns and the first rows. Where the column of a role that a log needs is not
-    found, it is COLUMN.
+    found, it is COLUMN; a log needs logged where an offer has no answer.
 
     Raises:
       LogError: for a file that cannot be read.
@@ -147,15 +157,16 @@ def look(path: str) -> tuple[Table, list[str]]:
     if read is None:
         raise LogError(f"{path}: found no rows, expected one per offer")
     rows = read[1].slice(0, _ROWS)
-    columns = [_Looked.of(Cells(path, name, rows[name])) for name in rows.column_names]
-    roles = _roles(columns)
+    names = rows.column_names
+    columns = [_Looked.of(Cells(path, name, cells)) for name, cells in zip(names, rows.columns, strict=True)]
+    roles = _agreeing(path, rows, _roles([column for column in columns if names.count(column.cells.name) == 1]))
     of_column = {column: f"{role}={said}" for role, (column, said) in roles.items()}
     shown = tuple(
         Row(
             visible(column.cells.name),
             (
                 column.kind,
-                ", ".join(f"{visible(' '.join(level.split())):.20}" for level in column.levels[:3]),
+                ", ".join(f"{visible(' '.join(level.split())):.20}" for level in column.levels[:_SHOWN]),
                 of_column.get(column.cells.name, ""),
             ),
         )
@@ -165,9 +176,12 @@ def look(path: str) -> tuple[Table, list[str]]:
     title = f"The columns of {path}, by its first {len(rows):,} rows"
     said = {"person": "COLUMN", "accepted": "COLUMN"} | {role: said for role, (_, said) in roles.items()}
     items = io.StringIO()
-    csv.writer(items, lineterminator="").writerow(f"{role}={text}" for role, text in said.items())
+    csv.writer(items).writerow(f"{role}={text}" for role, text in said.items())  # its line's end has it quote others
     unweighted = ["--shown_only"] if "logged" in said and "propensity" not in said else []
-    return Table(title, "column", headings, (Section("", shown),)), [f"--columns={items.getvalue()}", *unweighted]
+    return Table(title, "column", headings, (Section("", shown),)), [
+        f"--columns={items.getvalue().removesuffix(_END)}",
+        *unweighted,
+    ]
 
 
 def _roles(columns: Sequence[_Looked]) -> dict[str, tuple[str, str]]:
@@ -185,4 +199,24 @@ def _roles(columns: Sequence[_Looked]) -> dict[str, tuple[str, str]]:
             if said is not None:
                 roles[role] = column.cells.name, said
                 break
+    return roles
+
+
+def _agreeing(path: str, rows: pa.Table, roles: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """The roles without those that a log would refuse beside the others; logged is COLUMN where answers are missing."""
+    if "person" not in roles or "accepted" not in roles:
+        return roles
+    columns = LogColumns(**{role: said for role, (_, said) in roles.items()})
+    table = LogTable(Wanted.of(path, rows.column_names, columns), rows)
+    logged = table.logged()
+    try:
+        table.accepted(logged)
+    except LogError:
+        if "logged" not in roles:
+            return roles | {"logged": ("", "COLUMN")}
+        return _agreeing(path, rows, {role: column for role, column in roles.items() if role != "logged"})
+    try:
+        table.propensity(logged)
+    except LogError:
+        return {role: column for role, column in roles.items() if role != "propensity"}
     return roles

@@ -66,12 +66,52 @@ def test_the_error_says_a_command_for_the_shell_and_scores_files_are_let_through
     pa.csv.write_csv(pa.table(table), path)
     with pytest.raises(LogError, match=r"found a log of answers without --columns, expected the roles") as refused:
         show_columns_of_log(str(tmp_path), ["--workdir=out", "--c_fn=4"])
-    command = re.search(r"such as (python .*)$", str(refused.value))[1]
+    command, _, unknown = re.search(r"such as (python .*)$", str(refused.value))[1].partition("; ")
     words = shlex.split(command)
     assert words[:5] == ["python", "-m", "prism_jax", "evaluate", f"--scores={tmp_path}"]
+    assert unknown.endswith("or of which offers were made: some have no answer")  # no column is called so
     assert words[-2:] == ["--workdir=out", "--c_fn=4"] and '"person=User ID, hashed"' in words[5]
     assert "Confidence (%)" in capsys.readouterr().out
     pq.write_table(pa.table({"stream": ["a"], "step": [0], "p_accept_fast": [0.5]}), tmp_path / "scores.parquet")
     show_columns_of_log(str(tmp_path / "scores.parquet"), [])
     show_columns_of_log(str(tmp_path), [])  # where there are scores files, other tables are none of them
     assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changed", "roles", "more"),
+    [
+        ({"accepted": [True, None] * 4}, ["accepted=accepted", "logged=COLUMN"], ["--shown_only"]),
+        ({"shown": [False] * 8}, ["accepted=accepted"], []),  # it is not which offers were made
+        (
+            {"accepted": [True, None] * 4, "shown": [False, True] * 4},
+            ["accepted=accepted", "logged=COLUMN"],
+            ["--shown_only"],
+        ),
+        (
+            {"accepted": [True, False, False, False] * 2, "shown": [True, False] * 4, "propensity": [0.5, 1.0] * 4},
+            ["accepted=accepted", "logged=shown"],
+            ["--shown_only"],
+        ),
+        ({"accepted": None, "rating": [0.5, 0.8] * 4}, ["accepted=rating>=0.8"], []),
+        ({"accepted": None, "took\nit": [True, False] * 4}, ["accepted=took\nit"], []),
+        ({"tags": [["a"], None] * 4, "parts": [{"a": 1}] * 8}, ["accepted=accepted"], []),
+    ],
+)
+def test_no_role_is_said_that_the_log_refuses(tmp_path, changed, roles, more):
+    columns = {"who": list("abcdabcd"), "accepted": [True, False] * 4} | changed
+    pq.write_table(pa.table({name: rows for name, rows in columns.items() if rows}), tmp_path / "log.parquet")
+    _, said, others = roles_of(tmp_path / "log.parquet")
+    assert (said, others) == (["person=who", *roles], more)
+    if "logged=COLUMN" in said:
+        with pytest.raises(LogError, match=r"or of which offers were made: some have no answer$"):
+            show_columns_of_log(str(tmp_path / "log.parquet"), [])
+    else:
+        read_log(tmp_path / "log.parquet", parse_columns(said), shown_only=bool(others))
+
+
+def test_a_column_that_is_there_twice_has_no_role(tmp_path):
+    (tmp_path / "log.csv").write_text("who,took,took,used\na,1,0,1\nb,0,1,0\na,0,1,0\n")
+    _, said, _ = roles_of(tmp_path / "log.csv")
+    assert said == ["person=who", "accepted=used"]
+    read_log(tmp_path / "log.csv", parse_columns(said))
