@@ -25,10 +25,10 @@ from prism_jax.evaluation.promises import Line, PromiseResult, Wanted
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import over_units
-from prism_jax.runs.scores_files import Running, refuse_records, shown_offers
+from prism_jax.runs.scores_files import Running, refuse_records, say_left_out, shown_offers
 from prism_jax.runtime.files import check_folder_of, check_outputs, write_json
 from prism_jax.scores import Scores, ScoresError, located
-from prism_jax.scores.joining import find_files, read_all
+from prism_jax.scores.joining import find_files, read_files
 
 NAMES = {"betting": "betting", "hoeffding_bentkus": "Hoeffding and Bentkus", "expectation": "in expectation"}
 
@@ -92,15 +92,20 @@ def promise_scores(
     running = Running() if running is None else running
     how: dict[str, Any] = {"config": config, "calibration": fits, "test_share": test_share}
     scores, scale, column = None, Scale(), "p_accept_fast"
+    left_out: dict[str, str] = {}
     try:
         paths = [path] if columns else find_files(path)
         if out is not None:
             check_folder_of(out)
             check_outputs({"out": out}, {"scores": paths, "calibration": calibration})
         if columns is None and not running.in_memory(paths):
-            result = _of_parts(paths, wanted, running, shown_only=shown_only, **how)
+            result, left_out = _of_parts(paths, wanted, running, shown_only=shown_only, **how)
         else:
-            scores, scale, column = _read(path, columns, shown_only=shown_only)
+            if columns is not None:
+                scores, scale, column = _read_log(path, columns, shown_only=shown_only)
+            else:
+                scores = read_files(paths, left_out=left_out if running.skip_bad else None)
+                scores = shown_offers(path, scores) if shown_only else scores
             result = promise(over([scores]), wanted, exact=True, **how)
     except ScoresError as error:
         raise located(error, path) from None
@@ -122,14 +127,18 @@ def promise_scores(
         print(sentence)
     if out is not None:
         write_json(out, as_dict(result, point) | {"on_score": on_score or None})
+    say_left_out(left_out, len(paths))
 
 
-def _of_parts(paths: Sequence[str], wanted: Wanted, running: Running, *, shown_only: bool, **how: Any) -> PromiseResult:
-    """The result for scores files that are read part by part."""
+def _of_parts(
+    paths: Sequence[str], wanted: Wanted, running: Running, *, shown_only: bool, **how: Any
+) -> tuple[PromiseResult, dict[str, str]]:
+    """The result for scores files that are read part by part, and the files that were left out with the reasons."""
     refuse_records(paths)
     with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
         sharded = running.sharded(paths, folder, shown_only=shown_only)
-        return sharded.all_of(lambda run: promise(run, wanted, exact=running.are_few(sharded.rows), **how))
+        result = sharded.all_of(lambda run: promise(run, wanted, exact=running.are_few(run.rows), **how))
+        return result, sharded.left_out
 
 
 def _on_score(result: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:
@@ -138,14 +147,11 @@ def _on_score(result: PromiseResult, scale: Scale, column: str) -> dict[str, Any
     return {} if gate is None or result.accept_map is None else promised(result.accept_map, gate.ratio, scale, column)
 
 
-def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tuple[Scores, Scale, str]:
-    """A scores table, or a log of answers as one; where asked, without the offers that were not made.
+def _read_log(path: str, columns: Sequence[str], *, shown_only: bool) -> tuple[Scores, Scale, str]:
+    """A log of answers as a scores table; where asked, without the offers that were not made.
 
     Beside it, how the user's score became its p_accept_fast, and the name of the score's column.
     """
-    if columns is None:
-        scores = read_all(path)
-        return shown_offers(path, scores) if shown_only else scores, Scale(), "p_accept_fast"
     roles = parse_columns(columns)
     log = read_log(path, roles)
     silent = int((~log.logged).sum())

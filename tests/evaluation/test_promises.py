@@ -151,6 +151,18 @@ def test_the_files_of_a_folder_are_one_table(scores, tmp_path, capsys):
         promise_scores(str(tmp_path / "many"), ["false_alarms<=0.2"], POINT, level=0.9)
 
 
+@pytest.mark.parametrize("most", [None, 0])
+def test_a_file_that_cannot_be_read_is_left_out_where_that_is_asked_and_named(scores, tmp_path, capsys, most):
+    write_scores(tmp_path / "0.parquet", scores)
+    (tmp_path / "1.parquet").write_bytes(b"PAR1")
+    running = Running(most=most, workers=1, skip_bad=True)
+    asked = (str(tmp_path), ["false_alarms<=0.2"], POINT)
+    with pytest.raises(ScoresError, match=r"1\.parquet"):
+        promise_scores(*asked, level=0.9, running=dataclasses.replace(running, skip_bad=False))
+    promise_scores(*asked, level=0.9, running=running)
+    assert re.search(r"left out: .*1\.parquet.*\nleft out: 1 of 2 files\n$", capsys.readouterr().out)
+
+
 def test_what_cannot_be_promised_is_said_with_the_smallest_limit(scores, tmp_path, capsys):
     path = tmp_path / "scores.parquet"
     write_scores(path, scores)
