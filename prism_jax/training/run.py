@@ -155,6 +155,8 @@ def _from_hub(start: str) -> str:
 
     try:
         return str(snapshot_download(start, local_files_only=True))
+    except errors.HFValidationError:  # a path such as runs/a--b, which no model can be called
+        return start
     except errors.LocalEntryNotFoundError:
         raise FileNotFoundError(
             f"training.start: found no {start} here, neither as a path nor in the cache of Hugging Face's hub, "

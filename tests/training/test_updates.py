@@ -148,3 +148,4 @@ def test_a_name_of_the_hub_is_its_folder_in_the_cache(tmp_path, monkeypatch):
     (tmp_path / "some" / "model.1").mkdir(parents=True)
     assert _from_hub("some/model.1") == "some/model.1"
     assert _from_hub("") == ""
+    assert _from_hub("runs/a--b") == "runs/a--b"  # no name on the hub: it is refused as a path
