@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from typing import Any
 
 import zstandard
 
@@ -31,15 +32,24 @@ def decoded_body(body: bytes, encoding: str, most: int) -> bytes:
         if encoding == "zstd":
             decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW)
             try:
-                return decompressor.stream_reader(io.BytesIO(body)).read(most + 1)
+                content = decompressor.stream_reader(io.BytesIO(body)).read(most + 1)
+                whole = decompressor.decompressobj()
+                if len(content) <= most:  # the reader is silent at an end too early, and this has no bound of its own
+                    whole.decompress(body)
             except zstandard.ZstdError as error:
                 raise ValueError(str(error)) from None
+            return _checked(content, whole, most)
         inflate = zlib.decompressobj(ENCODINGS[encoding])
         content = inflate.decompress(body, most + 1)
     except KeyError:
         raise EncodingError(f"found {encoding!r:.80}, expected zstd, gzip or deflate, once") from None
     except zlib.error as error:
         raise ValueError(str(error)) from None
-    if len(content) <= most and (not inflate.eof or inflate.unused_data):
+    return _checked(content, inflate, most)
+
+
+def _checked(content: bytes, decoder: Any, most: int) -> bytes:
+    """What a decoder has decoded; ValueError where a body that is within the bound does not end where it should."""
+    if len(content) <= most and (not decoder.eof or decoder.unused_data):
         raise ValueError("it ends too early, or more follows")
     return content

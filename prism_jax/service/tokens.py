@@ -75,6 +75,8 @@ class Tokens:
         if not found or any(len(words) > 3 for words in lines):
             what = "a line of several words" if found else "no token"
             raise ValueError(f"{path}: found {what}, expected {expected}")
+        if any({*token.split(",")} <= {*SCOPES, "all"} for _, token, *_ in found):  # TOKEN SCOPES, without a tenant
+            raise ValueError(f"{path}: found scopes where a token is, expected {expected}")
         for tenant, *_ in found:
             if not _TENANT.fullmatch(tenant):
                 raise ValueError(

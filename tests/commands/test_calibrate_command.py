@@ -263,7 +263,7 @@ def test_a_check_asks_again_and_fails_where_the_model_answers_otherwise(tmp_path
     fake.shift = 4.0
     with pytest.raises(ValueError, match=r"--check: .*out: \d+ of 90 decisions flip, and 0 of 90 .* cost .* rose by"):
         checking(tmp_path, monkeypatch, **of_check)
-    with pytest.raises(ValueError, match="--gate: found maps that were fitted on the model"):
+    with pytest.raises(ValueError, match="--check: .*out: found a gate of the model .*, expected that of .* asked now"):
         checking(tmp_path, monkeypatch, **of_check | {"decision_model": "other"})
     write_streams(tmp_path / "labels", streams)
     with pytest.raises(ValueError, match=r"--labels: found other content than .*out was fitted on"):

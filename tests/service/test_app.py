@@ -242,7 +242,12 @@ def test_a_compressed_body_is_decoded_within_the_bound(encoding):
         assert status == 413 and answer["error"]["message"].startswith("body: found more than 2000 bytes")
         status, answer, _ = ask(body(), pack=bytes)
         assert status == 400 and answer["error"]["message"].startswith("body: found it not in its Content-Encoding")
-        assert ask(body(), pack=lambda content: COMPRESSED[encoding](content)[:-9])[0] in (400, 422)
+        for pack in (
+            lambda content: COMPRESSED[encoding](content)[:-9],
+            lambda content: COMPRESSED[encoding](content[:20]) + COMPRESSED[encoding](content[20:]),
+        ):
+            status, answer, _ = ask(body(), pack=pack)
+            assert status == 400 and "it ends too early, or more follows" in answer["error"]["message"]
         status, answer, _ = served.ask(body=body(), content_encoding=f"{encoding}, br")
         assert status == 415 and "expected zstd, gzip or deflate, once" in answer["error"]["message"]
 
@@ -343,7 +348,12 @@ def test_only_who_has_a_token_may_ask(tmp_path):
             assert served.ask(body=body(), Authorization=f"Bearer {token}", Host="any.example")[0] == 200
     read = Tokens.read(str(file))
     assert read.caller(b"Bearer first") != read.caller(b"bearer second")
-    for content, words in (("", "no token"), ("one too many words\n", "a line of several words")):
+    for content, words in (
+        ("", "no token"),
+        ("one too many words\n", "a line of several words"),
+        ("9f3c decide,read\n", "scopes where a token is"),
+        ("north all\n", "scopes where a token is"),
+    ):
         file.write_text(content)
         with pytest.raises(ValueError, match=f"tokens: found {words}, expected bearer tokens, one a line"):
             Tokens.read(str(file))
