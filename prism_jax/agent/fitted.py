@@ -40,9 +40,21 @@ def read_fitted(path: str, labels: Sequence[str | os.PathLike[str]]) -> Gate:
     keys = ("labels", "decisions", "again")
     if gate.fitted is None or not set(keys) <= gate.fitted.keys():
         raise GateError(f"{path}: fitted: found no {', '.join(keys)}, expected them: fit it again, by calibrate --out")
+    if not gate.fitted["again"]["steps"]:
+        raise GateError(f"{path}: fitted.again: found no step that had two answers, expected some: fit it again")
     if gate.fitted["labels"] != [sha256(one) for one in labels]:
         raise GateError(f"--labels: found other content than {path} was fitted on, expected the same files")
     return gate
+
+
+def check_model(gate: Gate, model: str, path: str) -> None:
+    """Raises GateError where the gate of a file was fitted on another model than the one that is asked now."""
+    of = (gate.fitted or {}).get("model", "")
+    if of != model:
+        raise GateError(
+            f"--check: {path}: found a gate of the model {of:.12}, expected that of {model:.12}, which is asked now: "
+            "ask the same export, or the same URL and name of a decision model, or fit it again, by calibrate --out"
+        )
 
 
 def decisions_of(asked: Labelled, gate: Gate, streams: Sequence[Stream]) -> list[int | None]:

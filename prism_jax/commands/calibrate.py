@@ -26,8 +26,17 @@ from absl import flags
 from etils import epath
 
 from prism_jax.agent.asking import AskingReader
-from prism_jax.agent.exported import Exported, read_exported, with_gate
-from prism_jax.agent.fitted import Checked, check, decisions_of, differing, distance, fitted_on, read_fitted
+from prism_jax.agent.exported import Exported, read_exported
+from prism_jax.agent.fitted import (
+    Checked,
+    check,
+    check_model,
+    decisions_of,
+    differing,
+    distance,
+    fitted_on,
+    read_fitted,
+)
 from prism_jax.agent.labelled import Labelled, read_labelled
 from prism_jax.agent.loading import load_engine, load_reader
 from prism_jax.agent.reader import Reader
@@ -112,7 +121,8 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder, exported = _exported(options, stack)
         gate = read_fitted(options["check"], find_files(labels)) if options["check"] else None
-        current = gate or _current(options, exported)
+        # Which model a check is of is compared below, in words of its own.
+        current = _current(options, exported) if gate is None else dataclasses.replace(gate, fitted=None)
         steps = [step for stream in streams for step in stream.steps]
         if gate is None and not any(
             step.y_need is not None or any(one.y_accept is not None for one in step.candidates) for step in steps
@@ -121,6 +131,8 @@ def main() -> None:
             print(f"{labels}: found no label; {options['out']} leaves the probabilities as they are")
             return
         reader, model = _reader(options, folder, exported, current, stack)
+        if gate is not None:
+            check_model(gate, model, options["check"])
         if isinstance(reader, AskingReader):
             reader.warm_up()  # compares an engine with the export
         # A check is an asking of its own, of which nothing is kept yet.
@@ -319,17 +331,17 @@ def _reader(
     current: Gate,
     stack: contextlib.ExitStack,
 ) -> tuple[Reader, str]:
-    """The reader of what is asked, and the fingerprint of its model; ValueError for another one than the gate's."""
+    """The reader of what is asked, and the fingerprint of its model."""
     reader: AskingReader
     if folder is None or exported is None:
         reader, exported = decision_model(options, current, stack)
     elif options["engine"] is None:
-        return _own(folder, exported, options), with_gate(exported, current).fingerprints["model"]
+        return _own(folder, exported, options), exported.fingerprints["model"]
     else:
         given = {name: options[name] for name in ("key", "deadline", "context") if options[name] is not None}
         reader = load_engine(folder, exported, options["engine"], report=command.say, **given)
     stack.callback(reader.close)
-    return reader, with_gate(exported, current).fingerprints["model"]
+    return reader, exported.fingerprints["model"]
 
 
 def _own(folder: epath.Path, exported: Exported, options: Mapping[str, Any]) -> Reader:

@@ -13,7 +13,7 @@ from test_mains import run
 
 from prism_jax.agent.engine_reader import EngineReader
 from prism_jax.agent.exported import read_exported, with_gate
-from prism_jax.agent.fitted import check
+from prism_jax.agent.fitted import check, check_model, read_fitted
 from prism_jax.agent.labelled import Labelled, read_labelled
 from prism_jax.agent.loading import load_decisions, load_engine
 from prism_jax.agent.records import NOT_KEPT
@@ -263,7 +263,7 @@ def test_a_check_asks_again_and_fails_where_the_model_answers_otherwise(tmp_path
     fake.shift = 4.0
     with pytest.raises(ValueError, match=r"--check: .*out: \d+ of 90 decisions flip, and 0 of 90 .* cost .* rose by"):
         checking(tmp_path, monkeypatch, **of_check)
-    with pytest.raises(ValueError, match="--check: .*out: found a gate of the model .*, expected that of .* asked now"):
+    with pytest.raises(ValueError, match=r"--check: .*out: found a gate of the model .*, expected that of .* asked"):
         checking(tmp_path, monkeypatch, **of_check | {"decision_model": "other"})
     write_streams(tmp_path / "labels", streams)
     with pytest.raises(ValueError, match=r"--labels: found other content than .*out was fitted on"):
@@ -284,6 +284,18 @@ def test_a_gate_is_of_the_model_that_it_was_fitted_on(folder, tmp_path):
     path.write_text(json.dumps(own.to_dict() | {"fitted": 3}))
     with pytest.raises(ValueError, match=r"gate\.json: fitted: found 3, expected an object with the fingerprint"):
         Gate.load(path)
+
+
+def test_a_check_is_of_the_model_and_of_two_askings(tmp_path):
+    again, path = {"flips": 0, "steps": 0, "log_odds": [0.0, 0.0]}, str(tmp_path / "gate.json")
+    fitted = {"model": "0" * 64, "labels": [], "decisions": [], "again": again}
+    gate = dataclasses.replace(Gate.at_costs(c_fa=1.0, c_fn=1.0), fitted=fitted)
+    gate.save(path)
+    with pytest.raises(ValueError, match=r"gate\.json: fitted\.again: found no step that had two answers"):
+        read_fitted(path, [])
+    check_model(gate, "0" * 64, path)
+    with pytest.raises(ValueError, match=r"--check: .*: found a gate of the model 0{12}, expected that of 1{12}"):
+        check_model(gate, "1" * 64, path)
 
 
 def checking(folder, monkeypatch, **options):
