@@ -240,10 +240,12 @@ def _calibrated(options: Mapping[str, Any]) -> str:
         if not (epath.Path(options["model"]) / "prism.json").exists():  # a run, which is exported with its maps
             return f"with the maps of {options['model']}"
         maps = read_exported(options["model"], options["expect_digest"]).maps.values()
-    elif options["decisions"] is None:
-        return "callers' probabilities are taken for calibrated"
     if any(own not in (None, Temperature(1.0)) for own in maps):
         return f"calibrated by {options['gate'] or options['model']}"
+    if _name(options) is None:
+        return "callers' probabilities are taken for calibrated"
+    if options["questions"] == "slots":  # of a server of ours, which has maps of its own
+        return "with the maps of the server that --decisions names"
     return "not calibrated: `python -m prism_jax calibrate` writes a file for --gate"
 
 

@@ -32,6 +32,7 @@ from prism_jax.agent.state.durable import Events
 from prism_jax.agent.state.places import reading
 from prism_jax.agent.stated_reader import stated_event
 from prism_jax.agent.steps import Observation
+from prism_jax.commands import serve
 from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import Gate
@@ -591,6 +592,31 @@ def test_flags_that_say_nothing_are_refused_before_anything_is_made(flags, messa
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: ")
     assert message in done.stderr.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "callers' probabilities are taken for calibrated"),
+        ({"gate": "plain"}, "callers' probabilities are taken for calibrated"),
+        ({"gate": "fitted"}, "calibrated by fitted"),
+        ({"decisions": "http://h/v1", "decision_model": "m"}, "not calibrated: `python -m prism_jax calibrate` writes"),
+        ({"decisions": "http://h/v1", "decision_model": "m", "gate": "plain"}, "not calibrated: `python"),
+        (
+            {"decisions": "http://h/v1", "decision_model": "m", "questions": "slots"},
+            "with the maps of the server that --decisions names",
+        ),
+        ({"decisions": "http://h/v1", "decision_model": "m", "questions": "slots", "gate": "fitted"}, "calibrated by"),
+    ],
+)
+def test_the_first_line_says_what_calibrates(options, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Gate.at_costs(c_fa=1.0, c_fn=2.0).save("plain")
+    Gate(OperatingPoint(), accept=Platt(1.3, 0.2, 3.0)).save("fitted")
+    names = ("state", "owners", "model", "name", "gate", "decisions", "decision_model", "questions")
+    line = serve._about({**dict.fromkeys(names), "state": "s", **options})
+    assert line.partition("; ")[2].startswith(said)
+    assert line.startswith("decide, " if "decisions" not in options else "decisions and systemone, events, decide, ")
 
 
 def test_a_server_on_a_store_that_another_one_has_says_so_before_it_listens(tmp_path):
