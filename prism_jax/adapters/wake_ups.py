@@ -1,6 +1,6 @@
 """Made-up days of a scheduler, on a server of yours: who wakes 27 times a day, and is right to speak once.
 
-    python -m prism_jax serve --state=state --c_fa=1 --c_fn=1 --port=8000 &
+    python -m prism_jax serve --state=state --c_fa=1 --c_fn=1 &
     python -m prism_jax.adapters.wake_ups --url=http://localhost:8000
 
 27 wake-ups, of which 26 spoke where silence was right, are the counts of one publicly reported thread
