@@ -315,6 +315,8 @@ class _Guard:
             raise ApiError(401, "Authorization: found no valid bearer token, expected one", code="invalid_api_key")
         if (lacking := caller.lacks(scope["method"], scope["path"])) is not None:
             words = f"found a token without the scope {lacking}, expected one with it (--token_file)"
+            if lacking == "all":
+                words = "found a path that no scope has, expected one of /openapi.json"
             raise ApiError(403, f"Authorization: {words}", code="insufficient_scope")
         scope.setdefault("state", {}).update(caller=caller.name, tenant=caller.tenant)
         if not self._tokens and scope["method"] not in ("GET", "HEAD") and _is_foreign(headers):

@@ -391,6 +391,11 @@ def test_another_spelling_of_a_route_gives_no_more_rights(scoped, path):
         assert scoped.ask(f"/v1/{path}", body, method=method, Authorization="Bearer decide")[0] in (403, 404, 405)
 
 
+def test_who_mistypes_a_route_is_not_told_to_take_a_token_for_everything(scoped):
+    status, answer, _ = scoped.ask("/v1/decision", b"{}", Authorization="Bearer decide")
+    assert status == 403 and "found a path that no scope has, expected one" in answer["error"]["message"]
+
+
 def test_tokens_have_tenants(tmp_path):
     file = tmp_path / "tokens"
     file.write_text("alone\nnorth first\nnorth second\n")
