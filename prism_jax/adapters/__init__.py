@@ -3,7 +3,7 @@
 In a hook that approves actions, silence lets the action run. An adapter therefore stands only where speech goes out: a
 notification, a question, a suggestion, a message. It withholds speech or has no objection; it approves nothing.
 
-Belongs here: the form in which a host asks and takes an answer. Every file stays under 60 lines of code.
+Belongs here: the form in which a host asks and takes an answer. A host's file stays under 60 lines of code.
 Does not belong here: decisions, their memory, anything that loads JAX on import.
 
 Where to change what:

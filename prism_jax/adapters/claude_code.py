@@ -37,7 +37,8 @@ def answer_of(
     event, tool = hook["hook_event_name"], hook.get("tool_name")
     if event == "Notification" and notify:
         message = hook["message"]
-        if client.ask(hook["session_id"], message, text=hook.get("notification_type", ""), **more).speak:
+        kind = hook.get("notification_type", "")
+        if client.answer_or_withhold(hook["session_id"], message, text=kind, **more).speak:
             subprocess.run([*notify, message], check=False, stdout=2)  # standard output is the answer's
     if event != "PreToolUse" or tool not in tools:
         return {}
@@ -51,7 +52,11 @@ def answer_of(
 
 
 def callback(client: Client, tools: Collection[str] = SPEECH, **more: Any) -> Callable[..., Awaitable[dict[str, Any]]]:
-    """A callback for `ClaudeAgentOptions(hooks={"PreToolUse": [HookMatcher(hooks=[callback(client)])]})`."""
+    """A callback for `ClaudeAgentOptions(hooks={"PreToolUse": [HookMatcher(hooks=[callback(client)])]})`.
+
+    ClientError where the server does not decide on what it would be asked.
+    """
+    client.check(stated=more.get("p_accept") is not None)
 
     async def hook(given: Mapping[str, Any], tool_use_id: str | None, context: Any) -> dict[str, Any]:
         return await asyncio.to_thread(answer_of, given, client, tools, **more)

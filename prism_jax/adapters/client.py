@@ -9,7 +9,7 @@
         client.outcome("chat", answer.offer, "accepted")
 
 A server that cannot answer never raises into the host: `otherwise` decides, and the reason says so. What the server
-refuses is a mistake of the caller and raises `ClientError`.
+refuses is a mistake of the caller and raises `ClientError`; adapters withhold instead, and find it when they are made.
 """
 
 from __future__ import annotations
@@ -87,6 +87,29 @@ class Client:
                     raise
                 clock.sleep(PAUSE * number)
         return self._stand_in("the last event of the stream is later than this machine's clock")
+
+    def check(self, *, stated: bool) -> None:
+        """Raises ClientError unless the server decides for this client: on numbers that are `stated`, or on texts.
+
+        A server that gives no answer yet is taken for one that will. Nothing is decided, and nothing kept.
+        """
+        path = "/v1/decide" if stated else "/v1/streams/check/events"
+        try:
+            self._wire.post(path, [], {})  # which holds no event, so that a route that is there refuses it
+        except OutageError:
+            pass
+        except ClientError as error:
+            if error.status != 422:
+                needs = "" if stated else " and --model, or numbers of your own (numbers=, p_accept=)"
+                expected = f"expected one of `python -m prism_jax serve --state=DIR`{needs}"
+                raise ClientError(f"{error}; {expected}" if error.status == 404 else str(error)) from None
+
+    def answer_or_withhold(self, *asked: Any, **more: Any) -> Answer:
+        """What `ask` answers, and silence with its reason for what the server refuses: a host goes on either way."""
+        try:
+            return self.ask(*asked, **more)
+        except ClientError as error:
+            return Answer(False, f"silent: the gate cannot decide: {error}")
 
     def outcome(self, stream: str, offer: str, outcome: str, time: float | None = None) -> bool:
         """Says what became of an offer: accepted, dismissed or ignored. Returns whether the server has it now."""

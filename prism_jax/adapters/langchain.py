@@ -8,7 +8,9 @@
     gate = SpeechGate(Client("http://localhost:8000"), tools=["notify"], person="ada")
     agent = create_agent("openai:gpt-5", tools=[notify, write_file], middleware=[gate])
 
-A server without a model needs numbers: `SpeechGate(..., numbers=lambda call: {"p_accept": 0.4})`.
+An agent of many people names the one of a call: `person=lambda call: call.runtime.context["user"]`; each has a stream
+of their own in a thread. A server without a model needs numbers: `SpeechGate(..., numbers=lambda call: {"p_accept":
+0.4})`.
 A tool that is not named runs as it would without the gate. Where the gate is silent, the named tool does not run, and
 the model reads why. It wraps the call and is no condition of an approval: what a person has rejected stays rejected.
 """
@@ -24,7 +26,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from prism_jax.adapters.client import Answer, Client
-from prism_jax.adapters.wire import message_of
+from prism_jax.adapters.wire import message_of, stream_of
 
 
 class SpeechGate(AgentMiddleware):
@@ -36,15 +38,17 @@ class SpeechGate(AgentMiddleware):
         tools: Collection[str],
         *,
         stream: str | None = None,
-        person: str | None = None,
+        person: str | Callable[[ToolCallRequest], str | None] | None = None,
         numbers: Callable[[ToolCallRequest], Mapping[str, float]] | None = None,
     ) -> None:
-        """Asks for the calls of `tools`.
+        """Asks for the calls of `tools`; ClientError where the server does not decide on what it would be asked.
 
-        The stream is the thread of the run where None is named. `numbers` gives `p_need` and `p_accept` of a call;
-        without, the server reads the last message of the person, and the call's arguments as what would be said.
+        The stream is that of `person` in the thread of the run, or in `stream` where one is named. `numbers` gives
+        `p_need` and `p_accept` of a call; without, the server reads the last message of the person, and the call's
+        arguments as what would be said.
         """
         super().__init__()
+        client.check(stated=numbers is not None)
         self._client, self._speech = client, frozenset(tools)
         self._stream, self._person, self._numbers = stream, person, numbers
 
@@ -56,8 +60,9 @@ class SpeechGate(AgentMiddleware):
         said = [one.text for one in request.state["messages"] if one.type == "human"] or [""]
         thread = (request.runtime.config or {}).get("configurable", {}).get("thread_id", "langchain")
         numbers = {} if self._numbers is None else self._numbers(request)
-        words, stream = message_of(call["args"]), self._stream or str(thread)
-        return self._client.ask(stream, words, text=said[-1], person=self._person, key=call["id"], **numbers)
+        person = self._person(request) if callable(self._person) else self._person
+        asked = stream_of(person, self._stream or str(thread)), message_of(call["args"])
+        return self._client.answer_or_withhold(*asked, text=said[-1], person=person, key=call["id"], **numbers)
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Runs the tool unless the gate is silent."""

@@ -23,31 +23,34 @@ from collections.abc import Callable, Mapping
 from agents import ToolGuardrailFunctionOutput, ToolInputGuardrail, ToolInputGuardrailData
 
 from prism_jax.adapters.client import Client
-from prism_jax.adapters.wire import message_of
+from prism_jax.adapters.wire import message_of, stream_of
 
 
 def speech_guardrail(
     client: Client,
     stream: str | Callable[[ToolInputGuardrailData], str],
     *,
-    person: str | None = None,
+    person: str | Callable[[ToolInputGuardrailData], str | None] | None = None,
     text: Callable[[ToolInputGuardrailData], str] = lambda data: "",
     numbers: Callable[[ToolInputGuardrailData], Mapping[str, float]] | None = None,
 ) -> ToolInputGuardrail:
     """A guardrail for tools that speak; a call that is resumed gets the answer of the first time.
 
-    `numbers` gives `p_need` and `p_accept` of a call. Without, the server reads `text`, what has happened, and the
-    call's arguments as what would be said.
+    Each `person` has a stream of their own in the thread that `stream` names. ClientError where the server does not
+    decide on what it would be asked. `numbers` gives `p_need` and `p_accept` of a call. Without, the server reads
+    `text`, what has happened, and the call's arguments as what would be said.
     """
+    client.check(stated=numbers is not None)
 
     async def speech(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         call = data.context
+        who = person(data) if callable(person) else person
         answer = await asyncio.to_thread(
-            client.ask,
-            stream(data) if callable(stream) else stream,
+            client.answer_or_withhold,
+            stream_of(who, stream(data) if callable(stream) else stream),
             message_of(json.loads(call.tool_arguments or "{}")),
             text=text(data),
-            person=person,
+            person=who,
             key=call.tool_call_id,
             **({} if numbers is None else numbers(data)),
         )

@@ -18,6 +18,10 @@ MOST_TEXT = 100_000
 class ClientError(ValueError):
     """The server refused a request, or is no such server; the message has status, what was found and expected."""
 
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 class OutageError(Exception):
     """The server gave no answer, or cannot answer now."""
@@ -38,7 +42,7 @@ class Wire:
         if token:
             self._headers["Authorization"] = f"Bearer {token}".encode()
 
-    def post(self, path: str, body: Mapping[str, Any], headers: dict[str, str]) -> Any:
+    def post(self, path: str, body: Mapping[str, Any] | list[Any], headers: dict[str, str]) -> Any:
         """The answer; OutageError where there is none, ClientError where the request is refused."""
         connection = self._connect()
         try:
@@ -55,9 +59,9 @@ class Wire:
             found = json.loads(content)
             refusal = None if status == 200 else found["error"]["message"]
         except (ValueError, KeyError, TypeError):
-            raise ClientError(f"{self._path}{path}: status {status}: found no answer of a server with state") from None
+            refusal = "found no answer of a server with state"
         if refusal is not None:
-            raise ClientError(f"{self._path}{path}: status {status}: {refusal}")
+            raise ClientError(f"{self._path}{path}: status {status}: {refusal}", status)
         return found
 
 
@@ -70,6 +74,11 @@ def as_text(text: str) -> str:
 def as_path(name: str) -> str:
     """A name as a part of a path."""
     return urllib.parse.quote(name, safe="")
+
+
+def stream_of(person: str | None, thread: str) -> str:
+    """The stream of a person in a thread: a stream is one person's, and a thread may be of several."""
+    return thread if person is None else f"{as_path(person)}/{thread}"
 
 
 def as_key(key: str) -> str:

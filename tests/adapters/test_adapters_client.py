@@ -89,6 +89,23 @@ def test_what_the_server_refuses_raises_and_names_it(client, server, answering):
         Client("http://localhost", otherwise="allow")
 
 
+def test_a_server_that_cannot_decide_is_found_before_it_is_asked(client, records, server, nowhere, answering):
+    """What a host checks where its gate is made; a server that is not there yet may come."""
+    for stated in (True, False):
+        for fine in (client, Client(nowhere), Client(answering(503, {}))):
+            fine.check(stated=stated)
+        with pytest.raises(ClientError, match=r"status 404: .*expected one of `python -m prism_jax serve --state=DIR`"):
+            Client(server.url + "/elsewhere").check(stated=stated)
+        with pytest.raises(ClientError, match=r"status 403: this token may not$"):
+            Client(answering(403, {"error": {"message": "this token may not"}})).check(stated=stated)
+    unread = {"error": {"message": "found no model that reads events"}}
+    with pytest.raises(ClientError, match=r"reads events; expected .* and --model, or numbers of your own"):
+        Client(answering(404, unread)).check(stated=False)
+    assert records("check") == []
+    answer = client.answer_or_withhold("refused", "Now?", p_need=2.0, p_accept=0.5)
+    assert not answer.speak and answer.reason.startswith("silent: the gate cannot decide: /v1/decide: status 422: ")
+
+
 def test_callers_of_one_stream_at_once_are_all_answered(client, records):
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda i: client.ask("busy", f"{i}", p_accept=0.9), range(48)))

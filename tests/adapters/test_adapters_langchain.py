@@ -60,7 +60,7 @@ def test_where_the_gate_is_silent_the_model_reads_why_and_goes_on(build, client,
     assert withheld.type == "tool" and withheld.name == "notify" and withheld.status == "success"
     assert withheld.content.startswith("Not said, because an interruption is not worth it now (silent: 0.1")
     assert (last.text, called) == ("Done.", [])
-    (record,) = records(config["configurable"]["thread_id"])
+    (record,) = records(f"ada%2F{config['configurable']['thread_id']}")
     assert record["candidate"] == "Build is red" and record["person"]["name"] == "ada"
 
 
@@ -78,6 +78,21 @@ def test_where_it_speaks_the_tool_runs_and_other_tools_are_not_asked_about(build
             "messages"
         ]
         assert called == ([] if wanted is None else [wanted]) and messages[-1].text == "Done."
+
+
+def test_each_person_of_a_thread_has_a_stream_and_what_the_server_refuses_ends_no_run(build, client, records):
+    people = iter(["ada", "bob", "x" * 10_000])
+    gate = SpeechGate(
+        client, ["notify"], stream="all", person=lambda _: next(people), numbers=lambda _: {"p_accept": 0.9}
+    )
+    for name in ("ada", "bob"):
+        agent, config, called = build(gate)
+        assert agent.invoke(ASKED, config)["messages"][-1].text == "Done." and called.pop() == "Build is red"
+        (record,) = records(f"{name}%2Fall")
+        assert record["person"]["name"] == name
+    agent, config, called = build(gate)
+    withheld = agent.invoke(ASKED, config)["messages"][2].content
+    assert called == [] and "(silent: the gate cannot decide: /v1/decide: status 422: body: " in withheld
 
 
 def test_without_numbers_the_server_reads_what_the_person_said(build, client, server, monkeypatch):

@@ -64,7 +64,7 @@ def test_silence_rejects_the_content_and_the_agent_goes_on(sdk, client, records)
     said, (output,), result = sdk.run(gate)
     assert said == [] and output.startswith("Not said, because an interruption is not worth it now (silent: 0.1")
     assert result.final_output == "Done."
-    (record,) = records("agents")
+    (record,) = records("ada%2Fagents")
     assert record["candidate"] == "Build is red" and record["person"]["name"] == "ada"
 
 
