@@ -160,8 +160,13 @@ def _records(store: StateStore, path: str, stack: contextlib.ExitStack) -> Calla
     return records.write
 
 
-def model_of(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[Callable[[], Reader], Exported]:
-    """What loads the reader of --model, --engine or --decisions, which `stack` closes, and its calibration."""
+def model_of(
+    options: Mapping[str, Any], stack: contextlib.ExitStack, *, offers: int | None = None
+) -> tuple[Callable[[], Reader], Exported]:
+    """What loads the reader of --model, --engine or --decisions, which `stack` closes, and its calibration.
+
+    `offers` is how many tokens of the context a model that is read here leaves free for offers.
+    """
     reader: AskingReader
     if options["decisions"] is not None:
         reader, exported = decision_model(options, gate_of(options), stack)
@@ -170,7 +175,7 @@ def model_of(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[C
         exported, settings = read_exported(model, options["expect_digest"]), _loading(options)
         gated = with_gate(exported, gate_of(options)) if options["gate"] else exported
         if options["engine"] is None:
-            return lambda: loading.load_reader(model, exported, **settings), gated
+            return lambda: loading.load_reader(model, exported, offers=offers, **settings), gated
         reader, exported = loading.load_engine(model, exported, **settings), gated
     stack.callback(reader.close)
     return lambda: reader, exported

@@ -2,47 +2,36 @@
 
 Clients of `POST /v1/decisions` ask whether help is needed (the predicate `need`) and whether an offer would be accepted
 (`accept`, or `accept:TEXT`), and get calibrated probabilities; so do those of `POST /v1/systemone`, by nouls
-(docs/decision_models.md). With --state it is an agent, too: streams, people, decisions and outcomes are kept in DIR
-(docs/service.md), and an engine or a decision model will do, or no model at all, for callers that have numbers of their
-own. Without --token_file it answers on this machine alone.
---replicas has the first routes alone, and --owners all but these.
+(docs/decision_models.md). An engine or a decision model elsewhere will do (--engine, --decisions). With --state it is
+an agent, too: streams, people, decisions and outcomes are kept in DIR (docs/service.md), and callers that have numbers
+of their own need no model at all. Without --token_file it answers on this machine alone.
+--replicas has the first routes alone, of a model that is read here, and --owners all but these.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 from etils import epath
 
-from prism_jax.agent.exported import Exported, fingerprint, read_exported, with_gate
-from prism_jax.agent.loading import load_reader
-from prism_jax.agent.reader import AsksAgain, Reader
+from prism_jax.agent.exported import fingerprint, read_exported
 from prism_jax.agent.serving import (
     DECISION_OPTIONS,
     SETTINGS,
     check_goes_with,
-    decision_model,
     define_asking_flags,
     define_reading_flags,
     define_settings_flags,
-    gate_of,
-    model_of,
-    point_changes,
-    population_of,
-    settings_from,
 )
-from prism_jax.agent.settings import Terms
 from prism_jax.decision.calibration import Map, Temperature
-from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import Gate
 from prism_jax.runtime import command, digests, distributed
 from prism_jax.runtime.command import refuse_empty
@@ -50,18 +39,12 @@ from prism_jax.runtime.command import refuse_empty
 if TYPE_CHECKING:
     import fastapi
 
-    from prism_jax.agent.decision_reader import DecisionReader
-    from prism_jax.agent.state.store import StateStore
-    from prism_jax.service.agents import Agents
-    from prism_jax.service.answering import Answering
     from prism_jax.service.door import Door
     from prism_jax.service.http import Limits
     from prism_jax.service.tokens import Tokens
 
-OFFERS = 256
-"""Tokens of the context that are free for the offers of one request."""
 OF_A_DOOR = ("shadow", "keep_days", "sweep_share", "owners")
-ONLY_WITH_STATE = ("partitions", "population", *OF_A_DOOR, "deadline", "key", *DECISION_OPTIONS, *SETTINGS)
+ONLY_WITH_STATE = ("partitions", "population", *OF_A_DOOR, *SETTINGS)
 """Flags that say nothing of decisions that each bring their stream."""
 OF_THE_DOOR = (*OF_A_DOOR, "ray", "gpus", "host", "port", "token_file", "waiting", "body", "replicas")
 """Flags that say nothing of how owners decide."""
@@ -168,12 +151,24 @@ def _check(options: Mapping[str, Any]) -> None:
         return  # nothing will be decided
     has_model = options["model"] is not None or options["decisions"] is not None
     if options["state"] is None:
-        if options["model"] is None:
-            raise ValueError("--model: found none, expected it, or --state")
-        for name in ("engine", "decisions", *ONLY_WITH_STATE):
-            if flags.FLAGS[name].present:
+        if not has_model:
+            raise ValueError("--model: found none, expected it, or --decisions or --state")
+        for name in ONLY_WITH_STATE:
+            if flags.FLAGS[name].present and not (name == "redact" and options["decisions"] is not None):
                 raise ValueError(f"--{name}: found it without --state, expected it with one")
-        return
+        for name in ("engine", "decisions"):
+            if options[name] is not None and options["replicas"] is not None:
+                raise ValueError(f"--{name}: found it with --replicas, expected it without: one server asks it")
+    else:
+        _check_state(options, has_model)
+    if has_model:
+        check_goes_with(options, {"decision_model": options["decisions"] is not None})
+        if options["decisions"] is not None and options["decision_model"] is None:
+            raise ValueError("--decision_model: found none, expected it with --decisions")
+
+
+def _check_state(options: Mapping[str, Any], has_model: bool) -> None:
+    """ValueError, naming the flag, for one that does not go with --state, or is missing there."""
     if options["replicas"] is not None:
         raise ValueError("--replicas: found it with --state, expected it without, or --owners")
     if options["answers"] is not None:
@@ -184,10 +179,6 @@ def _check(options: Mapping[str, Any]) -> None:
                 raise ValueError(f"--{name}: found it without a model, expected it with --model or --decisions")
         if options["gate"] is None and None in (options["c_fa"], options["c_fn"]):
             raise ValueError("--c_fa, --c_fn: found no cost and no --model, expected both, or --gate with them in it")
-        return
-    check_goes_with(options, {"decision_model": options["decisions"] is not None})
-    if options["decisions"] is not None and options["decision_model"] is None:
-        raise ValueError("--decision_model: found none, expected it with --decisions")
 
 
 def _stateless(
@@ -196,30 +187,10 @@ def _stateless(
     """The server of decisions that each bring their stream."""
     from prism_jax.service.app import make_app
     from prism_jax.service.http import Served
+    from prism_jax.service.loading import answering_of
 
     name = str(_name(options))
-    return make_app(Served(_answering(options), limits.waiting), name, tokens=tokens, limits=limits), name
-
-
-def _answering(options: Mapping[str, Any]) -> Callable[[], Answering]:
-    """Loads what answers; an export or a gate that cannot be used is refused at once."""
-    from prism_jax.service.answering import Answering
-
-    exported = read_exported(options["model"], options["expect_digest"])
-    if options["gate"]:
-        exported = with_gate(exported, gate_of(options))
-
-    def load() -> Answering:
-        names = ("context", "memory", "keep", "compilation_cache")
-        settings = {"dtype": options["dtype"] or "float32", **{name: options[name] for name in names}}
-        reader = load_reader(options["model"], exported, offers=OFFERS, report=command.say, **settings)
-        if isinstance(reader, AsksAgain):
-            reader.warm_up(writes=False)
-        else:
-            reader.warm_up()
-        return Answering(reader, exported, streams=options["streams"] or 1024)
-
-    return load
+    return make_app(Served(answering_of(options, stack), limits.waiting), name, tokens=tokens, limits=limits), name
 
 
 def _about(options: Mapping[str, Any]) -> str:
@@ -260,6 +231,7 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
     with _extra("cluster"):
         import ray
 
+        from prism_jax.service.loading import answering_of, load_answering
         from prism_jax.service.replicas import run_replicas
     least, _, most = options["replicas"].partition(":")
     try:
@@ -268,11 +240,12 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
             raise ValueError
     except ValueError:
         raise ValueError(f"--replicas: found {options['replicas']!r:.80}, expected NUMBER or LEAST:MOST") from None
-    _answering(options)  # what is wrong with the flags is said here
+    with contextlib.ExitStack() as checked:  # what is wrong with the flags is said here
+        answering_of(options, checked)
     _start_ray(ray, options, numbers[1])
     place, about = f"serving {_name(options)} at http://{options['host']}", _about(options)
     run_replicas(
-        functools.partial(_answering_in_replica, dict(options)),
+        functools.partial(load_answering, dict(options)),
         str(_name(options)),
         tokens=tokens,
         limits=limits,
@@ -284,11 +257,6 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
         on_ready=lambda port: command.say(f"{place}:{port}/v1 ({about})"),
         report=command.say,
     )
-
-
-def _answering_in_replica(options: Mapping[str, Any]) -> Answering:
-    """What answers, in its own process."""
-    return _answering(options)()
 
 
 def _start_ray(ray: Any, options: Mapping[str, Any], processes: int) -> None:
@@ -303,10 +271,11 @@ def _with_state(
 ) -> tuple[fastapi.FastAPI, str]:
     """The server of an agent."""
     from prism_jax.service.door import Door
+    from prism_jax.service.loading import agents_of
     from prism_jax.service.state_app import make_state_app
 
     if options["owners"] is None:
-        load, _ = _loading(options, tokens.tenants, stack)
+        load, _ = agents_of(options, tokens.tenants, stack)
         door = Door(load, options["state"], limits.waiting)
     else:
         door = _divided(options, tokens.tenants, limits.waiting)
@@ -316,46 +285,6 @@ def _with_state(
     return app, "decisions on callers' numbers" if model is None else f"an agent and {model}"
 
 
-def _loading(
-    options: Mapping[str, Any], tenants: Sequence[str], stack: contextlib.ExitStack, alone: bool = True
-) -> tuple[Callable[[], Agents], list[StateStore]]:
-    """What loads the agents, and their stores, which are opened; what cannot be used is refused at once."""
-    from prism_jax.service.agents import Agents, Models
-
-    load_model: Callable[[], Reader] | None = None
-    asking: Callable[[epath.Path], DecisionReader] | None = None
-    gate = gate_of(options) if options["model"] is None else None
-    if gate is None:
-        load_model, exported = model_of(options, stack)
-        stated = with_gate(_bare(), Gate(exported.point))
-    elif options["decisions"] is None:
-        stated = exported = with_gate(_bare(), dataclasses.replace(gate, fitted=None))  # the caller knows which model
-    else:
-        stated = with_gate(_bare(), Gate(gate.point))
-
-        def asking(path: epath.Path) -> DecisionReader:
-            nonlocal exported
-            reader, exported = decision_model({**options, "answers": path}, gate, stack, machines=not alone)
-            return reader
-
-    point = gate.point if gate is not None else exported.point
-    settings = settings_from(options, Terms(point), point_changes(options))
-    of_stores = {"partitions": options["partitions"], "population": population_of(options)}
-    how = {"report": command.say, "alone": alone, "lease": options["lease"], "asking": asking}
-    agents = Agents(None, options["state"], streams=options["streams"] or 10_000, **of_stores, **how)
-    stack.callback(agents.close)
-    stores = agents.open(tenants)
-
-    def load() -> Agents:
-        reader = None if load_model is None else load_model()
-        if reader is not None:
-            reader.warm_up()
-        agents.models = Models(reader, exported, stated, settings)
-        return agents
-
-    return load, stores
-
-
 def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -> Door:
     """The door to owners of partitions, which are actors of Ray."""
     with _extra("cluster"):
@@ -363,8 +292,9 @@ def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -
 
         from prism_jax.service.cluster import start_owners
         from prism_jax.service.divided import DividedDoor
+        from prism_jax.service.loading import agents_of, load_agents
     with contextlib.ExitStack() as checked:  # what is wrong with the flags is said here
-        counts = {store.partitions for store in _loading(options, tenants, checked, alone=False)[1]}
+        counts = {store.partitions for store in agents_of(options, tenants, checked, alone=False)[1]}
     if len(counts) > 1:
         raise ValueError(f"--state: found stores of {sorted(counts)} partitions, expected one number for all tenants")
     partitions = counts.pop()
@@ -373,7 +303,7 @@ def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -
     # Where others compute the signals, an owner mostly waits for its disk.
     computes = options["model"] is not None and options["engine"] is None
     owners = start_owners(
-        functools.partial(_load_in_owner, own, tuple(tenants)),
+        functools.partial(load_agents, own, tuple(tenants)),
         options["state"],
         owners=options["owners"],
         partitions=partitions,
@@ -409,17 +339,6 @@ def _defined() -> frozenset[str]:
     own = flags.FLAGS.flags_by_module_dict()
     modules = [name for name in own if name.startswith(("prism_jax", "__main__")) or name == sys.argv[0]]
     return frozenset(flag.name for name in modules for flag in own[name])
-
-
-def _load_in_owner(options: Mapping[str, Any], tenants: Sequence[str]) -> Agents:
-    """The agents of an owner, in its own process."""
-    return _loading(options, tenants, contextlib.ExitStack(), alone=False)[0]()
-
-
-def _bare() -> Exported:
-    """What stands for a prism.json where callers state numbers."""
-    fingerprints = {"model": fingerprint("stated"), "config": fingerprint("stated")}
-    return Exported({}, {}, OperatingPoint(), None, None, writes_responses=False, fingerprints=fingerprints)
 
 
 def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ Where to change what:
 - who may ask, limits, errors, health: `http.py`; how requests become batches: `turns.py`
 - `POST /v1/decisions` and `/v1/systemone`: `app.py`, their forms in `form.py` and `system_one.py`, their answers in
   `answering.py`; compressed bodies in `encoded.py`
+- what answers, of the flags of `serve`: `loading.py`
 - the routes of streams, outcomes, records and people: `state_app.py`; bodies in `requests.py`, events in `offers.py`
 - the agents of all tenants, and what is done between requests: `agents.py`
 - the page of the person: `person_page.py`, its words in `person_view.py`, its files in `me/`; what the store has of one

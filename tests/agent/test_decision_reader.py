@@ -17,7 +17,7 @@ from prism_jax.agent.decision_reader import Questions
 from prism_jax.agent.loading import load_decisions
 from prism_jax.agent.state.durable import Events
 from prism_jax.agent.steps import Observation
-from prism_jax.decision.calibration import Platt, apply_map
+from prism_jax.decision.calibration import Platt, Temperature, apply_map
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import Gate
 from prism_jax.streams import Candidate, Event
@@ -243,6 +243,27 @@ def test_a_servers_answers_lie_in_each_tenants_store_and_go_with_a_deletion(fake
         assert agents.answer([Asked("north", DECIDE, forget("ada"))]) == [1] and kept() == [0, 1]
         assert caches[0].spent > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "state"]
+
+
+def test_a_server_without_a_state_asks_the_model_too_and_calibrates_its_answers(fake, tmp_path):
+    pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
+    from prism_jax.service.form import Asked
+    from prism_jax.service.loading import answering_of
+
+    GATE.save(tmp_path / "gate.json")
+    none = ["key", "deadline", "questions", "window", "prompt_cache", "input_price", "output_price", "streams"]
+    options = dict.fromkeys([*none, "budget"]) | {"decisions": fake.url, "decision_model": "m", "redact": True}
+    options["answers"] = str(tmp_path / "answers.sqlite")
+    texts = [Event(time=60.0 * number, text=f"event {number}") for number in range(3)]
+    for gate in (GATE, Gate.at_costs(c_fa=1.0, c_fn=1.0)):
+        with contextlib.ExitStack() as stack:
+            given = str(tmp_path / "gate.json") if gate is GATE else None
+            (answer,) = answering_of({**options, "gate": given}, stack)().answer([Asked(tuple(texts), OFFERS)])
+        p_need, *p_accept = asked(fake.asked[0][1])
+        assert answer.p_need == pytest.approx(apply_map(gate.need or Temperature(1.0), p_need))
+        found = [answer.p_accept[offer] for offer in OFFERS]
+        assert found == pytest.approx(apply_map(gate.accept or Temperature(1.0), np.array(p_accept)))
+    assert len(fake.asked) == 1, "one request asks everything, and its answer is kept"
 
 
 def test_neither_key_nor_text_follows_a_redirect_to_another_host(fake, cache, monkeypatch):

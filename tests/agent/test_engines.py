@@ -1,6 +1,7 @@
 """Agents whose slots an inference engine reads: the same log-odds, whatever the shape; silence where it fails."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import json
 import os
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from engines import CONTEXT, SERVED, Fake, export, llama_server, log_odds_of, lowest_blocks, vllm_server
 from etils import epath
+from scipy.special import expit
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.engine_reader import Slots
@@ -23,6 +25,7 @@ from prism_jax.agent.engine_routes import ROUTES, EngineError
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_engine
 from prism_jax.agent.reader import FastReading, Reader, Unanswered
+from prism_jax.decision.calibration import apply_map
 from prism_jax.runs.export import export_base
 from prism_jax.runtime.digests import DigestError
 from prism_jax.streams import Candidate, Event
@@ -342,6 +345,24 @@ def test_the_command_asks_an_engine_and_says_what_it_sent(folder, template, tmp_
     assert done.stderr.splitlines()[-1].startswith(
         "error: --deadline: found it with neither --engine nor --decisions, "
     )
+    fake.close()
+
+
+def test_a_server_without_a_state_asks_the_engine_too(folder, template):
+    pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
+    from prism_jax.service.form import Asked
+    from prism_jax.service.loading import answering_of
+
+    fake = Fake("sglang", template.tokenizer)
+    options = dict.fromkeys(("decisions", "expect_digest", "gate", "key", "deadline", "keep", "streams"))
+    options |= {"model": str(folder), "engine": fake.name, "context": CONTEXT}
+    with contextlib.ExitStack() as stack:
+        events = [event(0), event(1)]
+        (answer,) = answering_of(options, stack)().answer([Asked(tuple(events), OFFERS)])
+    wanted = expected(template, events, OFFERS)
+    maps = read_exported(folder).maps
+    assert answer.p_need == pytest.approx(apply_map(maps["need_fast"], expit(wanted[0])))
+    assert list(answer.p_accept.values()) == pytest.approx(apply_map(maps["accept_fast"], expit(np.array(wanted[1:]))))
     fake.close()
 
 

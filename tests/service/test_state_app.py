@@ -577,7 +577,9 @@ def test_who_listens_looks_everywhere_again_and_again_where_other_servers_make_o
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "--model: found none, expected it, or --state"),
+        ((), "--model: found none, expected it, or --decisions or --state"),
+        (("--decisions=http://h", "--decision_model=m", "--replicas=2"), "--decisions: found it with --replicas"),
+        (("--model=none", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
         (("--model=none", "--c_fa=1"), "--c_fa: found it without --state"),
         (("--state=s",), "--c_fa, --c_fn: found no cost and no --model"),
         (("--state=s", "--c_fa=1", "--c_fn=2", "--memory=9"), "--memory: found it without a model"),
