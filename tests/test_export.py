@@ -110,7 +110,7 @@ def test_the_page_reads_the_scores_table_with_transformers(exported, monkeypatch
     folder, architecture = exported
     write_streams(tmp_path / "streams.jsonl", [WILD])
     options = {
-        "model": folder / "exported",
+        "model": str(folder / "exported"),
         "streams": str(tmp_path / "streams.jsonl"),
         "out": str(tmp_path / "scores"),
     }
