@@ -115,7 +115,9 @@ def test_the_page_reads_the_scores_table_with_transformers(exported, monkeypatch
         "out": str(tmp_path / "scores"),
     }
     settings = {"workers": 1, "runner": "local", "shard": 4, "batch": 2, "split": "test", "dtype": "float32"}
-    rest = dict.fromkeys(("expect_digest", "context", "compilation_cache", "skip_bad", "fast_only", "reread"))
+    rest = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | dict.fromkeys(
+        ("skip_bad", "fast_only", "reread"), False
+    )
     score.score(rest | settings | options)
     scores = read_all(tmp_path / "scores")
     found = page(folder, monkeypatch, 2)
