@@ -81,7 +81,7 @@ GATE = (
         "share / np.maximum(p_need, share), np.inf)",
         "share * np.maximum(p_need, share), np.inf)",
         "A deployed policy `product` records a threshold at which it does not decide.",
-        ("evaluation/test_policy_rows.py", "agent/test_proactive_gate.py"),
+        ("test_gate_object.py", "agent/test_proactive_gate.py"),
         vital=True,
     ),
     Fault(

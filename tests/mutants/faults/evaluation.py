@@ -148,7 +148,7 @@ STREAMS = (
         "before = benefit - gold / 2",
         "before = benefit",
         "The area of a histogram counts ties as if the gold step came first.",
-        ("evaluation/test_merged.py",),
+        ("evaluation/test_merged_histograms.py",),
         vital=True,
     ),
 )
