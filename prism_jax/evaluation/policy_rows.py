@@ -166,7 +166,8 @@ class EvaluationData:
 
     def by_unit(self, values: Float64[np.ndarray, "judged"]) -> Float64[np.ndarray, "units"]:
         """The sum of values over the judged steps of each unit."""
-        return np.bincount(self.judged_units, values, minlength=len(self.named_units[0]))
+        sums = np.bincount(self.judged_units, values, minlength=len(self.named_units[0]))
+        return sums.astype(np.float64, copy=False)  # of no rows at all they are integers
 
     def of_judged(self, values: Shaped[np.ndarray, "steps"]) -> Shaped[np.ndarray, "judged"]:
         """The values of the judged steps; those of all where every step is judged, without a copy."""

@@ -56,7 +56,7 @@ def test_only_an_offer_that_was_made_to_the_person_is_answered():
             ada.learn(verdict, accepted=True)
     verdict = ada(0.9, 0.9)
     with pytest.raises(ValueError, match=r"p_need, p_accept: found decisions of the shape \(2,\), expected numbers"):
-        ada(0.9, [0.1, 0.9])
+        ada(0.9, np.array([0.1, 0.9]))
     with pytest.raises(ValueError, match="person: found '', expected a name"):
         ours.person("")
     assert not ours.people
