@@ -76,7 +76,7 @@ class Person:
             offer=Offer(self.name, content) if speak else None,
         )
 
-    def learn(self, verdict: Verdict, *, accepted: bool) -> None:
+    def learn(self, verdict: Verdict, *, accepted: bool | np.bool_) -> None:
         """Takes the person's answer to an offer, once; an offer that was ignored was not accepted.
 
         Raises:
