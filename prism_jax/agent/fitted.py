@@ -40,7 +40,10 @@ def read_fitted(path: str, labels: Sequence[str | os.PathLike[str]]) -> Gate:
     keys = ("labels", "decisions", "again")
     if gate.fitted is None or not set(keys) <= gate.fitted.keys():
         raise GateError(f"{path}: fitted: found no {', '.join(keys)}, expected them: fit it again, by calibrate --out")
-    if not gate.fitted["again"]["steps"]:
+    again = gate.fitted["again"]
+    if not isinstance(again, dict) or not {"flips", "steps", "log_odds"} <= again.keys():
+        raise GateError(f"{path}: fitted.again: found {again!r:.80}, expected flips, steps and log_odds: fit it again")
+    if not again["steps"]:
         raise GateError(f"{path}: fitted.again: found no step that had two answers, expected some: fit it again")
     if gate.fitted["labels"] != [sha256(one) for one in labels]:
         raise GateError(f"--labels: found other content than {path} was fitted on, expected the same files")
@@ -112,7 +115,8 @@ def check(gate: Gate, streams: Sequence[Stream], asked: Labelled, scores: Scores
     """Compares what a gate decides on new answers with what it decided when it was fitted on the same labels.
 
     More flips than between the two askings are a failure: any more of a model that repeated itself exactly then, and
-    more than chance explains (`CHANCE`) of one that did not. So is a cost that rose clear of 0.
+    more than chance explains (`CHANCE`) of one that did not. So are more steps that had an answer and have none now
+    than chance explains beside those of the second asking, and a cost that rose clear of 0.
     """
     assert gate.fitted is not None, "the command has asked for it"
     before, again = gate.fitted["decisions"], gate.fitted["again"]
@@ -120,8 +124,13 @@ def check(gate: Gate, streams: Sequence[Stream], asked: Labelled, scores: Scores
     if len(before) != len(now):
         raise GateError(f"fitted.decisions: found {len(before)}, expected {len(now)}, one for each step of the labels")
     (flips, steps), failures = differing(before, now), []
-    if not steps:
-        failures.append("no step has an answer")
+    known = sum(one is not None for one in before)
+    lost, lost_then = known - steps, max(known - again["steps"], 0)
+    if lost and (not steps or stats.binomtest(lost, lost + lost_then, alternative="greater").pvalue < CHANCE):
+        failures.append(
+            f"{lost} of {known} steps that had an answer have none now, and {lost_then} had none when they were asked "
+            "again as the gate was fitted"
+        )
     total, share = flips + again["flips"], steps / max(steps + again["steps"], 1)
     exact = again["log_odds"][1] == 0
     chance = 1.0 if not total else float(stats.binomtest(flips, total, share, alternative="greater").pvalue)

@@ -51,8 +51,8 @@ from prism_jax.service.tokens import Tokens
 MOST_EVENTS = 1000
 """Most events of one request."""
 OTHER_ROUTES = (
-    "one of /openapi.json: /v1/decisions, /v1/systemone and /v1/models need a model, and no --owners, beside which "
-    "--replicas has them"
+    "one that /openapi.json lists; /v1/decisions, /v1/systemone and /v1/models are served with a model, and not with "
+    "--owners, beside which another server with --replicas has them"
 )
 """What is said where there is no route beside a state."""
 

@@ -309,9 +309,11 @@ def checking(folder, monkeypatch, **options):
         ([1, 0, None, 2], [1, 0, 1, 0], 0.0, True),  # a model that repeats itself exactly
         ([0] * 400, [1] * 4 + [0] * 396, 0.1, False),  # as chance has it, of one that does not
         ([0] * 400, [1] * 12 + [0] * 388, 0.1, True),
+        ([0] * 400, [None] * 3 + [0] * 397, 0.1, False),
+        ([0] * 400, [None] * 390 + [0] * 10, 0.1, True),  # those that are left agree
     ],
 )
-def test_more_flips_than_between_two_askings_fail(before, now, apart, fails):
+def test_more_flips_or_lost_answers_than_between_two_askings_fail(before, now, apart, fails):
     again = {"flips": 3 * (apart > 0), "steps": len(before), "log_odds": [apart, apart]}
     gate = dataclasses.replace(
         Gate.at_costs(c_fa=1.0, c_fn=1.0), fitted={"model": "m", "decisions": before, "again": again}
@@ -320,7 +322,7 @@ def test_more_flips_than_between_two_askings_fail(before, now, apart, fails):
     event = Event(time=0.0, text="x")
     streams = [Stream(id=f"s{n}", domain="coding", events=(event,), steps=(one,)) for n, one in enumerate(steps)]
     z = {0: (-9.0, -9.0), 1: (9.0, -9.0), 2: (-9.0, 9.0)}
-    log_odds = {(f"s{n}", 0): (9.0, *z[one]) for n, one in enumerate(now)}
+    log_odds = {(f"s{n}", 0): (9.0, *z[one]) for n, one in enumerate(now) if one is not None}
     rows = [
         {"stream": name, "step": step, "candidate": k, "time": 0.0, "p_need_fast": 0.9, "p_accept_fast": 0.5}
         for name, step in log_odds
