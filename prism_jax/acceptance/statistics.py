@@ -346,9 +346,10 @@ class Sums(Statistic):
         """Sums over all rows, of which no interval is made."""
         weight, gate = study_weight(rows, self.predictor.model.weighted), rows.inverse
         known = np.zeros(len(gate)) if rows.score is None else gate * ~np.isnan(rows.score)
-        inside = np.stack(list(_by_seen(seen)))
+        inside, offers = np.stack(list(_by_seen(seen))), self._offers(predictions)
         return {
-            "offers": {name: float(gate @ offer) for name, offer in self._offers(predictions).items()},
+            "offers": {name: float(gate @ offer) for name, offer in offers.items()},
+            "wrong": {name: float(gate @ (offer * (1 - rows.accepted))) for name, offer in offers.items()},
             "where_known": {name: float(known @ error) for name, error in errors.items()},
             "known": float(known.sum()),
             "seen": {name: inside @ (weight * error) for name, error in errors.items()},

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -331,9 +332,9 @@ class _Read(NamedTuple):
         """What gates would have cost."""
         columns = [*(f"cost {name}" for name in names), *(f"more {name}" for name in names), "gate"]
         means = means_of(self.units.cells(columns), np.repeat([most, np.inf], len(names)), self.seed)
-        gate = self._total("gate")
+        gate, offers, wrong = self._total("gate"), self.sums["offers"], self.sums["wrong"]
         return {
-            name: Costs(self.sums["offers"][name] / gate, cost, gain)
+            name: Costs(offers[name] / gate, wrong[name] / offers[name] if offers[name] else math.nan, cost, gain)
             for name, cost, gain in zip(names, means[: len(names)], means[len(names) :], strict=True)
         }
 

@@ -9,6 +9,7 @@ from prism_jax.acceptance.measures import MEANINGS, Measures, as_json
 from prism_jax.acceptance.own_score import OwnScore, sentences
 from prism_jax.decision.off_policy import DOUBTED
 from prism_jax.decision.uncertainty import Estimate
+from prism_jax.evaluation.intervals import known
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import ALONE, SHOWN_ONLY, over_units
@@ -38,12 +39,14 @@ class Costs(NamedTuple):
     """
 
     speak_rate: float  # share of the offers that it would have made
+    wrong: float  # share of these that are not accepted; NaN where it makes none
     cost: Estimate  # mean realised cost per offer of the log
     gain: Estimate  # that cost minus the better constant's, paired
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return {"speak_rate": self.speak_rate, "cost": as_json(self.cost), "minus_constant": as_json(self.gain)}
+        costs = {"cost": as_json(self.cost), "minus_constant": as_json(self.gain)}
+        return {"speak_rate": self.speak_rate, "wrong_offers": known(self.wrong), **costs}
 
 
 def prediction_table(
@@ -117,6 +120,8 @@ def gate_table(facts: Facts, costs: Mapping[str, Costs], own: OwnScore | None, c
     """What the gate would have cost, and where each map puts it on the score."""
     columns = (
         Column("offers", "Share of the log's offers that would have been made.", "%"),
+        Column("withheld", "Share of them that would not have been made.", "%"),
+        Column("wrong offers", "Share of the offers that would have been made which are not accepted.", "%"),
         Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for silence where it would have been."),
         Column("minus the better constant", "Cost minus that of the better of always and never, paired."),
         *([] if own is None else [Column("offer if the score is", "By the map fitted on everybody.", text=True)]),
@@ -127,6 +132,8 @@ def gate_table(facts: Facts, costs: Mapping[str, Costs], own: OwnScore | None, c
             name,
             (
                 percent(row.speak_rate),
+                percent(1 - row.speak_rate),
+                percent(row.wrong),
                 show_estimate(row.cost),
                 show_estimate(row.gain, sign=True),
                 *([] if own is None else [rules.get(name, DASH)]),

@@ -97,7 +97,10 @@ def test_every_number_follows_from_the_predictions_of_each_row(weighed, weighted
         assert said_of.gain.value == pytest.approx(mean(cost - costs[better], clipped), abs=1e-12)
         assert said_of.cost.low < said_of.cost.value < said_of.cost.high
     assert np.isnan([found.costs[better].gain.low, found.costs[better].gain.high]).all()  # of no difference
-    assert found.costs["score"].speak_rate == pytest.approx(mean(studied.predictions["score"] >= 0.4, clipped))
+    offered = studied.predictions["score"] >= 0.4
+    assert found.costs["score"].speak_rate == pytest.approx(mean(offered, clipped))
+    assert found.costs["score"].wrong == pytest.approx(mean(1 - y[offered], clipped[offered]))
+    assert np.isnan(found.costs["never"].wrong) and found.costs["never"].as_dict()["wrong_offers"] is None
 
     known = ~np.isnan(weighed.score[studied.row])
     errors = {name: (p - y) ** 2 for name, p in studied.predictions.items()}
