@@ -95,6 +95,7 @@ setup(
         "scipy>=1.15",
         "tensorboardX>=2.6",
         "tensorflow-datasets==4.9.10",
+        "threadpoolctl>=3.5",
         "tokenizers>=0.22",
         "tqdm>=4.67",
         "transformers>=5.23,<6",

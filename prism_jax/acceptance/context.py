@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int
+from threadpoolctl import threadpool_limits
 
 from prism_jax.acceptance.logs import ContextColumn
 from prism_jax.decision.logistic import fit_path
@@ -154,4 +155,6 @@ def path(
     start = np.append(np.zeros(features.shape[1]), np.log(base / (1 - base)))
     penalties = (np.diag(np.append(np.full(features.shape[1], ridge), 1e-6)) for ridge in ridges)
     x = np.column_stack([features, np.ones(len(features))])
-    return [(fit[:-1], float(fit[-1])) for fit in fit_path(x, labels, weight, penalties, start, precision=_PRECISION)]
+    with threadpool_limits(1, "blas"):  # threads would wait for each other longer than these products take
+        fits = fit_path(x, labels, weight, penalties, start, precision=_PRECISION)
+    return [(fit[:-1], float(fit[-1])) for fit in fits]

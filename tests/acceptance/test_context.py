@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_info
 
+from prism_jax.acceptance import context
 from prism_jax.acceptance.context import design, fit_head, folds_of_people, path
 from prism_jax.acceptance.logs import ContextColumn
+from prism_jax.decision.logistic import fit_path
 
 
 def draw(rows=400, people=12):
@@ -81,3 +84,16 @@ def test_folds_hold_whole_people_of_nearly_equal_number():
     assert all(len(set(fold[person == i])) == 1 for i in range(23))
     assert {len(np.unique(person[fold == number])) for number in range(10)} == {2, 3}
     assert set(folds_of_people(person, 10, 0, person < 4)) == {-1, 0, 1, 2, 3}
+
+
+def test_a_path_of_fits_needs_one_thread_for_its_small_products(monkeypatch):
+    during = []
+
+    def recorded(*arguments, **keywords):
+        during.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return fit_path(*arguments, **keywords)
+
+    monkeypatch.setattr(context, "fit_path", recorded)
+    x, y, _ = draw(60)
+    path(x, y, np.ones(len(y)), [1.0])
+    assert set(during) == {1}
