@@ -10,8 +10,8 @@ from etils import epath
 
 from prism_jax.acceptance.by_answers import Pair, Part, by_answers_table
 from prism_jax.acceptance.measures import RESAMPLES, Measures, as_json
-from prism_jax.acceptance.own_score import SHOWN_PEOPLE, OwnScore, Person, as_dicts, people_table, sentences
-from prism_jax.acceptance.tables import Costs, Facts, gate_table, prediction_table
+from prism_jax.acceptance.own_score import SHOWN_PEOPLE, OwnScore, Person, as_dicts, people_table
+from prism_jax.acceptance.tables import Costs, Facts, gate_table, prediction_table, savings_table
 from prism_jax.decision.person import Population
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.table import print_all
@@ -92,6 +92,7 @@ def publish(
     if findings.bounds is not None:
         value["bounds"] = {f"{name}.auroc": bound for name, bound in findings.bounds.items()}
     tables = {
+        "savings": savings_table(facts, findings.costs, own, findings.compared),
         "predictions": prediction_table(
             facts, findings.measured, findings.compared, findings.bounds, len(findings.left_out)
         ),
@@ -108,6 +109,4 @@ def publish(
 
     shown = tables | {"people_by_number": people_table(findings.people, own, threshold, SHOWN_PEOPLE)}
     print_all([*shown.values()])
-    for sentence in [] if own is None else sentences(own):
-        print(sentence)
     return value

@@ -17,6 +17,8 @@ from prism_jax.evaluation.intervals import known
 
 RESAMPLES = 1000
 BINS = 15
+CONSTANTS = ("always", "never")
+"""The policies that look at nothing."""
 MEANINGS = {
     "constant": "The acceptance rate of the other people.",
     "score": "The log's own score, as it is; the constant where it is missing.",

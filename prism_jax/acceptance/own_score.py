@@ -13,9 +13,10 @@ from jaxtyping import Float64, Int
 from prism_jax.acceptance.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
 from prism_jax.decision.calibration import Map, Rule, rules_by_group
 from prism_jax.decision.person import Belief, Population, predict
+from prism_jax.decision.uncertainty import Estimate
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import prequential
-from prism_jax.report.numbers import number, percent
+from prism_jax.report.numbers import number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 
 SHOWN_PEOPLE = 20
@@ -34,6 +35,7 @@ class OwnScore:
     brier: Mapping[str, float]  # these Brier scores where the score is known, and that of the constant rate
     low: float  # smallest score of the answered offers
     high: float  # largest score of the answered offers
+    means: Mapping[str, float]  # of the scores, `said`, and of their answers, `accepted`
     certain: int = 0  # number of these scores that are probabilities of exactly 0 or 1
 
     @property
@@ -46,11 +48,34 @@ class OwnScore:
         ends = rule.offers(np.array([self.low, self.high]))
         return "always" if ends.all() else "never" if not ends.any() else rule.in_words()
 
+    @property
+    def named(self) -> str:
+        """The gate by its rule."""
+        cell = self.cell(self.rule)
+        return f"the gate: {cell}" if cell in ("always", "never") else f"{self.column} {cell}"
+
     def as_dict(self) -> dict[str, Any]:
         """The rules as JSON values."""
         rules = {name: fitted.rule(self.threshold)._asdict() for name, fitted in self.maps.items()}
         found = {"column": self.column, "best": self.best, "brier": dict(self.brier), "rules": rules}
         return found | ({"certain": self.certain} if self.certain else {})
+
+
+def said_of_score(own: OwnScore, compared: Mapping[str, Estimate] | None) -> str:
+    """Whether the score is a probability, in a sentence with its numbers; `compared` is None where it cannot be one."""
+    if compared is None:
+        return f"{own.column} is no probability: it goes from {own.low:.5g} to {own.high:.5g}; Platt's map makes one."
+    worse, said, accepted = compared["correction"], own.means["said"], own.means["accepted"]
+    if worse.low > 0:
+        verdict = f"{own.column} is no probability of acceptance as it is"
+    else:
+        verdict = f"{own.column} can be taken as the probability of acceptance"
+    beside = f"{show_estimate(worse, sign=True)}{'' if worse.low > 0 or worse.high < 0 else ', not told apart'}"
+    return (
+        f"{verdict}: it says {said:.1%} on average where {accepted:.1%} were accepted, and its Brier score is "
+        f"{number(compared['score'].value, 3)} against {number(compared[PLATT].value, 3)} through Platt's map, fitted "
+        f"on other people ({beside})."
+    )
 
 
 def sentences(own: OwnScore) -> list[str]:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from prism_jax.acceptance.by_answers import SEEN, Pair
 from prism_jax.acceptance.labelled import Labelled, Placements
-from prism_jax.acceptance.measures import BINS, RESAMPLES, bin_of, pairs_by_person
+from prism_jax.acceptance.measures import BINS, CONSTANTS, RESAMPLES, bin_of, pairs_by_person
 from prism_jax.acceptance.own_score import latest_beliefs
 from prism_jax.acceptance.parts import Answers
 from prism_jax.acceptance.score_maps import EDGE, PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
@@ -272,7 +272,6 @@ class Sums(Statistic):
     probabilities: tuple[str, ...]  # the predictions that are probabilities; there is a gate on all but the truth
     pair: Pair
     costs: tuple[float, float]  # C_FA and C_FN
-    better: str  # of always and never, the cheaper
     seed: int
 
     def add(self, state: State, rows: Answers) -> State:
@@ -320,6 +319,8 @@ class Sums(Statistic):
             yield "known score", known * errors["score"]
             yield "known constant", known * errors["constant"]
             yield "known difference", known * (errors["score"] - errors["constant"])
+            yield f"known {PLATT}", known * errors[PLATT]
+            yield "known correction", known * (errors["score"] - errors[PLATT])
         gain = weight * (errors[self.pair.with_person] - errors[self.pair.without])
         gain[np.abs(gain) < 1e-14] = 0.0  # as at a first offer, where two ways of computing one number round apart
         for i, inside in enumerate(_by_seen(seen)):
@@ -328,7 +329,8 @@ class Sums(Statistic):
         costs = {name: step_costs(offer, y, y, *self.costs) for name, offer in offers.items()}
         for name, cost in costs.items():
             yield f"cost {name}", gate * cost
-            yield f"more {name}", gate * (cost - costs[self.better])
+            for constant in CONSTANTS:
+                yield f"{constant} {name}", gate * (cost - costs[constant])
 
     def _offers(self, predictions: Mapping[str, Float64[np.ndarray, " rows"]]) -> dict[str, Bool[np.ndarray, " rows"]]:
         """What always, never and the gate on each probability do."""

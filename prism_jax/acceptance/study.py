@@ -25,7 +25,7 @@ from prism_jax.acceptance.context import fit_head
 from prism_jax.acceptance.findings import Findings, Question
 from prism_jax.acceptance.log_tables import ContextColumn
 from prism_jax.acceptance.logs import AcceptanceLog
-from prism_jax.acceptance.measures import BINS, MEANINGS, Measures, mean_gap, means_of, ratio, share_of
+from prism_jax.acceptance.measures import BINS, CONSTANTS, MEANINGS, Measures, mean_gap, means_of, ratio, share_of
 from prism_jax.acceptance.own_score import Beliefs, OwnScore, described
 from prism_jax.acceptance.parts import Answers, Divided, answered_rows
 from prism_jax.acceptance.score_maps import PLATT, Scale, ScoreMap, simplest_best
@@ -164,15 +164,11 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
     probabilities = tuple(name for name in measured if name != TRUTH)
     pair, bounds = pair_of(probabilities), {name: placements[name].bound for name in predicted}
     c_fa, c_fn = question.c_fa, question.c_fn
-    better = (
-        "always"
-        if c_fa * (table.of("gate") - table.of("gate_accepted")) <= c_fn * table.of("gate_accepted")
-        else "never"
-    )
-    statistic = Sums(predictor, placements, measured, pair, (c_fa, c_fn), better, question.seed)
-    sums = run("sums", statistic)
+    accepted = table.of("gate_accepted")
+    better = "always" if c_fa * (table.of("gate") - accepted) <= c_fn * accepted else "never"
+    sums = run("sums", Sums(predictor, placements, measured, pair, (c_fa, c_fn), question.seed))
     read = _Read(sums, sums["units"], question.seed)
-    own = None if score is None else _own(score, fitted[EVERYBODY].maps, table, read, question.threshold)
+    own = None if score is None else _own(score, fitted, table, read, question.threshold)
     silent = log.contents.not_made
     return Findings(
         facts=Facts(
@@ -195,7 +191,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
         pair=pair,
         own=own,
         people=read.people(log, predictor, None if own is None else own.maps[PLATT], table, question.threshold),
-        costs=read.costs(("always", "never", *probabilities), max(c_fa, c_fn)),
+        costs=read.costs((*CONSTANTS, *probabilities), max(c_fa, c_fn), better),
         bounds=bounds if any(bounds.values()) else None,
     )
 
@@ -249,18 +245,19 @@ class _Table(NamedTuple):
 
     def scale_without(self, fold: int) -> Scale:
         """The scale of the scores of the people outside a fold."""
-        moments = self._moments(fold)
+        moments = self.moments(fold)
         if self.probability or moments is None:
             return Scale()
         return Scale(float(moments.mean[0]), float(np.sqrt(moments.squares[0] / moments.rows)) or 1.0)
 
-    def _moments(self, without: int) -> Moments | None:
+    def moments(self, without: int) -> Moments | None:
+        """Of the scores of the people outside a fold; None without any."""
         parts = [moments for fold, moments in sorted(self.census["scores"].items()) if fold != without]
         return functools.reduce(merge, parts) if parts else None
 
     def fitted(self, scores: Mapping[int, Labelled], fold: int) -> Fitted:
         """What is fitted on the people outside a fold; no maps without scores."""
-        base, weight, moments = self.rate(fold), self.of("weight", fold), self._moments(fold)
+        base, weight, moments = self.rate(fold), self.of("weight", fold), self.moments(fold)
         if not scores:
             return Fitted(base, weight, None, base)
         assert moments is not None, "they are those of the same scores"
@@ -270,15 +267,18 @@ class _Table(NamedTuple):
         return Fitted(base, weight, maps, missing)
 
 
-def _own(column: str, maps: Mapping[str, ScoreMap] | None, table: _Table, read: _Read, threshold: float) -> OwnScore:
+def _own(column: str, fitted: Mapping[int, Fitted], table: _Table, read: _Read, threshold: float) -> OwnScore:
     """The gate on the score."""
-    assert maps is not None, "the log has scores"
+    maps, moments = fitted[EVERYBODY].maps, table.moments(EVERYBODY)
+    assert maps is not None and moments is not None, "the log has scores"
     brier = {name: total / read.sums["known"] for name, total in read.sums["where_known"].items()}
     of_maps = {name: brier[name] for name in maps}
     low, high = -table.census["low"].value, table.census["high"].value
     stated = table.census["certain"] if table.probability else 0
     brier = {"constant": brier["constant"], **of_maps}
-    return OwnScore(column, threshold, maps, simplest_best(of_maps), brier, low, high, stated)
+    accepted = table.of("known_accepted") / table.of("known")
+    means = {"said": float(moments.mean[0]), "accepted": accepted}
+    return OwnScore(column, threshold, maps, simplest_best(of_maps), brier, low, high, means, stated)
 
 
 class _Read(NamedTuple):
@@ -309,10 +309,13 @@ class _Read(NamedTuple):
         return float(self.units.cells([name]).totals()[0])
 
     def compared(self) -> dict[str, Estimate]:
-        """Brier scores of the score and of the constant where the score is known, and their difference."""
-        names = ("score", "constant", "difference")
+        """Brier scores where the score is known, and how much higher that of the score as it is.
+
+        `difference` is that to the constant's, `correction` that to Platt's map on other people.
+        """
+        names = ("score", "constant", "difference", PLATT, "correction")
         cells = _of_those(self.units.cells([*(f"known {name}" for name in names), "known", "known rows"]))
-        return dict(zip(names, means_of(cells, np.array([1.0, 1.0, np.inf]), self.seed), strict=True))
+        return dict(zip(names, means_of(cells, np.array([1.0, 1.0, np.inf, 1.0, np.inf]), self.seed), strict=True))
 
     def by_answers(self, names: tuple[str, ...], pair: Pair) -> list[Part]:
         """Brier scores by the number of answers that had been seen."""
@@ -328,14 +331,22 @@ class _Read(NamedTuple):
             parts.append(Part(low, high, answers, people, brier, difference))
         return parts
 
-    def costs(self, names: tuple[str, ...], most: float) -> dict[str, Costs]:
-        """What gates would have cost."""
-        columns = [*(f"cost {name}" for name in names), *(f"more {name}" for name in names), "gate"]
-        means = means_of(self.units.cells(columns), np.repeat([most, np.inf], len(names)), self.seed)
+    def costs(self, names: tuple[str, ...], most: float, better: str) -> dict[str, Costs]:
+        """What gates would have cost, beside the constants, of which one is the better."""
+        kinds = ("cost", *CONSTANTS)
+        columns = [*(f"{kind} {name}" for kind in kinds for name in names), "gate"]
+        means = means_of(self.units.cells(columns), np.repeat([most, np.inf, np.inf], len(names)), self.seed)
+        of = {kind: dict(zip(names, means[i * len(names) :], strict=False)) for i, kind in enumerate(kinds)}
         gate, offers, wrong = self._total("gate"), self.sums["offers"], self.sums["wrong"]
         return {
-            name: Costs(offers[name] / gate, wrong[name] / offers[name] if offers[name] else math.nan, cost, gain)
-            for name, cost, gain in zip(names, means[: len(names)], means[len(names) :], strict=True)
+            name: Costs(
+                offers[name] / gate,
+                wrong[name] / offers[name] if offers[name] else math.nan,
+                of["cost"][name],
+                of[better][name],
+                {constant: of[constant][name] for constant in CONSTANTS},
+            )
+            for name in names
         }
 
     def people(

@@ -1,12 +1,12 @@
-"""The two tables of a log's predictions: how good they are, and what a gate on them would have cost."""
+"""What a gate on a log's score saves, how good the log's predictions are, and what a gate on each would have cost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from prism_jax.acceptance.measures import MEANINGS, Measures, as_json
-from prism_jax.acceptance.own_score import OwnScore, sentences
+from prism_jax.acceptance.measures import CONSTANTS, MEANINGS, Measures, as_json
+from prism_jax.acceptance.own_score import OwnScore, said_of_score, sentences
 from prism_jax.decision.off_policy import DOUBTED
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation.intervals import known
@@ -42,11 +42,46 @@ class Costs(NamedTuple):
     wrong: float  # share of these that are not accepted; NaN where it makes none
     cost: Estimate  # mean realised cost per offer of the log
     gain: Estimate  # that cost minus the better constant's, paired
+    against: Mapping[str, Estimate]  # the same of either constant
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
         costs = {"cost": as_json(self.cost), "minus_constant": as_json(self.gain)}
+        costs |= {f"minus_{constant}": as_json(gain) for constant, gain in self.against.items()}
         return {"speak_rate": self.speak_rate, "wrong_offers": known(self.wrong), **costs}
+
+
+def savings_table(
+    facts: Facts, costs: Mapping[str, Costs], own: OwnScore | None, compared: Mapping[str, Estimate] | None
+) -> Table:
+    """What the gate on the score saves, of a log without one that on people's own rates; the first thing to read."""
+    gate = "person" if own is None else own.best
+    today = "" if facts.not_made else ", as today"
+    columns = (
+        Column("offers", "Share of the log's offers that would have been made.", "%"),
+        Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for silence where it would have been."),
+        *(
+            Column(f"minus {name}{today if name == 'always' else ''}", "Paired; below 0 is cheaper.")
+            for name in CONSTANTS
+        ),
+    )
+    words = "each person's own rate" if own is None else own.named
+    rows = tuple(
+        Row(
+            words if name == gate else name,
+            (
+                percent(row.speak_rate),
+                show_estimate(row.cost),
+                *(DASH if name == other else show_estimate(row.against[other], sign=True) for other in CONSTANTS),
+            ),
+            strong=name == gate,
+        )
+        for name, row in costs.items()
+        if name in (*CONSTANTS, gate)
+    )
+    note = ["The log has no score."] if own is None else [said_of_score(own, compared), *sentences(own)]
+    title = _titled("What the gate saves, per offer", facts)
+    return Table(title, "policy", columns, (Section("", rows),), "\n".join(note), mark="the gate")
 
 
 def prediction_table(
@@ -145,7 +180,6 @@ def gate_table(facts: Facts, costs: Mapping[str, Costs], own: OwnScore | None, c
     )
     threshold = c_fa / (c_fa + c_fn)
     note = f"C_FA = {c_fa:g}, C_FN = {c_fn:g}: offer where p_accept ≥ C_FA / (C_FA + C_FN) = {threshold:.4g}."
-    note += "" if own is None else f" {' '.join(sentences(own))}"
     title = _titled("What the gate would have cost, per offer", facts)
     return Table(title, "gate on", columns, (Section("", rows),), note, mark="the best map out of fold")
 
