@@ -11,6 +11,7 @@ import sys
 import types
 
 import grimp
+import pytest
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "prism_jax"
@@ -88,6 +89,7 @@ def test_opening_a_data_source_loads_neither_training_nor_a_model():
     assert not {"orbax", "flax", "grain", "transformers"} & {name.split(".")[0] for name in loaded.stdout.split()}
 
 
+@pytest.mark.slow
 def test_tables_and_scores_of_files_need_no_extra():
     """What asks nobody runs on the packages of a plain installation."""
     code = """

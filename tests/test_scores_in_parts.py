@@ -104,7 +104,9 @@ def assert_close(first, second, path="", divided=False):
         assert first == second, path
 
 
-@pytest.mark.parametrize(("group", "candidates"), [(1, 1), (7, 3), (25, 4), (10_000, 3), (3, 50)])
+@pytest.mark.parametrize(
+    ("group", "candidates"), [(1, 1), (7, 3), (25, 4), (10_000, 3), pytest.param(3, 50, marks=pytest.mark.slow)]
+)
 def test_every_row_is_read_once_and_every_step_whole(tmp_path, small, group, candidates):
     """Also where a step's rows stand in several row groups, and in several parts."""
     scores, path = scores_of(candidates, streams=5, steps=6, slow=False), tmp_path / "scores.parquet"
@@ -172,8 +174,10 @@ def biased(seed=0, steps=2000, certain=False):
     )
 
 
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("calibrator", [None, "temperature"])
+@pytest.mark.parametrize(
+    ("calibrator", "exact"),
+    [("temperature", True), ("temperature", False), (None, True), pytest.param(None, False, marks=pytest.mark.slow)],
+)
 def test_a_biased_agent_is_mended_or_the_first_line_says_what_is_cheaper(small, tmp_path, capsys, calibrator, exact):
     write(tmp_path / "scores.parquet", biased())
     folder, running = epath.Path(tmp_path / "out"), Running(workers=1, most=None if exact else 0)
@@ -195,7 +199,10 @@ def test_a_biased_agent_is_mended_or_the_first_line_says_what_is_cheaper(small, 
         assert f"<em>never {never:.4f}, not told apart</em>" in page
 
 
-@pytest.mark.parametrize("calibrator", ["temperature", "platt", "penalised", "isotonic"])
+@pytest.mark.parametrize(
+    "calibrator",
+    ["penalised", *(pytest.param(name, marks=pytest.mark.slow) for name in ("temperature", "platt", "isotonic"))],
+)
 def test_stated_certainties_do_not_ruin_a_map(small, tmp_path, calibrator):
     """Maps are near those of the other rows alone, in memory and by parts, and say how many there are."""
     scores, out = biased(certain=True), {}

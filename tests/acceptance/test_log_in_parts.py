@@ -116,10 +116,14 @@ def check_close(found, expected):
     ("roles", "options"),
     [
         (f"{ROLES},score=p", {}),
-        (f"{ROLES},score=said", {}),
+        pytest.param(f"{ROLES},score=said", {}, marks=pytest.mark.slow),
         pytest.param(f"{ROLES},score=points,answered=later", {}, marks=pytest.mark.slow),
         ("person=who,accepted=p>=0.5", {}),
-        ("person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share", {"weighted": True}),
+        pytest.param(
+            "person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share",
+            {"weighted": True},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "person=who,time=at,accepted=took_shown,score=points,logged=shown,propensity=share",
             {},
@@ -337,6 +341,7 @@ def test_times_of_one_kind_in_all_chunks(tmp_path, small):
         in_parts(tmp_path / "part-*.csv", ROLES, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
     """Nothing of a file that cannot be read to its end is kept, not even the numbers of its people."""
     table, roles = simulated(), f"{ROLES},score=p"

@@ -170,6 +170,7 @@ def test_the_record_is_plain_json_without_nan_and_always_the_same():
     assert set(evaluate(make_scores(slow=False)).to_dict()) - {"caution"} == names
 
 
+@pytest.mark.slow
 def test_evaluation_loads_no_language_model_library():
     code = "import prism_jax.evaluation.protocol, prism_jax.report.page, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -79,6 +79,7 @@ def _unlabelled(scores):
     return {name: column for name, column in scores.columns().items() if name not in ("y_need", "y_accept")}
 
 
+@pytest.mark.slow
 def test_a_student_without_a_slow_pass_has_its_fast_row_alone(folder, tmp_path, simulated):
     write_streams(tmp_path / "streams.jsonl", [without_answers(simulated[0])])
     model = exported.Model(str(folder), str(tmp_path / "streams.jsonl"), {"c_fn": 5.0})

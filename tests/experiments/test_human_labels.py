@@ -47,6 +47,7 @@ def test_outer_folds_test_every_stream_once():
         assert all(not {one.id for one in train} & {one.id for one in test} for train, test in divided)
 
 
+@pytest.mark.slow
 def test_labels_of_test_streams_change_no_probability():
     train, test = STREAMS[:5], STREAMS[5:]
 
@@ -101,10 +102,14 @@ def own_scores(streams, **changes):
     )
 
 
-def test_any_scores_are_a_method_and_their_offers_are_checked():
+@pytest.mark.slow
+def test_any_scores_are_a_method():
     tables = study(STREAMS, folds=2, labels="votes", scores={"mine": own_scores(STREAMS)}, ratios=(2.0,), resamples=100)
     assert "gate on mine" in tables[2].to_markdown()
     assert "mine, exactly the same speak rate" in tables[3].to_markdown()
+
+
+def test_the_offers_of_other_scores_are_checked():
     labelled = with_labels(own_scores(STREAMS), STREAMS)
     assert len(labelled) == sum(len(step.candidates) for one in STREAMS for step in one.steps)
     with pytest.raises(ScoresError, match="found no row for stream 's5'"):

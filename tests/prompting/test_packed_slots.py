@@ -70,14 +70,14 @@ def read_plainly(model, params):
     return run
 
 
-@settings(max_examples=settings.default.max_examples // 3)
-@given(batch=st.lists(streams(), min_size=1, max_size=ROWS))
-def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, params, read, read_plainly):
+def packed_by(template, streams):
+    return [pack(stream, template, CONTEXT) for stream in streams]
+
+
+def check_packed(batch, template, model, params, read, read_plainly):
     """Each decision has the same logits packed with all others, packed alone, and as a plain causal sequence."""
-    packed = [pack(stream, template, CONTEXT) for stream in batch]
     singles = [list(decisions(stream)) for stream in batch]
-    alone = [pack(single, template, CONTEXT) for group in singles for single in group]
-    assume(fits(packed, SIZE) and fits(alone, ALONE))
+    packed, alone = (packed_by(template, streams) for streams in (batch, itertools.chain(*singles)))
     written = [sequence(single, template) for group in singles for single in group]
     plain = read_plainly([whole for _, _, whole in written])
 
@@ -102,6 +102,19 @@ def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, 
     if sources:
         packed_hidden = [hidden[i][: len(row.response_target)] for i, row in enumerate(packed)]
         np.testing.assert_allclose(np.concatenate(packed_hidden), plain[tuple(zip(*sources, strict=True))], atol=1e-4)
+
+
+def test_packed_slots_equal_row_by_row_and_plain_causal(bushy, template, model, params, read, read_plainly):
+    check_packed([bushy, bushy], template, model, params, read, read_plainly)
+
+
+@pytest.mark.slow
+@settings(max_examples=settings.default.max_examples // 12)
+@given(batch=st.lists(streams(), min_size=1, max_size=ROWS))
+def test_packed_slots_of_any_streams_equal_plain_causal(batch, template, model, params, read, read_plainly):
+    assume(fits(packed_by(template, batch), SIZE))
+    assume(fits(packed_by(template, itertools.chain(*map(decisions, batch))), ALONE))
+    check_packed(batch, template, model, params, read, read_plainly)
 
 
 @pytest.mark.slow

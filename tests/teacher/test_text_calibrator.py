@@ -78,6 +78,7 @@ def test_numpy_alone_gives_the_scores_of_scikit_learn(fitted):
     )
 
 
+@pytest.mark.slow
 def test_it_is_calibrated_on_streams_that_it_has_not_seen_and_better_than_the_base_rate(fitted):
     """The best map of its log-odds on 200 further streams is nearly the identity.
 
