@@ -7,7 +7,7 @@
         [--runner=local|ray --workers=N --skip_bad]
     python -m prism_jax.evaluate --scores=LOGS --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
         [--c_fa=1 --c_fn=2] [--context=NAME,NAME] [--weighted] [--export_scores=FILE [--keep_names]] [--shown_only]
-        [--runner=local|ray --workers=N --skip_bad]
+        [--target='NAME>=59'] [--runner=local|ray --workers=N --skip_bad]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json, gate.json (for `prism_jax.Gate.load`) and report.html beside them; --base adds the student before
@@ -44,7 +44,7 @@ POINT = {
     "policy": "The rule that decides.",
     "fixed_threshold": "The threshold of the policy fixed.",
 }
-OF_A_LOG = ("export_scores", "keep_names", "context", "weighted", "seed")
+OF_A_LOG = ("target", "export_scores", "keep_names", "context", "weighted", "seed")
 """Flags that go with --columns only."""
 
 
@@ -86,10 +86,13 @@ def define_flags() -> None:
         False,
         "With --columns: weigh answers by clipped inverse propensities, in fits and measures; needs propensity=COLUMN.",
     )
+    flags.DEFINE_string(
+        "target", None, "With --columns: a policy to compare, such as 'confidence>=59', or a column of probabilities."
+    )
     flags.DEFINE_integer("seed", 0, "With --columns: seed of the folds and of the resampling.", lower_bound=0)
     flags.DEFINE_string("export_scores", None, "With --columns: scores file to write, .parquet or .jsonl.")
     flags.DEFINE_bool("keep_names", False, "With --export_scores: keep people's names; by default they are numbered.")
-    refuse_empty("scores", "calibration", "export_scores")
+    refuse_empty("scores", "calibration", "export_scores", "target")
     flags.DEFINE_bool("texts", True, "Whether a run's report.html may show events' texts; --notexts leaves them out.")
     for name in sorted(POINT.keys() - {"policy", "trigger"}):
         flags.DEFINE_float(name, getattr(OperatingPoint, name), POINT[name])
@@ -180,6 +183,7 @@ def _evaluate_log(options: dict[str, Any]) -> None:
         shown_only=options["shown_only"],
         export_scores=options["export_scores"],
         keep_names=options["keep_names"],
+        target=options["target"],
         running=Running.of_flags(),
     )
 

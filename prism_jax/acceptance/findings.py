@@ -11,7 +11,7 @@ from etils import epath
 from prism_jax.acceptance.by_answers import Pair, Part, by_answers_table
 from prism_jax.acceptance.measures import RESAMPLES, Measures, as_json
 from prism_jax.acceptance.own_score import SHOWN_PEOPLE, OwnScore, Person, as_dicts, people_table
-from prism_jax.acceptance.tables import Costs, Facts, gate_table, prediction_table, savings_table
+from prism_jax.acceptance.tables import Costs, Drawn, Facts, gate_table, prediction_table, savings_table
 from prism_jax.decision.person import Population
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.table import print_all
@@ -45,6 +45,7 @@ class Findings(NamedTuple):
     own: OwnScore | None
     people: Sequence[Person]
     costs: Mapping[str, Costs]
+    drawn: Mapping[str, Drawn] = MappingProxyType({})  # the gate and --target beside what is done today
     left_out: Mapping[str, str] = MappingProxyType({})  # files that could not be read, with the reason of each
     bounds: Mapping[str, float] | None = None  # how far the AUROC of a prediction can be off; None where all is exact
 
@@ -87,12 +88,14 @@ def publish(
         "people": as_dicts(findings.people),
         "costs": {name: row.as_dict() for name, row in findings.costs.items()},
     }
+    if findings.drawn:
+        value["today"] = {name: drawn.as_dict() for name, drawn in findings.drawn.items()}
     if findings.left_out:
         value["left_out"] = dict(findings.left_out)
     if findings.bounds is not None:
         value["bounds"] = {f"{name}.auroc": bound for name, bound in findings.bounds.items()}
     tables = {
-        "savings": savings_table(facts, findings.costs, own, findings.compared),
+        "savings": savings_table(facts, findings.costs, own, findings.compared, findings.drawn),
         "predictions": prediction_table(
             facts, findings.measured, findings.compared, findings.bounds, len(findings.left_out)
         ),

@@ -36,6 +36,8 @@ class OwnScore:
     low: float  # smallest score of the answered offers
     high: float  # largest score of the answered offers
     means: Mapping[str, float]  # of the scores, `said`, and of their answers, `accepted`
+    rules: Mapping[int, Rule]  # of the best map by the people outside each fold, on the score as it was read
+    missing: Mapping[int, bool]  # whether these rules offer where the score is missing
     certain: int = 0  # number of these scores that are probabilities of exactly 0 or 1
 
     @property
@@ -47,6 +49,16 @@ class OwnScore:
         """A rule in a table: `always` and `never` also where all scores of the log are on one side of the value."""
         ends = rule.offers(np.array([self.low, self.high]))
         return "always" if ends.all() else "never" if not ends.any() else rule.in_words()
+
+    def offers(
+        self, score: Float64[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"]
+    ) -> Float64[np.ndarray, " rows"]:
+        """1 where the gate offers, by the rule of the row's fold."""
+        found = np.zeros(len(score))
+        for number_of_fold, rule in self.rules.items():
+            held = fold == number_of_fold
+            found[held] = np.where(np.isnan(score[held]), self.missing[number_of_fold], rule.offers(score[held]))
+        return found
 
     @property
     def named(self) -> str:

@@ -278,7 +278,10 @@ def _own(column: str, fitted: Mapping[int, Fitted], table: _Table, read: _Read, 
     brier = {"constant": brier["constant"], **of_maps}
     accepted = table.of("known_accepted") / table.of("known")
     means = {"said": float(moments.mean[0]), "accepted": accepted}
-    return OwnScore(column, threshold, maps, simplest_best(of_maps), brier, low, high, means, stated)
+    best = simplest_best(of_maps)
+    rules = {fold: one.maps[best].rule(threshold) for fold, one in fitted.items() if one.maps is not None}
+    missing = {fold: one.base >= threshold for fold, one in fitted.items()}
+    return OwnScore(column, threshold, maps, best, brier, low, high, means, rules, missing, stated)
 
 
 class _Read(NamedTuple):

@@ -14,6 +14,9 @@ from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import ALONE, SHOWN_ONLY, over_units
 
+GATE = "the gate"
+"""Its name beside the policies of --target."""
+
 
 class Facts(NamedTuple):
     """What a log holds, and how it was studied."""
@@ -51,37 +54,64 @@ class Costs(NamedTuple):
         return {"speak_rate": self.speak_rate, "wrong_offers": known(self.wrong), **costs}
 
 
+class Drawn(NamedTuple):
+    """A policy beside what is done today, by the probabilities with which offers were made (docs/counterfactual.md)."""
+
+    speak_rate: float  # share of the log's rows at which it offers
+    cost: Estimate | None  # per row; None where the log does not tell it
+    gain: Estimate | None  # its cost minus that of the policy that made the log; None where the log does not tell it
+    unknown: str = ""  # why it does not
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        cost, gain = (None if value is None else as_json(value) for value in (self.cost, self.gain))
+        return {"speak_rate": self.speak_rate, "cost": cost, "minus_today": gain, "unknown": self.unknown or None}
+
+
 def savings_table(
-    facts: Facts, costs: Mapping[str, Costs], own: OwnScore | None, compared: Mapping[str, Estimate] | None
+    facts: Facts,
+    costs: Mapping[str, Costs],
+    own: OwnScore | None,
+    compared: Mapping[str, Estimate] | None,
+    drawn: Mapping[str, Drawn],
 ) -> Table:
-    """What the gate on the score saves, of a log without one that on people's own rates; the first thing to read."""
-    gate = "person" if own is None else own.best
-    today = "" if facts.not_made else ", as today"
+    """What the gate on the score saves, of a log without one that on people's own rates; the first thing to read.
+
+    `drawn` has the gate and the policies of --target, by name, where the log tells their costs beside today's.
+    """
+    gate, words = ("person", "each person's own rate") if own is None else (own.best, own.named)
+    always = "always, as today" if not facts.not_made or facts.shown_only else "always"
+    today = [] if always != "always" else ["today"]
     columns = (
         Column("offers", "Share of the log's offers that would have been made.", "%"),
         Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for silence where it would have been."),
-        *(
-            Column(f"minus {name}{today if name == 'always' else ''}", "Paired; below 0 is cheaper.")
-            for name in CONSTANTS
-        ),
+        *(Column(f"minus {name}", "Paired; below 0 is cheaper.") for name in (always, "never", *today)),
     )
-    words = "each person's own rate" if own is None else own.named
-    rows = tuple(
-        Row(
-            words if name == gate else name,
-            (
-                percent(row.speak_rate),
-                show_estimate(row.cost),
-                *(DASH if name == other else show_estimate(row.against[other], sign=True) for other in CONSTANTS),
-            ),
-            strong=name == gate,
-        )
-        for name, row in costs.items()
-        if name in (*CONSTANTS, gate)
-    )
+
+    def cells(rate: float, cost: Estimate | None, gains: Mapping[str, Estimate | None]) -> tuple[str, ...]:
+        shown = [DASH if cost is None else show_estimate(cost)]
+        for gain in map(gains.get, (*CONSTANTS, *today)):
+            shown.append(DASH if gain is None else show_estimate(gain, sign=True))
+        return (percent(rate), *shown)
+
+    rows = []
+    for name in (*CONSTANTS, gate):
+        row, beside = costs[name], drawn.get(GATE) if name == gate else None
+        gains: dict[str, Estimate | None] = {other: row.against[other] for other in CONSTANTS if other != name}
+        gains["today"] = None if beside is None else beside.gain
+        rows.append(Row(words if name == gate else name, cells(row.speak_rate, row.cost, gains), strong=name == gate))
+    for name, of_target in drawn.items():
+        if name != GATE:
+            beside_today = {"today" if today else "always": of_target.gain}
+            rows.append(Row(name, cells(of_target.speak_rate, of_target.cost, beside_today)))
     note = ["The log has no score."] if own is None else [said_of_score(own, compared), *sentences(own)]
+    if any(one.gain for one in drawn.values()):
+        note.append("Today is the policy that made the log; costs beside it are by inverse propensities.")
+    note += [
+        f"What {name} would save against today is unknown: {one.unknown}." for name, one in drawn.items() if one.unknown
+    ]
     title = _titled("What the gate saves, per offer", facts)
-    return Table(title, "policy", columns, (Section("", rows),), "\n".join(note), mark="the gate")
+    return Table(title, "policy", columns, (Section("", tuple(rows)),), "\n".join(note), mark="the gate")
 
 
 def prediction_table(

@@ -30,7 +30,12 @@ def define_flags() -> None:
         "columns", [], "Of a log (--log, or --scores): person=COLUMN,accepted=..,logged=..,propensity=..[,score=..]."
     )
     flags.DEFINE_bool("shown_only", False, "Of a log without propensities: leave out the offers that were not made.")
-    flags.DEFINE_string("target", None, "Column with the target policy's probability of an offer; default: the gate.")
+    flags.DEFINE_string(
+        "target",
+        None,
+        "Target policy: a column with its probability of an offer, or, of a log, a condition such as 'confidence>=59'; "
+        "default: the gate.",
+    )
     flags.DEFINE_string("calibration", None, "calibration.json that calibrates the signals of records and scores.")
     flags.DEFINE_float("c_fa", EstimateSettings.c_fa, "C_FA of the target gate and of the costs.", 1e-6)
     flags.DEFINE_float("c_fn", EstimateSettings.c_fn, "C_FN of the target gate and of the costs.", 1e-6)

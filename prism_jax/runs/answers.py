@@ -22,8 +22,13 @@ from prism_jax.acceptance.findings import Findings, Question, publish
 from prism_jax.acceptance.log_scores import scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog, check_all_made, read_log
 from prism_jax.acceptance.own_score import MAPS
-from prism_jax.acceptance.parts import PART_ROWS, Divided, divide, read_people
+from prism_jax.acceptance.parts import PART_ROWS, Answers, Divided, answered_rows, divide, read_people
+from prism_jax.acceptance.statistics import EVERYBODY
 from prism_jax.acceptance.study import in_memory, study_parts
+from prism_jax.acceptance.tables import GATE, Drawn
+from prism_jax.decision.off_policy import OverlapError
+from prism_jax.evaluation.logged_steps import EstimateSettings
+from prism_jax.runs.counterfactual import column_of_target, decisions_of_log, estimate_decisions, pi_of_target
 from prism_jax.runs.scores_files import Running, say_left_out, usable_cpus
 from prism_jax.runs.sharded import Sharded, Work, count_rows
 from prism_jax.runtime.files import check_folder_of, check_outputs
@@ -47,6 +52,7 @@ def evaluate_log(
     export_scores: str | None = None,
     keep_names: bool = False,
     shown_only: bool = False,
+    target: str | None = None,
     running: Running | None = None,
 ) -> dict[str, Any]:
     """Evaluates a log, prints and writes its tables, and returns what acceptance_log.json holds.
@@ -63,6 +69,8 @@ def evaluate_log(
         `keep_names`.
       keep_names: Whether that file names people.
       shown_only: Whether to leave out the offers that were not made; the titles then say so.
+      target: A policy to compare, of a log in memory: a condition such as `confidence>=59`, or a column with its
+        probability of an offer.
       running: How a log is read, and the parts are run.
 
     Raises:
@@ -70,13 +78,13 @@ def evaluate_log(
     """
     pattern, running = os.fspath(pattern), Running() if running is None else running
     paths = find_files(pattern, SUFFIXES, "log")
-    wanted = {"--context": question.context, "--export_scores": export_scores}
+    wanted = {"--context": question.context, "--export_scores": export_scores, "--target": target}
     of_memory = [name for name, value in wanted.items() if value]
     if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
         if export_scores is not None:
             check_folder_of(export_scores)
             check_outputs({"export_scores": export_scores}, {"scores": paths})
-        log, findings = _studied(paths[0], columns, question, truth, shown_only=shown_only)
+        log, findings = _studied(paths[0], columns, question, truth, shown_only=shown_only, target=target)
         if export_scores is None:
             return publish(findings, question, workdir)
         return _published_and_exported(log, findings, columns, workdir, question, export_scores, keep_names=keep_names)
@@ -100,9 +108,13 @@ def _studied(
     truth: Float64[np.ndarray, " rows"] | None,
     *,
     shown_only: bool,
+    target: str | None,
 ) -> tuple[AcceptanceLog, Findings]:
     """A log in memory, and what it says."""
-    log = read_log(path, columns, question.context, shown_only=shown_only)
+    of_target = [name for name in column_of_target(target, columns) if name not in question.context]
+    log = read_log(path, columns, [*question.context, *of_target], shown_only=shown_only)
+    targets = {} if target is None else {target: _of_target(path, log, target)}
+    log = dataclasses.replace(log, context=log.context[: len(question.context)])
     if question.context and len(log) > MOST_CONTEXT_ROWS:
         raise LogError(
             f"{path}: found --context with {len(log):,} rows, expected at most {MOST_CONTEXT_ROWS:,}: its quantiles "
@@ -111,7 +123,30 @@ def _studied(
     if log.propensity is None:
         check_all_made(path, int((~log.logged).sum()), len(log))
     divided = Divided.of_log(log, weighted=question.weighted, seed=question.seed, truth=truth)
-    return log, study_parts(in_memory(divided), divided, columns.score, question, log.left_out > 0)
+    findings = study_parts(in_memory(divided), divided, columns.score, question, log.left_out > 0)
+    if log.propensity is not None and findings.own is not None and log.score is not None:
+        (answers,) = divided.parts
+        assert isinstance(answers, Answers), "they are in memory"
+        fold = np.full(len(log.names), EVERYBODY)
+        fold[log.person[answered_rows(log)]] = answers.fold
+        targets = {GATE: findings.own.offers(log.score, fold[log.person])} | targets
+    return log, findings._replace(drawn={name: _beside_today(path, log, pi, question) for name, pi in targets.items()})
+
+
+def _of_target(path: str, log: AcceptanceLog, target: str) -> Float64[np.ndarray, " rows"]:
+    """The probability of an offer of a policy that the user names."""
+    (name,) = column_of_target(target, None)
+    return pi_of_target(path, next(column for column in log.context if column.name == name), target)
+
+
+def _beside_today(path: str, log: AcceptanceLog, pi: Float64[np.ndarray, " rows"], question: Question) -> Drawn:
+    """A policy with the probability pi of an offer beside the one that made the log."""
+    settings = EstimateSettings(question.c_fa, question.c_fn)
+    try:
+        found = estimate_decisions(decisions_of_log(path, log, pi, shown_only=log.propensity is None), settings)
+    except OverlapError as error:
+        return Drawn(float(pi.mean()), None, None, str(error))
+    return Drawn(float(pi.mean()), found.level["target"]["ips"] if found.level else None, found.difference["ips"])
 
 
 def _published_and_exported(

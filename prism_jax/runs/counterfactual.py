@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from etils import epath
 
-from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.cells import COMPARE
+from prism_jax.acceptance.columns import Condition, LogColumns, LogError, parse_columns, split_condition
 from prism_jax.acceptance.log_files import first_row
+from prism_jax.acceptance.log_tables import ContextColumn
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Drawn, Estimator, Logged, Support
@@ -140,42 +144,97 @@ def of_log(
     """The rows of an acceptance log of any columns; need is not known there, so every acceptable offer counts.
 
     `columns` are ROLE=COLUMN parts with person, accepted, logged, propensity, and score unless a target is given.
-    `target` is the column with the target's probability of an offer; None offers where the score, a probability,
-    reaches C_FA / (C_FA + C_FN). `shown_only` leaves out the offers that were not made, of a log without propensities:
-    what is left is the log of a policy that always offers.
+    `target` is the column with the target's probability of an offer, or a condition such as `confidence>=59`, which
+    offers where it holds; None offers where the score, a probability, reaches C_FA / (C_FA + C_FN). `shown_only`
+    leaves out the offers that were not made, of a log without propensities: what is left is the log of a policy that
+    always offers.
 
     Raises:
       LogError: for a log that cannot be read, or that misses what the estimate needs.
     """
     roles = parse_columns(columns)
-    if target is not None and target in dataclasses.asdict(roles).values():
-        raise LogError(f"--target: found {target!r}, which has a role in --columns, expected a column of its own")
-    log = read_log(path, roles, [target] if target else [])
+    log = read_log(path, roles, column_of_target(target, roles))
+    if target:
+        pi = pi_of_target(path, log.context[0], target)
+    elif bad_score := _bad_score(log):
+        place = f"{path}, column {roles.score!r}" if roles.score else path
+        raise LogError(
+            f"{place}: {bad_score}, expected score=COLUMN with a probability in every row, or "
+            "--target='COLUMN>=NUMBER' for a threshold on any score, or --target=COLUMN with the "
+            "target's probability of an offer"
+        )
+    else:
+        assert log.score is not None, "it can decide"
+        pi = target_gate(None, log.score, settings)
+    return decisions_of_log(path, log, pi, shown_only=shown_only)
+
+
+def column_of_target(target: str | None, roles: LogColumns | None) -> list[str]:
+    """The column that tells a target policy, which is one or a condition on one; none for the gate.
+
+    LogError for a column that has one of the `roles` itself.
+    """
+    if target is None:
+        return []
+    condition = split_condition(target, ())
+    if condition is None and roles is not None and target in dataclasses.asdict(roles).values():
+        raise LogError(
+            f"--target: found {target!r}, which has a role in --columns, expected a column of its own, or a condition "
+            f"such as '{target}>=0.5'"
+        )
+    return [target if condition is None else condition.column]
+
+
+def pi_of_target(path: str | os.PathLike[str], column: ContextColumn, target: str) -> Rows:
+    """The target policy's probability of an offer in each row; LogError where the column does not tell it."""
+    values, condition = column.values.astype(np.float64), split_condition(target, ())
+    if condition is not None:
+        return _met(path, column, condition)
+    bad = ~((values >= 0) & (values <= 1))
+    if column.kind == "category" or bad.any():
+        row = int(bad.argmax())
+        value = "a text" if column.kind == "category" else "nothing" if np.isnan(values[row]) else f"{values[row]:g}"
+        raise LogError(
+            f"{path}, row {row + first_row(path)}, column {target!r}: found {value}, expected the target's "
+            "probability of an offer"
+        )
+    return values
+
+
+def _met(path: str | os.PathLike[str], column: ContextColumn, condition: Condition) -> Rows:
+    """1 where the condition holds; where a value is missing it does not."""
+    compare = COMPARE[condition.comparison]
+    if column.kind == "category":
+        if compare not in (operator.eq, operator.ne):
+            raise LogError(
+                f"{path}, column {column.name!r}: found texts, expected numbers to compare, or == and a text"
+            )
+        wanted = condition.constant.strip().casefold()
+        holds = np.array(
+            [*(compare(level.casefold(), wanted) for level in column.levels), False]
+        )  # the last is missing
+        return holds[column.values].astype(np.float64)
+    try:
+        constant = float(condition.constant)
+    except ValueError:
+        raise LogError(
+            f"--target: found {condition.constant!r} beside the numbers of {column.name!r}, expected a number"
+        ) from None
+    return np.asarray(compare(column.values, constant), np.float64)
+
+
+def decisions_of_log(
+    path: str | os.PathLike[str], log: AcceptanceLog, pi: Rows, *, shown_only: bool = False
+) -> Decisions:
+    """The rows of a log with the probability of an offer, pi, of a target policy in each.
+
+    `shown_only` is that of `of_log`. LogError for a log without propensities.
+    """
     propensity = _propensity(path, log, shown_only=shown_only)
     score = np.full(len(log), 0.5) if log.score is None else log.score
     notes: tuple[str, ...] = ("The log has no judgement of need: every offer that would be accepted counts as needed.",)
     if shown_only:
-        notes += (f"Of shown offers only: {(~log.logged).sum()} of {len(log)} were not made and are left out.",)
-    if target:
-        pi = log.context[0].values.astype(np.float64)
-        bad = ~((pi >= 0) & (pi <= 1))
-        if log.context[0].kind == "category" or bad.any():
-            row = int(bad.argmax())
-            value = (
-                "a text" if log.context[0].kind == "category" else "nothing" if np.isnan(pi[row]) else f"{pi[row]:g}"
-            )
-            raise LogError(
-                f"{path}, row {row + first_row(path)}, column {target!r}: found {value}, expected the target's "
-                "probability of an offer"
-            )
-    elif bad_score := _bad_score(log):
-        place = f"{path}, column {roles.score!r}" if roles.score else path
-        raise LogError(
-            f"{place}: {bad_score}, expected score=COLUMN with a probability in every row, or --target=COLUMN with the "
-            "target's probability of an offer: for a threshold on a score, 1 where it is reached and 0 elsewhere"
-        )
-    else:
-        pi = target_gate(None, score, settings)
+        notes += (f"Of shown offers only: {log.not_made} of {len(log) + log.left_out} were not made and are left out.",)
     known = np.where(np.isnan(score), np.nanmedian(score), score)
     features = np.column_stack([model_feature(known) if log.score_is_probability else known, np.isnan(score)])
     rows = log.logged if shown_only else np.ones(len(log), bool)
@@ -183,6 +242,11 @@ def of_log(
     logged = Logged(log.logged[rows], propensity[rows], accepted[rows], np.ones(int(rows.sum())))
     person = np.unique(log.person[rows], return_inverse=True)[1]
     return Decisions(pi[rows], logged, person, features[rows].astype(np.float64), notes)
+
+
+def estimate_decisions(decisions: Decisions, settings: EstimateSettings) -> Estimates:
+    """What the target policy of a log in memory would have cost; OverlapError where the log cannot support that."""
+    return estimate(over_log(decisions), Reading(settings))._replace(notes=decisions.notes)
 
 
 def _bad_score(log: AcceptanceLog) -> str | None:
@@ -195,7 +259,7 @@ def _bad_score(log: AcceptanceLog) -> str | None:
     return f"found no score at {missing} of {len(log)} rows" if missing else None
 
 
-def _propensity(path: str, log: AcceptanceLog, *, shown_only: bool) -> Rows:
+def _propensity(path: str | os.PathLike[str], log: AcceptanceLog, *, shown_only: bool) -> Rows:
     """The propensities; 1 for all offers of a log of shown offers only."""
     if shown_only and log.propensity is not None:
         raise LogError(
@@ -220,16 +284,12 @@ def tables(decisions: Decisions, settings: EstimateSettings) -> list[Table]:
     Raises:
       OverlapError: where the log cannot support the estimate; the message says why.
     """
-    return _tables(_estimate(decisions, settings), settings)
+    return _tables(estimate_decisions(decisions, settings), settings)
 
 
 def write_tables(decisions: Decisions, settings: EstimateSettings, out: str | None) -> None:
     """Prints the tables of a log in memory, and writes them as CSV, Markdown and LaTeX into a folder where asked."""
-    _write(_estimate(decisions, settings), settings, out)
-
-
-def _estimate(decisions: Decisions, settings: EstimateSettings) -> Estimates:
-    return estimate(over_log(decisions), Reading(settings))._replace(notes=decisions.notes)
+    _write(estimate_decisions(decisions, settings), settings, out)
 
 
 def _tables(estimates: Estimates, settings: EstimateSettings) -> list[Table]:
