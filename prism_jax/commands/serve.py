@@ -5,7 +5,7 @@ Clients of `POST /v1/decisions` ask whether help is needed (the predicate `need`
 (docs/decision_models.md). An engine or a decision model elsewhere will do (--engine, --decisions). With --state it is
 an agent, too: streams, people, decisions and outcomes are kept in DIR (docs/service.md), and callers that have numbers
 of their own need no model at all. Without --token_file it answers on this machine alone.
---replicas has the first routes alone, of a model that is read here, and --owners all but these.
+--replicas has the first routes alone, of a model that is read here, and --owners has all of them.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _about(options: Mapping[str, Any]) -> str:
     """What is served, and whether that is calibrated, by what."""
     if options["state"] is None:
         return f"decisions and systemone; {_calibrated(options)}"
-    more = "" if _name(options) is None else "events, " if options["owners"] else "decisions and systemone, events, "
+    more = "" if _name(options) is None else "decisions and systemone, events, "
     return f"{more}decide, outcomes, records, people and /me; {_calibrated(options)}"
 
 

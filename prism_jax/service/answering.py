@@ -12,17 +12,21 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from prism_jax.agent.asking import AskingReader
 from prism_jax.agent.exported import Exported
-from prism_jax.agent.reader import AskedReading, AsksAgain, Reader, ThinkRequest, Unanswered
+from prism_jax.agent.reader import AsksAgain, Item, Reader, ThinkRequest, Unanswered
 from prism_jax.agent.signals import probabilities, signals_of
 from prism_jax.agent.steps import AN_OFFER
 from prism_jax.decision.calibration import Map
 from prism_jax.service.form import Answered, Asked
 from prism_jax.service.http import ApiError
 from prism_jax.streams import Event
+
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 FAST = ("need_fast", "accept_fast")
 
@@ -46,7 +50,7 @@ class Answering:
         try:
             if isinstance(self._reader, AsksAgain):
                 return self._together(self._reader, items)
-            return [self._anew(item) for item in items]
+            return self._anew(items)
         finally:  # also where something fails that nobody foresaw
             for name in self._open:
                 self._reader.forget(name)
@@ -64,23 +68,12 @@ class Answering:
             except ValueError as error:
                 found[number] = _in_words(error)
         asked = {number: ThinkRequest(name, items[number].candidates) for number, (name, _) in opened.items()}
-        answers = self._ask(reader, asked)
+        answers = _each(reader.ask, asked)
         for number, (name, digest) in opened.items():
             self._keep(digest, name)
             answer = answers[number]
             found[number] = answer if isinstance(answer, ValueError) else self._calibrated(items[number], *answer)
         return [found[number] for number in range(len(items))]
-
-    def _ask(self, reader: AsksAgain, asked: Mapping[int, ThinkRequest]) -> dict[int, AskedReading | ValueError]:
-        """The slots by the number of the request; an error for one whose offers do not fit."""
-        if not asked:
-            return {}
-        try:
-            return dict(zip(asked, reader.ask(list(asked.values())), strict=True))
-        except ValueError as error:
-            if len(asked) == 1:
-                return {number: _in_words(error) for number in asked}
-        return {number: answer for pair in asked.items() for number, answer in self._ask(reader, dict([pair])).items()}
 
     def _at_newest(self, reader: AsksAgain, item: Asked) -> tuple[str, bytes]:
         """The stream of a request, with all of its events appended, and their hash."""
@@ -111,23 +104,45 @@ class Answering:
         while len(self._kept) > self._most:
             self._reader.forget(self._kept.popitem(last=False)[1])
 
-    def _anew(self, item: Asked) -> Answered | Exception:
-        """The answer of a reader that cannot be asked again: of a stream that is read and forgotten."""
-        name, tokens, number = str(next(self._names)), 0, 0
-        try:
-            for number, event in enumerate(item.events):
-                is_newest = number == len(item.events) - 1
-                if isinstance(self._reader, AskingReader) and not is_newest:
+    def _anew(self, items: Sequence[Asked]) -> list[Answered | Exception]:
+        """The answers of a reader that cannot be asked again: of streams that are read and forgotten.
+
+        It is asked about the newest events of all of them at once.
+        """
+        found: dict[int, Answered | Exception] = {}
+        newest: dict[int, Item] = {}
+        tokens = [0] * len(items)
+        for number, item in enumerate(items):
+            try:
+                name, tokens[number] = self._before_newest(item)
+                newest[number] = name, item.events[-1], item.candidates
+            except ValueError as error:
+                found[number] = error
+        for number, reading in _each(self._reader.observe, newest).items():
+            if isinstance(reading, ValueError):
+                found[number] = ValueError(f"input[{len(items[number].events) - 1}]: {reading}")
+                continue
+            self._open.add(newest[number][0])
+            if isinstance(reading, Unanswered):
+                found[number] = ApiError(503, f"the model gave no answer: {reading.reason}")
+            else:
+                read = tokens[number] + reading.tokens
+                found[number] = self._calibrated(items[number], reading.z_need, reading.z_accept, read)
+        return [found[number] for number in range(len(items))]
+
+    def _before_newest(self, item: Asked) -> tuple[str, int]:
+        """The stream of a request without its newest event, and how many tokens were read for it."""
+        name, tokens = str(next(self._names)), 0
+        for number, event in enumerate(item.events[:-1]):
+            try:
+                if isinstance(self._reader, AskingReader):
                     self._reader.follow([(name, event, AN_OFFER)])  # each answer would be a request
                 else:
-                    (reading,) = self._reader.observe([(name, event, item.candidates if is_newest else AN_OFFER)])
-                    tokens += reading.tokens
-                self._open.add(name)
-            if isinstance(reading, Unanswered):
-                return ApiError(503, f"the model gave no answer: {reading.reason}")
-            return self._calibrated(item, reading.z_need, reading.z_accept, tokens)
-        except ValueError as error:
-            return ValueError(f"input[{number}]: {_in_words(error)}")
+                    tokens += self._reader.observe([(name, event, AN_OFFER)])[0].tokens
+            except ValueError as error:
+                raise ValueError(f"input[{number}]: {_in_words(error)}") from None
+            self._open.add(name)
+        return name, tokens
 
     def _calibrated(
         self, item: Asked, z_need: float, z_accept: Sequence[float], tokens: int, cached: int = 0, kept: int = 0
@@ -139,6 +154,16 @@ class Answering:
         (signals,) = signals_of(self._maps, "fast", [p_need], [p_accept], ["unknown"])
         accept = dict(zip(item.candidates, signals.accept, strict=True))
         return Answered(signals.need, accept, tokens, cached, kept)
+
+
+def _each(read: Callable[[list[Q]], Sequence[A]], asked: Mapping[int, Q]) -> dict[int, A | ValueError]:
+    """What a reader says of all that is asked, by the number of the request; an error for one that does not fit."""
+    try:
+        return dict(zip(asked, read(list(asked.values())), strict=True)) if asked else {}
+    except ValueError as error:
+        if len(asked) == 1:
+            return {number: _in_words(error) for number in asked}
+    return {number: answer for pair in asked.items() for number, answer in _each(read, dict([pair])).items()}
 
 
 def _follow(digest: bytes, event: Event) -> bytes:

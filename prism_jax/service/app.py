@@ -21,12 +21,6 @@ from prism_jax.service.form import (
 from prism_jax.service.http import ApiError, Limits, Served, make_base
 from prism_jax.service.tokens import Tokens
 
-OTHER_ROUTES = (
-    "/v1/decisions, /v1/systemone or /v1/models: streams, /v1/decide, outcomes, records, people and /me are those of "
-    "`python -m prism_jax serve --state=DIR`"
-)
-"""What is said where there is no route without a state."""
-
 
 def make_app(
     served: Served[Asked, Answered], name: str, *, tokens: Tokens | None = None, limits: Limits | None = None
@@ -35,7 +29,7 @@ def make_app(
 
     Without tokens it answers requests to loopback names alone.
     """
-    app = make_base(served, tokens or Tokens(()), limits or Limits(), OTHER_ROUTES)
+    app = make_base(served, tokens or Tokens(()), limits or Limits())
     add_questions(app, served.ask, name)
     return app
 

@@ -29,6 +29,7 @@ from prism_jax.agent.state.places import number_of
 from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log
 from prism_jax.agent.state.store import IncompleteError
 from prism_jax.service import agents as visits
+from prism_jax.service import form
 from prism_jax.service.agents import DECIDE, Agents, Asked, Visit, folder_of, stream_of
 from prism_jax.service.door import Door
 from prism_jax.service.http import BATCH, ApiError
@@ -151,6 +152,9 @@ class DividedDoor(Door):
             if item.request.alone is not None:
                 return await self._visit(item.tenant, self._number(item.request.alone), item.request)
             return await self._visit_all(item.tenant, item.request)
+        if isinstance(item.request, form.Asked):  # any owner will do; one that grows finds what was read of it before
+            first = item.request.events[0]
+            return await self._at(self._number(f"{item.request.caller} {first.time} {first.text}"), "ask", item)
         stream, place = stream_of(item.request), (item.tenant, stream_of(item.request))
         for _ in range(_TRIES):
             remembered = place in self._persons

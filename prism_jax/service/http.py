@@ -48,6 +48,13 @@ _KINDS = {
 }
 
 
+OTHER_ROUTES = (
+    "one of /openapi.json: `python -m prism_jax serve --state=DIR` has streams, /v1/decide, outcomes, records, people "
+    "and /me; with --model or --decisions there are /v1/decisions, /v1/systemone and /v1/models"
+)
+"""What is said where there is no such route."""
+
+
 class Limits(NamedTuple):
     """What the server takes."""
 
@@ -59,9 +66,12 @@ class Limits(NamedTuple):
 class ApiError(Exception):
     """An answer that is an error."""
 
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(status, message, param, code)  # with which another process makes it anew
         self.status, self.message, self.param, self.code = status, message, param, code
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class Metrics:
@@ -181,10 +191,10 @@ async def _gone(request: fastapi.Request) -> None:
         pass
 
 
-def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits, elsewhere: str) -> fastapi.FastAPI:
+def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fastapi.FastAPI:
     """An application with the routes of health alone, which starts and stops what answers.
 
-    Without tokens it answers requests to loopback names alone. `elsewhere` says, where there is no route, what to ask.
+    Without tokens it answers requests to loopback names alone.
     """
 
     @contextlib.asynccontextmanager
@@ -241,7 +251,7 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits, elsewher
 
     @app.exception_handler(starlette.exceptions.HTTPException)
     async def no_route(_: fastapi.Request, error: starlette.exceptions.HTTPException):
-        words = f"found no such route, expected {elsewhere}" if error.status_code == 404 else str(error.detail)
+        words = f"found no such route, expected {OTHER_ROUTES}" if error.status_code == 404 else str(error.detail)
         return problem(error.status_code, words, headers=error.headers)
 
     @app.exception_handler(Exception)

@@ -50,12 +50,6 @@ from prism_jax.service.tokens import Tokens
 
 MOST_EVENTS = 1000
 """Most events of one request."""
-OTHER_ROUTES = (
-    "one that /openapi.json lists; /v1/decisions, /v1/systemone and /v1/models are served with a model, and not with "
-    "--owners, beside which another server with --replicas has them"
-)
-"""What is said where there is no route beside a state."""
-
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (401, 404, 408, 409, 413, 422, 429, 503, 504)
 }
@@ -88,11 +82,11 @@ def make_state_app(
         tasks.add(asyncio.create_task(_expire(door, tokens.tenants, kept, sweep_share)))
 
     door.on_start = begin
-    app = make_base(door, tokens, limits or Limits(), OTHER_ROUTES)
+    app = make_base(door, tokens, limits or Limits())
     ask = functools.partial(_ask, door, news)
     page = PersonPage(door, tokens.tenants, ask, clock)
     app.include_router(_deciding(ask, reads_events=model is not None, shadow=shadow))
-    if model is not None and door.is_alone:
+    if model is not None:
         add_questions(
             app, lambda asked, request: door.ask(Asked(request.state.tenant, QUESTIONS, asked), request), model
         )

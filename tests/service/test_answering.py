@@ -1,5 +1,7 @@
 """Answers to whole streams: those of an agent that watched them, whatever was asked before."""
 
+import asyncio
+
 import numpy as np
 import pytest
 from fake_reader import FakeReader, exported
@@ -145,15 +147,18 @@ def test_a_reader_that_cannot_be_asked_again_reads_anew():
 
 
 class Asking(AskingReader):
-    """A model that is served elsewhere, and answers to need alone that which it is asked first."""
+    """A model that is served elsewhere, and answers that which it is asked first."""
 
     sent = "nothing"
 
-    def __init__(self):
+    def __init__(self, answers=1):
         super().__init__(deadline=5.0)
-        self.followed, self.asked = [], 0
+        self.followed, self.asked, self.answers, self.now, self.most = [], 0, answers, 0, 0
 
     def follow(self, items):
+        for stream, event, _ in items:
+            if event.text == "long":
+                raise ValueError(f"stream {stream!r}: found a long event")
         self.followed += [event.text for _, event, _ in items]
 
     def forget(self, stream):
@@ -164,8 +169,12 @@ class Asking(AskingReader):
 
     async def _answer(self, stream, candidates):
         self.asked += 1
-        if self.asked > 1:
+        if self.asked > self.answers:
             raise NoAnswerError("it is away")
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.001)
+        self.now -= 1
         return FastReading(0.0, (0.0,) * len(candidates), 7)
 
 
@@ -176,4 +185,17 @@ def test_a_model_that_is_served_elsewhere_is_asked_once_per_request_and_may_be_a
     assert reader.followed == [*(event.text for event in request.events), "forgotten"] * 2
     assert (found.tokens, reader.asked) == (7, 2)
     assert (lost.status, lost.message) == (503, "the model gave no answer: it is away")
+    reader.close()
+
+
+def test_requests_that_came_together_ask_a_model_elsewhere_at_once():
+    reader = Asking(answers=9)
+    fine, long = (
+        Asked(events("s", 3), OFFERS[:1]),
+        Asked((Event(time=0.0, text="short"), Event(time=1.0, text="long")), OFFERS[:1]),
+    )
+    answers = Answering(reader, exported(slow=False)).answer([fine] * 3)
+    assert (reader.asked, reader.most) == (3, 3) and answers[0] == answers[2]
+    one, error, two = Answering(reader, exported(slow=False)).answer([fine, long, fine])
+    assert one == two == answers[0] and str(error) == "input[1]: found a long event"
     reader.close()

@@ -1,6 +1,7 @@
 """Partitions divided among owners in one process: what they record together is what one agent records alone."""
 
 import asyncio
+import pickle
 import random
 
 import pytest
@@ -12,10 +13,12 @@ from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.durable import ConflictError, Events
 from prism_jax.agent.state.reading import Cursor
 from prism_jax.agent.steps import Observation
-from prism_jax.streams import Event
+from prism_jax.streams import Candidate, Event
 
 pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
-from prism_jax.service.agents import DECIDE, EVENTS, Agents, Asked, Models, forget
+from prism_jax.service import form
+from prism_jax.service.agents import DECIDE, EVENTS, QUESTIONS, Agents, Asked, Models, forget
+from prism_jax.service.answering import Answering
 from prism_jax.service.divided import DividedDoor, LostError, Owner, Owners
 from prism_jax.service.http import ApiError
 from prism_jax.service.tokens import TENANT
@@ -135,6 +138,30 @@ def test_owners_that_come_and_go_record_together_what_one_agent_records(tmp_path
     expected = in_memory(batches)
     for stream in PEOPLE:
         assert [plain(one) for one in found if one["stream"] == stream] == expected[stream]
+
+
+def test_questions_about_streams_of_their_own_have_the_same_answers_at_every_door(tmp_path):
+    """A stream that grows is always the same owner's; nothing is kept."""
+    events = tuple(Event(time=float(number), text=f"event {number}") for number in range(4))
+    questions = [form.Asked(events[: count + 1], (Candidate(), Candidate(text="Tea?"))) for count in range(4)]
+
+    async def work(together):
+        asked = []
+        for number, one in enumerate(together.handles):
+            own = one.owner.ask
+            one.owner.ask = lambda item, own=own, number=number: asked.append(number) or own(item)
+        for door in (together.door(), together.door()):
+            answers = [await door.ask(Asked(TENANT, QUESTIONS, one)) for one in questions]
+            assert answers == Answering(FakeReader(slow=True), exported()).answer(questions)
+        assert len(asked) == 8 and len(set(asked)) == 1
+        return await all_of(door)
+
+    assert run(tmp_path, work) == []
+
+
+def test_an_error_of_an_owner_comes_to_another_process_as_it_was():
+    error = pickle.loads(pickle.dumps(ApiError(503, "the model gave no answer", code="late")))
+    assert (error.status, str(error), error.param, error.code) == (503, "the model gave no answer", None, "late")
 
 
 def test_what_is_refused_binds_nobody(tmp_path):
