@@ -38,7 +38,7 @@ def days_of(client: Client, wrong: float, right: float, name: str, days: int = 5
                 raise ConnectionError(answer.reason)
             if answer.speak:
                 spoken[wanted] += 1
-                beats.reply(name, "accepted" if wanted else "dismissed", time + 60.0)
+                beats.reply(name, "accepted" if wanted else "dismissed", time + 60.0, person=name)
         yield spoken[0], spoken[1]
 
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from prism_jax.adapters import wake_ups
+from prism_jax.adapters import heartbeat, wake_ups
 from prism_jax.adapters.client import Client
 from prism_jax.adapters.heartbeat import Heartbeat
 
@@ -64,6 +64,22 @@ def test_a_wake_up_that_comes_again_late_silences_nobody(client, records):
     assert [found[1] for found in outcomes(records, "late")] == ["accepted", "ignored"]
 
 
+def test_each_person_of_a_stream_has_their_own_and_answers_for_themselves(client, records):
+    beats = Heartbeat(client, ignored_after=100.0)
+    for at, person in enumerate(["ada", "bob"]):
+        assert beats.wake("shared", "mail", time=float(at), p_accept=0.9, person=person).speak
+    assert beats.reply("shared", "dismissed", 3.0, person="ada") and not beats.reply("shared", time=4.0)
+    assert [len(outcomes(records, f"{person}/shared")) for person in ("ada", "bob")] == [1, 0]
+
+
+def test_a_server_that_cannot_decide_is_found_at_the_start_and_later_refusals_withhold(client, answering, nowhere):
+    with pytest.raises(SystemExit, match=r"error: /v1/decide: status 404: .*; expected one of `python -m prism_jax"):
+        heartbeat.main([f"--url={answering(404, {'error': {'message': 'found no such route'}})}"])
+    Heartbeat(Client(nowhere), ignored_after=1.0)  # which may come yet
+    refused = Heartbeat(client, ignored_after=1.0).wake("refused", "mail", p_accept=2.0)
+    assert not refused.speak and "found 2" in refused.reason
+
+
 def test_the_command_answers_a_scheduler_over_http(server, root, records):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -96,7 +112,8 @@ def test_the_command_answers_a_scheduler_over_http(server, root, records):
             for path, body in [("/wake", b"{"), ("/wake", {"stream": "x"}), ("/other", {"stream": "x"})]:
                 assert post(path, body)[0] == 422
             assert post("/wake", asked, origin="http://page")[0] == 422
-            assert "found 2" in post("/wake", asked | {"key": "k", "p_accept": 2.0})[1]["error"]
+            refused = post("/wake", asked | {"key": "k", "p_accept": 2.0})[1]
+            assert not refused["speak"] and "found 2" in refused["reason"]
         finally:
             process.terminate()
 

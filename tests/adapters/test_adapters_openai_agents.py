@@ -71,7 +71,7 @@ def test_silence_rejects_the_content_and_the_agent_goes_on(sdk, client, records)
 def test_where_it_speaks_the_tool_runs(sdk, client, server, monkeypatch):
     said, outputs, _ = sdk.run(sdk.guardrail(client, lambda data: "agents 2", numbers=lambda _: {"p_accept": 0.9}))
     assert (said, outputs) == (["Build is red"], ["told"])
-    monkeypatch.setattr(client, "clock", types.SimpleNamespace(time=lambda: 1.0))
+    monkeypatch.setattr("prism_jax.adapters.client.clock", types.SimpleNamespace(time=lambda: 1.0))
     event = {"time": 1.0, "text": "It failed.", "candidates": ["Build is red"]}
     wanted = server.ask("/v1/streams/beside-agents/events", event)[1]["speak"]
     assert sdk.run(sdk.guardrail(client, "agents 3", text=lambda _: "It failed."))[0] == ["Build is red"][: int(wanted)]

@@ -39,7 +39,7 @@ import { readFileSync } from "node:fs";
 import plugin from "PLUGIN";
 const [config, messages] = JSON.parse(readFileSync(process.argv[2]));
 const handlers = [];
-plugin.register({ pluginConfig: config, on: (name, handler) => handlers.push([name, handler]) });
+plugin.register({ pluginConfig: config, on: (name, handler) => handlers.push([name, handler]), logger: console });
 if (handlers.length !== 1 || handlers[0][0] !== "message_sending") throw new Error("expected one handler");
 const found = [];
 const own = runner([handlers[0][1]]);
@@ -65,6 +65,7 @@ def send(request, tmp_path):
         (tmp_path / "given.json").write_text(json.dumps([config, messages]))
         done = subprocess.run([NODE, str(program), str(tmp_path / "given.json")], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+        call.said = done.stderr
         return json.loads(done.stdout)
 
     return call
@@ -89,7 +90,8 @@ def test_scheduled_messages_are_cancelled_where_the_gate_is_silent_and_answers_p
     assert cancelled(silent)[0] is True and cancelled(silent)[1].startswith("silent: 0.1")
     assert answer is None and without is None
     assert send({"url": server.url, "p_accept": 0.9}, message("Fire!", f"{uuid.uuid4()}:heartbeat")) == [None]
-    (record,) = records(session)
+    assert not send.said
+    (record,) = records(f"ada/{session}")
     assert record["candidate"] == "3 new mails" and record["person"]["name"] == "ada"
 
 
@@ -107,6 +109,14 @@ def test_an_outage_and_a_refusal_are_silence_unless_the_host_wants_speech(send, 
     assert send({"url": nowhere, "p_accept": 0.9, "otherwise": "speak"}, message("b", session)) == [None]
     (refused,) = send({"url": server.url, "p_accept": 2, "otherwise": "speak"}, message("c", session))
     assert refused["cancel"] and "found 2, expected a number from 0 to 1" in refused["cancelReason"]
+
+
+def test_a_route_that_is_missing_is_said_at_the_start(send, answering, session):
+    elsewhere = answering(404, {"error": {"message": "found no such route"}})
+    (answer,) = send({"url": elsewhere, "p_accept": 0.9}, message("a", session))
+    assert answer["cancel"] and "prism-gate: /v1/decide: status 404: " in send.said and "serve --state=DIR" in send.said
+    (answer,) = send({}, message("a", session))
+    assert answer["cancel"] and "prism-gate: url: found none" in send.said
 
 
 def test_whatever_fails_in_the_hook_withholds(send, server, session):

@@ -15,7 +15,8 @@ const SCHEDULED = "(^|:)(cron|heartbeat)(:|$)";
 const BACKWARDS = "events are in time order"; // what the server says where a later event came first
 
 function request(config, event, context) {
-  const stream = context.sessionKey ?? `openclaw:${event.to}`;
+  const thread = context.sessionKey ?? `openclaw:${event.to}`;
+  const stream = config.person ? `${encodeURIComponent(config.person)}/${thread}` : thread; // a stream is one person's
   const words = event.content.slice(0, 100_000).toWellFormed();
   const body = { candidates: [/^\s*(null)?\s*$/i.test(words) ? JSON.stringify(words) : words] };
   if (config.person) body.person = config.person;
@@ -32,15 +33,32 @@ function request(config, event, context) {
   return { path: "/v1/decide", headers, body: { ...body, stream, ...numbers } };
 }
 
+function post(config, path, headers, body) {
+  const signal = AbortSignal.timeout(config.timeout ?? 2000);
+  return fetch(config.url.replace(/\/+$/, "") + path, { method: "POST", headers, body: JSON.stringify(body), signal });
+}
+
+// Says what would withhold every message; a server that gives no answer yet is taken for one that will.
+async function check(config, say) {
+  try {
+    const { path, headers } = request(config, { to: "check", content: "" }, {});
+    const answer = await post(config, path, headers, []); // which holds no event, so that a route that is there refuses it
+    const text = await answer.text();
+    if (answer.status < 500 && ![408, 422, 429].includes(answer.status)) {
+      say(`${path}: status ${answer.status}: ${text}; expected one of \`python -m prism_jax serve --state=DIR\``);
+    }
+  } catch (error) {
+    if (!config.url) say(`url: found none, expected that of the server (${error.message})`);
+  }
+}
+
 export async function decide(config, event, context) {
   const absent = (why) => ({ speak: config.otherwise === "speak", reason: `no answer of the server: ${why}` });
   const { path, headers, body } = request(config, event, context);
   for (let number = 0; number < 20; number += 1) {
     let answer, text;
     try {
-      const signal = AbortSignal.timeout(config.timeout ?? 2000);
-      const sent = JSON.stringify({ ...body, time: Date.now() / 1000 });
-      answer = await fetch(config.url.replace(/\/+$/, "") + path, { method: "POST", headers, body: sent, signal });
+      answer = await post(config, path, headers, { ...body, time: Date.now() / 1000 });
       text = await answer.text();
       const found = answer.ok ? JSON.parse(text) : undefined;
       if (answer.ok) return typeof found?.speak === "boolean" ? found : absent("an answer that is no decision");
@@ -61,11 +79,13 @@ export default {
   description: "Withholds messages of scheduled runs that are not worth the interruption.",
   register(api) {
     const config = api.pluginConfig ?? {};
+    const say = (words) => api.logger?.error?.(`prism-gate: ${words}`);
+    check(config, (words) => say(`${words}; every message is withheld until then`));
     let scheduled; // a pattern that is none asks about every session
     try {
       scheduled = new RegExp(config.sessions ?? SCHEDULED);
     } catch (error) {
-      api.logger?.error?.(`prism-gate: sessions: found no regular expression (${error.message}); all are asked about`);
+      say(`sessions: found no regular expression (${error.message}); all are asked about`);
     }
     api.on("message_sending", async (event, context) => {
       if (scheduled && !scheduled.test(context.sessionKey ?? "")) return undefined;
