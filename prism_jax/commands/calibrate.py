@@ -101,8 +101,14 @@ def define_flags() -> None:
     flags.DEFINE_float("c_fa", None, "C_FA, the cost of an offer that is not accepted; default: the export's.", 1e-6)
     flags.DEFINE_float("c_fn", None, "C_FN, the cost of silence where help was missed; default: the export's.", 0.0)
     flags.DEFINE_enum("policy", None, DEPLOYABLE, "The rule that decides; default: the export's.")
-    flags.DEFINE_enum("calibrator", OF_SCORES, CALIBRATORS, "The kind of map.")
-    flags.DEFINE_float("identity_rows", IDENTITY_ROWS, "What the probabilities so far count for, in labels.", 1e-6, 1e9)
+    flags.DEFINE_enum("calibrator", None, CALIBRATORS, f"The kind of map; default: {OF_SCORES}.")
+    flags.DEFINE_float(
+        "identity_rows",
+        None,
+        f"What the probabilities so far count for, in labels; default: {IDENTITY_ROWS:g}.",
+        1e-6,
+        1e9,
+    )
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
@@ -114,7 +120,7 @@ def main() -> None:
     options = flags.FLAGS.flag_values_dict()
     _check(options)
     _check_files(options)
-    config, labels = CalibrationConfig(options["calibrator"]), options["labels"]
+    config, labels = CalibrationConfig(options["calibrator"] or OF_SCORES), options["labels"]
     streams, people = read_labels(labels)
     if any(event.text == NOT_KEPT for stream in streams for event in stream.events):
         raise ValueError(f"--labels: {labels}: found events without a text, expected records of --keep_texts")
@@ -152,7 +158,7 @@ def main() -> None:
             write_scores(options["scores"], scores)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # of folds of few labels; the maps are printed
-            identity = {"identity_rows": options["identity_rows"], "current": current}
+            identity = {"identity_rows": options["identity_rows"] or IDENTITY_ROWS, "current": current}
             found = recalibrate(scores, current.point, config, **identity)
         fitted = fitted_on(model, find_files(labels), streams, askings, found.gate, found.figures)
         dataclasses.replace(found.gate, fitted=fitted).save(options["out"])
@@ -270,7 +276,8 @@ def _check(options: Mapping[str, Any]) -> None:
     if (options["out"] is None) == (options["check"] is None):
         found = "none" if options["out"] is None else "it with --check"
         raise ValueError(f"--out: found {found}, expected one of --out and --check")
-    for name in ("scores", "c_fa", "c_fn", "policy") if options["check"] else ():
+    of_fitting = ("scores", "c_fa", "c_fn", "policy", "calibrator", "identity_rows")
+    for name in of_fitting if options["check"] else ():
         if options[name] is not None:
             raise ValueError(f"--{name}: found it with --check, expected it with --out: the gate has its own")
     if engine and decisions:

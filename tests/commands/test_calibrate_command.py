@@ -187,6 +187,8 @@ OPTIONS = {
     **{"redact": True, "c_fa": 1.0, "c_fn": 2.0, "calibrator": "platt", "identity_rows": 20.0},
 }
 
+OF_THE_GATE = dict.fromkeys(("c_fa", "c_fn", "calibrator", "identity_rows"))
+
 
 def calibrated(folder, monkeypatch, **options):
     """Runs the command in this process on the labels of a folder."""
@@ -241,6 +243,13 @@ def test_answers_of_several_models_make_no_gate(tmp_path, monkeypatch, capsys):
     fake.close()
 
 
+@pytest.mark.parametrize("name", OF_THE_GATE)
+def test_a_check_refuses_what_the_gate_has_of_its_own(name, tmp_path, monkeypatch):
+    of_check = {"check": "gate.json", "decisions": "http://127.0.0.1:9"} | OF_THE_GATE | {name: OPTIONS[name]}
+    with pytest.raises(ValueError, match=f"--{name}: found it with --check, expected it with --out"):
+        checking(tmp_path, monkeypatch, **of_check)
+
+
 @pytest.mark.slow
 def test_a_check_asks_again_and_fails_where_the_model_answers_otherwise(tmp_path, monkeypatch, capsys):
     fake, streams = Fake("decisions", None), unlabelled(30)
@@ -256,7 +265,7 @@ def test_a_check_asks_again_and_fails_where_the_model_answers_otherwise(tmp_path
     gate = Gate.load(tmp_path / "out")
     decisions, figures = gate.fitted["decisions"], gate.fitted["figures"]
     assert len(decisions) == figures["steps"] == 90 and {0, 1} <= set(decisions) <= {0, 1, 2}
-    of_check = options | {"check": str(tmp_path / "out"), "c_fa": None, "c_fn": None}
+    of_check = options | {"check": str(tmp_path / "out")} | OF_THE_GATE
     asked = len(fake.asked)
     checking(tmp_path, monkeypatch, **of_check)
     assert "0 of 90 decisions flip; 0 of 90 did" in capsys.readouterr().out and len(fake.asked) == asked + 90
