@@ -312,6 +312,8 @@ class _Guard:
     def _most_of(self, scope: Scope) -> int:
         """Most bytes of a request's body, after who asks and for what is settled; ApiError where that is refused."""
         headers = dict(scope["headers"])
+        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:  # a gateway may have read the other one
+            raise ApiError(400, "Authorization: found it twice, expected it once")
         if {b"content-length", b"transfer-encoding"} <= headers.keys():
             raise ApiError(400, "Transfer-Encoding: found it beside Content-Length, expected one of them")
         try:

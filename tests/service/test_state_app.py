@@ -384,11 +384,42 @@ def test_a_token_is_for_the_routes_of_its_scopes_alone(scoped, token):
             assert refused == (scope not in may), (method, path, status)
 
 
-@pytest.mark.parametrize("path", ["people%2Fx", "/people/x", "PEOPLE/x", "./people/x", "decide/../people/x"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/people%2Fx", "/v1//people/x", "/v1/PEOPLE/x", "/v1/./people/x", "/v1/decide/../people/x", "//v1/people/x"),
+        *("/v1/%70eople/x", "/%76%31/people/x", "/v1/decide/%2e%2e/people/x", "/v1/people/x/", "/v1/people;a/x"),
+        *("/v1/records/", "/v1/people/x?token=everything", "/v1/people/x?access_token=everything"),
+    ],
+)
 def test_another_spelling_of_a_route_gives_no_more_rights(scoped, path):
-    for method in ("GET", "DELETE", "POST"):
+    for method in ("GET", "DELETE", "POST", "HEAD", "OPTIONS", "PUT", "get"):
         body = b"{}" if method == "POST" else None
-        assert scoped.ask(f"/v1/{path}", body, method=method, Authorization="Bearer decide")[0] in (403, 404, 405)
+        assert scoped.ask(path, body, method=method, Authorization="Bearer decide")[0] in (403, 404, 405), method
+
+
+@pytest.mark.parametrize(
+    ("status", "sent"),
+    [
+        (400, ["Bearer decide", "Bearer everything"]),
+        (400, ["Bearer everything", "Bearer decide"]),
+        (401, ["Bearer decide, Bearer everything"]),
+        (401, ["Bearer Everything"]),
+        (401, ["Bearer\teverything"]),
+        (401, ["Basic everything"]),
+        (401, []),
+        (200, ["bearer everything"]),
+    ],
+)
+def test_a_token_is_that_of_one_header_in_its_own_letters(scoped, status, sent):
+    connection = http.client.HTTPConnection(scoped.url.removeprefix("http://"), timeout=10)
+    connection.putrequest("GET", "/v1/records")
+    for value in sent:
+        connection.putheader("Authorization", value)
+    connection.putheader("Upgrade", "websocket")  # which is no way around
+    connection.endheaders()
+    assert connection.getresponse().status == status
+    connection.close()
 
 
 def test_who_mistypes_a_route_is_not_told_to_take_a_token_for_everything(scoped):
