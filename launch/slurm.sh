@@ -23,7 +23,9 @@ nodes=${SLURM_JOB_NUM_NODES:-2}
 run srun "$PYTHON" -m prism_jax.train --check --distributed --devices="$((8 * 10#$nodes))" --device_memory=74GiB --disk=300GiB "$@"
 # Shortly before the time is up, SLURM sends SIGTERM; training saves and exits with 75, and the job resumes in a new turn.
 status=0
-run srun --kill-on-bad-exit=1 "$PYTHON" -m prism_jax.train --distributed "$@" || status=$?
+# All processes save together and exit with 75 one after the other. Were the rest killed at the first exit, srun would give
+# their highest status, 137, so they have a minute; a process that fails alone ends the others then.
+run srun --kill-on-bad-exit=0 --wait=60 "$PYTHON" -m prism_jax.train --distributed "$@" || status=$?
 if [[ $status == 75 && -n ${SLURM_JOB_ID:-} ]]; then exec scontrol requeue "$SLURM_JOB_ID"; fi
 [[ $status == 0 ]] || exit "$status"
 # Calibration and evaluation run in one process. absl takes --flag=value and --flag value, with one hyphen or two, and

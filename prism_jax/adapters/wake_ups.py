@@ -32,8 +32,8 @@ def days_of(client: Client, wrong: float, right: float, name: str, days: int = 5
         spoken = [0, 0]
         for number in range(WAKE_UPS):
             time, wanted = 86400.0 * day + 1800.0 * number, number == RIGHT
-            asked = {"p_need": 1.0, "p_accept": right if wanted else wrong, "person": name}
-            answer = beats.wake(name, f"wake-up {number}", time=time, key=f"{day}/{number}", **asked)
+            asked = {"p_accept": right if wanted else wrong, "key": f"{day}/{number}"}
+            answer = beats.wake(name, f"wake-up {number}", person=name, time=time, **asked)
             if answer.p_accept is None:
                 raise ConnectionError(answer.reason)
             if answer.speak:

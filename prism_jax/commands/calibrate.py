@@ -158,8 +158,8 @@ def main() -> None:
             write_scores(options["scores"], scores)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # of folds of few labels; the maps are printed
-            identity = {"identity_rows": options["identity_rows"] or IDENTITY_ROWS, "current": current}
-            found = recalibrate(scores, current.point, config, **identity)
+            counts = options["identity_rows"] or IDENTITY_ROWS
+            found = recalibrate(scores, current.point, config, identity_rows=counts, current=current)
         fitted = fitted_on(model, find_files(labels), streams, askings, found.gate, found.figures)
         dataclasses.replace(found.gate, fitted=fitted).save(options["out"])
         print_all(tables(found))

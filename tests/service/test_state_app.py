@@ -387,7 +387,14 @@ def test_a_token_is_for_the_routes_of_its_scopes_alone(scoped, token):
 @pytest.mark.parametrize(
     "path",
     [
-        *("/v1/people%2Fx", "/v1//people/x", "/v1/PEOPLE/x", "/v1/./people/x", "/v1/decide/../people/x", "//v1/people/x"),
+        *(
+            "/v1/people%2Fx",
+            "/v1//people/x",
+            "/v1/PEOPLE/x",
+            "/v1/./people/x",
+            "/v1/decide/../people/x",
+            "//v1/people/x",
+        ),
         *("/v1/%70eople/x", "/%76%31/people/x", "/v1/decide/%2e%2e/people/x", "/v1/people/x/", "/v1/people;a/x"),
         *("/v1/records/", "/v1/people/x?token=everything", "/v1/people/x?access_token=everything"),
     ],
