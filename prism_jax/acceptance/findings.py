@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.acceptance.by_answers import Pair, Part, by_answers_table
+from prism_jax.acceptance.curves import Curves
 from prism_jax.acceptance.measures import RESAMPLES, Measures, as_json
 from prism_jax.acceptance.own_score import SHOWN_PEOPLE, OwnScore, Person, as_dicts, people_table
+from prism_jax.acceptance.page import render
 from prism_jax.acceptance.tables import Costs, Drawn, Facts, gate_table, prediction_table, savings_table
 from prism_jax.decision.person import Population
 from prism_jax.decision.uncertainty import Estimate
@@ -43,6 +45,7 @@ class Findings(NamedTuple):
     parts: Sequence[Part]
     pair: Pair
     own: OwnScore | None
+    curves: Curves | None  # of the score
     people: Sequence[Person]
     costs: Mapping[str, Costs]
     drawn: Mapping[str, Drawn] = MappingProxyType({})  # the gate and --target beside what is done today
@@ -53,7 +56,7 @@ class Findings(NamedTuple):
 def publish(
     findings: Findings, question: Question, workdir: epath.PathLike, more: Mapping[epath.Path, bytes] | None = None
 ) -> dict[str, Any]:
-    """Writes acceptance_log.json, the tables and further files, prints the tables, and returns what the JSON holds."""
+    """Writes acceptance_log.json, the page, the tables and further files, prints the tables, and returns the JSON."""
     facts, own, threshold = findings.facts, findings.own, question.threshold
     value: dict[str, Any] = {
         "log": {
@@ -107,9 +110,10 @@ def publish(
     files = {folder / "acceptance_log.json": encode_json(value)}
     for name, table in tables.items():
         files |= {folder / f"{name}.csv": table.to_csv().encode(), folder / f"{name}.md": table.to_markdown().encode()}
+    shown = tables | {"people_by_number": people_table(findings.people, own, threshold, SHOWN_PEOPLE)}
+    files[folder / "report.html"] = render(facts, own, findings.curves, findings.costs, shown).encode()
     folder.mkdir(parents=True, exist_ok=True)
     write_files(files | dict(more or {}))
-
-    shown = tables | {"people_by_number": people_table(findings.people, own, threshold, SHOWN_PEOPLE)}
     print_all([*shown.values()])
+    print(f"report: {folder / 'report.html'}")
     return value

@@ -22,6 +22,7 @@ from jaxtyping import Float64, Int
 from prism_jax.acceptance.by_answers import SEEN, Pair, Part, pair_of
 from prism_jax.acceptance.columns import LogError
 from prism_jax.acceptance.context import fit_head
+from prism_jax.acceptance.curves import Curves
 from prism_jax.acceptance.findings import Findings, Question
 from prism_jax.acceptance.log_tables import ContextColumn
 from prism_jax.acceptance.logs import AcceptanceLog
@@ -112,9 +113,10 @@ def in_memory(log: Divided) -> Runner:
 
 def maps_by_fold(run: Runner, log: Divided, weighted: bool) -> tuple[_Table, Model]:
     """The sums by fold, and the rates and maps that are fitted; ValueError for a log of which none can be."""
-    table = _Table(run("scan", Census(log.folds, weighted)), log.contents.scale)
+    table = _Table(run("scan", Census(log.folds, weighted)), log.contents.scale, {})
     table.check(log.scored)
     scores = run("maps", LabelledScores(table.scale, weighted)) if log.scored else {}
+    table = table._replace(scores=scores)
     fitted = {fold: table.fitted(scores, fold) for fold in (*range(log.folds), EVERYBODY)}
     layers = (PERSON, SCORE_PERSON) if log.scored else (PERSON,)
     return table, Model(fitted, layers, table.probability, weighted)
@@ -169,6 +171,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
     sums = run("sums", Sums(predictor, placements, measured, pair, (c_fa, c_fn), question.seed))
     read = _Read(sums, sums["units"], question.seed)
     own = None if score is None else _own(score, fitted, table, read, question.threshold)
+    maps = {fold: one.maps for fold, one in fitted.items() if one.maps is not None and fold != EVERYBODY}
     silent = log.contents.not_made
     return Findings(
         facts=Facts(
@@ -190,6 +193,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
         parts=read.by_answers(probabilities, pair),
         pair=pair,
         own=own,
+        curves=None if own is None else Curves.of(table.scores, maps, own.rule, (c_fa, c_fn)),
         people=read.people(log, predictor, None if own is None else own.maps[PLATT], table, question.threshold),
         costs=read.costs((*CONSTANTS, *probabilities), max(c_fa, c_fn), better),
         bounds=bounds if any(bounds.values()) else None,
@@ -214,6 +218,7 @@ class _Table(NamedTuple):
 
     census: State
     scale: Scale  # of the bins of the scores
+    scores: Mapping[int, Labelled]  # by label, of each fold
 
     @property
     def probability(self) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Float64
 
+from prism_jax.decision.calibration import Reliability
 from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import SignalRow
@@ -105,6 +107,18 @@ class ReliabilityFigure:
 
 
 @dataclasses.dataclass(frozen=True)
+class ThresholdFigure:
+    """Realised cost against the threshold on a score, with lines for the constants: their names, heights and texts."""
+
+    name: str
+    x: Scale
+    y: Scale
+    path: str
+    marks: list[Mark]
+    lines: list[tuple[str, str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
 class CurveFigure:
     """One term of the training log, plotted against the step."""
 
@@ -178,8 +192,16 @@ def trigger_figure(evaluation: Evaluation) -> TriggerFigure | None:
 
 
 def reliability_figure(row: SignalRow) -> ReliabilityFigure:
-    """Makes one signal's diagram, with the band in which the bins of a calibrated signal would lie."""
-    curve = row.reliability
+    """Makes one signal's diagram."""
+    title = f"p_{row.signal}, {row.form}" + ("" if row.thinking == "fast" else ", slow pass")
+    made_by = f"{row.map or f'T = {number(row.temperature, 3)}'}, ECE {number(row.ece)}, {row.count} labels"
+    return reliability_diagram(row.reliability, title, made_by, form=row.form, signal=row.signal)
+
+
+def reliability_diagram(
+    curve: Reliability, title: str, caption: str, *, form: str = "", signal: str = "accept"
+) -> ReliabilityFigure:
+    """Makes a diagram with the band in which the bins of calibrated probabilities would lie."""
     x, y = Scale(0, 1, 44, 284), Scale(0, 1, 254, 14)
     tallest = max(int(curve.count.max()), 1)
     depth = Scale(0, tallest, 0, 40)
@@ -198,13 +220,30 @@ def reliability_figure(row: SignalRow) -> ReliabilityFigure:
         height = depth(int(curve.count[k]))
         bars.append(Bar(x(left), f"{318 - float(height):.2f}", wide, height, text))
     outside = sum(mark.kind == "outside" for mark in marks)
-    title = f"p_{row.signal}, {row.form}" + ("" if row.thinking == "fast" else ", slow pass")
-    caption = (
-        f"{row.map or f'T = {number(row.temperature, 3)}'}, ECE {number(row.ece)}, {row.count} labels; "
-        f"{outside} of {len(marks)} bins outside their {100 * curve.level:g} % band"
-    )
+    caption += f"; {outside} of {len(marks)} bins outside their {100 * curve.level:g} % band"
     path = polyline([(mark.x, mark.y) for mark in marks])
-    return ReliabilityFigure(title, row.form, row.signal, caption, x, y, bands, path, marks, bars)
+    return ReliabilityFigure(title, form, signal, caption, x, y, bands, path, marks, bars)
+
+
+def threshold_figure(
+    name: str,
+    threshold: Float64[np.ndarray, " thresholds"],
+    cost: Float64[np.ndarray, " thresholds"],
+    chosen: float | None,
+    constants: Mapping[str, float],
+) -> ThresholdFigure:
+    """Makes the curve of the cost against the threshold on a score, with the chosen one and the constants' costs."""
+    values = [*cost.tolist(), *constants.values()]
+    low, high = min(values), max(values)
+    room = (high - low) * 0.08 or 0.1
+    x, y = Scale(float(threshold[0]), float(threshold[-1]), 64, 860), Scale(max(0.0, low - room), high + room, 280, 16)
+    points = list(zip(threshold.tolist(), cost.tolist(), strict=True))
+    marks = []
+    if chosen is not None and threshold[0] <= chosen <= threshold[-1]:
+        at = float(np.interp(chosen, threshold, cost))
+        marks.append(Mark(x(chosen), y(at), f"threshold {chosen:.5g}: {number(at, 3)} per offer"))
+    lines = [(policy, y(value), f"{policy} {number(value, 3)}") for policy, value in constants.items()]
+    return ThresholdFigure(name, x, y, polyline([(x(a), y(b)) for a, b in points]), marks, lines)
 
 
 def curve_figure(name: str, steps: Sequence[float | int], values: Sequence[float | int]) -> CurveFigure:

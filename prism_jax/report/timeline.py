@@ -210,9 +210,11 @@ def _label(value: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Formats seconds as m:ss or h:mm:ss; NaN gives an empty string."""
+    """Formats seconds as m:ss or h:mm:ss, from a day on with the days before it; NaN gives an empty string."""
     if math.isnan(seconds):
         return ""
     sign, whole = "−" if seconds < 0 else "", round(abs(seconds))
-    hours, minutes = whole // 3600, whole // 60 % 60
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{sign}{days} d {hours}:{minutes:02d}:{whole % 60:02d}"
     return f"{sign}{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{sign}{minutes}:{whole % 60:02d}"

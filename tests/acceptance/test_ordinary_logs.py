@@ -70,6 +70,9 @@ def test_the_answer_is_a_threshold_on_the_score_from_0_to_10(evaluated):
     assert f"On your own score: offer where Confidence (0-10) ≥ {rule['value']:.5g}." in printed
     assert "Platt's map" in printed and "not fitted on" not in printed  # there is no other map to compare
     assert f"≥ {rule['value']:.5g}" in (evaluated[0] / "out" / "gate.md").read_text()
+    page = (evaluated[0] / "out" / "report.html").read_text()
+    assert page.count("<svg") == 2 and f"Offer where Confidence (0-10) ≥ {rule['value']:.5g}<" in page
+    assert "How people differ" in page and "user-" not in page
     # What a reader wants to know first is printed first: what the gate saves, whether the score is a probability.
     assert printed.startswith("What the gate saves, per offer, p_accept alone, of shown offers only")
     assert "Confidence (0-10) is no probability: it goes from 0 to 10; Platt's map makes one." in printed
