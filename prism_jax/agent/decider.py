@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from prism_jax.agent.exported import Exported, fingerprint
 from prism_jax.agent.gating import check_trigger
@@ -16,27 +16,13 @@ from prism_jax.agent.lines import Where
 from prism_jax.agent.people import People
 from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought, Unanswered
-from prism_jax.agent.records import Decision, OfferOutcome, counts_against_budget, encode
+from prism_jax.agent.records import Decision, OfferOutcome, Written, counts_against_budget
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.signals import Signals, probabilities, signals_of
 from prism_jax.agent.steps import AN_OFFER, Clock, Observation, Step, ask_trigger, excess, note, settle, waves
 from prism_jax.streams import Candidate, Event
 
 P, R = ParamSpec("P"), TypeVar("R")
-
-
-class Written(NamedTuple):
-    """A decision with its record."""
-
-    decision: Decision
-    record: dict[str, Any]
-    line: bytes  # the record as its line of JSON
-
-    @classmethod
-    def of(cls, decision: Decision) -> Written:
-        """Writes a decision's record."""
-        record = decision.record()
-        return cls(decision, record, encode(record))
 
 
 def alone(method: Callable[Concatenate[Decider, P], R]) -> Callable[Concatenate[Decider, P], R]:
@@ -211,7 +197,7 @@ class Decider:
             self._read([steps[i] for i in wave], follow=True)
             for i in wave:
                 record = records[i]
-                self._check_history(steps[i], record)
+                steps[i].check_recorded(self.reader.history(items[i].stream), record)
                 self._ledger.decided(
                     items[i].stream,
                     items[i].event.time,
@@ -406,20 +392,6 @@ class Decider:
             redact=self.settings.redact,
             keep_texts=self.settings.keep_texts,
         )
-
-    def _check_history(self, step: Step, record: Mapping[str, Any]) -> None:
-        history = self.reader.history(step.item.stream)
-        if (record["event"], record["history"]) != (step.number, history):
-            raise ValueError(
-                f"stream {step.item.stream!r}, event {step.number}: found the history {history[:12]}…, expected "
-                f"{record['history'][:12]}… as recorded: the input, the model or the context changed"
-            )
-        named = None if record.get("person") is None else record["person"]["name"]
-        if named != step.person:
-            raise ValueError(
-                f"stream {step.item.stream!r}, event {step.number}: found another person than in the record, expected "
-                "the same: the input changed"
-            )
 
 
 def _first_refused(found: Mapping[int, Written | RefusedError], count: int, skip: bool) -> int:

@@ -158,3 +158,17 @@ def offer_id(stream: str, event: int) -> str:
 def encode(record: Mapping[str, Any]) -> bytes:
     """A record as its line of JSON."""
     return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+
+
+class Written(NamedTuple):
+    """A decision with its record."""
+
+    decision: Decision
+    record: dict[str, Any]
+    line: bytes  # the record as its line of JSON
+
+    @classmethod
+    def of(cls, decision: Decision) -> Written:
+        """Writes a decision's record."""
+        record = decision.record()
+        return cls(decision, record, encode(record))

@@ -110,6 +110,18 @@ class Step:
         """Id of the offer; None for silence."""
         return offer_id(self.item.stream, self.number) if self.choice.spoke else None
 
+    def check_recorded(self, history: str, record: Mapping[str, Any]) -> None:
+        """ValueError unless a record is of this event, as which the reader's history has it now, and of its person."""
+        place = f"stream {self.item.stream!r}, event {self.number}"
+        if (record["event"], record["history"]) != (self.number, history):
+            raise ValueError(
+                f"{place}: found the history {history[:12]}…, expected {record['history'][:12]}… as recorded: the "
+                "input, the model or the context changed"
+            )
+        named = None if record.get("person") is None else record["person"]["name"]
+        if named != self.person:
+            raise ValueError(f"{place}: found another person than in the record, expected the same: the input changed")
+
     def decision(
         self,
         clock: Clock,

@@ -7,10 +7,9 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.decider import Written
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.personal import prediction_from
-from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome
+from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome, Written
 from prism_jax.agent.state.claims import StoredClaims
 from prism_jax.agent.state.kept import ConflictError, KeptAgent, answer_of
 from prism_jax.agent.state.owned_file import StaleError

@@ -16,13 +16,13 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.agent.decider import Decider, Written, alone
+from prism_jax.agent.decider import Decider, alone
 from prism_jax.agent.exported import Exported
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.lines import Where
 from prism_jax.agent.people import People
 from prism_jax.agent.reader import Reader
-from prism_jax.agent.records import Decision, OfferOutcome, offer_id
+from prism_jax.agent.records import Decision, OfferOutcome, Written, offer_id
 from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.state.claims import SettledClaims, StoredClaims, UnclaimedError
 from prism_jax.agent.state.partition import Known, Partition, StateError, item_at, item_of
