@@ -53,12 +53,15 @@ IGNORED = (
     "*.pdf",
     "*.npy",
     "*.lock",
+    "*.array_record*",
     "*/checkpoints/*",
     "*/trainings/*",
     "*/tensorboard/*",
     "*/timings*",
 )
-UNSTABLE = re.compile(r"\d s\b|seconds|minutes|commit\b|command|python|machine|packages|versions", re.IGNORECASE)
+UNSTABLE = re.compile(
+    r"\d s\b|seconds|minutes|commit\b|command|python|machine|packages|versions|\bport\b", re.IGNORECASE
+)
 """Keys and lines that say when, where and how long."""
 COMMANDS = pathlib.Path(__file__).with_suffix(".txt")
 SLOW_GROUPS = ("context", "studies", "quickstart", "paper", "rehearsal")
@@ -169,11 +172,12 @@ def outputs(checkout: pathlib.Path, name: str, side: pathlib.Path) -> tuple[path
     make_inputs(side)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    variables = {"$CHECKOUT": str(checkout), "$LOGS": os.environ.get("LOGS", "")}
+    for needed in ("configs", "launch"):
+        (folder / needed).symlink_to(checkout / needed)
     environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
     failed = []
     for i, command in enumerate(commands()[name]):
-        words = [re.sub(r"\$[A-Z]+", lambda match: variables[match[0]], word) for word in command.split()]
+        words = command.replace("$LOGS", os.environ.get("LOGS", "")).split()
         program = [sys.executable, "-m", "prism_jax", *words]
         run = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True)
         error = run.stderr.splitlines()[-1] if run.returncode and run.stderr else ""
