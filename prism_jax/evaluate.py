@@ -26,6 +26,7 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
+from prism_jax.acceptance import written_times
 from prism_jax.acceptance.looking import show_columns_of_log
 from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
@@ -44,7 +45,7 @@ POINT = {
     "policy": "The rule that decides.",
     "fixed_threshold": "The threshold of the policy fixed.",
 }
-OF_A_LOG = ("target", "export_scores", "keep_names", "context", "weighted", "seed")
+OF_A_LOG = ("time_format", "target", "export_scores", "keep_names", "context", "weighted", "seed")
 """Flags that go with --columns only."""
 
 
@@ -78,6 +79,7 @@ def define_flags() -> None:
         "With --scores: FILES are a log of answers, .csv or .parquet, and these its columns: person=NAME,accepted=NAME"
         "[,time=NAME,score=NAME,answered=NAME,logged=NAME,propensity=NAME].",
     )
+    written_times.define_flag()
     flags.DEFINE_list(
         "context", [], "With --columns: those known at the moment of the offer: numbers, flags or categories."
     )
@@ -177,7 +179,7 @@ def _evaluate_log(options: dict[str, Any]) -> None:
         raise ValueError("--weighted: found it with --shown_only, which uses no weights, expected one of them")
     evaluate_log(
         options["scores"],
-        parse_columns(options["columns"]),
+        parse_columns(options["columns"], options["time_format"]),
         options["workdir"],
         Question(point.c_fa, point.c_fn, options["context"], options["weighted"], options["seed"]),
         shown_only=options["shown_only"],

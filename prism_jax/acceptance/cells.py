@@ -11,21 +11,28 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from absl import logging
 from jaxtyping import Float64, Int32
 
 from prism_jax.acceptance.columns import Condition, LogError
-from prism_jax.runtime.written import MISSING, MOST_SECONDS, SECONDS, one_spelling, tidy
+from prism_jax.acceptance.written_times import TIME_FORMATS, TIMES, AmbiguousDateError, moment_of, order_of
+from prism_jax.runtime.written import MISSING, MOST_SECONDS, one_spelling, tidy
 from prism_jax.scores.schema import are_dates
 from prism_jax.scores.texts import as_seconds, is_moment, is_text
 
 Kind = Literal["number", "flag", "category"]
-WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, "1": 1.0, "0": 0.0}
+WORDS = {
+    word: 1.0 - no for pair in ("true false", "yes no", "t f", "y n", "1 0") for no, word in enumerate(pair.split())
+}
 MOST = 1e100
 """The largest number in a log: squares of it, and sums of these, are finite."""
+UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
+"""In which times are counted, and how many of each are a second."""
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
     "<=": operator.le,
     "==": operator.eq,
+    "!=": operator.ne,
     ">": operator.gt,
     "<": operator.lt,
 }
@@ -99,6 +106,21 @@ class Cells:
         self._refuse_huge(values, expected)
         return values
 
+    def percentages(self) -> Float64[np.ndarray, " rows"]:
+        """Probabilities that are written times 100, with or without a sign for it; NaN where missing."""
+        expected = "a percentage from 0 to 100"
+        cells = self
+        if self.is_text:
+            texts = pc.replace_substring_regex(self.values, r"\s*%\s*$", "")
+            cells = Cells(self.place, self.name, texts, self.start)
+        values = cells.numbers(expected)
+        if (far := (values < 0) | (values > 100)).any():
+            self.refuse(int(far.argmax()), f"{values[far.argmax()]:.6g}", expected)
+        if np.nanmax(values, initial=-np.inf) <= 1 and np.nanmax(values, initial=0) > 0:
+            words = "%s, column %r: no percentage is above 1; if these are probabilities, take the %% from the role"
+            logging.warning(words, self.place, self.name)
+        return values / 100
+
     def flags(self) -> Float64[np.ndarray, " rows"]:
         """1, 0, or NaN where missing."""
         expected = "true or false, or 1 or 0 (another column needs a condition such as rating>=4 or outcome==taken)"
@@ -114,9 +136,12 @@ class Cells:
     ) -> Float64[np.ndarray, " rows"]:
         """1 where the condition holds, 0 where it does not, NaN where the value is missing.
 
-        A text is compared without blanks at its ends and whatever its case; to `texts`, which counts rows by whether
+        The constant null stands for a missing value. A text is compared without blanks at its ends and whatever its
+        case; to `texts`, which counts rows by whether
         the condition holds and their text, those of these rows are added.
         """
+        if condition.constant.lower() == "null" and condition.comparison in ("==", "!="):
+            return COMPARE[condition.comparison](self.categories()[1] < 0, True).astype(np.float64)
         try:
             constant = float(condition.constant)
         except ValueError:
@@ -124,35 +149,33 @@ class Cells:
         if np.isfinite(constant):
             values = self.numbers(f"a number to compare with {constant:g}")
             return np.where(np.isnan(values), np.nan, COMPARE[condition.comparison](values, constant))
-        if condition.comparison != "==" or not (self.is_text or self.is_flag):
+        if condition.comparison not in ("==", "!=") or not (self.is_text or self.is_flag):
             raise LogError(
                 f"{self.place}, column {self.name!r}: found the condition {condition.comparison} "
-                f"{condition.constant!r}, expected a number to compare with, or == and a text"
+                f"{condition.constant!r}, expected a number to compare with, or == or != and a text"
             )
         levels, codes = self.categories()
         wanted = tidy(condition.constant).casefold()
-        same = np.array([*(level.casefold() == wanted for level in levels), False])  # the last is missing
+        compare = COMPARE[condition.comparison]
+        same = np.array([*(compare(level.casefold(), wanted) for level in levels), False])  # the last is missing
         if texts is not None:
             rows = np.bincount(codes[codes >= 0], minlength=len(levels)).tolist()
             for text, number, holds in zip(levels, rows, same[:-1], strict=True):
                 texts[bool(holds), text] += number
         return np.where(codes < 0, np.nan, same[codes])
 
-    def times(self, kinds: set[str] | None = None) -> Float64[np.ndarray, " rows"]:
+    def times(self, kinds: set[str] | None = None, time_format: str | None = None) -> Float64[np.ndarray, " rows"]:
         """Seconds; timestamps without a time zone are taken as UTC; NaN where missing.
 
-        All texts of a column are of one kind; `kinds` holds that of the rows before, and is added to.
+        All values of a column are of one kind; `kinds` holds that of the rows before, and is added to. `time_format` is
+        one of `columns.TIME_FORMATS`, for dates that can be read in both ways.
         """
-        expected = "seconds, or a timestamp such as 2025-01-31T09:30:00Z"
+        kinds = set() if kinds is None else kinds
         if is_moment(self.values.type):
             values = np.asarray(as_seconds(self.values).to_numpy(), np.float64)
-        elif self.is_text:
-            values = self._times_of_texts(expected, set() if kinds is None else kinds)
-        else:
-            values = self.numbers(expected)
-        if (far := (np.abs(values) > MOST_SECONDS) | (are_dates(values) & ~np.isnan(values))).any():
-            self.refuse(int(far.argmax()), f"{values[far.argmax()]:.15g}", SECONDS)
-        return values
+            self._refuse_far(values, MOST_SECONDS)
+            return values
+        return self._counted(kinds) if self._counts(kinds) else self._written(kinds, time_format)
 
     def kind(self) -> Kind:
         """What a context column holds: "number", "flag" or "category"; a text column is judged by all its values."""
@@ -167,23 +190,54 @@ class Cells:
             return "flag"
         return "number" if all(is_number(level) for level in levels) else "category"
 
-    def _times_of_texts(self, expected: str, kinds: set[str]) -> Float64[np.ndarray, " rows"]:
-        """Seconds, or ISO 8601, whichever the first text is; all with a time zone, or none."""
-        if not kinds:
-            words = (text.strip() for text in self.values.to_pylist() if text is not None)
-            if is_number(next((word for word in words if word.lower() not in MISSING), "")):
-                kinds.add("seconds")
-        if "seconds" in kinds:
-            return self._parsed(float, expected)
+    def _counts(self, kinds: set[str]) -> bool:
+        """Whether times are numbers, which of texts the first says."""
+        if not self.is_text or kinds:
+            return not self.is_text or not kinds.isdisjoint(UNITS)
+        words = (text.strip() for text in self.values.to_pylist() if text is not None)
+        return is_number(next((word for word in words if word.lower() not in MISSING), ""))
+
+    def _counted(self, kinds: set[str]) -> Float64[np.ndarray, " rows"]:
+        """Seconds of numbers, all in one unit: that in which none is beyond the year 5138."""
+        values = self.numbers(TIMES)
+        size = np.abs(values)
+        largest = size[~np.isnan(size)].max(initial=0.0)
+        unit = next((name for name, per in UNITS.items() if largest <= MOST_SECONDS * per), "nanoseconds")
+        kinds.add(unit)
+        self._refuse_far(values, MOST_SECONDS * UNITS[unit])
+        other = size < MOST_SECONDS * UNITS[unit] / 1e3 if unit != "seconds" else np.zeros(len(size), bool)
+        if other.any() or not kinds <= {unit}:
+            self.refuse(int(other.argmax()), f"{values[other.argmax()]:.15g}", f"{unit} since 1970, as on other rows")
+        return values / UNITS[unit]
+
+    def _refuse_far(self, values: Float64[np.ndarray, " rows"], most: float) -> None:
+        dates = any(are_dates(values // 10.0**digits) for digits in (0, 4, 6, 9))  # of the time of day
+        if (far := (np.abs(values) > most) | (dates & ~np.isnan(values))).any():
+            expected = f"{TIMES}; dates have marks between day, month and year"
+            self.refuse(int(far.argmax()), f"{values[far.argmax()]:.17g}", expected)
+
+    def _written(self, kinds: set[str], time_format: str | None) -> Float64[np.ndarray, " rows"]:
+        """Seconds of times in words, all with a time zone or none, and with days and months in one order."""
+        order = time_format or next(iter(kinds.intersection(TIME_FORMATS)), None)
+        if order is None:
+            try:
+                order = order_of(self.values.to_pylist())
+            except AmbiguousDateError as error:
+                expected = (
+                    f"{' or '.join(f'--time_format={name}' for name in TIME_FORMATS)}: no date of the column tells"
+                )
+                self.refuse(error.row, str(error), expected)
+            kinds |= set() if order is None else {order}
 
         def seconds(text: str) -> float:
-            moment = datetime.datetime.fromisoformat(text)
+            moment = moment_of(text, order)
             kinds.add("local" if moment.tzinfo is None else "zoned")
-            if len(kinds) > 1:
+            if kinds >= {"local", "zoned"}:
                 raise ValueError("time zones on some rows only")
             return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 
-        return self._parsed(seconds, f"{expected}; a time zone on all rows or on none")
+        dates = f" with dates in the order {order}" if order else ""
+        return self._parsed(seconds, f"{TIMES}{dates}; a time zone on all rows or on none")
 
     def _parsed(self, parse: Callable[[str], float], expected: str) -> Float64[np.ndarray, " rows"]:
         """Parses every text; missing ones become NaN."""
@@ -193,7 +247,8 @@ class Cells:
             try:
                 values[row] = np.nan if word.lower() in MISSING else parse(word)
             except (ValueError, OverflowError):
-                self.refuse(row, f"a text of {len(word)} characters", expected)
+                hint = "; score=COLUMN% reads percentages" if word.endswith("%") else ""
+                self.refuse(row, f"a text of {len(word)} characters", f"{expected}{hint}")
         self._refuse_huge(values, expected)
         return values
 

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, cast
 
-Comparison = Literal[">=", "<=", "==", ">", "<"]
+from prism_jax.acceptance.written_times import TIME_FORMATS
 
-_CONDITION = re.compile(r"(.+?)\s*(>=|<=|==|>|<)\s*(.+)")
+Comparison = Literal[">=", "<=", "==", "!=", ">", "<"]
+_CONDITION = re.compile(r"(.+?)\s*(>=|<=|==|!=|>|<)\s*(.+)")
 
 
 class LogError(ValueError):
@@ -36,24 +37,45 @@ class LogColumns:
     person: str  # texts or integers that tell people apart
     accepted: str  # true/false or 1/0, or a condition such as `rating>=4`
     time: str | None = None  # seconds or timestamps of the offers; None takes the order of the file
-    score: str | None = None  # any number that should rank accepted offers first; it need not be a probability
+    # any number that should rank accepted offers first; it need not be a probability; `confidence%` is one times 100
+    score: str | None = None
     answered: str | None = None  # times of the answers, which may not lie before the offers
     # true/false or 1/0, or a condition: whether the offer was made; only offers that were made have answers
     logged: str | None = None
     propensity: str | None = None  # probabilities, above 0 and up to 1, with which the logging policy made the offers
+    time_format: str | None = None  # one of `TIME_FORMATS`, where dates can be read in both ways
 
     def __post_init__(self) -> None:
+        if self.time_format not in (None, *TIME_FORMATS):
+            raise LogError(f"time_format: found {self.time_format!r}, expected {' or '.join(TIME_FORMATS)}")
         roles: dict[str, str] = {}
-        for role, column in dataclasses.asdict(self).items():
-            if column is None:
-                continue
-            if not column.strip():
+        for role, column in self.roles().items():
+            if not column.strip(" %"):
                 raise LogError(f"columns: found no name for {role}, expected {role}=COLUMN")
             if column in roles:
                 raise LogError(
                     f"columns: found the column {column!r} as {roles[column]} and as {role}, expected two columns"
                 )
             roles[column] = role
+
+    def roles(self) -> dict[str, str]:
+        """What was said of each role: a column, or a condition on one."""
+        said = {role: getattr(self, role) for role in ROLES}
+        return {role: column for role, column in said.items() if column is not None}
+
+    @property
+    def score_unit(self) -> str:
+        """`%` where the score is a probability times 100, else nothing."""
+        return "%" if self.score is not None and self.score.endswith("%") else ""
+
+    @property
+    def score_name(self) -> str | None:
+        """The score without its unit."""
+        return self.score and self.score.removesuffix("%").strip()
+
+
+ROLES = tuple(field.name for field in dataclasses.fields(LogColumns) if field.name != "time_format")
+"""Of columns."""
 
 
 EXAMPLES: dict[str, LogColumns] = {
@@ -68,7 +90,7 @@ distraction has no score at all: there, an interruption that distracted little c
 """
 
 
-def parse_columns(items: str | Iterable[str]) -> LogColumns:
+def parse_columns(items: str | Iterable[str], time_format: str | None = None) -> LogColumns:
     """Reads `person=COLUMN,accepted=COLUMN[,time=COLUMN…]`, as one text or in parts of the form ROLE=COLUMN.
 
     Everything after the first "=" is the column's name.
@@ -76,21 +98,20 @@ def parse_columns(items: str | Iterable[str]) -> LogColumns:
     Raises:
       LogError: for a part of another form, an unknown role, a role given twice, or one that is missing.
     """
-    roles = [field.name for field in dataclasses.fields(LogColumns)]
     chosen: dict[str, str] = {}
     for item in items.split(",") if isinstance(items, str) else items:
         role, equals, column = (part.strip() for part in item.partition("="))
         if not equals:
-            raise LogError(f"columns: found {item!r}, expected ROLE=COLUMN with a role of {', '.join(roles)}")
-        if role not in roles:
-            raise LogError(f"columns: found the role {role!r}{did_you_mean(role, roles)}, expected {', '.join(roles)}")
+            raise LogError(f"columns: found {item!r}, expected ROLE=COLUMN with a role of {', '.join(ROLES)}")
+        if role not in ROLES:
+            raise LogError(f"columns: found the role {role!r}{did_you_mean(role, ROLES)}, expected {', '.join(ROLES)}")
         if role in chosen:
             raise LogError(f"columns: found {role} twice, expected it once")
         chosen[role] = column
     missing = [role for role in ("person", "accepted") if role not in chosen]
     if missing:
         raise LogError(f"columns: found no {missing[0]}, expected {missing[0]}=COLUMN")
-    return LogColumns(**chosen)
+    return LogColumns(**chosen, time_format=time_format)
 
 
 def split_condition(accepted: str, names: Sequence[str]) -> Condition | None:

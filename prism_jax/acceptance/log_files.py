@@ -6,10 +6,12 @@ import codecs
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 from etils import epath
@@ -27,7 +29,7 @@ CHUNK_ROWS = 1 << 19
 _MOST_HEADER = 2**20
 """Longest header of a CSV file."""
 _Chooser = Callable[[str, tuple[str, ...]], Sequence[str]]
-_CSV = "CSV in UTF-8 with commas"
+_CSV = "CSV in UTF-8 with commas, semicolons or tabs"
 _BROKEN = (pa.ArrowException, OSError, UnicodeDecodeError)  # OSError: damaged or encrypted Parquet
 
 
@@ -80,11 +82,21 @@ def _csv_batches(
     file: Any, place: str, wanted: _Chooser, uneven: list[pyarrow.csv.InvalidRow]
 ) -> Iterator[pa.RecordBatch]:
     _check_text(file, place)
-    names = wanted(place, _header(place, file.read(_MOST_HEADER)))
+    all_names, separator = _header(place, file.read(_MOST_HEADER))
+    names = wanted(place, all_names)
     file.seek(0)
-    read, parse, convert = _csv_options(names, uneven)
+    read, parse, convert = _csv_options(names, uneven, separator)
     read.block_size = _MOST_HEADER * 8
-    yield from pyarrow.csv.open_csv(file, read, parse, convert)
+    for batch in pyarrow.csv.open_csv(file, read, parse, convert):
+        yield batch if separator == "," else _with_points(batch)
+
+
+def _with_points(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Texts with a point for the comma in numbers: where commas do not separate columns, they stand there."""
+    columns = [
+        pc.replace_substring_regex(column, r"^(\s*[-+]?\d*),(\d+\s*%?\s*)$", r"\1.\2") for column in batch.columns
+    ]
+    return pa.record_batch(columns, batch.column_names)
 
 
 def _check_text(file: Any, place: str) -> None:
@@ -102,7 +114,7 @@ def _check_text(file: Any, place: str) -> None:
 
 
 def _not_text(place: str, byte: int, at: int) -> LogError:
-    return LogError(f"{place}: found byte {byte:#04x} at {at}, expected UTF-8")
+    return LogError(f'{place}: found byte {byte:#04x} at {at}, expected UTF-8: save it as "CSV UTF-8"')
 
 
 def first_row(path: epath.PathLike) -> int:
@@ -112,12 +124,14 @@ def first_row(path: epath.PathLike) -> int:
 
 def _suffix(file: epath.Path) -> str:
     if file.suffix not in (".csv", ".parquet"):
-        raise LogError(f"{file}: found the suffix {file.suffix!r}, expected .csv or .parquet")
+        raise LogError(
+            f'{file}: found the suffix {file.suffix!r}, expected .csv or .parquet: save tables as "CSV UTF-8"'
+        )
     return file.suffix
 
 
-def _header(place: str, data: bytes) -> tuple[str, ...]:
-    """The names of the columns of a CSV file."""
+def _header(place: str, data: bytes) -> tuple[tuple[str, ...], str]:
+    """The names of the columns of a CSV file, and what separates them: of commas, semicolons and tabs the most."""
     data = data[:_MOST_HEADER].removeprefix(codecs.BOM_UTF8)
     rows = csv.reader(io.StringIO(data.decode("utf-8", "ignore"), newline="\n"))
     try:
@@ -128,14 +142,17 @@ def _header(place: str, data: bytes) -> tuple[str, ...]:
     header = b"".join(line + b"\n" for line in data.split(b"\n", lines)[:lines])
     if not header.strip():
         raise LogError(f"{place}: found no header, expected the names of the columns in the first line")
+    outside = re.sub(rb'"[^"]*"', b"", header)
+    separator = max(",;\t", key=lambda mark: outside.count(mark.encode()))
     try:
-        return tuple(pyarrow.csv.read_csv(io.BytesIO(header), *_csv_options((), [])).column_names)
+        names = pyarrow.csv.read_csv(io.BytesIO(header), *_csv_options((), [], separator)).column_names
+        return tuple(names), separator
     except _BROKEN as error:
         raise _damaged(place, _CSV, error) from None
 
 
 def _csv_options(
-    names: Sequence[str], uneven: list[pyarrow.csv.InvalidRow]
+    names: Sequence[str], uneven: list[pyarrow.csv.InvalidRow], separator: str
 ) -> tuple[pyarrow.csv.ReadOptions, pyarrow.csv.ParseOptions, pyarrow.csv.ConvertOptions]:
     """How CSV is read; a row with too few or too many values is kept in `uneven`."""
 
@@ -145,7 +162,7 @@ def _csv_options(
 
     return (
         pyarrow.csv.ReadOptions(use_threads=False),
-        pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=keep),
+        pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=keep),
         pyarrow.csv.ConvertOptions(
             include_columns=list(names),
             column_types=dict.fromkeys(names, pa.string()),

@@ -72,6 +72,7 @@ class Wanted:
     conditions: Mapping[str, Condition]  # what a role of `CONDITIONAL` states, where it is no column
     names: tuple[str, ...]  # of all columns that are read
     context: tuple[str, ...]  # of these, the columns of context
+    percent: bool = False  # whether the score is a probability times 100
     kinds: dict[str, set[str]] = dataclasses.field(default_factory=dict)  # of the times that were read, by column
     # rows by whether they count as accepted and by their text, where the condition of `accepted` compares texts
     texts: Texts = dataclasses.field(default_factory=collections.Counter)
@@ -95,15 +96,17 @@ class Wanted:
         of_line = collections.Counter(lines)
         full = {line: name for line, name in zip(lines, names, strict=True) if of_line[line] == 1}
         context = [full.get(name, name) for name in context]
-        named = dataclasses.asdict(columns)
-        columns = LogColumns(**{role: full.get(name, name) for role, name in named.items()})
-        roles, conditions = dataclasses.asdict(columns), {}
+        percent, said = columns.score_unit == "%", columns.roles()
+        if percent and full.get(said["score"], said["score"]) not in names:
+            said["score"] = columns.score_name or ""
+        columns = dataclasses.replace(columns, **{role: full.get(name, name) for role, name in said.items()})
+        roles, conditions = columns.roles(), {}
         for role in CONDITIONAL:
-            condition = split_condition(roles[role] or "", names)
+            condition = split_condition(roles.get(role, ""), names)
             if condition is not None:
                 roles[role] = full.get(condition.column, condition.column)
                 conditions[role] = dataclasses.replace(condition, column=roles[role])
-        wanted = {name: role for role, name in roles.items() if name is not None}
+        wanted = {name: role for role, name in roles.items()}
         for name in wanted:
             _check_column(place, name, names)
         if len(context) > MOST_CONTEXT:
@@ -120,6 +123,7 @@ class Wanted:
             conditions,
             tuple(sorted({*wanted, *context})),
             tuple(context),
+            percent,
             {} if kinds is None else kinds,
             collections.Counter() if texts is None else texts,
         )
@@ -140,7 +144,7 @@ class LogTable:
 
     def times(self, cells: Cells) -> Float64[np.ndarray, " rows"]:
         """Seconds; all rows of a column have times of one kind."""
-        return cells.times(self.wanted.kinds.setdefault(cells.name, set()))
+        return cells.times(self.wanted.kinds.setdefault(cells.name, set()), self.columns.time_format)
 
     def time(self) -> Float64[np.ndarray, " rows"]:
         """Of the offers; the number of the row in its file where the log has no times."""
@@ -162,7 +166,10 @@ class LogTable:
     def accepted(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         """1 or 0, and NaN where no offer was made."""
         cells, values = self._flags("accepted", self.columns.accepted, self.wanted.texts)
-        hint = "; logged=COLUMN says which offers were made, and --shown_only leaves out the others"
+        hint = (
+            f"; logged=COLUMN says which offers were made, such as logged={cells.name}!=null, and --shown_only leaves "
+            "out the others; who ignored an offer did not accept it"
+        )
         hint = "" if self.columns.logged else hint
         _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
         if (spare := ~logged & (values == 1.0)).any():
@@ -177,8 +184,11 @@ class LogTable:
         return cells, cells.met(condition, texts) if condition else cells.flags()
 
     def score(self) -> Float64[np.ndarray, " rows"] | None:
-        """Any numbers; None of a log without."""
-        return self.cells(self.columns.score).numbers() if self.columns.score else None
+        """Any numbers, or of percentages the probabilities; None of a log without."""
+        if self.columns.score is None:
+            return None
+        cells = self.cells(self.columns.score)
+        return cells.percentages() if self.wanted.percent else cells.numbers()
 
     def answered(self, time: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
         """Seconds, NaN where missing, none before the `time` of the offer; None of a log without."""
@@ -245,5 +255,6 @@ def _check_column(place: str, name: str, names: Sequence[str]) -> None:
         shown = ", ".join(f"{' '.join(column.split()):.40}" for column in names[:30]) + (
             ", …" if len(names) > 30 else ""
         )
-        commas = "; a .csv has commas between its columns" if len(names) == 1 and {";", "\t"} & set(names[0]) else ""
-        raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}{commas}")
+        column, _, constant = name.partition("=")
+        near = f" (did you mean '{column}=={constant}'?)" if column in names else did_you_mean(name, names)
+        raise LogError(f"{place}: found no column {name!r}{near}, expected one of {shown}")

@@ -19,6 +19,7 @@ from prism_jax.acceptance.cells import WORDS, Cells, is_number
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.log_files import read_log_parts
 from prism_jax.acceptance.log_tables import LogTable, Wanted
+from prism_jax.acceptance.written_times import TIME_FORMATS
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores.joining import find_files
@@ -40,11 +41,15 @@ _SAID = {
     "accepted": "accepted accept taken took clicked used outcome response answer result reaction action rating",
 }
 """Words in the names of columns that have a role, in the order in which roles are guessed."""
+_PERCENT = frozenset(["confidence", "probability", "prob", "likelihood", "percent", "percentage", "pct"])
+"""Words in the names of scores from 0 to 100 that are probabilities times 100."""
+_AMBIGUOUS = "time, day/month or month/day"
+"""The kind of a column with dates such as 3/4/2026 alone."""
 _END = "\r\n"
 """What the writer of CSV puts after a row."""
 _YES = {
     "logged": "shown logged made displayed offered sent visible",
-    "accepted": "accepted accept taken took clicked used applied approved kept liked",
+    "accepted": "accepted accept taken took clicked used applied approved kept liked ja oui si sí",
 }
 """Texts that say that an offer was made, and that it was accepted."""
 
@@ -70,11 +75,15 @@ class _Looked(NamedTuple):
             return cls(cells, "true or false", levels)
         if all(map(is_number, levels)):
             return cls(cells, "number" if levels else "nothing", levels)
-        try:
-            cells.times()
-        except LogError:
-            return cls(cells, "text", levels)
-        return cls(cells, "time", levels)
+        if all(is_number(level.removesuffix("%")) for level in levels):
+            return cls(cells, "percentage", levels)
+        for time_format in (None, TIME_FORMATS[0]):
+            try:
+                cells.times(time_format=time_format)
+            except LogError:
+                continue
+            return cls(cells, "time" if time_format is None else _AMBIGUOUS, levels)
+        return cls(cells, "text", levels)
 
     @property
     def words(self) -> list[str]:
@@ -85,13 +94,22 @@ class _Looked(NamedTuple):
         """What a role says of the column, its name or a condition; None where the role would refuse it."""
         name = self.cells.name
         if role == "time":
-            return name if self.kind in ("time", "number") and not np.isnan(self.cells.times()).any() else None
+            time_format = TIME_FORMATS[0] if self.kind == _AMBIGUOUS else None
+            known = (
+                self.kind in ("time", "number", _AMBIGUOUS) and not np.isnan(self.cells.times(None, time_format)).any()
+            )
+            return name if known else None
         if role == "person":
-            return name if 1 < len(self.cells.people()[0]) < len(self.cells.values) else None
+            return name if len(self.cells.people()[0]) < len(self.cells.values) else None
+        if role in ("score", "propensity") and self.kind == "number":
+            values = self.cells.numbers()
+            values = values[~np.isnan(values)]
+            if (values >= 0).all() and (values <= 1).all():
+                return name
+            percent = (values >= 0).all() and (values <= 100).all() and not _PERCENT.isdisjoint(self.words)
+            return f"{name}{'%' * percent}" if role == "score" else None
         if role in ("score", "propensity"):
-            values = self.cells.numbers() if self.kind == "number" else np.array([np.inf])
-            inside = bool(((values >= 0) & (values <= 1) | np.isnan(values)).all())
-            return name if inside or (role == "score" and self.kind == "number") else None
+            return f"{name}%" if role == "score" and self.kind == "percentage" else None
         if role == "logged" and self.cells.values.null_count:
             return None
         if self.kind == "true or false":
@@ -122,24 +140,25 @@ def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:
         if not Path(pattern).is_dir():
             raise
         path = find_files(pattern, (".csv",), "scores file or log")[0]
-    if not path.endswith(".csv") and not _is_log(path):
+    if path.endswith(".jsonl") or (path.endswith(".parquet") and not _is_log(path)):
         return
     table, roles = look(path)
     print_all([table])
     words = ["python", "-m", "prism_jax", "evaluate", f"--scores={pattern}", *roles, *more]
     unknown = "; COLUMN is the one of who was asked, or of what they answered, such as outcome==taken"
     if "logged=COLUMN" in roles[0]:
-        unknown += ", or of which offers were made: some have no answer"
+        unknown += ", or of which offers were made: some have no answer, and logged=ANSWER!=null leaves these out"
+    either = "; FORMAT is day/month or month/day" if "--time_format=FORMAT" in roles else ""
     raise LogError(
         f"{path}: found a log of answers without --columns, expected the roles of its columns, such as "
-        f"{shlex.join(words)}{unknown if '=COLUMN' in roles[0] else ''}"
+        f"{shlex.join(words)}{unknown if '=COLUMN' in roles[0] else ''}{either}"
     )
 
 
 def _is_log(path: str) -> bool:
-    """Whether a file is Parquet, and no scores file."""
+    """Whether a Parquet file is no scores file."""
     try:
-        return path.endswith(".parquet") and not {*REQUIRED} & {*pq.read_schema(path).names}
+        return not {*REQUIRED} & {*pq.read_schema(path).names}
     except (OSError, pa.ArrowException):
         return False
 
@@ -177,10 +196,12 @@ def look(path: str) -> tuple[Table, list[str]]:
     said = {"person": "COLUMN", "accepted": "COLUMN"} | {role: said for role, (_, said) in roles.items()}
     items = io.StringIO()
     csv.writer(items).writerow(f"{role}={text}" for role, text in said.items())  # its line's end has it quote others
-    unweighted = ["--shown_only"] if "logged" in said and "propensity" not in said else []
+    more = ["--shown_only"] if "logged" in said and "propensity" not in said else []
+    if any(column.kind == _AMBIGUOUS and of_column.get(column.cells.name) for column in columns):
+        more.append("--time_format=FORMAT")
     return Table(title, "column", headings, (Section("", shown),)), [
         f"--columns={items.getvalue().removesuffix(_END)}",
-        *unweighted,
+        *more,
     ]
 
 
@@ -206,7 +227,7 @@ def _agreeing(path: str, rows: pa.Table, roles: dict[str, tuple[str, str]]) -> d
     """The roles without those that a log would refuse beside the others; logged is COLUMN where answers are missing."""
     if "person" not in roles or "accepted" not in roles:
         return roles
-    columns = LogColumns(**{role: said for role, (_, said) in roles.items()})
+    columns = LogColumns(**{role: said for role, (_, said) in roles.items()})  # no time is read
     table = LogTable(Wanted.of(path, rows.column_names, columns), rows)
     logged = table.logged()
     try:

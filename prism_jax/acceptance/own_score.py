@@ -45,10 +45,15 @@ class OwnScore:
         """The rule of the best map."""
         return self.maps[self.best].rule(self.threshold)
 
+    @property
+    def sign(self) -> str:
+        """What stands after a score."""
+        return self.maps[self.best].scale.sign
+
     def cell(self, rule: Rule) -> str:
         """A rule in a table: `always` and `never` also where all scores of the log are on one side of the value."""
         ends = rule.offers(np.array([self.low, self.high]))
-        return "always" if ends.all() else "never" if not ends.any() else rule.in_words()
+        return "always" if ends.all() else "never" if not ends.any() else rule.in_words() + self.sign
 
     def offers(
         self, score: Float64[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"]
@@ -69,7 +74,13 @@ class OwnScore:
     def as_dict(self) -> dict[str, Any]:
         """The rules as JSON values."""
         rules = {name: fitted.rule(self.threshold)._asdict() for name, fitted in self.maps.items()}
-        found = {"column": self.column, "best": self.best, "brier": dict(self.brier), "rules": rules}
+        found = {
+            "column": self.column,
+            "unit": self.sign.strip(),
+            "best": self.best,
+            "brier": dict(self.brier),
+            "rules": rules,
+        }
         return found | ({"certain": self.certain} if self.certain else {})
 
 
@@ -93,7 +104,7 @@ def said_of_score(own: OwnScore, compared: Mapping[str, Estimate] | None) -> str
 def sentences(own: OwnScore) -> list[str]:
     """What to deploy on the score, why by this map, and what the other maps would say."""
     rule = own.rule
-    lines = [f"On your own score: {deployed(own.column, rule, own.low, own.high)}"]
+    lines = [f"On your own score: {deployed(own.column, rule, own.low, own.high, sign=own.sign)}"]
     others = [f"{own.brier[name]:.3f} ({MAPS[name]})" for name in own.maps if name != own.best]
     lines.append(
         f"That is where {MAPS[own.best]}, fitted on everybody, "
@@ -117,11 +128,11 @@ def sentences(own: OwnScore) -> list[str]:
     return lines
 
 
-def deployed(column: str, rule: Rule, low: float | None = None, high: float | None = None) -> str:
+def deployed(column: str, rule: Rule, low: float | None = None, high: float | None = None, sign: str = "") -> str:
     """A rule as an instruction, with what it means between the smallest and the largest score that are known."""
     if rule.value is None:
         return f"{rule.offer} offer; no value of {column} changes the decision at these costs."
-    words = f"offer where {column} {rule.in_words()}."
+    words = f"offer where {column} {rule.in_words()}{sign}."
     if rule.offer == "at_most":
         words += " A higher score goes with fewer acceptances here."
     if low is not None and high is not None:
@@ -275,7 +286,8 @@ def promised(fitted: Map, ratio: float, scale: Scale | None = None, column: str 
     scale = Scale() if scale is None else scale
     rules = {name: scale.on_score(rule) for name, rule in rules_by_group(fitted, 1 / (1 + ratio)).items()}
     lines = [
-        f"On your own score{f', in {name}' if name else ''}: {deployed(column, rule)}" for name, rule in rules.items()
+        f"On your own score{f', in {name}' if name else ''}: {deployed(column, rule, sign=scale.sign)}"
+        for name, rule in rules.items()
     ]
     lines.append(f"That is where the calibrated probability of acceptance is {1 / (1 + ratio):.4g} or more.")
     return {

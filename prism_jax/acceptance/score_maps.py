@@ -29,21 +29,33 @@ EDGE = 1e-6
 
 
 class Scale(NamedTuple):
-    """How a score enters the maps: as the probability that it is, or by the log-odds (score - middle) / width."""
+    """How a score enters the maps: as the probability score / width, or by the log-odds (score - middle) / width."""
 
     middle: float | None = None  # mean of the scores; None for a probability
-    width: float = 1.0  # their standard deviation, above 0
+    width: float = 1.0  # their standard deviation, above 0; of a probability 1, or 100 in percent
+
+    def in_unit(self, unit: str) -> Scale:
+        """The scale of scores that were read in a unit: `%`, or none."""
+        return self._replace(width=100.0) if unit == "%" else self
+
+    @property
+    def sign(self) -> str:
+        """What stands after a score: ` %`, or nothing."""
+        return " %" if self.middle is None and self.width == 100 else ""
 
     def unit(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         """The score between 0 and 1, increasing in it; away from both ends, but where it is a probability of 0 or 1."""
-        unit = score if self.middle is None else scipy.special.expit((score - self.middle) / self.width)
+        z = (score - (self.middle or 0.0)) / self.width
+        unit = z if self.middle is None else scipy.special.expit(z)
         inside = np.clip(unit, EDGE, 1 - EDGE)
-        return inside if self.middle is not None else np.where(certain(score), score, inside)
+        return inside if self.middle is not None else np.where(certain(unit), unit, inside)
 
     def on_score(self, rule: Rule) -> Rule:
         """A rule between 0 and 1 as one on the score."""
-        if rule.value is None or self.middle is None:
+        if rule.value is None:
             return rule
+        if self.middle is None:
+            return rule._replace(value=self.width * rule.value)
         if not 0 < rule.value < 1:  # beyond every number: a map with a scale close to 0
             return Rule("never" if (rule.value >= 1) == (rule.offer == "at_least") else "always")
         return Rule(rule.offer, float(self.middle + self.width * scipy.special.logit(rule.value)))
@@ -63,7 +75,11 @@ class ScoreMap:
 
     def __call__(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         """Probabilities of acceptance of known scores."""
-        return score if self.fitted is None else np.asarray(apply_map(self.fitted, self.scale.unit(score)))
+        return (
+            score / self.scale.width
+            if self.fitted is None
+            else np.asarray(apply_map(self.fitted, self.scale.unit(score)))
+        )
 
     def rule(self, threshold: float) -> Rule:
         """The scores at which the probability is at least the threshold."""

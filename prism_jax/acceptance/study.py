@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 from prism_jax.acceptance.by_answers import SEEN, Pair, Part, pair_of
-from prism_jax.acceptance.columns import LogError
+from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.context import fit_head
 from prism_jax.acceptance.curves import Curves
 from prism_jax.acceptance.findings import Findings, Question
@@ -145,13 +145,13 @@ def _heads(model: Model, rows: Answers) -> dict[int, Float64[np.ndarray, " rows"
     return heads
 
 
-def study_parts(run: Runner, log: Divided, score: str | None, question: Question, shown_only: bool) -> Findings:
+def study_parts(run: Runner, log: Divided, columns: LogColumns, question: Question, shown_only: bool) -> Findings:
     """What a log says of a question.
 
     Args:
       run: What runs a statistic over the parts.
       log: The parts, and what there is in them; one with context has one part, in memory.
-      score: Name of the score's column; None of a log without.
+      columns: Says which column is the score, and in which unit.
       question: What is asked.
       shown_only: Whether the log holds none of the offers that were not made.
 
@@ -170,7 +170,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
     better = "always" if c_fa * (table.of("gate") - accepted) <= c_fn * accepted else "never"
     sums = run("sums", Sums(predictor, placements, measured, pair, (c_fa, c_fn), question.seed))
     read = _Read(sums, sums["units"], question.seed)
-    own = None if score is None else _own(score, fitted, table, read, question.threshold)
+    own = _own(columns, fitted, table, read, question.threshold)
     maps = {fold: one.maps for fold, one in fitted.items() if one.maps is not None and fold != EVERYBODY}
     silent = log.contents.not_made
     return Findings(
@@ -179,7 +179,7 @@ def study_parts(run: Runner, log: Divided, score: str | None, question: Question
             answers=int(table.of("answers")),
             people=len(log.numbers),
             accepted=table.of("weight_accepted") / table.of("weight"),
-            score_missing=None if score is None else int(table.of("answers") - table.of("known")),
+            score_missing=None if own is None else int(table.of("answers") - table.of("known")),
             not_made=silent,
             shown_only=shown_only and silent > 0,
             timed=log.timed,
@@ -272,13 +272,15 @@ class _Table(NamedTuple):
         return Fitted(base, weight, maps, missing)
 
 
-def _own(column: str, fitted: Mapping[int, Fitted], table: _Table, read: _Read, threshold: float) -> OwnScore:
-    """The gate on the score."""
+def _own(
+    columns: LogColumns, fitted: Mapping[int, Fitted], table: _Table, read: _Read, threshold: float
+) -> OwnScore | None:
+    """The gate on the score, in its unit; None of a log without."""
     maps, moments = fitted[EVERYBODY].maps, table.moments(EVERYBODY)
-    assert maps is not None and moments is not None, "the log has scores"
+    if columns.score_name is None or maps is None or moments is None:
+        return None
     brier = {name: total / read.sums["known"] for name, total in read.sums["where_known"].items()}
     of_maps = {name: brier[name] for name in maps}
-    low, high = -table.census["low"].value, table.census["high"].value
     stated = table.census["certain"] if table.probability else 0
     brier = {"constant": brier["constant"], **of_maps}
     accepted = table.of("known_accepted") / table.of("known")
@@ -286,7 +288,10 @@ def _own(column: str, fitted: Mapping[int, Fitted], table: _Table, read: _Read, 
     best = simplest_best(of_maps)
     rules = {fold: one.maps[best].rule(threshold) for fold, one in fitted.items() if one.maps is not None}
     missing = {fold: one.base >= threshold for fold, one in fitted.items()}
-    return OwnScore(column, threshold, maps, best, brier, low, high, means, rules, missing, stated)
+    maps = {name: dataclasses.replace(one, scale=one.scale.in_unit(columns.score_unit)) for name, one in maps.items()}
+    times = 100.0 if columns.score_unit else 1.0
+    low, high = -table.census["low"].value * times, table.census["high"].value * times
+    return OwnScore(columns.score_name, threshold, maps, best, brier, low, high, means, rules, missing, stated)
 
 
 class _Read(NamedTuple):

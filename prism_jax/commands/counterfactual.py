@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from absl import flags
 
+from prism_jax.acceptance import written_times
 from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs import counterfactual
 from prism_jax.runs.scores_files import OF_FILES, Running
@@ -29,6 +30,7 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "columns", [], "Of a log (--log, or --scores): person=COLUMN,accepted=..,logged=..,propensity=..[,score=..]."
     )
+    written_times.define_flag()
     flags.DEFINE_bool("shown_only", False, "Of a log without propensities: leave out the offers that were not made.")
     flags.DEFINE_string(
         "target",
@@ -62,7 +64,7 @@ def main() -> None:
             "--calibration: found it with a log, expected it with records or a scores table: a log's score is taken as "
             "it is"
         )
-    for name in ("columns", "shown_only"):
+    for name in ("columns", "time_format", "shown_only"):
         if getattr(options, name) and not log:
             raise ValueError(f"--{name}: found it without a log, expected one as --log or, with --columns, as --scores")
     for name in OF_FILES:
@@ -73,7 +75,12 @@ def main() -> None:
             )
     if log:
         decisions = counterfactual.of_log(
-            log, options.columns, settings, target=options.target, shown_only=options.shown_only
+            log,
+            options.columns,
+            settings,
+            time_format=options.time_format,
+            target=options.target,
+            shown_only=options.shown_only,
         )
         counterfactual.write_tables(decisions, settings, options.out)
         return

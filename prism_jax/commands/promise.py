@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from absl import flags
 
+from prism_jax.acceptance import written_times
 from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.promise_units import promised_policies
@@ -35,6 +36,7 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "columns", None, "Of a log of answers, .csv or .parquet, as --scores: person=NAME,accepted=NAME,score=NAME…"
     )
+    written_times.define_flag()
     flags.DEFINE_bool("shown_only", False, "Leave out the offers that were not made, and say so.")
     flags.DEFINE_multi_string("promise", None, "RISK<=LIMIT, also in percent; several are kept together.")
     flags.DEFINE_float("promise_level", 0.9, "Probability with which they hold.", 0.5, 0.9999)
@@ -90,6 +92,7 @@ def main() -> None:
         start=options.start,
         test_share=options.test_share,
         columns=options.columns,
+        time_format=options.time_format,
         shown_only=options.shown_only,
         out=options.out,
         running=Running(options.runner, options.workers),

@@ -94,7 +94,7 @@ def evaluate_log(
             "--runner, --workers and --skip_bad: it needs all rows in memory"
         )
     sharded = ShardedLog(pattern, columns, question, Path(workdir), shown_only, running)
-    findings = sharded.all_of(lambda run: study_parts(run, sharded.log, columns.score, question, shown_only))
+    findings = sharded.all_of(lambda run: study_parts(run, sharded.log, columns, question, shown_only))
     value = publish(findings._replace(left_out=sharded.left_out), question, epath.Path(workdir))
     sharded.finish()
     say_left_out(sharded.left_out, len(sharded.paths))
@@ -123,7 +123,7 @@ def _studied(
     if log.propensity is None:
         check_all_made(path, int((~log.logged).sum()), len(log))
     divided = Divided.of_log(log, weighted=question.weighted, seed=question.seed, truth=truth)
-    findings = study_parts(in_memory(divided), divided, columns.score, question, log.left_out > 0)
+    findings = study_parts(in_memory(divided), divided, columns, question, log.left_out > 0)
     if log.propensity is not None and findings.own is not None and log.score is not None:
         (answers,) = divided.parts
         assert isinstance(answers, Answers), "they are in memory"

@@ -138,12 +138,14 @@ def of_log(
     columns: Sequence[str],
     settings: EstimateSettings,
     *,
+    time_format: str | None = None,
     target: str | None = None,
     shown_only: bool = False,
 ) -> Decisions:
     """The rows of an acceptance log of any columns; need is not known there, so every acceptable offer counts.
 
     `columns` are ROLE=COLUMN parts with person, accepted, logged, propensity, and score unless a target is given.
+    `time_format` says how dates such as 3/4/2026 are read (`written_times.TIME_FORMATS`).
     `target` is the column with the target's probability of an offer, or a condition such as `confidence>=59`, which
     offers where it holds; None offers where the score, a probability, reaches C_FA / (C_FA + C_FN). `shown_only`
     leaves out the offers that were not made, of a log without propensities: what is left is the log of a policy that
@@ -152,7 +154,7 @@ def of_log(
     Raises:
       LogError: for a log that cannot be read, or that misses what the estimate needs.
     """
-    roles = parse_columns(columns)
+    roles = parse_columns(columns, time_format)
     log = read_log(path, roles, column_of_target(target, roles))
     if target:
         pi = pi_of_target(path, log.context[0], target)

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.columns import LogColumns, LogError, parse_columns
 from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
 from prism_jax.acceptance.logs import read_log
 from prism_jax.acceptance.measures import auroc
@@ -57,6 +57,7 @@ def promise_scores(
     start: float | None = None,
     test_share: float = 0.0,
     columns: Sequence[str] | None = None,
+    time_format: str | None = None,
     shown_only: bool = False,
     out: str | None = None,
     running: Running | None = None,
@@ -76,6 +77,7 @@ def promise_scores(
       test_share: Share of the people to measure and not to certify on, of scores without splits, or with a calibration
         of the split test.
       columns: ROLE=COLUMN parts of a log (docs/acceptance_logs.md): person, accepted and a score.
+      time_format: How its dates such as 3/4/2026 are read (`written_times.TIME_FORMATS`).
       shown_only: Leaves out the offers that were not made; the promise is then about shown offers only.
       out: JSON file for the result.
       running: How scores files are read; more than `scores_files.MOST_EXACT_ROWS` rows are read part by part.
@@ -85,6 +87,8 @@ def promise_scores(
     """
     if calibrator is not None and calibration is not None:
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
+    if time_format is not None and columns is None:
+        raise ValueError("--time_format: found it without --columns, expected both, of a log")
     promises = [risk.Promise.parse(text) for text in texts]
     fits = None if calibration is None else read_calibration(calibration).pooled()
     config = CalibrationConfig(calibrator or OF_SCORES)
@@ -102,7 +106,7 @@ def promise_scores(
             result, left_out = _of_parts(paths, wanted, running, shown_only=shown_only, **how)
         else:
             if columns is not None:
-                scores, scale, column = _read_log(path, columns, shown_only=shown_only)
+                scores, scale, column = _read_log(path, parse_columns(columns, time_format), shown_only=shown_only)
             else:
                 scores = read_files(paths, left_out=left_out if running.skip_bad else None)
                 scores = shown_offers(path, scores) if shown_only else scores
@@ -147,13 +151,12 @@ def _on_score(result: PromiseResult, scale: Scale, column: str) -> dict[str, Any
     return {} if gate is None or result.accept_map is None else promised(result.accept_map, gate.ratio, scale, column)
 
 
-def _read_log(path: str, columns: Sequence[str], *, shown_only: bool) -> tuple[Scores, Scale, str]:
+def _read_log(path: str, columns: LogColumns, *, shown_only: bool) -> tuple[Scores, Scale, str]:
     """A log of answers as a scores table; where asked, without the offers that were not made.
 
     Beside it, how the user's score became its p_accept_fast, and the name of the score's column.
     """
-    roles = parse_columns(columns)
-    log = read_log(path, roles)
+    log = read_log(path, columns)
     silent = int((~log.logged).sum())
     if silent and not shown_only:
         raise LogError(
@@ -161,7 +164,7 @@ def _read_log(path: str, columns: Sequence[str], *, shown_only: bool) -> tuple[S
             "leaves them out: nobody knows their answers"
         )
     scores = scores_of_log(log.shown(), None)  # a gate on it is a gate on the score
-    return scores, scale_of_log(log.shown()), roles.score or ""
+    return scores, scale_of_log(log.shown()).in_unit(columns.score_unit), columns.score_name or ""
 
 
 def promise_table(result: PromiseResult, point: OperatingPoint) -> Table:

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 from sklearn.metrics import roc_auc_score
 
-from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.columns import LogColumns, LogError, parse_columns
 from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
@@ -46,9 +46,9 @@ def weighed(log):
 def said(log, threshold=0.4, weighted=False):
     """What the log says at costs that ask for the threshold."""
     divided = Divided.of_log(log, weighted=weighted)
-    score = None if log.score is None else "sure"
+    columns = LogColumns("who", "took", score=None if log.score is None else "sure")
     question = Question(threshold, 1 - threshold, weighted=weighted)
-    return study_parts(in_memory(divided), divided, score, question, False)
+    return study_parts(in_memory(divided), divided, columns, question, False)
 
 
 @pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=pytest.mark.slow)])

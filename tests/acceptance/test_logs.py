@@ -126,17 +126,76 @@ def test_a_word_for_a_missing_value_is_no_person(word, write):
         read_log(write(f"p,a\nx,1\n{word},0\ny,0\n"), LogColumns(person="p", accepted="a"))
 
 
-@pytest.mark.parametrize("time", ["1790000000000", "1.79e18", "20261127090000", "-2e11"])
-def test_times_that_are_no_seconds_are_refused(time, write):
-    with pytest.raises(LogError, match=r"row 3, column 't': found .*, expected a number of seconds of at most 1e\+11"):
-        read_log(write(f"p,a,t\nx,1,3\ny,0,{time}\n"), LogColumns(person="p", accepted="a", time="t"))
+def times(write, texts, time_format=None):
+    """What is read of a column of times."""
+    rows = "".join(f'x{i},{i % 2},"{text}"\n' for i, text in enumerate(texts))
+    return read_log(write(f"p,a,t\n{rows}"), LogColumns("p", "a", time="t", time_format=time_format)).time
 
 
-def test_a_column_of_dates_in_digits_is_no_column_of_seconds(write):
-    text, columns = "p,a,t\nx,1,20261127\ny,0,20261130\nx,0,", LogColumns(person="p", accepted="a", time="t")
-    np.testing.assert_array_equal(read_log(write(f"{text}9\n"), columns).time, [20261127, 20261130, 9])
-    with pytest.raises(LogError, match=r"row 2, column 't': found 20261127, expected a number of seconds"):
-        read_log(write(f"{text}20261201\n"), columns)
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["3", "1790000000000"], r"row 2, column 't': found 3, expected milliseconds since 1970, as on other rows"),
+        (["1790000000000", "0"], r"row 3, column 't': found 0, expected milliseconds since 1970, as on other rows"),
+        (["3", "1e21"], r"row 3, column 't': found 1e\+21, expected seconds, or milli-"),
+        (["20261127", "20261130", "20261201"], r"row 2, .* found 20261127, expected .*; dates have marks between day"),
+        (["20261127090000", "20261127090500", "20261130100000"], r"row 2, .* found 20261127090000, expected .*; dates"),
+    ],
+)
+def test_numbers_that_are_no_times_are_refused(texts, expected, write):
+    with pytest.raises(LogError, match=expected):
+        times(write, texts)
+
+
+@pytest.mark.parametrize(("digits", "rtol"), [("", 0), ("000", 0), ("000000", 0), ("000000000", 1e-15)])
+def test_counts_of_milliseconds_and_less_are_seconds(digits, rtol, write):
+    seconds = [1790000000, 1790000060]
+    np.testing.assert_allclose(times(write, [f"{second}{digits}" for second in seconds]), seconds, rtol=rtol)
+    np.testing.assert_array_equal(times(write, ["20261127", "20261130", "9"]), [20261127, 20261130, 9])
+
+
+FORMS = [
+    "2026-03-14 14:05:00",
+    "2026-03-14T14:05",
+    "14.3.2026 14:05",
+    "14/3/26, 14:05:00.0",
+    "3/14/2026 2:05 pm",
+    "3-14-2026 at 2:05p.m.",
+    "2026/3/14 2:05\u202fPM",
+    "Sat, Mar 14, 2026 2:05:00 PM",
+    "14 March 2026 14:05",
+    "14th Mar. 2026 14:05",
+    "14-Mar-26 14:05:00,000",
+    "Sat, 14 Mar 2026 14:05:00",
+]
+
+
+@pytest.mark.parametrize("text", [*FORMS, *(f"{form}{zone}" for form in FORMS for zone in (" GMT", "+0000", "Z"))])
+def test_times_are_read_as_people_write_them(text, write):
+    np.testing.assert_array_equal(times(write, [text, text, "NA", text][:2]), [1773497100] * 2)
+
+
+def test_the_column_says_which_of_two_readings_its_dates_have_or_the_user(write):
+    hour = 3600.0
+    np.testing.assert_array_equal(
+        np.diff(times(write, ["3/4/2026 2 pm", "3/14/2026 12 am"])), [10 * 24 * hour - 14 * hour]
+    )
+    np.testing.assert_array_equal(
+        np.diff(times(write, ["3/4/2026 2 pm", "14/4/2026 12 pm"])), [11 * 24 * hour - 2 * hour]
+    )
+    both = r"row 3, column 't': found 3/4/26, which is 3 Apr or 4 Mar, expected --time_format=day/month or .*: no "
+    with pytest.raises(LogError, match=both):
+        times(write, ["4/4/26", "3/4/26"])
+    april, march = (times(write, ["4/4/26", "3/4/26"], order) for order in ("day/month", "month/day"))
+    assert april[0] == march[0] and april[1] - march[1] == 30 * 24 * hour
+    for texts in (
+        ["3/14/2026", "14/3/2026"],
+        ["3/14/2026", "30/2/2026"],
+        ["1.3.2026 14", "1.2.2026"],
+        ["Foo 3, 2026"] * 2,
+    ):
+        with pytest.raises(LogError, match=r"column 't': found a text of \d+ characters, expected seconds, or milli"):
+            times(write, texts)
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -272,9 +331,41 @@ def test_other_files_are_refused(tmp_path, write):
         read_log(write("", "log.xlsx"), COLUMNS)
     with pytest.raises(LogError, match=r"found no readable Parquet"):
         read_log(write("who", "log.parquet"), COLUMNS)
-    for mark in (";", "\t"):
-        with pytest.raises(LogError, match=r"expected one of .*; a \.csv has commas between its columns$"):
-            read_log(write((HEADER + ROWS).replace(",", mark)), COLUMNS)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_semicolons_and_tabs_separate_columns_and_commas_then_stand_in_numbers(mark, write):
+    text = 'who;took;sure;"a, b"\n"Ann, B.";yes;0,7;1\nbob;no;;2\nbob;yes;-,25;3\n'.replace(";", mark)
+    log = read_log(write(text), LogColumns("who", "took", score="sure"))
+    assert log.names == ("Ann, B.", "bob")
+    np.testing.assert_array_equal(log.score, [0.7, np.nan, -0.25])
+
+
+def test_a_percentage_is_a_probability(write, caplog):
+    columns = LogColumns("who", "took", score="sure%")
+    for numbers in ("59,7.5,", "59%,7.5 %,NA"):
+        a, b, c = numbers.split(",")
+        log = read_log(write(f"who,took,sure\na,1,{a}\nb,0,{b}\nb,0,{c}\n"), columns)
+        np.testing.assert_array_equal(log.score, [0.59, 0.075, np.nan])
+    assert "no percentage is above 1" not in caplog.text
+    with pytest.raises(LogError, match=r"row 3, column 'sure': found 101, expected a percentage from 0 to 100"):
+        read_log(write("who,took,sure\na,1,1\nb,0,101\n"), columns)
+    with pytest.raises(LogError, match=r"expected a number; score=COLUMN% reads percentages"):
+        read_log(write("who,took,sure\na,1,1%\nb,0,2%\n"), LogColumns("who", "took", score="sure"))
+    read_log(write("who,took,sure%\na,1,.3\nb,0,.4\n"), columns)
+    assert "no percentage is above 1; if these are probabilities, take the % from the role" in caplog.text
+
+
+def test_conditions_say_no_as_well(write):
+    text = "who,what,seen\na,Taken,yes\nb,left,yes\nb,,hidden\na,later,yes\n"
+    log = read_log(write(text), parse_columns("person=who,accepted=what!=left,logged=seen!=hidden"), shown_only=True)
+    assert log.accepted.tolist() == [1, 0, 1] and log.left_out == 1
+    log = read_log(write(text), parse_columns("person=who,accepted=what!=left,logged=what!=null"), shown_only=True)
+    assert log.accepted.tolist() == [1, 0, 1]
+    with pytest.raises(LogError, match=r"row 4, .* such as logged=what!=null, and --shown_only leaves out the others"):
+        read_log(write(text), parse_columns("person=who,accepted=what!=left"))
+    with pytest.raises(LogError, match=r"found no column 'what=left' \(did you mean 'what==left'\?\)"):
+        read_log(write(text), parse_columns("person=who,accepted=what=left"))
 
 
 def test_files_and_tables_beyond_the_limits_are_refused(write, monkeypatch):

@@ -42,12 +42,12 @@ def test_roles_are_guessed_from_names_and_values_and_the_log_is_read_by_them(tmp
         "person=User ID, hashed",
         "accepted=Outcome==Accepted",
         "time=shownAt",
-        "score=Confidence (%)",
+        "score=Confidence (%)%",
         "logged=shown==shown",
     }
     assert more == ["--shown_only"]  # without propensities, offers that were not made are refused
     rows = {row.name: row.cells for row in shown.sections[0].rows}
-    assert rows["Confidence (%)"] == ("number", "0, 37, 74", "score=Confidence (%)")
+    assert rows["Confidence (%)"] == ("number", "0, 37, 74", "score=Confidence (%)%")
     assert rows["note"] == ("text", "a text of two lines,, a text of two lines,, a text of two lines,", "")
     log = read_log(tmp_path / "log.csv", parse_columns(roles), shown_only=True)
     assert (len(log), log.left_out, len(log.names), log.accepted.sum()) == (45, 15, 5, 15)
@@ -58,7 +58,7 @@ def test_a_rating_gets_a_condition_and_what_is_not_found_is_said(tmp_path, rows)
     pq.write_table(pa.table({**rows, "when": [1.7e12] * 4, "p": [0.1, None, 7.0, 2.0]}), tmp_path / "log.parquet")
     _, roles, more = roles_of(tmp_path / "log.parquet")
     expected = ["person=who", "accepted=rating>=4"] if "who" in rows else ["person=COLUMN", "accepted=took"]
-    assert roles == [*expected, "score=p"] and not more  # milliseconds would be refused
+    assert roles == [*expected, "time=when", "score=p"] and not more
 
 
 def test_the_error_says_a_command_for_the_shell_and_scores_files_are_let_through(tmp_path, table, capsys):
@@ -69,11 +69,16 @@ def test_the_error_says_a_command_for_the_shell_and_scores_files_are_let_through
     command, _, unknown = re.search(r"such as (python .*)$", str(refused.value))[1].partition("; ")
     words = shlex.split(command)
     assert words[:5] == ["python", "-m", "prism_jax", "evaluate", f"--scores={tmp_path}"]
-    assert unknown.endswith("or of which offers were made: some have no answer")  # no column is called so
+    assert (
+        "or of which offers were made: some have no answer, and logged=ANSWER!=null leaves" in unknown
+    )  # no column is called so
     assert words[-2:] == ["--workdir=out", "--c_fn=4"] and '"person=User ID, hashed"' in words[5]
     assert "Confidence (%)" in capsys.readouterr().out
+    (tmp_path / "log.xlsx").touch()
     pq.write_table(pa.table({"stream": ["a"], "step": [0], "p_accept_fast": [0.5]}), tmp_path / "scores.parquet")
     show_columns_of_log(str(tmp_path / "scores.parquet"), [])
+    with pytest.raises(LogError, match=r"log.xlsx: found the suffix '.xlsx', expected .csv or .parquet: save tables"):
+        show_columns_of_log(str(tmp_path / "log.xlsx"), [])
     show_columns_of_log(str(tmp_path), [])  # where there are scores files, other tables are none of them
     assert not capsys.readouterr().out
 
@@ -104,10 +109,24 @@ def test_no_role_is_said_that_the_log_refuses(tmp_path, changed, roles, more):
     _, said, others = roles_of(tmp_path / "log.parquet")
     assert (said, others) == (["person=who", *roles], more)
     if "logged=COLUMN" in said:
-        with pytest.raises(LogError, match=r"or of which offers were made: some have no answer$"):
+        with pytest.raises(LogError, match=r"or of which offers were made: some have no answer, and logged=ANSWER"):
             show_columns_of_log(str(tmp_path / "log.parquet"), [])
     else:
         read_log(tmp_path / "log.parquet", parse_columns(said), shown_only=bool(others))
+
+
+def test_dates_of_two_readings_and_percentages_are_said_with_what_reads_them(tmp_path):
+    rows = "".join(f"u{i % 3},3/{1 + i % 12}/26,{30 + i}%,{'ny'[i % 2]}\n" for i in range(12))
+    (tmp_path / "log.csv").write_text(f"who,when,sure (conf),took\n{rows}")
+    shown, roles, more = roles_of(tmp_path / "log.csv")
+    assert roles == ["person=who", "accepted=took", "time=when", "score=sure (conf)%"]
+    assert more == ["--time_format=FORMAT"]
+    kinds = {row.name: row.cells[0] for row in shown.sections[0].rows}
+    assert kinds["when"] == "time, day/month or month/day" and kinds["sure (conf)"] == "percentage"
+    with pytest.raises(LogError, match=r"--time_format=FORMAT; FORMAT is day/month or month/day$"):
+        show_columns_of_log(str(tmp_path / "log.csv"), [])
+    log = read_log(tmp_path / "log.csv", parse_columns(roles, "month/day"))
+    assert log.score_is_probability and log.timed
 
 
 def test_a_column_that_is_there_twice_has_no_role(tmp_path):
