@@ -35,6 +35,7 @@ class SystemOneRequest(pydantic.BaseModel):
     state: str | dict[str, Any] | list[Any]
     questions: Annotated[dict[str, Question], pydantic.Field(min_length=1, max_length=MOST_QUESTIONS)]
     assets: dict[str, Any] | None = None
+    images: list[Any] | None = None  # what Ollama's form has in their place
 
 
 class NoulAnswer(pydantic.BaseModel):
@@ -61,8 +62,9 @@ class SystemOneAnswers(pydantic.BaseModel):
 
 def asked_of(request: SystemOneRequest, caller: str = "") -> Asked:
     """What a request asks; FormError names what is out of range, or says that no question is answered."""
-    if request.assets is not None:
-        raise FormError("assets", f"found {len(request.assets)}, expected none: the model reads text alone")
+    for place, beside in (("assets", request.assets), ("images", request.images)):
+        if beside is not None:
+            raise FormError(place, f"found {len(beside)}, expected none: the model reads text alone")
     listed = request.state if isinstance(request.state, list) else [request.state]
     if not 1 <= len(listed) <= MOST_EVENTS:
         raise FormError("state", f"found {len(listed)} events, expected 1 to {MOST_EVENTS}")

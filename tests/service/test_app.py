@@ -216,6 +216,7 @@ def test_our_client_reads_the_same_by_both_forms(served, tmp_path):
         ),
         ("questions.accept:", {"questions": {"accept:": {"type": "noul"}}}, "questions.accept:: text"),
         ("assets", {"assets": {"a": {"type": "image"}}}, "assets: found 1, expected none"),
+        ("images", {"images": ["iVBORw0KGgo="]}, "images: found 1, expected none"),
     ],
 )
 def test_a_bad_request_of_system_one_is_named(served, param, changed, words):
