@@ -1,6 +1,5 @@
 """The README's Python examples run as printed, and its figure is the one that its command draws."""
 
-import json
 import pathlib
 import re
 import runpy
@@ -51,7 +50,7 @@ def test_drawing_twice_gives_the_same_bytes(script, tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["agent", "serve"])
+@pytest.mark.parametrize("name", [pytest.param("calibrate", marks=pytest.mark.slow), "serve"])
 def test_the_first_doors_commands_ask_an_engine_and_answer_openais_client(
     name, template, tmp_path, monkeypatch, capsys
 ):
@@ -60,14 +59,15 @@ def test_the_first_doors_commands_ask_an_engine_and_answer_openais_client(
     from engines import CONTEXT, Fake, export
     from served import Served
 
-    if name == "agent":
-        (line,) = re.findall(r"^python -m prism_jax agent (.*--engine=llamacpp:http://127.0.0.1:8080.*)$", README, re.M)
+    if name == "calibrate":
+        (line,) = re.findall(r"^python -m prism_jax calibrate (.*)$", README, re.M)
+        (flag,) = re.findall(r"`(--engine=llamacpp:http://127.0.0.1:8080)` in both commands", README)
         engine = Fake("llamacpp", template.tokenizer)
         export(tmp_path / "exported", template)
-        (tmp_path / "events.jsonl").write_text('{"stream": "ada", "time": 40, "text": "parser.py crashes."}\n')
-        options = [*line.replace("8080", str(engine.port)).split(), f"--context={CONTEXT}"]
-        done = forked.run("prism_jax", "agent", *options, cwd=tmp_path)
-        assert done.returncode == 0 and json.loads(done.stdout)["kind"] == "decision", done.stderr
+        (tmp_path / "docs").symlink_to(ROOT / "docs")
+        options = [*line.split(), flag.replace("8080", str(engine.port)), f"--context={CONTEXT}"]
+        done = forked.run("prism_jax", "calibrate", *options, cwd=tmp_path)
+        assert done.returncode == 0 and (tmp_path / "gate.json").is_file(), done.stderr
         engine.close()
         return
     (example,) = (text for text in EXAMPLES if "decisions.create" in text)
