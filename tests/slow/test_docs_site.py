@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui", reason="selenium is missing").WebDriverWait
+
 pytestmark = pytest.mark.slow
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -85,3 +87,9 @@ def test_the_search_finds_the_docstrings(site):
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     places = {entry["location"] for entry in index["docs"]}
     assert "api/prism_jax.decision.gate.html#prism_jax.decision.gate.decide" in places
+
+
+def test_the_search_box_finds_pages_that_are_opened_from_the_disk(site, browser):
+    browser.get(f"{(site / 'index.html').as_uri()}?q=scopes")
+    found = WebDriverWait(browser, 30).until(lambda _: browser.find_elements("class name", "md-search-result__link"))
+    assert any("service.html" in one.get_attribute("href") for one in found)
