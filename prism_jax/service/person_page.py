@@ -151,6 +151,7 @@ class PersonPage:
             chosen_zone=hours.zone if hours is not None else "UTC" if zone is None else zone.key,
             has_critical=known.has_critical,
             day=view.day_of(found, since, shown, MOST_RECORDS),
+            newest=view.NEWEST,
             learnt=view.learnt(known.person, known.population),
             began=None if span.first is None else f"{datetime.datetime.fromtimestamp(span.first, shown):%-d %B %Y}",
         )

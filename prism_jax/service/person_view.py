@@ -22,6 +22,8 @@ MOST_SHOWN = 300
 """Longest text that is shown, in characters."""
 FOLDED = 4
 """Silences in a row that are shown folded."""
+NEWEST = 8
+"""Offers and runs of silences of a day that are shown; earlier ones are folded."""
 _SAID = {
     "accepted": "You found it useful.",
     "dismissed": "You did not find it useful.",

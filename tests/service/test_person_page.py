@@ -269,6 +269,14 @@ def test_many_decisions_are_folded_and_bounded(served, clock):
     assert "Silent 30 times" in page and "It kept quiet 30 times" in page and page.count('class="silent"') == 30
 
 
+def test_a_long_day_shows_the_newest_and_folds_the_rest(served, clock):
+    for i in range(12):
+        decide(served, "eve", 0.9, 0.1 + 0.8 * (i % 3 > 0), stream="long", time=float(i))
+    shown, _, earlier = Visitor(served).sign_in("eve").page.partition('<details class="earlier">')
+    assert re.search(r"<summary>Earlier, from \d\d:\d\d: 2 offers, silent 2 times</summary>", earlier)
+    assert [part.count('name="outcome" value="accepted"') for part in (shown, earlier)] == [6, 2]
+
+
 # What is gone in the end
 
 
