@@ -14,6 +14,7 @@ the agent's (`prism_jax.agent`). Fitting and deciding load neither JAX nor Flax.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ from prism_jax.decision.calibration import (
     Calibrator,
     GroupedTemperature,
     Map,
+    Rule,
     apply_map,
     certain,
     map_from_dict,
@@ -40,6 +42,7 @@ from prism_jax.decision.calibration import (
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.person import Belief
 from prism_jax.decision.policies import POLICIES
+from prism_jax.decision.score_maps import ScoreColumn, ScoreMap
 from prism_jax.decision.verdict import Verdict
 from prism_jax.people.in_memory import Person
 from prism_jax.runtime.digests import DigestError, check_contents
@@ -50,8 +53,8 @@ if TYPE_CHECKING:
 
 FILE, FORMAT, SOURCE = "gate.json", "prism_jax gate 1", "`prism_jax.Gate.save`"
 NEED_TARGETS = ("marginal", "given_accept")
-_KEYS = ("format", "c_fa", "c_fn", "policy", "fixed_threshold", "need", "accept", "need_target", "caution", "fitted")
-_OPTIONAL = ("c_fa", "c_fn", "caution", "fitted")
+_OPTIONAL = ("c_fa", "c_fn", "caution", "fitted", "score")
+_NEEDED = ("format", "policy", "fixed_threshold", "need", "accept", "need_target")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Gate:
       need_target: What p_need estimates: need (`marginal`), or need given that the offer is accepted (`given_accept`).
       caution: What the evaluation that wrote it found cheaper on its test steps: the raw signals, or a constant.
       fitted: What `python -m prism_jax calibrate` fitted it on (`prism_jax.agent.fitted`); None where nobody says.
+      score: The score of one's own that is decided on in place of the two probabilities, whose map is `accept`; what
+        `python -m prism_jax evaluate` of a log of answers writes.
       people: What people's answers have taught (`person`), by name, in memory alone: no file has it.
     """
 
@@ -74,22 +79,27 @@ class Gate:
     need_target: str = "marginal"
     caution: str = ""
     fitted: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
+    score: ScoreColumn | None = None
     people: dict[str, Belief] = dataclasses.field(default_factory=dict, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         arrays.check_choice("need_target", self.need_target, NEED_TARGETS)
 
-    def __call__(self, p_need: Any = None, p_accept: Any = None, *, domain: Any = None) -> Verdict:
-        """Decides on raw probabilities.
+    def __call__(self, p_need: Any = None, p_accept: Any = None, *, domain: Any = None, score: Any = None) -> Verdict:
+        """Decides on raw probabilities, or on a score of one's own.
 
         Args:
           p_need: Raw probability that help is needed; None is a need that is certain, so that p_accept alone decides.
           p_accept: Raw probability that an offer would be accepted, of the same shape or one that broadcasts.
           domain: Domain of each decision, or of all; needed where temperatures are per domain, ignored elsewhere.
+          score: The score that the gate was fitted on, in its own unit, or an array of them; nothing else then.
 
         Raises:
-          ValueError: for a probability outside [0, 1], shapes that do not broadcast, or domains that are missing.
+          ValueError: for a score where probabilities are decided on, or the reverse; a probability outside [0, 1],
+            shapes that do not broadcast, or domains that are missing; a score that is missing or outside its unit.
         """
+        if self.score is not None or score is not None:
+            return self._of_score(score, p_need, p_accept, domain)
         if p_accept is None:
             raise ValueError("p_accept: found none, expected the probability that an offer would be accepted")
         need = 1.0 if p_need is None else _calibrated("p_need", self.need, p_need, domain)
@@ -108,6 +118,39 @@ class Gate:
             return Verdict(bool(speak), float(need), float(accept), float(threshold), point.policy)
         need, accept = (np.broadcast_to(value, shape) for value in (need, accept))
         return Verdict(np.asarray(speak), need, accept, np.asarray(threshold), point.policy)
+
+    @property
+    def rule(self) -> Rule:
+        """From which score of one's own on the gate offers, or up to which."""
+        assert self.score is not None, "it decides on one"
+        return ScoreMap(self.score.scale, self.accept).rule(self.point.c_fa / (self.point.c_fa + self.point.c_fn))
+
+    def _of_score(self, score: Any, *others: Any) -> Verdict:
+        """Decides on a score of one's own."""
+        if self.score is None:
+            raise ValueError("score: found one, expected p_accept: the gate decides on probabilities")
+        if score is None or any(other is not None for other in others):
+            found = "found none" if score is None else "found it with probabilities"
+            raise ValueError(f"score: {found}, expected score=NUMBER alone: the gate decides on {self.score.column}")
+        values = self.score.read(score)
+        p = ScoreMap(self.score.scale, self.accept)(np.atleast_1d(values))
+        speak, threshold = (
+            self.rule.offers(np.atleast_1d(values)),
+            self.point.c_fa / (self.point.c_fa + self.point.c_fn),
+        )
+        if np.ndim(values) == 0:
+            return Verdict(bool(speak[0]), 1.0, float(p[0]), threshold, self.point.policy)
+        return Verdict(speak, np.ones(len(p)), p, np.full(len(p), threshold), self.point.policy)
+
+    def for_models(self, path: str) -> Gate:
+        """The gate, where it decides on what models say; GateError naming its file for one on a score of one's own."""
+        if self.score is not None:
+            raise GateError(
+                f"{path}: found a gate on the score {self.score.column!r}, which decides in Python, "
+                f"Gate.load({path!r})(score=...), expected one on p_need and p_accept, such as `python -m prism_jax "
+                "calibrate` writes"
+            )
+        return self
 
     def person(self, name: str) -> Person:
         """The gate in front of one person, whose answers move p_accept for them alone, as in the server's `/v1/decide`.
@@ -211,6 +254,7 @@ class Gate:
             "need_target": self.need_target,
             **({"caution": self.caution} if self.caution else {}),
             **({} if self.fitted is None else {"fitted": self.fitted}),
+            **({} if self.score is None else {"score": self.score.to_dict(self.rule)}),
         }
 
     @classmethod
@@ -334,10 +378,10 @@ def _check_keys(tree: Mapping[str, Any]) -> None:
     if tree.get("format") != FORMAT:
         raise ValueError(f"format: found {tree.get('format')!r:.80}, expected {FORMAT!r}")
     for key in tree:
-        if key not in _KEYS:
-            raise ValueError(f"{key}: found an unknown key, expected one of {', '.join(_KEYS)}")
-    for key in _KEYS:
-        if key not in tree and key not in _OPTIONAL:
+        if key not in (*_NEEDED, *_OPTIONAL):
+            raise ValueError(f"{key}: found an unknown key, expected one of {', '.join((*_NEEDED, *_OPTIONAL))}")
+    for key in _NEEDED:
+        if key not in tree:
             raise KeyError(key)
 
 
@@ -376,7 +420,25 @@ def _gate(tree: Mapping[str, Any], costs: Mapping[str, float | None]) -> Gate:
     fitted = tree.get("fitted")
     if fitted is not None and not (isinstance(fitted, Mapping) and isinstance(fitted.get("model"), str)):
         raise ValueError(f"fitted: found {fitted!r:.80}, expected an object with the fingerprint of a model")
-    return Gate(point, accept, need, "marginal" if need_target is None else need_target, caution, fitted)
+    gate = Gate(point, accept, need, "marginal" if need_target is None else need_target, caution, fitted)
+    if tree.get("score") is None:
+        return gate
+    score, rule = ScoreColumn.from_dict(tree["score"])
+    if point.policy != "dynamic" or need is not None or isinstance(accept, GroupedTemperature):
+        raise ValueError(
+            "score: found it with a map of need, of domains, or a policy, expected the policy dynamic alone"
+        )
+    gate = dataclasses.replace(gate, score=score)
+    if all(cost is None for cost in costs.values()) and not _same(rule, gate.rule):
+        raise ValueError(f"score.value: found {rule.in_words()}, expected {gate.rule.in_words()}, by its map and costs")
+    return gate
+
+
+def _same(one: Rule, other: Rule) -> bool:
+    """Whether two rules are equal, but for rounding."""
+    if one.value is None or other.value is None or one.offer != other.offer:
+        return one == other
+    return math.isclose(one.value, other.value, rel_tol=1e-9)
 
 
 def _map(name: str, tree: Any) -> Map | None:

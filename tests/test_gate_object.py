@@ -143,7 +143,7 @@ def test_the_workdir_of_an_evaluation_is_a_gate(tmp_path):
         ({"accept": [1]}, r"accept: found \[1\], expected an object with keys, or null"),
         ({"accept": {"calibrator": "platt", "scale": 1.0}}, "accept.bias: found no such key"),
         ({"need_target": "both"}, "need_target: found 'both', expected one of 'marginal', 'given_accept'"),
-        ({"polcy": "never"}, "polcy: found an unknown key, expected one of format, c_fa"),
+        ({"polcy": "never"}, "polcy: found an unknown key, expected one of format, policy"),
         ({"policy": "sometimes"}, "policy: found 'sometimes', expected one of"),
     ],
 )

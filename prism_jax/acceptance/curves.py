@@ -10,8 +10,8 @@ from jaxtyping import Float64
 
 from prism_jax.acceptance.labelled import Labelled
 from prism_jax.acceptance.measures import BINS
-from prism_jax.acceptance.score_maps import ScoreMap
 from prism_jax.decision.calibration import BinSums, Reliability, Rule
+from prism_jax.decision.score_maps import ScoreMap
 
 MOST_POINTS = 400
 """Thresholds of a curve, at most."""

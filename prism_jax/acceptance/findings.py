@@ -16,6 +16,7 @@ from prism_jax.acceptance.page import render
 from prism_jax.acceptance.tables import Costs, Drawn, Facts, gate_table, prediction_table, savings_table
 from prism_jax.decision.person import Population
 from prism_jax.decision.uncertainty import Estimate
+from prism_jax.gate import FILE
 from prism_jax.report.table import print_all
 from prism_jax.runtime.files import encode_json, write_files
 
@@ -108,6 +109,8 @@ def publish(
     }
     folder = epath.Path(workdir)
     files = {folder / "acceptance_log.json": encode_json(value)}
+    if own is not None:
+        files[folder / FILE] = encode_json(own.gate(question.c_fa, question.c_fn).to_dict())
     for name, table in tables.items():
         files |= {folder / f"{name}.csv": table.to_csv().encode(), folder / f"{name}.md": table.to_markdown().encode()}
     shown = tables | {"people_by_number": people_table(findings.people, own, threshold, SHOWN_PEOPLE)}
@@ -116,4 +119,6 @@ def publish(
     write_files(files | dict(more or {}))
     print_all([*shown.values()])
     print(f"report: {folder / 'report.html'}")
+    if own is not None:
+        print(f"gate: {folder / FILE}, for prism_jax.Gate.load({str(folder)!r})(score=...)")
     return value

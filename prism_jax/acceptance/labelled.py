@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from prism_jax.acceptance.score_maps import Scale, ScoreMap, maps_of_units
 from prism_jax.decision.arrays import log_odds
+from prism_jax.decision.score_maps import Scale, ScoreMap, maps_of_units
 from prism_jax.evaluation.merged.histograms import LOG_ODDS, Histogram, by_label
 from prism_jax.evaluation.merged.states import merge, stored
 

@@ -12,9 +12,9 @@ from prism_jax.acceptance.columns import LogError
 from prism_jax.acceptance.context import folds_of_people
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.parts import FOLDS, Answers, Divided
-from prism_jax.acceptance.score_maps import Scale, scale_of
 from prism_jax.acceptance.statistics import Model
 from prism_jax.acceptance.study import in_memory, maps_by_fold
+from prism_jax.decision.score_maps import Scale, scale_of
 from prism_jax.scores import Scores
 
 

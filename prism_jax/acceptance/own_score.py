@@ -10,10 +10,12 @@ import numpy as np
 import scipy
 from jaxtyping import Float64, Int
 
-from prism_jax.acceptance.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
 from prism_jax.decision.calibration import Map, Rule, rules_by_group
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.person import Belief, Population, predict
+from prism_jax.decision.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreColumn, ScoreMap
 from prism_jax.decision.uncertainty import Estimate
+from prism_jax.gate import Gate
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import prequential
 from prism_jax.report.numbers import number, percent, show_estimate
@@ -70,6 +72,13 @@ class OwnScore:
         """The gate by its rule."""
         cell = self.cell(self.rule)
         return f"the gate: {cell}" if cell in ("always", "never") else f"{self.column} {cell}"
+
+    def gate(self, c_fa: float, c_fn: float) -> Gate:
+        """The gate of the best map, which decides on the score at these costs."""
+        best, useless = self.maps[self.best], self.brier[self.best] >= self.brier["constant"]
+        caution = f"{self.column} does not tell who accepts: a constant is at least as good." if useless else ""
+        score = ScoreColumn(self.column, best.scale)
+        return Gate(OperatingPoint(c_fa=c_fa, c_fn=c_fn), best.fitted, caution=caution, score=score)
 
     def as_dict(self) -> dict[str, Any]:
         """The rules as JSON values."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from prism_jax.acceptance.curves import Curves
 from prism_jax.acceptance.measures import CONSTANTS
 from prism_jax.acceptance.own_score import MAPS, OwnScore
-from prism_jax.acceptance.score_maps import PLATT, SCORE
 from prism_jax.acceptance.tables import Costs, Facts
+from prism_jax.decision.score_maps import PLATT, SCORE
 from prism_jax.report import figures
 from prism_jax.report.numbers import number
 from prism_jax.report.table import Table

@@ -28,9 +28,9 @@ from prism_jax.acceptance.logs import (
     check_whole,
     log_of,
 )
-from prism_jax.acceptance.score_maps import Scale
 from prism_jax.decision import off_policy
 from prism_jax.decision.losses import propensity_weight
+from prism_jax.decision.score_maps import Scale
 
 FOLDS = 10
 """Most folds of people; there is one per person where there are fewer."""

@@ -16,13 +16,13 @@ from prism_jax.acceptance.labelled import Labelled, Placements
 from prism_jax.acceptance.measures import BINS, CONSTANTS, RESAMPLES, bin_of, pairs_by_person
 from prism_jax.acceptance.own_score import latest_beliefs
 from prism_jax.acceptance.parts import Answers
-from prism_jax.acceptance.score_maps import EDGE, PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
 from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import Platt, certain
 from prism_jax.decision.gate import intervene
 from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.off_policy import Moments
 from prism_jax.decision.person import Population
+from prism_jax.decision.score_maps import EDGE, PLATT, SCORE, TEMPERATURE, Scale, ScoreMap
 from prism_jax.evaluation.merged.states import Beginning, Largest, State, Statistic, UnitSums, merge
 from prism_jax.people.lanes import Lanes, lanes
 from prism_jax.people.layer import Placed, Spread, Theta

@@ -29,7 +29,6 @@ from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.measures import BINS, CONSTANTS, MEANINGS, Measures, mean_gap, means_of, ratio, share_of
 from prism_jax.acceptance.own_score import Beliefs, OwnScore, described
 from prism_jax.acceptance.parts import Answers, Divided, answered_rows
-from prism_jax.acceptance.score_maps import PLATT, Scale, ScoreMap, simplest_best
 from prism_jax.acceptance.statistics import (
     CONTEXT_PERSON,
     COUNTED,
@@ -52,6 +51,7 @@ from prism_jax.acceptance.statistics import (
 from prism_jax.acceptance.tables import Costs, Facts
 from prism_jax.decision.off_policy import Moments
 from prism_jax.decision.person import Belief, Population
+from prism_jax.decision.score_maps import PLATT, Scale, ScoreMap, simplest_best
 from prism_jax.decision.uncertainty import Cells, Estimate, Resampled
 from prism_jax.evaluation.intervals import totals_of
 from prism_jax.evaluation.merged.states import State, Statistic, UnitSums, merge

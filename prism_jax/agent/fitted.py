@@ -36,7 +36,7 @@ class Checked(NamedTuple):
 
 def read_fitted(path: str, labels: Sequence[str | os.PathLike[str]]) -> Gate:
     """The gate of a file, which was fitted on these files of labels; GateError for another one."""
-    gate = Gate.load(path)
+    gate = Gate.load(path).for_models(path)
     keys = ("labels", "decisions", "again")
     if gate.fitted is None or not set(keys) <= gate.fitted.keys():
         raise GateError(f"{path}: fitted: found no {', '.join(keys)}, expected them: fit it again, by calibrate --out")

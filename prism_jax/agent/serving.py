@@ -225,7 +225,7 @@ def check_goes_with(options: Mapping[str, Any], more: Mapping[str, bool]) -> Non
 def gate_of(options: Mapping[str, Any]) -> Gate:
     """The gate of --gate, whose caution is printed; without it, that of the costs that flags state."""
     if options["gate"]:
-        gate = Gate.load(options["gate"])
+        gate = Gate.load(options["gate"]).for_models(options["gate"])
         if gate.caution:
             print(f"{options['gate']}: {gate.caution}", file=sys.stderr)
         return gate

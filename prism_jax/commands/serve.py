@@ -205,7 +205,7 @@ def _calibrated(options: Mapping[str, Any]) -> str:
     """Whether the probabilities are calibrated, and by what."""
     maps: Iterable[Map | None] = ()
     if options["gate"]:
-        gate = Gate.load(options["gate"])
+        gate = Gate.load(options["gate"]).for_models(options["gate"])
         maps = gate.need, gate.accept
     elif options["model"] is not None:
         if not (epath.Path(options["model"]) / "prism.json").exists():  # a run, which is exported with its maps

@@ -20,6 +20,7 @@ Where to change what:
 - a loss term, or a new one: its sums in `losses/decision_losses.py`; `Terms`, `TERMS` and `total` in
   `prism_jax/training/optimization/objective.py`; its weight and the check of it in
   `prism_jax/training/loss_config.py`; `SHOWN` in `prism_jax/training/logs/progress.py` for the progress bar
+- the maps of somebody's own score, and the gate as a rule on it: `score_maps.py`
 - the logistic fit behind Platt's maps, the probe and the context head: `logistic.py`
 - corrections for judges' errors: `judge_noise.py`
 - a metric, or a new one: `Rates` in `metrics.py`; `PolicyRow` in `prism_jax/evaluation/rows.py`, filled in

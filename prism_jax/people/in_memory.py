@@ -55,12 +55,12 @@ class Person:
         """Mean and variance of the person's own rate, in log-odds; a mean above 0 accepts more than others."""
         return self.beliefs.get(self.name, believe(DEFAULT))
 
-    def __call__(self, p_need: Any = None, p_accept: Any = None, *, domain: Any = None) -> Verdict:
+    def __call__(self, p_need: Any = None, p_accept: Any = None, *, domain: Any = None, score: Any = None) -> Verdict:
         """Decides on two numbers; arguments and errors are those of the gate, but for arrays, which are refused.
 
         The verdict has the p_accept of this person, and the threshold on it.
         """
-        verdict, belief = self.gate(p_need, p_accept, domain=domain), self.belief
+        verdict, belief = self.gate(p_need, p_accept, domain=domain, score=score), self.belief
         if np.ndim(verdict.speak):
             found = f"found decisions of the shape {np.shape(verdict.speak)}, expected numbers"
             raise ValueError(f"p_need, p_accept: {found}: a person answers one offer at a time")

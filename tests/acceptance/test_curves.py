@@ -5,8 +5,8 @@ import pytest
 
 from prism_jax.acceptance.curves import Curves
 from prism_jax.acceptance.labelled import Labelled
-from prism_jax.acceptance.score_maps import Scale, maps_of_units
 from prism_jax.decision.calibration import Rule, reliability_curve
+from prism_jax.decision.score_maps import Scale, maps_of_units
 
 
 @pytest.mark.parametrize("offer", ["at_least", "at_most"])

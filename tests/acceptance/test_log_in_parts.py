@@ -16,7 +16,7 @@ from prism_jax.acceptance import labelled, log_files
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.labelled import Labelled, Placements
-from prism_jax.acceptance.score_maps import Scale
+from prism_jax.decision.score_maps import Scale
 from prism_jax.evaluation.merged import states
 from prism_jax.runs import answers, sharded
 from prism_jax.runs.scores_files import Running

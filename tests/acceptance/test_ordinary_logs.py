@@ -6,6 +6,11 @@ import forked
 import numpy as np
 import pytest
 
+from prism_jax import Gate
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.logs import read_log
+from prism_jax.decision.calibration import Rule
+
 COLUMNS = "person=User ID,time=Shown at,score=Confidence (0-10),accepted=Taken?"
 LOGGED = f"{COLUMNS},logged=Was it shown?"
 PEOPLE, ROWS = 12, 600
@@ -80,6 +85,17 @@ def test_the_answer_is_a_threshold_on_the_score_from_0_to_10(evaluated):
     for constant in ("always", "never"):
         difference = costs["cost"]["value"] - value["costs"][constant]["cost"]["value"]
         assert costs[f"minus_{constant}"]["value"] == pytest.approx(difference, abs=1e-12)
+
+
+def test_the_gate_of_the_file_decides_on_the_score_as_the_evaluation_says(evaluated, log):
+    folder, printed, value = evaluated
+    gate = Gate.load(folder / "out")
+    read = read_log(log, parse_columns(LOGGED), shown_only=True)
+    rule = Rule(**value["gate"]["score"]["rules"]["score, Platt"])
+    np.testing.assert_array_equal(gate(score=read.score).speak, rule.offers(read.score))
+    share = next(row["speak_rate"] for name, row in value["costs"].items() if name == "score, Platt")
+    assert gate(score=read.score).speak.mean() == pytest.approx(share, abs=0.02)  # whose folds have rules of their own
+    assert "(score=...)" in printed
 
 
 def test_people_differ_under_numbers(evaluated):

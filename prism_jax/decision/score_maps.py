@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 from jaxtyping import Float64
 
+from prism_jax.decision import arrays
 from prism_jax.decision.calibration import (
     CalibrationWarning,
     Map,
@@ -59,6 +60,55 @@ class Scale(NamedTuple):
         if not 0 < rule.value < 1:  # beyond every number: a map with a scale close to 0
             return Rule("never" if (rule.value >= 1) == (rule.offer == "at_least") else "always")
         return Rule(rule.offer, float(self.middle + self.width * scipy.special.logit(rule.value)))
+
+
+class ScoreColumn(NamedTuple):
+    """A score of one's own that a gate decides on (`prism_jax.Gate`)."""
+
+    column: str  # its name
+    scale: Scale
+
+    def read(self, score: Any) -> Any:
+        """One score as a float, or some as an array; ValueError for what is none, or outside the unit."""
+        if isinstance(score, str | bool | np.bool_) or score is None:
+            raise ValueError(f"score: found {score!r:.80}, expected {self._expected}")
+        values = float(score) if np.ndim(score) == 0 else arrays.column("score", score)
+        most = np.inf if self.scale.middle is not None else self.scale.width
+        bad = ~np.isfinite(values) | (np.abs(values) > most) | ((self.scale.middle is None) & (np.asarray(values) < 0))
+        if bad.any():
+            where = f"[{int(bad.argmax())}]" if np.ndim(values) else ""
+            raise ValueError(f"score{where}: found {np.ravel(values)[bad.argmax()]:.6g}, expected {self._expected}")
+        return values
+
+    @property
+    def _expected(self) -> str:
+        ends = "" if self.scale.middle is not None else f" from 0 to {self.scale.width:g}{self.scale.sign}"
+        return f"a number{ends}, as {self.column} has"
+
+    def to_dict(self, rule: Rule) -> dict[str, Any]:
+        """The block of gate.json, with the rule that its map and costs make."""
+        unit = self.scale.sign.strip()
+        return {"column": self.column, "unit": unit, **self.scale._asdict(), **rule._asdict()}
+
+    @classmethod
+    def from_dict(cls, tree: Any) -> tuple[ScoreColumn, Rule]:
+        """What `to_dict` gave; ValueError naming the key."""
+        keys = ("column", "unit", *Scale._fields, *Rule._fields)
+        if not isinstance(tree, Mapping) or tree.keys() != set(keys):
+            raise ValueError(f"score: found {tree!r:.80}, expected an object with {', '.join(keys)}")
+        numbers = {key: tree[key] for key in ("middle", "width", "value")}
+        for key, value in numbers.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+            if not number and (key == "width" or value is not None):
+                raise ValueError(f"score.{key}: found {value!r:.80}, expected a number")
+        scale = Scale(tree["middle"], tree["width"])
+        if scale.width <= 0 or (scale.middle is None and scale != Scale().in_unit(tree["unit"])):
+            raise ValueError(
+                f"score.width: found {scale.width:g}, expected more than 0; of a probability 1, or 100 in %"
+            )
+        if not isinstance(tree["column"], str) or not tree["column"]:
+            raise ValueError(f"score.column: found {tree['column']!r:.80}, expected a name")
+        return cls(tree["column"], scale), Rule(tree["offer"], tree["value"])
 
 
 def scale_of(score: Float64[np.ndarray, " rows"], probability: bool) -> Scale:
