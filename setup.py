@@ -18,10 +18,10 @@ NOTEBOOKS = [*FIGURES, *TEXT, "ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.
 # For building the documentation as a site.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"]
 # For asking other models, over HTTP.
-REMOTE = ["json5>=0.12", "openai>=3.57", "pydantic>=2.12", "tenacity>=9.1"]
+REMOTE = ["json5>=0.12", "openai>=3.57", "tenacity>=9.1"]
 # For serving a model over HTTP.
 SERVE = [
-    *("fastapi>=0.160", "h11>=0.16", "prometheus-client>=0.22", "pydantic>=2.12", "uvicorn>=0.50", "uvloop>=0.21"),
+    *("fastapi>=0.160", "h11>=0.16", "prometheus-client>=0.22", "uvicorn>=0.50", "uvloop>=0.21"),
     "tzdata>=2025.2",  # time zones of people, where the machine has none
     "zstandard>=0.23",  # how clients of System One compress their requests
 ]
@@ -90,6 +90,7 @@ setup(
         "optax~=0.2.8",
         "orbax-checkpoint~=0.12.8",
         "pyarrow>=20",
+        "pydantic>=2.12",
         "rich>=14",
         "safetensors>=0.8",
         "scipy>=1.15",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import Annotated
 
+Label = Annotated[float, "true or false"]
+"""A label in memory, which a file may also write as true or false."""
 MOST_SECONDS = 1e11
 """Largest time in seconds, on both sides of 0: the year 5138. What is larger counts milliseconds, or is a date."""
 SECONDS = f"a number of seconds of at most {MOST_SECONDS:g} from 0 (milliseconds / 1000, no date as digits)"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from prism_jax.runtime.files import check_text
-from prism_jax.runtime.written import MOST_SECONDS, SECONDS
+from prism_jax.runtime.written import MOST_SECONDS, SECONDS, Label
 
 MOST_CHARACTERS = 1_000_000
 """Longest text of an event, an offer, a response or a field of the slow pass."""
@@ -16,13 +16,14 @@ MOST_KEYS = 1_000
 """Largest number of variables that a step may record, and of fields of its slow pass."""
 
 
-def _check_text(place: str, text: str, what: str) -> None:
+def _check_text(place: str, text: str, what: str, within: str = "") -> None:
     """Raises unless `text` holds words that UTF-8 can encode, and not too many."""
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"{place}: found {reprlib.repr(text)}, expected {what}")
+        raise ValueError(f"{within}{place}: found {reprlib.repr(text)}, expected {what}")
     if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"{place}: found {len(text)} characters, expected at most {MOST_CHARACTERS}")
-    check_text(text, place)
+        raise ValueError(f"{within}{place}: found {len(text)} characters, expected at most {MOST_CHARACTERS}")
+    if not text.isascii():
+        check_text(text, f"{within}{place}")
 
 
 def _is_finite(value: object) -> bool:
@@ -33,6 +34,7 @@ def _is_finite(value: object) -> bool:
 def _check_keys(place: str, values: Mapping[str, object]) -> None:
     if len(values) > MOST_KEYS:
         raise ValueError(f"{place}: found {len(values)} keys, expected at most {MOST_KEYS}")
+    check_text("".join(values), place)
 
 
 def _check_unit(place: str, value: float | None, what: str) -> None:
@@ -84,7 +86,7 @@ class Candidate:
     text: str | None = None
     # what the system at hand would say where the prompt shows the constant: judges judge it, and no prompt shows it
     proposal: str | None = None
-    y_accept: float | None = None  # acceptance label in [0, 1]; None where it was not observed
+    y_accept: Label | None = None  # acceptance label in [0, 1]; None where it was not observed
     votes: tuple[bool, ...] = ()  # raw votes of the annotators; true = would accept this offer
     # A, whether the offer was made when the stream was recorded; None where nothing was logged
     logged: bool | None = None
@@ -132,7 +134,7 @@ class Step:
     event: int  # index in the stream of the newest event the agent has seen; every earlier event is visible too
     # offers, at least one; a step without particular offers has one `Candidate` whose text is None
     candidates: tuple[Candidate, ...] = (Candidate(),)
-    y_need: float | None = None  # need label in [0, 1]; None where it was not judged
+    y_need: Label | None = None  # need label in [0, 1]; None where it was not judged
     votes: tuple[bool, ...] = ()  # raw votes of the annotators on silence; true = wanted none of the offers
     teacher_need: float | None = None  # q_n, the teacher's probability of need; None without a teacher
     p_need_true: float | None = None  # Pr(need | what the prompt shows); simulator only
@@ -153,7 +155,7 @@ class Step:
         if self.rationale is not None:
             _check_keys("rationale", self.rationale)
             for name, text in self.rationale.items():
-                _check_text(f"rationale.{name}", text, "text")
+                _check_text(name, text, "text", "rationale.")
         _check_keys("recorded", self.recorded)
         for name, value in self.recorded.items():
             if not _is_finite(value):
