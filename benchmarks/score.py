@@ -2,13 +2,16 @@
 
     python benchmarks/score.py                                            # a tiny student, on one and two workers
     python benchmarks/score.py --preset=qwen3_0_6b --dtype=bfloat16 --workers=1 --batch=64 --streams=4000      # one GPU
+    python benchmarks/score.py --host --workers=1 --streams=2000          # a student that answers at once
 
 The streams are simulated, and read by the fast pass. Every run is a whole command, which loads the model and compiles
 its programs first. So it runs on `--streams` streams and on a quarter of them, and the rate is that of the difference.
 The vocabulary is that of a small tokenizer, so the student is smaller than its preset by most of the embedding.
+With `--host` nothing is computed on a device, so that the CPU seconds are those of what feeds it.
 
 One NVIDIA H200, 2026-11-27, JAX 0.11.2 on CUDA 13, the second command with 2,000 streams: 441 million parameters,
-41.2 s in all, without the start 3,830 decisions/s and 45,303 tokens/s, half of the time the check of the streams.
+41.2 s in all, without the start 3,830 decisions/s and 45,303 tokens/s, half of the time the check of the streams, which
+then took four times as long.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import argparse
 import dataclasses
 import datetime
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -36,6 +40,15 @@ from prism_jax.student.weights import save_hf
 
 TINY = StudentConfig(hidden_dim=128, num_layers=4, num_heads=4, num_kv_heads=2, head_dim=32, mlp_dim=384)
 CONTEXT = 4096
+HOST = """
+import sys
+import numpy as np
+from prism_jax.__main__ import main
+from prism_jax.scoring import fast
+fast._reading = lambda slots: lambda params, rows: (np.zeros(rows.need_slot.shape), np.zeros(rows.accept_slot.shape))
+main(sys.argv[1:])
+"""
+"""The command line, with a student that answers at once."""
 
 
 def make(folder: pathlib.Path, preset: str, streams: int) -> int:
@@ -56,17 +69,19 @@ def make(folder: pathlib.Path, preset: str, streams: int) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def measured(folder: pathlib.Path, streams: str, options: list[str]) -> tuple[float, int, int]:
-    """Seconds of the command on a file of streams, with the number of decisions and of tokens that they read."""
+def measured(folder: pathlib.Path, streams: str, host: bool, options: list[str]) -> tuple[float, float, int, int]:
+    """Seconds and CPU seconds of the command on a file of streams, with its numbers of decisions and tokens."""
     out = folder / f"scored-{streams}-{time.monotonic_ns()}"
-    command = [sys.executable, "-m", "prism_jax", "score", f"--model={folder / 'model'}", f"--out={out}", *options]
-    began = time.perf_counter()
+    command = [sys.executable, *(["-c", HOST] if host else ["-m", "prism_jax"]), "score"]
+    command += [f"--model={folder / 'model'}", f"--out={out}", *options]
+    began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([*command, f"--streams={folder / streams}.jsonl"], check=True, stdout=subprocess.DEVNULL)
-    seconds = time.perf_counter() - began
+    seconds, now = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
     scores = read_all(out)
     number, read = scores.numbered("stream")[1], np.zeros(len(scores))
     np.maximum.at(read, number, scores.tokens_fast)  # a stream is read once, up to its last decision
-    return seconds, len(scores), int(read.sum())
+    return seconds, cpu, len(scores), int(read.sum())
 
 
 def main() -> None:
@@ -76,6 +91,7 @@ def main() -> None:
     parser.add_argument("--workers", default="1,2", help="numbers of workers, one run after the other")
     parser.add_argument("--batch", type=int, default=16, help="streams per forward pass")
     parser.add_argument("--dtype", default="float32", help="of the parameters, float32 or bfloat16")
+    parser.add_argument("--host", action="store_true", help="compute nothing on the device")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
@@ -85,11 +101,12 @@ def main() -> None:
         print(f"{datetime.date.today()}, {device}, JAX {jax.__version__}: {int(parameters):,} parameters", flush=True)
         for workers in arguments.workers.split(","):
             options = [f"--workers={workers}", f"--batch={arguments.batch}", f"--dtype={arguments.dtype}"]
-            few, all_of_them = (measured(folder, streams, options) for streams in ("quarter", "all"))
-            seconds, decisions, tokens = (large - small for large, small in zip(all_of_them, few, strict=True))
+            few, all_of_them = (measured(folder, streams, arguments.host, options) for streams in ("quarter", "all"))
+            seconds, cpu, decisions, tokens = (large - small for large, small in zip(all_of_them, few, strict=True))
             print(
                 f"{workers} workers: {all_of_them[0]:.1f} s for {arguments.streams:,} streams; without the start "
-                f"{decisions / seconds:,.0f} decisions/s, {tokens / seconds:,.0f} tokens/s",
+                f"{decisions / seconds:,.0f} decisions/s, {tokens / seconds:,.0f} tokens/s, "
+                f"{decisions / cpu:,.0f} decisions per CPU second",
                 flush=True,
             )
 

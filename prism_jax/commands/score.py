@@ -24,12 +24,12 @@ from prism_jax.agent.live import most_written
 from prism_jax.agent.loading import load_student, load_template, writing_of
 from prism_jax.agent.serving import exported_model
 from prism_jax.runs import workers
-from prism_jax.runs.many_streams import ShardScorer, ShardSettings, score_many
+from prism_jax.runs.many_streams import FOLD, ShardScorer, ShardSettings, score_many
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.distributed import define_cache_flag, keep_programs
 from prism_jax.runtime.files import read_object, without_links
-from prism_jax.scoring.fast import packed_parts
+from prism_jax.scoring.fast import Offers, packed_offers
 from prism_jax.scoring.passes import Passes
 from prism_jax.streams import Stream
 from prism_jax.streams.shards import Shard, find_files
@@ -54,16 +54,12 @@ class _Loader:
         student = load_student(self.model, self.exported, self.dtype)
         return ShardScorer(student, self.passes, self.settings, self.exported.need_target, self.out)
 
-    def check(self) -> Callable[[Stream], None]:
-        """A function that raises ValueError for a stream of which a decision does not fit into the context."""
-        template, passes = load_template(self.model, self.exported), self.passes
-        room = self.settings.context - most_written(template, passes.writing, passes.slow, passes.responses)
-
-        def check(stream: Stream) -> None:
-            for _ in packed_parts(stream, template, room):
-                pass
-
-        return check
+    def pack(self) -> Callable[[Stream], list[Offers]]:
+        """A function that packs a stream; it raises ValueError where a decision does not fit into the context."""
+        template, passes, settings = load_template(self.model, self.exported), self.passes, self.settings
+        written = most_written(template, passes.writing, passes.slow, passes.responses)
+        packing: dict[str, Any] = {"split": settings.split, "fold": FOLD, "context": settings.context}
+        return lambda stream: list(packed_offers(stream, template, **packing, written=written))
 
     def identity(self) -> dict[str, Any]:
         """What identifies the model, and what it is asked for."""
@@ -95,7 +91,7 @@ def score(options: Mapping[str, Any]) -> None:
             files,
             loader.identity(),
             loader.settings,
-            loader.check(),
+            loader.pack(),
             loader.runner(options["runner"], options["workers"]),
             texts=loader.passes.responses,
             skip_bad=options["skip_bad"],

@@ -96,7 +96,9 @@ class Sizes:
 
 class _RowBuilder:
     def __init__(self, row: int) -> None:
-        self.columns: dict[str, list] = {name: [] for name in AXES}
+        self.columns: dict[str, Any] = {name: [] for name in AXES}
+        # (number of tokens, position of the first, stop, branch, leaf) of tokens that were added together
+        self.runs: list[tuple[int, int, int, int, int]] = []
         self.row = row
 
     def __len__(self) -> int:
@@ -104,13 +106,9 @@ class _RowBuilder:
 
     def branch(self, ids: list[int], position: int, stop: int, branch: int, leaf: int) -> int:
         """Adds branch tokens that start at `position`; returns the position after them."""
-        columns, count = self.columns, len(ids)
-        columns["tokens"] += ids
-        columns["positions"] += range(position, position + count)
-        columns["stop"] += [stop] * count
-        columns["branch"] += [branch] * count
-        columns["leaf"] += [leaf] * count
-        return position + count
+        self.columns["tokens"] += ids
+        self.runs.append((len(ids), position, stop, branch, leaf))
+        return position + len(ids)
 
     def supervise(self, source: int, targets: list[int], factor: float) -> None:
         """Adds supervised tokens; the branch tokens from index `source` on predict them, one each."""
@@ -126,16 +124,21 @@ class _RowBuilder:
             self.columns[name].append(value)
 
     def finish(self) -> Packed:
+        counts, *starts = np.array(self.runs, np.int64).reshape(-1, 5).T
+        same = dict(zip(("positions", "stop", "branch", "leaf"), (np.repeat(of, counts) for of in starts), strict=True))
+        same["positions"] += np.arange(len(self)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.columns |= same
         columns = {k: np.asarray(v, np.float32 if k in _REAL else np.int32) for k, v in self.columns.items()}
         return Packed(**columns, row=np.asarray(self.row, np.int32))
 
 
-def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Packed:
+def pack(stream: Stream, template: Template, context: int, row: int = 0, *, responses: bool = True) -> Packed:
     """Packs one stream, unpadded: its events become the trunk, and its steps the branches.
 
     The context is the maximum number of positions for a decision: the trunk up to it and its longest leaf. `row` is the
-    number of the row in its data set. Raises ValueError naming the stream and step, when a decision does not fit into
-    the context, or the rationale of a slow branch lacks a field.
+    number of the row in its data set; `responses` says whether leaves have those of their candidates. Raises ValueError
+    naming the stream and step, when a decision does not fit into the context, or the rationale of a slow branch lacks a
+    field.
     """
     out, trunk, stops = _RowBuilder(row), template.system(), []
     for before, event in zip((None, *stream.events), stream.events, strict=False):
@@ -143,7 +146,7 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
         stops.append(len(trunk))
     for number, step in enumerate(stream.steps, start=1):
         try:
-            used = _add_branch(out, step, number, stops[step.event], template)
+            used = _add_branch(out, step, number, stops[step.event], template, responses)
         except ValueError as error:
             raise ValueError(f"stream {stream.id!r}, steps[{number - 1}].{error}") from error
         if used > context:
@@ -155,7 +158,7 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
     return out.finish()
 
 
-def _add_branch(out: _RowBuilder, step: Step, number: int, stop: int, template: Template) -> int:
+def _add_branch(out: _RowBuilder, step: Step, number: int, stop: int, template: Template, responses: bool) -> int:
     """Adds the branch of one step; returns the number of positions up to the end of its longest leaf."""
     supervised = supervised_step(step)
     after_head = _add_head(out, supervised, number, stop, template)
@@ -165,7 +168,7 @@ def _add_branch(out: _RowBuilder, step: Step, number: int, stop: int, template: 
         position = out.branch(template.leaf(candidate), after_head, stop, number, leaf)
         out.put(slow_tokens=supervised.slow_tokens)
         _add_accept(out, candidate, number - 1, template)
-        if candidate.response is not None:
+        if responses and candidate.response is not None:
             before, response = template.response(candidate.response)
             # The last token is only a target; no prediction is made from it.
             position = out.branch([*before, *response[:-1]], position, stop, number, leaf)
@@ -259,7 +262,8 @@ def sizes(rows: Sequence[Packed], multiple: int = MULTIPLE) -> Sizes:
 
 def _chunk_stops(row: Packed, branches: int, window: int) -> np.ndarray:
     """The largest `stop` in each chunk of `window` branch tokens, after padding to `branches` tokens."""
-    stops = np.pad(row.stop, (0, branches - len(row.stop)))
+    stops = np.zeros(branches, row.stop.dtype)
+    stops[: len(row.stop)] = row.stop
     return stops.reshape(-1, window).max(axis=1)
 
 
@@ -277,10 +281,10 @@ def pad(row: Packed, size: Sizes, token: int) -> Packed:
     padded = {}
     for name, axis in AXES.items() if row.begin is None else {**AXES, "begin": "trunk"}.items():
         values = getattr(row, name)
-        room = getattr(size, axis) - len(values)
-        if room < 0:
+        if len(values) > getattr(size, axis):
             raise ValueError(f"{name}: found {len(values)} entries, expected at most {getattr(size, axis)}")
-        padded[name] = np.pad(values, (0, room), constant_values=fill.get(name, 0))
+        padded[name] = np.full(getattr(size, axis), fill.get(name, 0), values.dtype)
+        padded[name][: len(values)] = values
     if size.visible is not None:
         beyond = np.flatnonzero(_chunk_stops(row, size.branches, size.window) > size.visible)
         if beyond.size:

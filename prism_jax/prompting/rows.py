@@ -91,18 +91,18 @@ class PackedStream(NamedTuple):
         return int((self.stops - (self.begins[firsts] - self.begins[0]) + self.tails).sum())
 
 
-def pack_stream(stream: Stream, template: Template, context: int) -> PackedStream:
+def pack_stream(stream: Stream, template: Template, context: int, *, responses: bool = True) -> PackedStream:
     """Packs a stream of any length into one row, from which rows can be cut that fit into the context.
 
-    Raises ValueError naming the stream and step, when the rationale of a slow branch lacks a field.
+    `responses` says whether leaves have those of their candidates. Raises ValueError naming the stream and step, when
+    the rationale of a slow branch lacks a field.
     """
-    row = pack(stream, template, sys.maxsize)
-    tails = np.zeros(len(row.accept_slot), np.int64)
-    owner = _owner(row, np.ones(len(tails), bool))
-    leaves = owner >= 0
-    np.maximum.at(tails, owner[leaves], (row.positions - row.stop + 1)[leaves])
+    row = pack(stream, template, sys.maxsize, responses=responses)
+    ends = np.flatnonzero(np.diff(row.leaf, append=0) | np.diff(row.branch, append=0))
+    ends = ends[row.leaf[ends] > 0]  # the last token of each leaf
+    tails = (row.positions - row.stop)[ends].astype(np.int64) + 1
     packed = PackedStream(stream.id, context, row, np.array([len(template.system())]), row.stop[row.accept_slot], tails)
-    if max([len(row.trunk), *(packed.stops + tails)]) <= context:
+    if (packed.stops + tails).max(initial=len(row.trunk)) <= context:
         return packed
     lengths = [len(template.event(*pair)) for pair in zip(stream.events, (None, *stream.events), strict=False)]
     return packed._replace(begins=np.cumsum([*packed.begins, *lengths]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from prism_jax.streams import Candidate, Step
 
@@ -56,4 +57,6 @@ def supervised_candidate(candidate: Candidate) -> SupervisedCandidate:
 
 
 def _extend(kind: type, value: Step | Candidate):
-    return kind(**{field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+    extended: Any = object.__new__(kind)  # its values have been checked, and the class has the defaults of the others
+    vars(extended).update(vars(value))
+    return extended

@@ -8,21 +8,30 @@ the digests in `score.json`, is made anew.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import hashlib
 import importlib.metadata
+import io
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from absl import logging
 from etils import epath
 from tqdm import tqdm
 
+from prism_jax.prompting.packing import AXES, Packed
 from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.runtime.lock import only_one
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
+from prism_jax.scoring.fast import Offers
 from prism_jax.scoring.passes import Passes, score_passes
 from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
@@ -31,6 +40,10 @@ from prism_jax.streams.jsonl import StreamError, iterate_streams, write_streams
 from prism_jax.streams.shards import Shard, Shards, cut, read_shard
 
 NAME = "score.json"
+FOLD = 0
+"""What stands in the column `fold`."""
+_PACKED = ".packed"
+"""Folder of what is packed when everything is checked, until it is scored."""
 SOURCE = "`python -m prism_jax score`"
 _PACKAGES = ("prism_jax", "jax", "jaxlib", "numpy", "pyarrow", "tokenizers")
 """What may change a score or its bytes."""
@@ -69,16 +82,18 @@ class ShardScorer:
         settings, (path, *texts) = self.settings, _paths(self.folder, shard, self.passes.responses)
         if path.exists():
             return
+        packed = [offers for piece in shard.pieces for offers in _unpacked(*piece.kept)]
         scored = score_passes(
             self.student,
-            read_shard(shard),
+            [] if self._writer is None else read_shard(shard),
             self.passes,
             split=settings.split,
-            fold=0,
+            fold=FOLD,
             context=settings.context,
             batch=settings.batch,
             rounded=True,
             writer=self._writer,
+            packed=packed,
         )
         scores = Scores.from_rows({**self._first, **row, **self._last} for row in scored.rows)
         for place in texts:
@@ -91,7 +106,7 @@ def score_many(
     files: Sequence[str],
     model: Mapping[str, Any],
     settings: ShardSettings,
-    check: Callable[[Stream], None],
+    pack: Callable[[Stream], Sequence[Offers]],
     work: Callable[[Sequence[Shard]], Iterator[Shard]],
     *,
     texts: bool = False,
@@ -104,7 +119,7 @@ def score_many(
       files: Paths, in the order of the shards.
       model: What identifies the model, as JSON values.
       settings: How it is scored.
-      check: Raises ValueError for a stream that cannot be scored.
+      pack: Packs a stream; raises ValueError for one that cannot be scored.
       work: Scores shards and yields each when it is done, such as a function of `workers` with a `ShardScorer`. The
         folder is not claimed until it has returned.
       texts: Whether a shard has a file with what the student wrote, too.
@@ -115,10 +130,11 @@ def score_many(
       ValueError: naming the key, for a folder that holds the scores of another model, other streams or settings.
       RuntimeError: if another process scores into the folder.
     """
-    with only_one(folder, "scoring"):
-        # Every stream is checked before any is scored.
+    with only_one(folder, "scoring"), _emptied(folder / _PACKED) as kept:
+        # Every stream is checked before any is scored, and packed for that.
         with _bar("checking") as bar:
-            shards = cut(files, settings.shard, check, skip_bad=skip_bad, on_stream=bar.update)
+            keep = functools.partial(_keep, kept)
+            shards = cut(files, settings.shard, pack, keep, skip_bad=skip_bad, on_stream=bar.update)
         facts = _facts(model, settings, shards)
         written = _check_claim(folder, facts)
         # What is finished is kept.
@@ -141,6 +157,46 @@ def _paths(folder: epath.Path, shard: Shard, texts: bool) -> list[epath.Path]:
     """The files of a shard: its scores, and what the student wrote."""
     names = ("scores-{:05d}.parquet", "written-{:05d}.jsonl")
     return [folder / name.format(shard.number) for name in names[: 1 + texts]]
+
+
+@contextlib.contextmanager
+def _emptied(folder: epath.Path) -> Iterator[epath.Path]:
+    """A new folder, which goes afterwards; one that an earlier run left goes before."""
+    if folder.exists():
+        folder.rmtree()
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        folder.rmtree(missing_ok=True)
+
+
+def _keep(folder: epath.Path, packed: Sequence[Offers]) -> tuple[str, str]:
+    """Writes what was packed of consecutive streams; returns the path and the SHA-256 of the file."""
+    arrays: dict[str, Any] = {}
+    for name in AXES:
+        columns = [getattr(offers.row, name) for offers in packed]
+        arrays |= {name: np.concatenate(columns), f"{name} ends": np.cumsum([len(column) for column in columns])}
+    known = [list(packed[0].columns[0]), *([list(one.values()) for one in offers.columns] for offers in packed)]
+    np.savez(file := io.BytesIO(), known=np.frombuffer(json.dumps(known).encode(), np.uint8), **arrays)
+    data = len(file.getvalue()).to_bytes(8, "little") + pa.compress(file.getvalue(), "zstd", asbytes=True)
+    digest = hashlib.sha256(data).hexdigest()
+    (path := folder / digest).write_bytes(data)
+    return str(path), digest
+
+
+def _unpacked(path: str, digest: str) -> Iterator[Offers]:
+    """What `_keep` wrote; ValueError where the file is another one."""
+    data = epath.Path(path).read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ValueError(f"{path}: found other bytes than were written, expected that nothing else writes there")
+    with np.load(io.BytesIO(pa.decompress(data[8:], int.from_bytes(data[:8], "little"), "zstd"))) as arrays:
+        names, *known = json.loads(arrays["known"].tobytes())
+        columns = {name: (arrays[name], [0, *arrays[f"{name} ends"].tolist()]) for name in AXES}
+    for number, offers in enumerate(known):
+        of_row = {name: column[ends[number] : ends[number + 1]] for name, (column, ends) in columns.items()}
+        row = Packed(**of_row, row=np.int32(0))
+        yield Offers(row, [dict(zip(names, values, strict=True)) for values in offers])
 
 
 def _bar(label: str, total: int | None = None, done: int = 0) -> tqdm:

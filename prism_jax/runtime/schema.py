@@ -33,6 +33,12 @@ _EXPECTED = {
     "dataclass_type": "an object with keys",
 }
 """What is expected where the library found an error of a type."""
+_SCALARS: dict[type, Any] = {
+    bool: core_schema.bool_schema,
+    float: core_schema.float_schema,
+    int: core_schema.int_schema,
+    str: core_schema.str_schema,
+}
 
 
 def decode(kind: type[T], value: Any, error: type[ValueError] = JsonError, whole: str = "the value") -> T:
@@ -43,7 +49,7 @@ def decode(kind: type[T], value: Any, error: type[ValueError] = JsonError, whole
     one that a dataclass itself refuses with a ValueError, whose message names the field.
     """
     try:
-        return _validator(kind).validate_python(value)
+        return _validator(typing.cast(Any, kind)).validate_python(value)
     except pydantic_core.ValidationError as refused:
         raise error(_message(refused, whole)) from refused
 
@@ -66,8 +72,7 @@ def _schema(kind: Any) -> core_schema.CoreSchema:
         return core_schema.dict_schema(_schema(arguments[0]), _schema(arguments[1]), fail_fast=True)
     if dataclasses.is_dataclass(kind):
         return _schema_of_record(typing.cast(type, kind))
-    scalars = {float: core_schema.float_schema, int: core_schema.int_schema, bool: core_schema.bool_schema}
-    return core_schema.str_schema(strict=True) if kind is str else scalars[kind](strict=True)
+    return _SCALARS[kind](strict=True)
 
 
 def _schema_of_record(kind: type) -> core_schema.CoreSchema:

@@ -226,9 +226,8 @@ class Scores:
                         check_extra(unknown, count - 1)
                     values[name] = [None] * (count - 1)
                 values[name].append(value)
-            for column in values.values():
-                if len(column) < count:
-                    column.append(None)
+            for name in () if len(row) == len(values) else values.keys() - row.keys():
+                values[name].append(None)
         if count == 0:
             raise ScoresError("found no rows, expected at least one")
         return cls.from_columns(values)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prism_jax.prompting.template import WritingConfig
-from prism_jax.scoring.fast import score_streams
+from prism_jax.scoring.fast import Offers, score_offers, score_streams
 from prism_jax.scoring.responses import with_responses, write_responses
 from prism_jax.scoring.slow import read_slow, right_fields, write_fields
 from prism_jax.scoring.student import Student
@@ -46,15 +46,20 @@ def score_passes(
     batch: int,
     rounded: bool = False,
     writer: Writer | None = None,
+    packed: Sequence[Offers] | None = None,
 ) -> Scored:
     """The rows of `score_streams`, with the columns of the slow pass and of a response, and the responses themselves.
 
     The slow pass writes its fields at every step, and a response is written to every candidate: whatever the costs and
     the margin, the table holds what they would have led to. Other arguments and errors are those of `score_streams`.
-    Without a `writer`, which calls on many groups of streams share, one of the same batch is made.
+    Without a `writer`, which calls on many groups of streams share, one of the same batch is made. `packed` is what
+    `packed_offers` makes of the streams, which the fast pass alone then does not need.
     """
     reading: dict[str, Any] = {"context": context, "batch": batch, "rounded": rounded}
-    rows = score_streams(student, streams, split=split, fold=fold, **reading)
+    if packed is None:
+        rows = score_streams(student, streams, split=split, fold=fold, **reading)
+    else:
+        rows = score_offers(student, packed, batch, rounded)
     if not (passes.slow or passes.responses):
         return Scored(rows, [])
     writer, limits = writer or Writer(student, batch), passes.writing

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from etils import epath
@@ -20,6 +20,8 @@ from etils import epath
 from prism_jax.runtime.files import on_disk, read_lines
 from prism_jax.streams.jsonl import StreamError, decode_stream, read_streams
 from prism_jax.streams.types import Stream
+
+T = TypeVar("T")
 
 _EXPECTED = "JSON lines"
 _MAGIC = "*?["
@@ -34,6 +36,7 @@ class Piece(NamedTuple):
     lines: int  # number of lines
     streams: int  # number of streams with steps among them
     sha256: str  # of the lines
+    kept: Any = None  # what was kept of the streams with steps
 
 
 class Shard(NamedTuple):
@@ -110,14 +113,16 @@ def read_files(pattern: str) -> list[Stream]:
 def cut(
     files: Sequence[str],
     most: int,
-    check: Callable[[Stream], None],
+    pack: Callable[[Stream], Sequence[T]],
+    keep: Callable[[list[T]], Any] = lambda packed: None,
     *,
     skip_bad: bool = False,
     on_stream: Callable[[], object] = lambda: None,
 ) -> Shards:
     """Reads all files once and cuts their streams with steps into shards of `most` streams; the last may have fewer.
 
-    `check` raises ValueError for a stream that cannot be used. With `skip_bad` a damaged file is left out as a whole.
+    `pack` raises ValueError for a stream that cannot be used. What it makes of the streams with steps of a piece is
+    given to `keep`, and the piece has what that returns. With `skip_bad` a damaged file is left out as a whole.
 
     Raises:
       StreamError, OSError: naming file and line, for anything but streams, and for an id that occurs twice, even with
@@ -131,7 +136,7 @@ def cut(
     for path in files:
         file = _Reader(path, most, most - filled)
         try:
-            file.read(check, on_stream)
+            file.read(pack, keep, on_stream)
         except (StreamError, OSError) as error:
             if not skip_bad:
                 raise
@@ -186,30 +191,36 @@ class _Reader:
         self.pieces: list[Piece] = []
         self.decisions = 0
 
-    def read(self, check: Callable[[Stream], None], on_stream: Callable[[], object]) -> None:
+    def read(
+        self, pack: Callable[[Stream], Sequence[T]], keep: Callable[[list[T]], Any], on_stream: Callable[[], object]
+    ) -> None:
         """Reads to the end; errors are those of `cut`."""
         digest, offset, begin, first, streams = hashlib.sha256(), 0, 0, 1, 0
-        number = 0
+        number, packed = 0, list[T]()
         for number, line in read_lines(self.path, StreamError, _EXPECTED):
             stream = decode_stream(line, f"{self.path}:{number}")
             try:
-                check(stream)
+                of_stream = pack(stream)
             except ValueError as error:
                 raise StreamError(f"{self.path}:{number}: {error}") from error
             if stream.steps and streams == self.room:
-                self.pieces.append(Piece(self.path, begin, first, number - first, streams, digest.hexdigest()))
+                of_lines = digest.hexdigest()
+                self.pieces.append(Piece(self.path, begin, first, number - first, streams, of_lines, keep(packed)))
                 digest, begin, first, streams, self.room = hashlib.sha256(), offset, number, 0, self.most
+                packed = []
             digest.update(line)
             self.sha256.update(line)
             self.ids.append(_hash(stream.id))
             self.decisions += sum(len(step.candidates) for step in stream.steps)
             offset += len(line)
             streams += bool(stream.steps)
+            packed += of_stream if stream.steps else ()
             on_stream()
         if not number:
             raise StreamError(f"{self.path}: found an empty file, expected one stream per line")
         if streams:
-            self.pieces.append(Piece(self.path, begin, first, number + 1 - first, streams, digest.hexdigest()))
+            lines = number + 1 - first
+            self.pieces.append(Piece(self.path, begin, first, lines, streams, digest.hexdigest(), keep(packed)))
 
 
 def _hash(text: str) -> int:

@@ -39,7 +39,7 @@ def _check_keys(place: str, values: Mapping[str, object]) -> None:
 
 def _check_unit(place: str, value: float | None, what: str) -> None:
     """Raises unless `value` is None or a finite number in [0, 1]."""
-    if value is None:
+    if value is None or (type(value) is float and 0.0 <= value <= 1.0):
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
         raise ValueError(f"{place}: found {value!r}, expected {what} in [0, 1] or null")

@@ -292,7 +292,8 @@ def test_shards_without_rationales_have_the_columns_of_those_with(exported, file
     settings = many_streams.ShardSettings(context=2048)
     student = load_student(exported, read_exported(exported), "float32")
     scorer = many_streams.ShardScorer(student, Passes(slow=True), settings, "given_accept", tmp_path)
-    scorer(cut(find_files(str(files)), 9, lambda _: None).shards[0])
+    monkeypatch.setattr(many_streams, "_unpacked", lambda: ())
+    scorer(cut(find_files(str(files)), 9, lambda _: (), lambda _: ()).shards[0])
     table = read_scores(tmp_path / "scores-00000.parquet")
     assert np.isnan(table.fields_correct).all() and set(table.need_target) == {"given_accept"}
 

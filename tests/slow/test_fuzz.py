@@ -270,7 +270,7 @@ def replay_records(path):
 
 
 def cut_streams(path):
-    for shard in cut([str(path)], 2, lambda _: None).shards:
+    for shard in cut([str(path)], 2, lambda _: ()).shards:
         read_shard(shard)
 
 
