@@ -126,8 +126,8 @@ def sentences(own: OwnScore) -> list[str]:
         )
     if own.certain:
         lines.append(
-            f"{own.certain:,} scores are exactly 0 or 1: no temperature moves them, and they are left out of its fit; "
-            "for Platt's map they count as the largest other log-odds."
+            f"Scores that are exactly 0 or 1: {own.certain:,}. No temperature moves them, and they are left out of its "
+            "fit; for Platt's map they count as the largest other log-odds."
         )
     if own.brier[own.best] >= own.brier["constant"]:
         lines.append(

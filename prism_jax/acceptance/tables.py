@@ -163,7 +163,7 @@ def _notes(facts: Facts, compared: Mapping[str, Estimate] | None) -> list[str]:
     if facts.unequal:
         notes.append("Fits and measures weigh answers by clipped inverse propensities.")
     elif facts.not_made:
-        notes.append(f"Of shown offers only, without weights: {facts.not_made:,} offers were not made.")
+        notes.append(f"Of shown offers only, without weights; offers that were not made: {facts.not_made:,}.")
     if facts.score_missing:
         notes.append(f"The score is missing on {facts.score_missing:,} rows, which take the constant.")
     if compared is not None:

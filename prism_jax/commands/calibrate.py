@@ -148,9 +148,9 @@ def main() -> None:
         asked = askings[0]
         reasons = collections.Counter(asked.unanswered)
         for reason, count in reasons.most_common(5):
-            command.say(f"{count} steps without an answer are left out: {reason}")
+            command.say(f"steps without an answer, which are left out: {count} ({reason})")
         if len(reasons) > 5:
-            command.say(f"{reasons.total()} steps are left out in all, for {len(reasons)} reasons")
+            command.say(f"steps that are left out in all: {reasons.total()}, for {len(reasons)} reasons")
         scores = _scores(asked.rows, people, current.need_target, labels)
         if gate is not None:
             return _print_check(check(gate, streams, asked, scores), gate, options["check"])

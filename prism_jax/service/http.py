@@ -242,7 +242,10 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
         return problem(422, str(error), error.param)
 
     @app.exception_handler(fastapi.exceptions.RequestValidationError)
-    async def no_request(_: fastapi.Request, error: fastapi.exceptions.RequestValidationError):
+    async def no_request(request: fastapi.Request, error: fastapi.exceptions.RequestValidationError):
+        kind = request.headers.get("content-type", "none")
+        if "json" not in kind:  # as of curl, which says that it sends a form
+            return problem(422, f"Content-Type: found {kind!r:.80}, expected application/json", "body")
         # Of the errors of a union's members, that of the member that fits best: it is the deepest, or the last.
         deepest = max(error.errors(), key=lambda one: len(one["loc"]) - (one["type"] == "string_type"))
         parts = [str(part) for part in deepest["loc"] if part not in _MEMBERS and "[" not in str(part)]

@@ -122,7 +122,7 @@ async def _ask(
         raise ApiError(422, str(error)) from None
     except IncompleteError as error:
         left = ", ".join(error.left)
-        words = f"{error.streams} streams are deleted; found files that cannot be searched now ({left})"
+        words = f"streams that are deleted: {error.streams}; found files that cannot be searched now ({left})"
         raise ApiError(503, f"{words}, expected all; ask again to end it", code="incomplete") from None
     except (StaleError, StateError) as error:
         words = "nothing of the request was" if not isinstance(item, Visit) else "ask again to end what has begun"

@@ -149,7 +149,7 @@ def test_neither_parts_nor_bins_change_a_number(tmp_path, small, monkeypatch, ca
     monkeypatch.setattr(labelled, "MOST_DISTINCT", 50)
     check_in_bins(in_parts(tmp_path / "log.parquet", roles, tmp_path / "bins", **options), expected, 2e-5)
     assert "AUROC comes from histograms" in " ".join(capsys.readouterr().out.split())
-    assert ("scores are exactly 0 or 1" in printed) == ("scores are exactly 0 or 1" in again) == ("said" in roles)
+    assert ("exactly 0 or 1: " in printed) == ("exactly 0 or 1: " in again) == ("said" in roles)
     assert not (tmp_path / "parts" / ".unfinished").exists()
 
 

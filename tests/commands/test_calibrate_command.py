@@ -112,7 +112,7 @@ def test_a_decision_model_is_calibrated_from_the_first_day(tmp_path):
     command = f"--labels={tmp_path / 'labels.jsonl'}", f"--out={tmp_path / 'gate.json'}", f"--decisions={fake.url}"
     done = run("calibrate", *command, "--decision_model=m", f"--answers={tmp_path / 'b.sqlite'}")
     assert done.returncode == 0, done.stderr
-    assert "1 steps without an answer are left out: the decision model refuses the question" in done.stderr
+    assert "steps without an answer, which are left out: 1 (the decision model refuses the question" in done.stderr
     assert "few labels (35 of p_need" in done.stdout
     assert 0.4 < Gate.load(tmp_path / "gate.json").accept.scale < 1
     fake.close()
