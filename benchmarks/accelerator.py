@@ -28,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Memory bandwidth in bytes per second, by the start of the device's name; from the vendors' data sheets.
@@ -53,15 +53,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=4096, help="tokens per row and per prompt")
     parser.add_argument("--new", type=int, default=128, help="number of tokens to decode")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], help="numbers of rows to decode in parallel")
-    parser.add_argument("--run", nargs="+", help=argparse.SUPPRESS)  # what a child process measures
+    parser.add_argument(
+        "--run", nargs="+", help="a part alone, as lines of JSON: train ours, decode ours 1 8 64, or live ours 1 16 256"
+    )
     return parser.parse_args(arguments)
 
 
 def student(preset: str) -> Any:
-    """The architecture in bfloat16, with every block rematerialised."""
+    """The architecture in bfloat16."""
     from prism_jax.student import StudentConfig, presets
 
-    how = {"dtype": "bfloat16", "param_dtype": "bfloat16", "remat": "full"}
+    how = {"dtype": "bfloat16", "param_dtype": "bfloat16", "remat": "auto"}
     if preset == "tiny":
         return StudentConfig(
             vocab_size=512, hidden_dim=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, mlp_dim=128, **how
@@ -69,13 +71,18 @@ def student(preset: str) -> Any:
     return getattr(presets, preset)(**how)
 
 
-def recipe() -> Any:
-    """The training settings of configs/qwen3_8b_a100.py, with a fixed number of steps."""
+def recipe(args: argparse.Namespace) -> Any:
+    """The settings of configs/qwen3_8b_a100.py with a preset as the student, for rows of the length to measure."""
     from prism_jax.runtime.dataclass_config import from_config_dict
     from prism_jax.training.run_config import RunConfig
 
-    training = from_config_dict(RunConfig, runpy.run_path(str(RECIPE))["get_config"]()).training
-    return dataclasses.replace(training, steps=1000, epochs=0.0)
+    config = from_config_dict(RunConfig, runpy.run_path(str(RECIPE))["get_config"]())
+    return dataclasses.replace(
+        config,
+        student=student(args.preset),
+        packing=dataclasses.replace(config.packing, context=args.length),
+        training=dataclasses.replace(config.training, steps=1000, epochs=0.0, batch=args.rows),
+    )
 
 
 def median_seconds(run: Callable[[], Any]) -> float:
@@ -89,18 +96,22 @@ def median_seconds(run: Callable[[], Any]) -> float:
     return statistics.median(seconds)
 
 
-def train_ours(args: argparse.Namespace) -> dict[str, Any]:
-    """Measures one step of next-token training."""
+def train_ours(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measures one step of next-token training, with what `remat=auto` keeps on this device."""
     import jax
     import jax.numpy as jnp
     import numpy as np
     from next_token import make_next_token_step
 
-    from prism_jax.student import Qwen3
+    from prism_jax.student.dispatch import platform
     from prism_jax.student.sharding import make_mesh
+    from prism_jax.training.memory.estimate import fitted
+    from prism_jax.training.memory.plan import step_shape
+    from prism_jax.training.memory.shapes import device_memory
     from prism_jax.training.optimization.step import init_state
 
-    model, training = Qwen3(student(args.preset)), recipe()
+    shape = fitted(step_shape(recipe(args))[0], platform(), device_memory(jax.devices()[0]))
+    model, training = shape.slots.model, shape.training
     step = make_next_token_step(model, training)
     state = init_state(model, training, make_mesh(), jax.random.key(0))
     random = np.random.default_rng(0)
@@ -111,42 +122,103 @@ def train_ours(args: argparse.Namespace) -> dict[str, Any]:
         state, value = step(state, tokens)
         value.block_until_ready()
 
-    return {"seconds": median_seconds(run), **ours_facts()}
+    yield {"seconds": median_seconds(run), "remat": model.config.remat, **ours_facts()}
 
 
-def decode_ours(args: argparse.Namespace, batch: int) -> dict[str, Any]:
-    """Measures greedy decoding after a prompt, without the prefill."""
+def inference(preset: str) -> tuple[Any, Any]:
+    """A model of random weights, and its parameters as an engine holds them."""
     import jax
-    import numpy as np
-    from next_token import Greedy, prefill
 
     from prism_jax.student import Qwen3
     from prism_jax.student.kv_cache import unstack_layers
 
-    model = Qwen3(student(args.preset))
-    params = unstack_layers(jax.jit(model.init)(jax.random.key(0)))
+    model = Qwen3(student(preset))
+    return model, unstack_layers(jax.jit(model.init)(jax.random.key(0)))
+
+
+def decode_ours(args: argparse.Namespace, *batches: int) -> Iterator[dict[str, Any]]:
+    """Measures greedy decoding after cached prompts, for each number of rows."""
+    import jax
+    import jax.numpy as jnp
+    from next_token import Greedy, empty_cache
+
+    model, params = inference(args.preset)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     if not model.config.tied:
         size -= params["embedding"].nbytes  # a token reads only one row of it
-    tokens = np.random.default_rng(0).integers(model.config.vocab_size, size=(batch, args.length))
-    tokens = tokens.astype(np.int32)
-    write, seconds = Greedy(model, params, args.new), []
-    for _ in range(TURNS + 2):
-        logits, cache = jax.block_until_ready(prefill(model, params, tokens, args.new))
-        cached = sum(leaf.nbytes for leaf in jax.tree.leaves(cache))
-        begin = time.perf_counter()
-        write(logits, cache, args.length)
-        seconds.append(time.perf_counter() - begin)
-    return {"seconds": statistics.median(seconds[2:]), "bytes": size + cached, **ours_facts()}
+    write = Greedy(model, params, args.new)
+    for batch in batches:
+        logits = jax.random.normal(jax.random.key(0), (batch, model.config.vocab_size), jnp.float32)
+        cache = jax.block_until_ready(empty_cache(model, batch, args.length))  # its values do not matter for the time
+        cached = sum(leaf.nbytes for leaf in jax.tree.leaves(cache)) * (1 + args.new / 2 / args.length)
+        seconds = median_seconds(lambda: write(logits, cache))  # noqa: B023 (it runs at once)
+        facts = ours_facts()
+        best = longest_match(BANDWIDTH, facts["device"])
+        yield {
+            "part": "decode",
+            "rows": batch,
+            "seconds": seconds,
+            "ms_per_token": 1000 * seconds / args.new,
+            "roofline": best and args.new * (size + cached) / best / seconds,
+            "bytes": size + cached,
+            **facts,
+        }
+        del cache
+
+
+def live_ours(args: argparse.Namespace, *streams: int) -> Iterator[dict[str, Any]]:
+    """Measures the live engine: on each of some streams, an event is read, and the two answers of a branch after it."""
+    import jax
+    from student_common import NO, YES, make_live_stream
+
+    from prism_jax.student import Qwen3
+    from prism_jax.student.branches import Branch
+    from prism_jax.student.engine import Engine, ReadRequest
+    from prism_jax.student.pages import PAGE, page_bytes
+
+    model = Qwen3(student(args.preset))
+    params = jax.jit(model.init)(jax.random.key(0))
+    live, budget = make_live_stream(model.config.vocab_size), 4 * PAGE
+    branch = Branch(tuple(live.head), (tuple(live.leaf),))
+    memory = (budget // PAGE * max(streams) + 1) * page_bytes(model.config)
+    engine = Engine(model, params, [YES, NO], budget=budget, memory=memory, batches=streams, longest=64)
+    del params
+    for count in sorted(streams):
+        names = [f"{count}-{number}" for number in range(count)]
+        for name in names:
+            engine.open(name, live.system)
+        turn = 0
+
+        def read() -> None:
+            nonlocal turn
+            events = (live.events[(turn + place) % len(live.events)] for place in range(count))  # noqa: B023
+            engine.read([ReadRequest(name, event, [branch]) for name, event in zip(names, events, strict=True)])  # noqa: B023
+            turn += 1
+
+        seconds = median_seconds(read)
+        for name in names:
+            engine.close(name)
+        yield {
+            "part": "live",
+            "streams": count,
+            "seconds": seconds,
+            "decisions_per_second": count / seconds,
+            **ours_facts(),
+        }
 
 
 def ours_facts() -> dict[str, Any]:
-    """The device, its peak memory, and the version."""
+    """The device, its peak memory, the date, and the version."""
     import jax
 
     device = jax.devices()[0]
     stats = device.memory_stats() or {}
-    return {"device": device.device_kind, "peak": stats.get("peak_bytes_in_use"), "versions": f"jax {jax.__version__}"}
+    return {"device": device.device_kind, "peak": stats.get("peak_bytes_in_use"), **dated(f"jax {jax.__version__}")}
+
+
+def dated(versions: str) -> dict[str, str]:
+    """The date beside versions."""
+    return {"date": str(datetime.date.today()), "versions": versions}
 
 
 def their_model(preset: str) -> tuple[Any, Any]:
@@ -164,7 +236,7 @@ def their_model(preset: str) -> tuple[Any, Any]:
     return model, place
 
 
-def train_theirs(args: argparse.Namespace) -> dict[str, Any]:
+def train_theirs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measures one step of next-token training with gradient checkpointing."""
     import torch
 
@@ -182,10 +254,10 @@ def train_theirs(args: argparse.Namespace) -> dict[str, Any]:
         if place == "cuda":
             torch.cuda.synchronize()
 
-    return {"seconds": median_seconds(run), **their_facts()}
+    yield {"seconds": median_seconds(run), **their_facts()}
 
 
-def decode_theirs(args: argparse.Namespace, batch: int) -> dict[str, Any]:
+def decode_theirs(args: argparse.Namespace, batch: int) -> Iterator[dict[str, Any]]:
     """Measures greedy decoding after a prompt: the time for `new` tokens minus that for one."""
     import torch
 
@@ -201,7 +273,7 @@ def decode_theirs(args: argparse.Namespace, batch: int) -> dict[str, Any]:
 
     model.eval()
     write(args.new), write(1)
-    return {"seconds": statistics.median(write(args.new) - write(1) for _ in range(TURNS)), **their_facts()}
+    yield {"seconds": statistics.median(write(args.new) - write(1) for _ in range(TURNS)), **their_facts()}
 
 
 def their_facts() -> dict[str, Any]:
@@ -211,15 +283,16 @@ def their_facts() -> dict[str, Any]:
 
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     if not torch.cuda.is_available():
-        return {"device": "cpu", "peak": None, "versions": versions}
-    return {"device": torch.cuda.get_device_name(), "peak": torch.cuda.max_memory_allocated(), "versions": versions}
+        return {"device": "cpu", "peak": None, **dated(versions)}
+    return {"device": torch.cuda.get_device_name(), "peak": torch.cuda.max_memory_allocated(), **dated(versions)}
 
 
-SIDES: dict[str, Callable[..., dict[str, Any]]] = {
+SIDES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "train ours": train_ours,
     "train theirs": train_theirs,
     "decode ours": decode_ours,
     "decode theirs": decode_theirs,
+    "live ours": live_ours,
 }
 
 
@@ -252,7 +325,8 @@ def main() -> None:
     args = parse()
     if args.run:
         kind, side, *rest = args.run
-        print(json.dumps(SIDES[f"{kind} {side}"](args, *map(int, rest))))
+        for found in SIDES[f"{kind} {side}"](args, *map(int, rest)):
+            print(json.dumps(found), flush=True)
         return
     from prism_jax.training.logs import flops
 

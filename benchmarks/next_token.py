@@ -14,7 +14,7 @@ from prism_jax.student import Qwen3
 from prism_jax.student.attention import no_branches
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton, room, write_spans
 from prism_jax.student.heads import token_cross_entropy
-from prism_jax.student.kv_cache import LayerCache, Segment, grow, read_prompts
+from prism_jax.student.kv_cache import LayerCache, Segment, read_prompts
 from prism_jax.student.start import Start
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState
@@ -43,12 +43,12 @@ def make_next_token_step(model: Qwen3, training: TrainingConfig) -> Callable[[Tr
     return step
 
 
-@functools.partial(jax.jit, static_argnums=(0, 3))
-def prefill(model: Qwen3, params: Any, tokens: Any, new: int) -> Any:
-    """Reads rows of one length; returns the logits after each, and a cache with room for `new` more tokens."""
+@functools.partial(jax.jit, static_argnums=0)
+def prefill(model: Qwen3, params: Any, tokens: Any) -> Any:
+    """Reads rows of one length; returns the logits after each, and their cache."""
     rows, length = tokens.shape
-    last, fresh = read_prompts(model, params, tokens, jnp.full(rows, length))
-    return model.logits(params, last), grow(fresh, length + room([Span((), new)]))
+    last, cache = read_prompts(model, params, tokens, jnp.full(rows, length))
+    return model.logits(params, last), cache
 
 
 class Greedy:
@@ -59,9 +59,19 @@ class Greedy:
         every = make_automaton(np.zeros((1, size), np.int8), np.full(size, -1), [True])
         self.model, self.params, self.spans, self.every = model, params, [Span((), new)], DeviceAutomaton(every)
 
-    def __call__(self, logits: Any, cache: Any, length: int) -> list[list[int]]:
-        """The tokens after prefilled rows."""
-        none = np.zeros(len(logits), np.int32)  # no trunk: none of its positions is visible
-        trunk = Segment.first(tuple(LayerCache(keys[..., :1], values[:, :, :1]) for keys, values in cache), none)
-        start = Start(cache, none + length, length, logits, trunk)
+    def __call__(self, logits: Any, cache: Any) -> list[list[int]]:
+        """The tokens after prefilled rows, which are only read: new tokens have a cache of their own."""
+        rows, capacity = len(logits), room(self.spans)
+        trunk = Segment.first(cache, np.full(rows, cache[0].values.shape[2], np.int32))
+        own = empty_cache(self.model, rows, capacity)
+        start = Start(own, np.zeros(rows, np.int32), 0, logits, trunk)
         return [spans[0] for spans in write_spans(self.model, self.params, start, self.spans, self.every)]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def empty_cache(model: Qwen3, rows: int, capacity: int) -> Any:
+    """A cache of zeros."""
+    config = model.config
+    heads, width = (rows, config.num_kv_heads), config.head_dim
+    shapes = (*heads, width, capacity), (*heads, capacity, width)
+    return tuple(LayerCache(*(jnp.zeros(shape, config.dtype) for shape in shapes)) for _ in range(config.num_layers))

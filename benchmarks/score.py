@@ -37,6 +37,7 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.student import Qwen3, StudentConfig, presets
 from prism_jax.student.weights import save_hf
+from prism_jax.training.logs.flops import peak
 
 TINY = StudentConfig(hidden_dim=128, num_layers=4, num_heads=4, num_kv_heads=2, head_dim=32, mlp_dim=384)
 CONTEXT = 4096
@@ -103,10 +104,12 @@ def main() -> None:
             options = [f"--workers={workers}", f"--batch={arguments.batch}", f"--dtype={arguments.dtype}"]
             few, all_of_them = (measured(folder, streams, arguments.host, options) for streams in ("quarter", "all"))
             seconds, cpu, decisions, tokens = (large - small for large, small in zip(all_of_them, few, strict=True))
+            needed = 2 * int(parameters) * tokens / seconds  # products alone; the head is read at the answers
             print(
                 f"{workers} workers: {all_of_them[0]:.1f} s for {arguments.streams:,} streams; without the start "
                 f"{decisions / seconds:,.0f} decisions/s, {tokens / seconds:,.0f} tokens/s, "
-                f"{decisions / cpu:,.0f} decisions per CPU second",
+                f"{decisions / cpu:,.0f} decisions per CPU second"
+                + (f", MFU {needed / best:.1%}" if (best := peak(device)) else ""),
                 flush=True,
             )
 

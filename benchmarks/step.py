@@ -3,9 +3,9 @@
     launch/measure.sh --config=configs/qwen3_8b_a100.py --target=a100-80gb   # DRY_RUN=1 prints the commands
     python benchmarks/step.py --config=configs/quickstart.py                 # any machine: checks that it runs
 
-It prints the card, the date and the versions; the seconds per step (median of TURNS, after two) and the highest memory
-in use; the plan of the same step where --target names the card; and how far fused attention is from XLA's in values
-and gradients. Weights are random and rows hold random tokens, of the sizes that `--plan` assumes.
+It prints a line of JSON with the card, the date and the versions, the seconds per step (median of TURNS, after two) and
+the highest memory in use; the plan of the same step where --target names the card; and how far fused attention is from
+XLA's in values and gradients. Weights are random and rows hold random tokens, of the sizes that `--plan` assumes.
 
 One NVIDIA H200, 2026-11-27, JAX 0.11.2 on CUDA 13, with the XLA flags of launch/common.sh and without --target:
 qwen3_8b_a100.py takes 1.528 s and 67.23 GiB with `student.remat=full`, 1.465 s and 73.80 GiB with `qkv`, 1.862 s and
@@ -16,6 +16,7 @@ attention (cuDNN, bfloat16) differs from XLA's by 5.4e-3 in values and at most 7
 from __future__ import annotations
 
 import datetime
+import json
 import statistics
 import time
 from typing import Any
@@ -114,9 +115,9 @@ def main() -> None:
     shape, rows = step_shape(config)
     device = shape.mesh.devices.flat[0]
     shape = fitted(shape, platform(), device_memory(device))
-    print(f"{shape.mesh.size} x {device.device_kind}, {datetime.date.today()}, jax {jax.__version__}; rows from {rows}")
-    found = run_step(shape)
-    print(f"measured   {found['seconds']:.3f} s per step, {found['peak_gib']:.2f} GiB, remat {shape.student.remat}")
+    facts = {"part": "step", "remat": shape.student.remat, "device": f"{shape.mesh.size} x {device.device_kind}"}
+    dated = {"date": str(datetime.date.today()), "versions": f"jax {jax.__version__}", "rows_from": rows}
+    print(json.dumps({**facts, **run_step(shape), **dated}), flush=True)
     if flags.FLAGS.target:
         xla, fraction = launch_settings()
         answer = compile_elsewhere(config, flags.FLAGS.target, int(CARDS[flags.FLAGS.target].memory * fraction), xla)

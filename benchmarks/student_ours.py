@@ -95,16 +95,16 @@ class Side:
         return unstack_layers(self.params)
 
     def prefill(self, tokens: np.ndarray, new: int) -> float:
-        """Prefills rows of one length, with room for `new` more tokens; returns the seconds."""
-        return timed(lambda: jax.block_until_ready(self._read(tokens, new)))[0]
+        """Prefills rows of one length; returns the seconds."""
+        return timed(lambda: jax.block_until_ready(self._read(tokens)))[0]
 
-    def _read(self, tokens: np.ndarray, new: int) -> Any:
-        return prefill(self.model, self.unstacked, tokens, new)
+    def _read(self, tokens: np.ndarray) -> Any:
+        return prefill(self.model, self.unstacked, tokens)
 
     def decode(self, tokens: np.ndarray, new: int) -> tuple[float, list[list[int]]]:
         """Decodes `new` tokens after prefilled rows; returns the seconds and the tokens."""
-        write, read = Greedy(self.model, self.unstacked, new), jax.block_until_ready(self._read(tokens, new))
-        return timed(lambda: write(*read, tokens.shape[1]))
+        write, read = Greedy(self.model, self.unstacked, new), jax.block_until_ready(self._read(tokens))
+        return timed(lambda: write(*read))
 
     def product(self, rows: int) -> float:
         """Computes the matrix product of a feed-forward layer; returns the seconds."""

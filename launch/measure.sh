@@ -1,8 +1,29 @@
 #!/usr/bin/env bash
-# Runs a config's training step on this machine's GPUs, if its plan fits, beside what the compiler says of it:
-#   launch/measure.sh --config=configs/qwen3_8b_a100.py --target=a100-80gb      (GPUS=8 for eight of them)
-set -euo pipefail
+# Measures what a GPU of 80 GB must show, in about five minutes: decoding and the live engine of Qwen3-8B, its training
+# step by what is recomputed, and scoring. What is worth most comes first; every part prints lines with card, date and
+# versions as it goes, and a part that fails or exceeds its time leaves the others:
+#   launch/measure.sh                                                         (PRESET=tiny on any machine: it runs)
+#   launch/measure.sh --config=configs/qwen3_8b_a100x8.py --target=a100-80gb  (flags of benchmarks/step.py)
+set -uo pipefail
 source "$(dirname "$0")/common.sh"
+PRESET=${PRESET:-qwen3_8b}
+if [[ $PRESET == tiny ]]; then
+    sizes=(--length=64 --new=8) scored=(--streams=40) step=(--config=configs/quickstart.py)
+else
+    scored=(--preset=qwen3_0_6b --dtype=bfloat16 --workers=1 --batch=64 --streams=1000)
+    sizes=() step=(--config=configs/qwen3_8b_a100.py)
+fi
+[[ $* == *--config=* ]] && step=()
 
-run "$PYTHON" -m prism_jax.train --plan --devices="${GPUS:-1}" "$@"
-run "$PYTHON" benchmarks/step.py "$@"
+# Runs a command for at most some seconds.
+part() {
+    run timeout --kill-after=5 "$@" || echo "part: found status $? after at most $1 s: ${*:2}" >&2
+}
+
+part 100 "$PYTHON" benchmarks/accelerator.py --preset="$PRESET" "${sizes[@]}" --run decode ours 1 8 64
+part 75 "$PYTHON" benchmarks/step.py "${step[@]}" "$@"
+part 60 "$PYTHON" benchmarks/accelerator.py --preset="$PRESET" "${sizes[@]}" --run live ours 1 16 256
+part 75 "$PYTHON" benchmarks/score.py "${scored[@]}"
+for remat in full qkv; do
+    part 60 "$PYTHON" benchmarks/step.py "${step[@]}" "$@" --config.student.remat="$remat"
+done

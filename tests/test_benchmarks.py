@@ -160,6 +160,9 @@ def test_both_sides_of_the_students_benchmark_decide_and_write_alike(measured):
 
 def test_the_gpu_benchmark_trains_by_the_papers_recipe(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
-    training = importlib.import_module("accelerator").recipe()
+    accelerator = importlib.import_module("accelerator")
+    config = accelerator.recipe(accelerator.parse(["--preset=tiny", "--rows=2", "--length=64"]))
+    assert (config.student.remat, config.packing.context, config.training.batch) == ("auto", 64, 2)
+    training = config.training
     assert (training.master, training.second_moment, training.learning_rate) == ("split", "factored", 1e-5)
     assert (training.steps, training.epochs) == (1000, 0.0)

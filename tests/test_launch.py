@@ -45,13 +45,17 @@ def test_the_machine_is_checked_before_training_with_the_same_flags(root, script
         assert "--config=configs/quickstart.py" in line and r"--workdir=runs/a\ b" in line
 
 
-def test_a_step_is_measured_beside_its_plan(root):
-    """The same config and card are compiled for, in as many devices as there are, and run."""
+def test_what_a_gpu_must_show_is_measured_in_parts_with_limits(root):
+    """The same config and card go to every step; each part ends by itself, and what is worth most comes first."""
     flags = ("--config=configs/qwen3_8b_a100x8.py", "--target=a100-80gb")
-    done = launch(root, "measure.sh", flags, GPUS="8")
-    plan, step = done.stdout.splitlines()
-    assert plan.split() == ["python", "-m", "prism_jax.train", "--plan", "--devices=8", *flags]
-    assert step.split() == ["python", "benchmarks/step.py", *flags]
+    parts = [line.split() for line in launch(root, "measure.sh", flags).stdout.splitlines()]
+    assert all(part[:2] == ["timeout", "--kill-after=5"] and part[3] == "python" for part in parts)
+    assert [part[4].removeprefix("benchmarks/") for part in parts] == [
+        *("accelerator.py", "step.py", "accelerator.py", "score.py", "step.py", "step.py")
+    ]
+    steps = [part[5:] for part in parts if part[4].endswith("step.py")]
+    assert steps == [[*flags], *([*flags, f"--config.student.remat={name}"] for name in ("full", "qkv"))]
+    assert "--config=configs/qwen3_8b_a100.py" in launch(root, "measure.sh", ()).stdout
 
 
 def test_the_line_of_the_page_has_a_mesh_of_all_devices_and_reads_what_was_curated(root):

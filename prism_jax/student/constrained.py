@@ -20,6 +20,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Int8
 
 from prism_jax.student.branches import bucket
+from prism_jax.student.decoding import fits
+from prism_jax.student.dispatch import attention_path
 from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read_next
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.start import Start, check_ids
@@ -113,7 +115,25 @@ def _arguments(model: Qwen3, params: Params, start: Start, spans: Sequence[Span]
     """The arguments of `write_program`."""
     table = _span_table(spans, model.config.vocab_size, automaton)
     prefix = (start.lengths, start.trunk)
-    return model, start.width, params, start.cache, prefix, start.logits, table, automaton.arrays
+    return (
+        model,
+        start.width,
+        _fused(model, params, start),
+        params,
+        start.cache,
+        prefix,
+        start.logits,
+        table,
+        automaton.arrays,
+    )
+
+
+def _fused(model: Qwen3, params: Params, start: Start) -> bool:
+    """Whether the kernels of `decoding` write: where attention is fused, too, and one GPU holds the parameters."""
+    placed = getattr(jax.tree.leaves(params)[0], "sharding", None)
+    one = placed is None or len(placed.device_set) == 1
+    capacity = [capacity_of(start.cache), capacity_of(start.trunk.cache)]
+    return one and attention_path(model.config) == "cudnn" and fits(model.config, capacity)
 
 
 def room(spans: Sequence[Span]) -> int:
@@ -201,10 +221,11 @@ def _advance(now: _State, logits_BxV: Float[Array, "B V"], table: _Table, automa
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=4)
 def write_program(
     model: Qwen3,
     width: int,
+    fused: bool,
     params: Params,
     cache: Cache,
     prefix: tuple,
@@ -222,7 +243,7 @@ def write_program(
         at = width + now.made - 1
         seen = (columns < lengths[:, None]) | ((columns >= width) & (columns <= at))
         position = base + now.made - 1
-        hidden, cache = read_next(model, params, now.token, position, Segment(now.cache, seen), at, [trunk])
+        hidden, cache = read_next(model, params, now.token, position, Segment(now.cache, seen), at, [trunk], fused)
         return _advance(now._replace(cache=cache), model.logits(params, hidden), table, automaton)
 
     none = jnp.zeros(lengths.shape, jnp.int32)

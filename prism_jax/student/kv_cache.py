@@ -22,9 +22,10 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from prism_jax.student.attention import no_branches
+from prism_jax.student.decoding import Cached, decode_block
 from prism_jax.student.dispatch import ChosenPath, attention_path, dispatch
 from prism_jax.student.flash import flash_cached
-from prism_jax.student.layers import Keep, keep_all, rotary_tables
+from prism_jax.student.layers import Keep, join, keep_all, rotary_tables
 from prism_jax.student.partial_attention import PartialAttention, attend_partially, group_queries, merge, ungroup
 from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm, take
 
@@ -75,12 +76,12 @@ Attend = Callable[[Any, Array, Array, Array], tuple[Array, LayerCache]]
 
 
 def unstack_layers(params: Params) -> Params:
-    """Converts stacked layers to a tuple of one dict per layer, as `read` takes them."""
+    """Converts stacked layers to a tuple of one dict per layer, with products joined by `layers.join`, for `read`."""
     count = jax.tree.leaves(params["layers"])[0].shape[0]
 
     @jax.jit
     def split(layers: Params) -> tuple[Params, ...]:
-        return tuple(jax.tree.map(operator.itemgetter(i), layers) for i in range(count))
+        return tuple(join(jax.tree.map(operator.itemgetter(i), layers)) for i in range(count))
 
     return params | {"layers": split(params["layers"])}
 
@@ -197,12 +198,16 @@ def read_next(
     current: Segment,
     at: Int[Array, ""],
     past: Sequence[Segment] = (),
+    fused: bool = False,
 ) -> tuple[Float[Array, "B D"], Cache]:
     """Reads one new token per row and writes its keys and values to position `at` of the cache of `current`.
 
     Returns the final hidden state of each new token, and the updated cache. The visible positions of `current` must
-    include `at`; `past` is only read.
+    include `at`; `past` is only read. `fused` applies the blocks by the kernels of `decoding`.
     """
+    segments = _by_layer((current, *past), model.config.num_layers)
+    if fused:
+        return _read_next_fused(model, params, token_B, position_B, segments, at)
 
     def attend(given: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
         own, *past = given
@@ -210,9 +215,27 @@ def read_next(
         (written,) = write((own.cache,), (_heads_first(k, v),), at)
         return _over(group_queries(q, k.shape[2]), [], [own._replace(cache=written), *past]), written
 
-    segments = _by_layer((current, *past), model.config.num_layers)
     hidden, written = _through_layers(model, params, token_B[:, None], position_B[:, None], segments, attend, attend)
     return hidden[:, 0], written
+
+
+def _read_next_fused(
+    model: Qwen3,
+    params: Params,
+    token_B: Int[Array, " B"],
+    position_B: Int[Array, " B"],
+    segments: list[list[LayerSegment]],
+    at: Int[Array, ""],
+) -> tuple[Float[Array, "B D"], Cache]:
+    config, written = model.config, []
+    rotary = rotary_tables(position_B[:, None], config.head_dim, config.rope_theta)
+    x = params["embedding"][token_B].astype(config.dtype)
+    apply = jax.jit(functools.partial(decode_block, config))
+    for layer, given in zip(params["layers"], segments, strict=True):
+        own, *past = (Cached(*each.cache, each.seen, each.table) for each in given)
+        x, *cache = apply(layer, x, rotary, own, past, at)
+        written.append(LayerCache(*cache))
+    return nnx.merge(final_norm(config), params["final_norm"])(x), tuple(written)
 
 
 def _by_layer(past: Sequence[Segment], layers: int) -> list[list[LayerSegment]]:
@@ -277,7 +300,7 @@ def _residuals(
             written.append(own)
             return attended
 
-        x = nnx.merge(block(config), layer)(x, rotary, noted, keep)
+        x = nnx.merge(block(config, joined=True), layer)(x, rotary, noted, keep)
         return x, written[0]
 
     # Blocks of equal sizes are traced once: tracing takes most of the time before a program runs from the cache.

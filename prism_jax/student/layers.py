@@ -7,7 +7,7 @@ width, N query heads, K key/value heads, H head width, h = H / 2, F inner width 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -109,15 +109,19 @@ def rotate(x: Float[Array, "B L n H"], rotary: Rotary) -> Float[Array, "B L n H"
 class Attention(nnx.Module):
     """Grouped-query attention with rotary positions and, in Qwen3, a norm of every query and key head."""
 
-    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None):
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None, joined: bool = False):
         c = config
         width, heads, keys = c.hidden_dim, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-        to_heads, to_keys = (width, heads), (width, keys)
-        sizes = {"q_proj": to_heads, "k_proj": to_keys, "v_proj": to_keys, "o_proj": (heads, width)}
-        self.q_proj, self.k_proj, self.v_proj, self.o_proj = linears(sizes, c, rngs, lora)
-        self.q_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
-        self.k_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
-        self.num_heads, self.num_kv_heads, self.head_dim = c.num_heads, c.num_kv_heads, c.head_dim
+        to_heads, to_keys, back = (width, heads), (width, keys), (heads, width)
+        if joined:
+            self.qkv_proj, self.o_proj = linears({"qkv_proj": (width, heads + 2 * keys), "o_proj": back}, c, rngs, lora)
+            self.qk_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
+        else:
+            sizes = {"q_proj": to_heads, "k_proj": to_keys, "v_proj": to_keys, "o_proj": back}
+            self.q_proj, self.k_proj, self.v_proj, self.o_proj = linears(sizes, c, rngs, lora)
+            self.q_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
+            self.k_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
+        self.num_heads, self.num_kv_heads, self.head_dim, self.joined = c.num_heads, c.num_kv_heads, c.head_dim, joined
 
     def __call__(
         self,
@@ -131,8 +135,19 @@ class Attention(nnx.Module):
 
         Only the positions that `keep` selects have queries.
         """
-        batch, length, _ = x_BxLxD.shape
         keys = drawn(key, 4)
+        if self.joined:
+            out = attend(*self._projected_at_once(x_BxLxD, rotary, keep))
+        else:
+            out = attend(*self._projected(x_BxLxD, rotary, keep, keys))
+        joined = out.reshape(*out.shape[:2], self.num_heads * self.head_dim)
+        return checkpoint_name(self.o_proj(joined, keys[3]), "output")
+
+    def _projected(
+        self, x_BxLxD: Float[Array, "B L D"], rotary: Rotary, keep: Keep, keys: tuple[PRNGKeyArray | None, ...]
+    ) -> tuple[Array, Array, Array]:
+        """Rotated queries of the kept positions, rotated keys, and values."""
+        batch, length, _ = x_BxLxD.shape
         q = self.q_proj(keep(x_BxLxD), keys[0])
         k, v = self.k_proj(x_BxLxD, keys[1]), self.v_proj(x_BxLxD, keys[2])
         q, k, v = (checkpoint_name(x, name) for x, name in ((q, "query"), (k, "key"), (v, "value")))
@@ -140,22 +155,37 @@ class Attention(nnx.Module):
         k, v = (x.reshape(batch, length, self.num_kv_heads, self.head_dim) for x in (k, v))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        out = attend(rotate(q, Rotary(keep(rotary.cos), keep(rotary.sin))), rotate(k, rotary), v)
-        joined = out.reshape(*out.shape[:2], self.num_heads * self.head_dim)
-        return checkpoint_name(self.o_proj(joined, keys[3]), "output")
+        return rotate(q, Rotary(keep(rotary.cos), keep(rotary.sin))), rotate(k, rotary), v
+
+    def _projected_at_once(
+        self, x_BxLxD: Float[Array, "B L D"], rotary: Rotary, keep: Keep
+    ) -> tuple[Array, Array, Array]:
+        """The same by one product, one norm and one rotation, which take all positions' queries, too."""
+        heads = self.qkv_proj(x_BxLxD).reshape(*x_BxLxD.shape[:2], -1, self.head_dim)
+        both, v = jnp.split(heads, [self.num_heads + self.num_kv_heads], axis=2)
+        both = rotate(both if self.qk_norm is None else self.qk_norm(both), rotary)
+        q, k = jnp.split(both, [self.num_heads], axis=2)
+        kept = keep(q.reshape(*q.shape[:2], -1))
+        return kept.reshape(*kept.shape[:2], *q.shape[2:]), k, v
 
 
 class SwiGLU(nnx.Module):
     """The gated feed-forward layer (arXiv 2002.05202)."""
 
-    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None):
-        wide = (config.hidden_dim, config.mlp_dim)
-        sizes = {"gate_proj": wide, "up_proj": wide, "down_proj": wide[::-1]}
-        self.gate_proj, self.up_proj, self.down_proj = linears(sizes, config, rngs, lora)
-        self.rematerialised = config.remat != "none"
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None, joined: bool = False):
+        width, inner = config.hidden_dim, config.mlp_dim
+        if joined:
+            sizes = {"gate_up_proj": (width, 2 * inner), "down_proj": (inner, width)}
+            self.gate_up_proj, self.down_proj = linears(sizes, config, rngs, lora)
+        else:
+            sizes = {"gate_proj": (width, inner), "up_proj": (width, inner), "down_proj": (inner, width)}
+            self.gate_proj, self.up_proj, self.down_proj = linears(sizes, config, rngs, lora)
+        self.rematerialised, self.joined = config.remat != "none", joined
 
     def __call__(self, x: Float[Array, "B L D"], key: PRNGKeyArray | None = None) -> Float[Array, "B L D"]:
         """Computes down(silu(gate(x)) * up(x))."""
+        if self.joined:
+            return self.down_proj(_gated(*jnp.split(self.gate_up_proj(x), 2, axis=-1)))
         keys = drawn(key, 3)
         # Without rematerialisation of blocks the gate alone is recomputed: cheaper than storing the sigmoid's inputs.
         gated = _gated if self.rematerialised else jax.checkpoint(_gated)
@@ -168,13 +198,13 @@ def _gated(gate: Float[Array, "B L F"], up: Float[Array, "B L F"]) -> Float[Arra
 
 
 class Block(nnx.Module):
-    """One pre-norm transformer block."""
+    """One pre-norm transformer block; `joined` takes parameters as `join` returns them."""
 
-    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None):
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None, joined: bool = False):
         self.input_norm = RMSNorm(config.hidden_dim, config)
-        self.attention = Attention(config, rngs, lora)
+        self.attention = Attention(config, rngs, lora, joined)
         self.post_norm = RMSNorm(config.hidden_dim, config)
-        self.mlp = SwiGLU(config, rngs, lora)
+        self.mlp = SwiGLU(config, rngs, lora, joined)
 
     def __call__(
         self,
@@ -193,3 +223,23 @@ class Block(nnx.Module):
             x = keep(x) + self.attention(self.input_norm(x), rotary, attend, keep, keys[0])
         with jax.named_scope("mlp"):
             return x + self.mlp(self.post_norm(x), keys[1])
+
+
+def join(block: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a block for inference: products of the same input become one, and norms of heads, too.
+
+    Kernels are joined along their last axis, queries, keys and values, and gate and up.
+    """
+    attention, mlp = dict(block["attention"]), dict(block["mlp"])
+
+    def joined(part: dict[str, Any], *names: str) -> dict[str, Any]:
+        return {"kernel": jnp.concatenate([part.pop(name)["kernel"] for name in names], axis=-1)}
+
+    if "q_norm" in attention:
+        weights = [attention.pop(name)["weight"] for name in ("q_norm", "k_norm")]
+        counts = [attention[name]["kernel"].shape[-1] // weights[0].size for name in ("q_proj", "k_proj")]
+        rows = [jnp.broadcast_to(w, (count, w.size)) for w, count in zip(weights, counts, strict=True)]
+        attention["qk_norm"] = {"weight": jnp.concatenate(rows)}
+    attention["qkv_proj"] = joined(attention, "q_proj", "k_proj", "v_proj")
+    mlp["gate_up_proj"] = joined(mlp, "gate_proj", "up_proj")
+    return {**block, "attention": attention, "mlp": mlp}

@@ -278,9 +278,9 @@ def _abstract_params(model: Qwen3) -> Params:
 
 
 @functools.cache
-def block(config: StudentConfig, adapter: LoraConfig | None = None) -> nnx.GraphDef:
+def block(config: StudentConfig, adapter: LoraConfig | None = None, joined: bool = False) -> nnx.GraphDef:
     """The static half of one block; the scan merges it with one layer's slice of the stacked parameters."""
-    return nnx.graphdef(nnx.eval_shape(lambda: Block(config, nnx.Rngs(0), adapter)))
+    return nnx.graphdef(nnx.eval_shape(lambda: Block(config, nnx.Rngs(0), adapter, joined)))
 
 
 @functools.cache

@@ -56,7 +56,12 @@ def absent_mesh(card: Card, sizes: tuple[int, int, int], limit: int) -> Mesh:
 @contextlib.contextmanager
 def as_on_cuda() -> Iterator[None]:
     """Traces as on a card with a current cuDNN, whatever the platform of this process is."""
+    known: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if importlib.util.find_spec("jax._src.pallas.triton.gpu_info"):  # from JAX 0.11 on, Pallas asks which card it is
+        info = importlib.import_module("jax._src.pallas.triton.gpu_info")
+        known = mock.patch.object(info, "get_gpu_info", lambda: info.get_gpu_info_from_version(info.GpuVersion.H100))
     with (
+        known,
         mock.patch.object(dispatch, "platform", lambda: "cuda"),
         mock.patch.object(fused, "check_cudnn_version", lambda: 91_000),
         mock.patch.object(fused, "check_compute_capability", lambda *_: False),

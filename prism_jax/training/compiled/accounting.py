@@ -174,6 +174,8 @@ def _accessed(instruction: Instruction, computation: Computation, program: Progr
             return 2 * instruction.shapes[0].bytes
         if instruction.op == "dynamic-update-slice":
             return 2 * operands[1].bytes
+        if instruction.op == "custom-call":  # takes an operand twice to read different parts of it
+            operands = list({operand.name: operand for operand in operands}.values())
         return instruction.bytes + sum(operand.bytes for operand in operands)
     parameters = [part for part in inner.instructions if part.op == "parameter"]
     return _written(inner) + sum(_read(parameter, inner) for parameter in parameters)
