@@ -21,7 +21,7 @@ from prism_jax.gate import NEED_TARGETS, Gate
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import EXPORT as SOURCE
 from prism_jax.runtime.digests import check_contents, is_sha256
-from prism_jax.runtime.files import parse_object, read_bounded
+from prism_jax.runtime.files import check_keys, parse_object, read_bounded
 
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 _FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
@@ -94,13 +94,7 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
     data = read_bounded(path, ExportedError, expected=f"what {SOURCE} writes")
     tree = parse_object(data, path, SOURCE, ExportedError)
     digest = check_contents(folder, {path.name: data}, expect_digest)  # because it decides what is offered
-    for key in _REQUIRED:
-        if key not in tree:
-            raise ExportedError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
-    for key in tree:
-        if key not in (*_REQUIRED, *_OPTIONAL):
-            expected = ", ".join((*_REQUIRED, *_OPTIONAL))
-            raise ExportedError(f"{path}: {key}: found an unknown key, expected one of {expected}")
+    check_keys(tree, (*_REQUIRED, *_OPTIONAL), str(path), ExportedError, optional=_OPTIONAL, source=SOURCE)
     if type(tree["format"]) is not int or tree["format"] != FORMAT:
         raise ExportedError(f"{path}: format: found {tree['format']!r}, expected {FORMAT}: export the run again")
     slots, decision = _section(path, tree, "slots"), _section(path, tree, "decision")

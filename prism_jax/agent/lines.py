@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.steps import AN_OFFER, MOST_CANDIDATES, MOST_NAME, Observation
-from prism_jax.runtime.files import MOST_LINE_BYTES, check_text, parse_json
+from prism_jax.runtime.files import MOST_LINE_BYTES, check_keys, check_text, parse_json
 from prism_jax.streams import Candidate, Event
 
 _EVENT = {
@@ -45,13 +45,7 @@ def parse_line(line: bytes, place: str) -> Observation | OfferOutcome:
 def parse_item(value: Mapping[str, Any], place: str) -> Observation | OfferOutcome:
     """Reads the object of a line; see `parse_line`, but for broken JSON, which the caller has refused."""
     keys = _OUTCOME if "outcome" in value or "offer" in value else _EVENT
-    for key in value:
-        if key not in keys:
-            check_text(key, f"{place}: a key", LineError)
-            raise LineError(f"{place}: {key!r:.40}: found an unknown key, expected one of {', '.join(keys)}")
-    for key, required in keys.items():
-        if required and key not in value:
-            raise LineError(f"{place}: {key}: found no such key, expected it")
+    check_keys(value, keys, place, LineError, optional=[key for key, required in keys.items() if not required])
     try:
         return _outcome(value) if keys is _OUTCOME else _event(value)
     except LineError as error:

@@ -19,6 +19,7 @@ from etils import epath
 from prism_jax.judges.prompts import OURS
 from prism_jax.runtime.files import (
     check_folder_of,
+    check_keys,
     check_text,
     parse_json,
     read_lines,
@@ -89,7 +90,7 @@ class Vote:
         return VoteKey(self.question, self.stream, self.step, self.candidate, self.judge, self.prompt)
 
 
-_REQUIRED = tuple(field.name for field in dataclasses.fields(Vote) if field.default is dataclasses.MISSING)
+_OPTIONAL = tuple(field.name for field in dataclasses.fields(Vote) if field.default is not dataclasses.MISSING)
 _TEXT, _OPTIONAL_TEXT, _INDEX = ((str,), "text"), ((str, type(None)), "text or null"), ((int,), "a whole number")
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("stream", "judge", "question", "prompt"), _TEXT),
@@ -157,12 +158,8 @@ def _decode(value: Any, place: str) -> Vote:
     """A line's JSON value as a verdict; a VotesError's message starts with `place`."""
     if not isinstance(value, Mapping):
         raise VotesError(f"{place}: found {reprlib.repr(value)}, expected an object with keys")
-    for key in _REQUIRED:
-        if key not in value:
-            raise VotesError(f"{place}: {key}: found nothing, expected this key")
+    check_keys(value, _TYPES, place, VotesError, optional=_OPTIONAL)
     for key, item in value.items():
-        if key not in _TYPES:
-            raise VotesError(f"{place}: found the unknown key {reprlib.repr(key)}, expected one of {', '.join(_TYPES)}")
         types, expected = _TYPES[key]
         if not isinstance(item, types) or (isinstance(item, bool) and bool not in types):
             raise VotesError(f"{place}: {key}: found {reprlib.repr(item)}, expected {expected}")

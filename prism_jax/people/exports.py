@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from prism_jax.decision import alarm
 from prism_jax.decision.person import Population
 from prism_jax.people.recalibration import Recalibration
-from prism_jax.runtime.files import check_text
+from prism_jax.runtime.files import check_keys, check_text
 
 FORMAT = 1
 LARGEST = 100.0
@@ -111,12 +111,7 @@ def _person(tree: Any, place: str) -> Mapping[str, Any]:
 def _object(tree: Any, keys: tuple[str, ...], place: str) -> Mapping[str, Any]:
     if not isinstance(tree, Mapping):
         raise StoreError(f"{place}: found {type(tree).__name__}, expected an object with the keys {', '.join(keys)}")
-    for key in tree:
-        if key not in keys:
-            raise StoreError(f"{place}: found the unknown key {key!r:.40}, expected {', '.join(keys)}")
-    for key in keys:
-        if key not in tree:
-            raise StoreError(f"{place}: {key}: found no such key, expected it")
+    check_keys(tree, keys, place, StoreError)
     return tree
 
 

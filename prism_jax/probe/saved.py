@@ -26,7 +26,7 @@ from prism_jax.probe.probe_config import NeedTarget
 from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
 from prism_jax.runtime.digests import check_contents, write_digests
-from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded
+from prism_jax.runtime.files import check_absent, check_keys, encode_json, new_folder, parse_json, read_bounded
 
 FORMAT = 1
 SOURCE = "`python -m prism_jax probe`"
@@ -115,12 +115,7 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
         raise SavedProbeError(
             f"{path}: format: found {head.get('format')!r:.40}, expected {FORMAT}: train the probe again"
         )
-    for key in _KEYS:
-        if key not in head:
-            raise SavedProbeError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
-    for key in head:
-        if key not in _KEYS:
-            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {', '.join(_KEYS)}")
+    check_keys(head, _KEYS, str(path), SavedProbeError, source=SOURCE)
     for key in ("columns", "intercepts", "maps"):
         if not isinstance(head[key], dict):
             raise SavedProbeError(f"{path}: {key}: found {head[key]!r:.40}, expected an object with keys")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import urllib.parse
@@ -15,7 +16,7 @@ from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.durable import Events
 from prism_jax.agent.stated_reader import stated_event
 from prism_jax.agent.steps import MOST_NAME, Observation
-from prism_jax.runtime.files import JsonError, parse_json
+from prism_jax.runtime.files import JsonError, check_keys, parse_json
 from prism_jax.runtime.written import tidy
 from prism_jax.service.http import ApiError
 
@@ -77,12 +78,7 @@ def event_of(value: Any, stream: str, place: str) -> Observation:
 def stated_of(value: Any) -> Observation:
     """The event of a request to `/v1/decide`, whose text states the caller's numbers."""
     value = object_of(value, "body")
-    for key in value:
-        if key not in _DECIDE:
-            raise ApiError(422, f"body: {key!r:.40}: found an unknown key, expected one of {', '.join(_DECIDE)}")
-    for key in _DECIDE[:4]:
-        if key not in value:
-            raise ApiError(422, f"body: {key}: found no such key, expected it")
+    check_keys(value, _DECIDE, "body", functools.partial(ApiError, 422), optional=_DECIDE[4:])
     accept = value["p_accept"] if isinstance(value["p_accept"], list) else [value["p_accept"]]
     rest = {key: value[key] for key in value if key not in ("p_need", "p_accept")}
     item = _observation_of({**rest, "text": "stated"}, "body")

@@ -81,7 +81,7 @@ def changed(path, value):
 
 BAD = {
     "no slots": (("slots",), ..., "slots: found no such key"),
-    "an unknown key": (("policy",), 1, "policy: found an unknown key, expected one of format, slots"),
+    "an unknown key": (("policy",), 1, "'policy': found an unknown key, expected one of format, slots"),
     "a later format": (("format",), 2, "format: found 2, expected 1"),
     "true": (("format",), True, "format: found True, expected 1"),
     "responses in words": (("responses",), "no", "responses: found 'no', expected true or false"),

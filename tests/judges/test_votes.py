@@ -86,7 +86,7 @@ def test_one_question_may_be_asked_in_two_prompts_and_old_files_are_of_ours(tmp_
         ({"cost": 10**400}, "v.jsonl:2: cost: found inf"),
         ({"cost": True}, "v.jsonl:2: cost: found True, expected a number"),
         ({"cost": float("nan")}, "v.jsonl:2: cost: found nan, expected US dollars"),
-        ({"verdct": True}, "v.jsonl:2: found the unknown key 'verdct', expected one of stream, judge"),
+        ({"verdct": True}, "v.jsonl:2: 'verdct': found an unknown key, expected one of stream, judge"),
         ({"stream": "s"}, "v.jsonl:2: judge: found a second verdict of 'a' on the same question (first on line 1)"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_bad_line_is_named(tmp_path, change, message):
 def test_a_missing_field_is_named(tmp_path, missing):
     path = tmp_path / "v.jsonl"
     path.write_text(json.dumps({key: value for key, value in GOOD.items() if key != missing}))
-    with pytest.raises(VotesError, match=f"v.jsonl:1: {missing}: found nothing, expected this key"):
+    with pytest.raises(VotesError, match=f"v.jsonl:1: {missing}: found no such key, expected it"):
         list(read_votes(path))
 
 

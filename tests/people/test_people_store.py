@@ -83,7 +83,7 @@ def test_export_and_import_round_trip_through_json():
         (lambda tree: tree["people"][1].update(rang="no"), r"people\[1\].rang: found 'no', expected true or false"),
         (lambda tree: tree["people"][1].update(name="\ud800"), r"people\[1\].name: "),
         (lambda tree: tree["people"][1].update(mean=10**400), r"people\[1\].mean: found"),
-        (lambda tree: tree["people"][1].update(more=1), r"people\[1\]: found the unknown key 'more'"),
+        (lambda tree: tree["people"][1].update(more=1), r"people\[1\]: 'more': found an unknown key"),
         (lambda tree: tree.update(records="abc"), "f.json: records: found str, expected a list"),
         (lambda tree: tree.update(people={}), "f.json: people: found dict, expected a list"),
         (lambda tree: tree.update(highest_number=2), "f.json: highest_number: found 2, expected a whole number of at"),
@@ -132,7 +132,7 @@ def test_other_files_than_a_store_of_people_are_refused_and_stay_as_they_are(tmp
     ("tree", "message"),
     [
         ([], "p: found list, expected an object with the keys scale, bias, spread, drift"),
-        ({**OTHER._asdict(), "tau": 1}, "p: found the unknown key 'tau'"),
+        ({**OTHER._asdict(), "tau": 1}, "p: 'tau': found an unknown key"),
         ({"scale": 1.0}, "p: bias: found no such key"),
         ({**OTHER._asdict(), "scale": -0.1}, "p.scale: found -0.1, expected a number from 0 to 100"),
         ({**OTHER._asdict(), "drift": True}, "p.drift: found True, expected a number"),

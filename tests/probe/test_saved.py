@@ -82,7 +82,7 @@ def truncated(name):
         (edited(need_target="joint"), "probe.json: need_target: found 'joint', expected one of marginal, given_accept"),
         (edited(window={"events": 9}), "probe.json: window: found {'events': 9}, expected .*: train the probe again"),
         (edited("window"), "probe.json: window: found no such key, expected it"),
-        (edited(more=1), "probe.json: more: found an unknown key"),
+        (edited(more=1), "probe.json: 'more': found an unknown key"),
         (edited(sealed=False, intercepts={}), "probe.json: found a missing, changed or unlisted file, .*: run `python"),
         (truncated("weights.safetensors"), "weights.safetensors: found a missing, changed or unlisted file"),
         (truncated("probe.json"), "probe.json: found a missing, changed or unlisted file"),
