@@ -13,13 +13,13 @@ PURE := $(addprefix tests/,decision evaluation probe people acceptance streams)
 .DELETE_ON_ERROR:
 
 quickstart: .venv/installed
-	$(BIN)/python -m prism_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
+	$(BIN)/python -m prism_jax train --config=configs/quickstart.py --workdir=runs/quickstart
 
 distill-demo: .venv/installed-remote
-	$(BIN)/python -m prism_jax.experiments distill_demo --workdir=runs/distill_demo
+	$(BIN)/python -m prism_jax experiments distill_demo --workdir=runs/distill_demo
 
 people-demo: .venv/installed
-	$(BIN)/python -m prism_jax.experiments people_demo --workdir=runs/people_demo $(if $(LOGS),--logs="$(LOGS)")
+	$(BIN)/python -m prism_jax experiments people_demo --workdir=runs/people_demo $(if $(LOGS),--logs="$(LOGS)")
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow and not study"

@@ -74,7 +74,7 @@ def measured(folder: pathlib.Path, streams: str, host: bool, options: list[str])
     """Seconds and CPU seconds of the command on a file of streams, with its numbers of decisions and tokens."""
     out = folder / f"scored-{streams}-{time.monotonic_ns()}"
     command = [sys.executable, *(["-c", HOST] if host else ["-m", "prism_jax"]), "score"]
-    command += [f"--model={folder / 'model'}", f"--out={out}", *options]
+    command += [f"--model={folder / 'model'}", f"--workdir={out}", *options]
     began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([*command, f"--streams={folder / streams}.jsonl"], check=True, stdout=subprocess.DEVNULL)
     seconds, now = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)

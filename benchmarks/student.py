@@ -5,7 +5,7 @@
     python benchmarks/student.py stream --threads=1  # one part, one thread
 
 For each part, each side gets a new process and runs as its users would run it (in training, ours keeps freed memory as
-`python -m prism_jax.train` does). The two sides alternate, with a pause before each turn. A ratio is the median over
+`python -m prism_jax train` does). The two sides alternate, with a pause before each turn. A ratio is the median over
 turns of their time / our time, with its quartiles; it holds for one kind of processor, which is printed. Compilation
 and warm-up are not timed. Where results can be compared, the largest difference is printed.
 """

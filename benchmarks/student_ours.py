@@ -48,7 +48,7 @@ class Side:
 
     def __init__(self, folder: str, threads: int, training: TrainingConfig | None):
         if training is not None:
-            keep_freed_memory()  # as `python -m prism_jax.train` does
+            keep_freed_memory()  # as `python -m prism_jax train` does
         self.training, pretrained = training, load(folder, "float32")
         config = pretrained.model.config
         self.model, self.params = Qwen3(dataclasses.replace(config, unroll=config.num_layers)), pretrained.params

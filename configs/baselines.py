@@ -1,6 +1,7 @@
 """Models of the paper's table 1 without published traces, prompted as ProactiveBench's agent.
 
-    python -m prism_jax label --agent --config=configs/baselines.py:deepseek_r1 --source=DIR --out=traces/deepseek_r1
+    python -m prism_jax label --agent --config=configs/baselines.py:deepseek_r1 --source=DIR \
+        --workdir=traces/deepseek_r1
 
 The argument is a name below. DIR is a checkout of the benchmark's repository, whose prompts are read; without
 --source, ours are used. Needs: `pip install prism_jax[remote]`, a budget in US dollars (`--config.remote.budget=20`),

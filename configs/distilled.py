@@ -1,6 +1,6 @@
 """A tiny student that a simulated teacher and simulated judges taught (`make distill-demo`, docs/distillation.md).
 
-    python -m prism_jax.train --config=configs/distilled.py --workdir=runs/distill_demo/student
+    python -m prism_jax train --config=configs/distilled.py --workdir=runs/distill_demo/student
 
 Needs: the files of the three splits in runs/distill_demo, which the demo writes before it trains.
 Time: two minutes on two CPU cores.

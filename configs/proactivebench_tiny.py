@@ -1,6 +1,6 @@
 """A tiny student on ProactiveBench's human judgements, tested on whole streams that training does not see.
 
-    python -m prism_jax.train --config=configs/proactivebench_tiny.py --workdir=runs/proactivebench_tiny
+    python -m prism_jax train --config=configs/proactivebench_tiny.py --workdir=runs/proactivebench_tiny
 
 `--config.data.source=DIR` names a folder with the layout of the official repository (thunlp/ProactiveAgent). By default
 ../shared/proactivebench is read where that folder exists; elsewhere, the official archive is downloaded.

@@ -1,6 +1,6 @@
 """The quickstart: a tiny Qwen3-shaped student with random initial weights, on the built-in simulator.
 
-    python -m prism_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
+    python -m prism_jax train --config=configs/quickstart.py --workdir=runs/quickstart
 
 Time: one to five minutes on two CPU cores; of this, 15 seconds or more pass before the first step and after the last.
 Result: on test streams the calibrated dynamic gate closes over 80 % of the expected-cost gap between the better

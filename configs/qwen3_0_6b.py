@@ -1,7 +1,7 @@
 r"""Qwen3-0.6B, all parameters, for one GPU of 24 GB: the paper's recipe at a size for common GPUs.
 
-    python -m prism_jax.train --config=configs/qwen3_0_6b.py --plan --target=a100-40gb --device_memory=22GiB
-    python -m prism_jax.train --config=configs/qwen3_0_6b.py --config.training.start=DIR --config.data.source=FILE \
+    python -m prism_jax train --config=configs/qwen3_0_6b.py --plan --target=a100-40gb --device_memory=22GiB
+    python -m prism_jax train --config=configs/qwen3_0_6b.py --config.training.start=DIR --config.data.source=FILE \
         --workdir=runs/qwen3_0_6b
 
 DIR is the model's directory as published on Hugging Face (Qwen/Qwen3-0.6B), 1.5 GB. FILE is that of

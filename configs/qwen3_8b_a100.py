@@ -1,6 +1,6 @@
 r"""The paper's recipe: Qwen3-8B, all parameters, on one 80 GB A100.
 
-    python -m prism_jax.train --config=configs/qwen3_8b_a100.py --plan --target=a100-80gb
+    python -m prism_jax train --config=configs/qwen3_8b_a100.py --plan --target=a100-80gb
     launch/a100.sh --config=configs/qwen3_8b_a100.py --config.training.start=DIR --config.data.source=FILE \
         --workdir=runs/qwen3_8b
 

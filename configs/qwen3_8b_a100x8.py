@@ -1,6 +1,6 @@
 r"""Qwen3-8B, all parameters, on one node of 8 A100s: parameters and optimizer state are sharded over the GPUs (FSDP).
 
-    python -m prism_jax.train --config=configs/qwen3_8b_a100x8.py --plan --target=a100-80gb
+    python -m prism_jax train --config=configs/qwen3_8b_a100x8.py --plan --target=a100-80gb
     launch/node.sh --config=configs/qwen3_8b_a100x8.py --config.training.start=DIR --config.data.source=FILE \
         --workdir=runs/qwen3_8b_x8
 

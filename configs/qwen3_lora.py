@@ -1,7 +1,7 @@
 r"""Low-rank adapters of Qwen3 by the paper's recipe, where memory is small: 8B on one GPU of 24 GB.
 
-    python -m prism_jax.train --config=configs/qwen3_lora.py:8b --plan --target=a100-40gb --device_memory=22GiB
-    python -m prism_jax.train --config=configs/qwen3_lora.py:8b --config.training.start=DIR \
+    python -m prism_jax train --config=configs/qwen3_lora.py:8b --plan --target=a100-40gb --device_memory=22GiB
+    python -m prism_jax train --config=configs/qwen3_lora.py:8b --config.training.start=DIR \
         --config.data.source=FILE --workdir=runs/qwen3_lora
 
 The word after the colon is the size: 8b (if none is given), 4b, 1.7b or 0.6b. DIR is the model's directory as published

@@ -1,6 +1,6 @@
 """Three judges of simulated users, behind the endpoint that simulated_users prints.
 
-    python -m prism_jax.experiments.simulated_users --folder=DIR
+    python -m prism_jax.experiments.simulated_users --workdir=DIR
     python -m prism_jax judge --config=configs/simulated_judges.py:URL --streams=DIR/train.jsonl --votes=votes.jsonl \
         --out=judged.jsonl
 

@@ -1,6 +1,6 @@
 """A teacher of simulated users, behind the endpoint that simulated_users prints.
 
-    python -m prism_jax.experiments.simulated_users --folder=DIR
+    python -m prism_jax.experiments.simulated_users --workdir=DIR
     python -m prism_jax label --config=configs/simulated_teacher.py:URL --streams=DIR/train.jsonl --out=labelled.jsonl
 
 Needs: `pip install prism_jax[remote]`, and no API key. URL is the address that the first command prints.

@@ -1,7 +1,7 @@
 """SmolLM2-135M on the built-in simulator: a pretrained student that any machine can train, without external data.
 
-    python -m prism_jax.train --config=configs/smollm2_135m.py --plan
-    python -m prism_jax.train --config=configs/smollm2_135m.py --config.training.start=PATH --workdir=runs/smollm2_135m
+    python -m prism_jax train --config=configs/smollm2_135m.py --plan
+    python -m prism_jax train --config=configs/smollm2_135m.py --config.training.start=PATH --workdir=runs/smollm2_135m
 
 PATH is the model's directory as published on Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct), or a GGUF file of it.
 

@@ -1,6 +1,6 @@
 """A tiny student that gains by thinking: the simulator's switches (docs/training.md), with slow branches.
 
-    python -m prism_jax.train --config=configs/thinking.py --workdir=runs/thinking
+    python -m prism_jax train --config=configs/thinking.py --workdir=runs/thinking
 
 Time: four to six minutes on two CPU cores.
 Result: on test streams the fast pass closes about 40 % of the expected-cost gap between the better constant policy and

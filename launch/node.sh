@@ -4,5 +4,5 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-run "$PYTHON" -m prism_jax.train --check --devices="${GPUS:-8}" --device_memory=74GiB --disk=300GiB "$@"
-run "$PYTHON" -m prism_jax.train "$@"
+run "$PYTHON" -m prism_jax train --check --devices="${GPUS:-8}" --device_memory=74GiB --disk=300GiB "$@"
+run "$PYTHON" -m prism_jax train "$@"

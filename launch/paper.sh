@@ -6,4 +6,4 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -n ${PYTHON:-} ]] || make --silent .venv/installed-remote
-exec "${PYTHON:-.venv/bin/python}" -m prism_jax.experiments reproduce "$@"
+exec "${PYTHON:-.venv/bin/python}" -m prism_jax experiments reproduce "$@"

@@ -20,12 +20,12 @@ nodes=${SLURM_JOB_NUM_NODES:-2}
 # A word that bash could evaluate inside $(( )) must not get there.
 [[ $nodes =~ ^[0-9]+$ ]] || { echo "error: SLURM_JOB_NUM_NODES: found '$nodes', expected a whole number" >&2; exit 1; }
 # Each process checks its own node and, joined to the others, that all devices of the job are visible.
-run srun "$PYTHON" -m prism_jax.train --check --distributed --devices="$((8 * 10#$nodes))" --device_memory=74GiB --disk=300GiB "$@"
+run srun "$PYTHON" -m prism_jax train --check --distributed --devices="$((8 * 10#$nodes))" --device_memory=74GiB --disk=300GiB "$@"
 # Shortly before the time is up, SLURM sends SIGTERM; training saves and exits with 75, and the job resumes in a new turn.
 status=0
 # All processes save together and exit with 75 one after the other. Were the rest killed at the first exit, srun would give
 # their highest status, 137, so they have a minute; a process that fails alone ends the others then.
-run srun --kill-on-bad-exit=0 --wait=60 "$PYTHON" -m prism_jax.train --distributed "$@" || status=$?
+run srun --kill-on-bad-exit=0 --wait=60 "$PYTHON" -m prism_jax train --distributed "$@" || status=$?
 if [[ $status == 75 && -n ${SLURM_JOB_ID:-} ]]; then exec scontrol requeue "$SLURM_JOB_ID"; fi
 [[ $status == 0 ]] || exit "$status"
 # Calibration and evaluation run in one process. absl takes --flag=value and --flag value, with one hyphen or two, and
@@ -37,4 +37,4 @@ for word in "$@"; do
     case $word in --workdir=* | -workdir=*) workdir=${word#*=} ;; esac
     previous=$word
 done
-[[ -z $workdir ]] || run "$PYTHON" -m prism_jax.evaluate --workdir="$workdir"
+[[ -z $workdir ]] || run "$PYTHON" -m prism_jax evaluate --workdir="$workdir"

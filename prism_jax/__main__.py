@@ -31,13 +31,16 @@ COMMANDS = {
 }
 """What each command does."""
 OF_THE_PACKAGE = ("train", "evaluate", "export", "agent", "experiments")
-"""The commands that are also typed as modules of the package, `python -m prism_jax.train`; others are in commands/."""
+"""The commands that are also typed as modules of the package, `python -m prism_jax train`; others are in commands/."""
 
 
 def listing() -> str:
     """The commands, a line each."""
     lines = [f"  {name:22s}{what}" for name, what in COMMANDS.items()]
-    return "\n".join(["usage: python -m prism_jax COMMAND [--flags]", "", *lines, "", "COMMAND --help lists flags."])
+    where = "Results go into the folder --workdir; a command that makes one file has --out in its place."
+    return "\n".join(
+        ["usage: python -m prism_jax COMMAND [--flags]", "", *lines, "", "COMMAND --help shows how. " + where]
+    )
 
 
 def main(arguments: list[str]) -> int:

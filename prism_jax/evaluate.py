@@ -1,12 +1,12 @@
 """Calibrates and evaluates, without training: a trained run, a student before training, or scores of any agent.
 
-    python -m prism_jax.evaluate --workdir=RUN [--base]
-    python -m prism_jax.evaluate --config=FILE --workdir=DIR [--expect_digest=SHA256]
-    python -m prism_jax.evaluate --scores=FILES --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
+    python -m prism_jax evaluate --workdir=RUN [--base]
+    python -m prism_jax evaluate --config=FILE --workdir=DIR [--expect_digest=SHA256]
+    python -m prism_jax evaluate --scores=FILES --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=penalised | --calibration=FILE]
         [--runner=local|ray --workers=N --skip_bad]
-    python -m prism_jax.evaluate --scores=LOGS --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
-        [--c_fa=1 --c_fn=2] [--context=NAME,NAME] [--weighted] [--export_scores=FILE [--keep_names]] [--shown_only]
+    python -m prism_jax evaluate --scores=LOGS --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
+        [--c_fa=1 --c_fn=2] [--context=NAME,NAME] [--weighted] [--scores_out=FILE [--keep_names]] [--shown_only]
         [--target='NAME>=59'] [--runner=local|ray --workers=N --skip_bad]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
@@ -45,7 +45,7 @@ POINT = {
     "policy": "The rule that decides.",
     "fixed_threshold": "The threshold of the policy fixed.",
 }
-OF_A_LOG = ("time_format", "target", "export_scores", "keep_names", "context", "weighted", "seed")
+OF_A_LOG = ("time_format", "target", "scores_out", "keep_names", "context", "weighted", "seed")
 """Flags that go with --columns only."""
 
 
@@ -92,9 +92,9 @@ def define_flags() -> None:
         "target", None, "With --columns: a policy to compare, such as 'confidence>=59', or a column of probabilities."
     )
     flags.DEFINE_integer("seed", 0, "With --columns: seed of the folds and of the resampling.", lower_bound=0)
-    flags.DEFINE_string("export_scores", None, "With --columns: scores file to write, .parquet or .jsonl.")
-    flags.DEFINE_bool("keep_names", False, "With --export_scores: keep people's names; by default they are numbered.")
-    refuse_empty("scores", "calibration", "export_scores", "target")
+    flags.DEFINE_string("scores_out", None, "With --columns: scores file to write, .parquet or .jsonl.")
+    flags.DEFINE_bool("keep_names", False, "With --scores_out: keep people's names; by default they are numbered.")
+    refuse_empty("scores", "calibration", "scores_out", "target")
     flags.DEFINE_bool("texts", True, "Whether a run's report.html may show events' texts; --notexts leaves them out.")
     for name in sorted(POINT.keys() - {"policy", "trigger"}):
         flags.DEFINE_float(name, getattr(OperatingPoint, name), POINT[name])
@@ -173,8 +173,8 @@ def _evaluate_log(options: dict[str, Any]) -> None:
         if flags.FLAGS[name].present:
             raise ValueError(f"--{name}: found it with --columns, expected it with a scores file only")
     point = OperatingPoint(c_fa=options["c_fa"], c_fn=options["c_fn"])
-    if options["keep_names"] and options["export_scores"] is None:
-        raise ValueError("--keep_names: found it without --export_scores, expected both: no other file names people")
+    if options["keep_names"] and options["scores_out"] is None:
+        raise ValueError("--keep_names: found it without --scores_out, expected both: no other file names people")
     if options["weighted"] and options["shown_only"]:
         raise ValueError("--weighted: found it with --shown_only, which uses no weights, expected one of them")
     evaluate_log(
@@ -183,7 +183,7 @@ def _evaluate_log(options: dict[str, Any]) -> None:
         options["workdir"],
         Question(point.c_fa, point.c_fn, options["context"], options["weighted"], options["seed"]),
         shown_only=options["shown_only"],
-        export_scores=options["export_scores"],
+        scores_out=options["scores_out"],
         keep_names=options["keep_names"],
         target=options["target"],
         running=Running.of_flags(),

@@ -8,7 +8,7 @@
 
 It calibrates what a model says, compares the costs (docs/maths.md, section 2) and gives a reason. It reads one pass and
 keeps what people's answers teach (`Gate.person`) in memory alone; budgets, the slow pass and what is kept of people are
-the agent's (`prism_jax.agent`). Fitting and deciding load neither JAX nor Flax.
+the agent's (`agent`). Fitting and deciding load neither JAX nor Flax.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Gate:
 
             Gate.fit(p_need=frame["need"], p_accept=frame["accept"], y_accept=frame["taken"], c_fa=1.0, c_fn=2.0)
 
-        Of a table these are the maps of the fast pass that `python -m prism_jax.evaluate` fits, on the rows of the
+        Of a table these are the maps of the fast pass that `python -m prism_jax evaluate` fits, on the rows of the
         split "calibration"; without splits, or out of fold, on all rows. Of a table that says that it is calibrated,
         probabilities are taken as they are. Columns are lists, arrays, or series of pandas or polars, with one row per
         decision. A signal none of whose labels is known is taken as it is, so there may be no row yet.
@@ -262,7 +262,7 @@ class Gate:
         """Reads a gate from what `save` wrote, from an exported directory, or from the workdir of an evaluation.
 
         Args:
-          path: gate.json, a folder that holds one, a directory of `python -m prism_jax.export`, or a workdir with
+          path: gate.json, a folder that holds one, a directory of `python -m prism_jax export`, or a workdir with
             calibration.json.
           c_fa: Cost C_FA in place of that of the file; required where there is none.
           c_fn: The same for C_FN.
@@ -369,7 +369,7 @@ def _file_in(path: epath.Path) -> epath.Path:
             return path / name
     raise FileNotFoundError(
         f"{path}: found none of {FILE}, prism.json and calibration.json, expected what {SOURCE}, "
-        "`python -m prism_jax.export` or `python -m prism_jax.evaluate` writes"
+        "`python -m prism_jax export` or `python -m prism_jax evaluate` writes"
     )
 
 
@@ -395,7 +395,7 @@ def _decision_beside(path: epath.Path) -> Mapping[str, Any]:
     config = path.parent / "config.json"
     if not config.exists():
         return {}
-    decision = read_object(config, "`python -m prism_jax.train`", GateError).get("decision")
+    decision = read_object(config, "`python -m prism_jax train`", GateError).get("decision")
     if not isinstance(decision, Mapping):
         raise GateError(f"{config}: decision: found {decision!r:.80}, expected an object with the costs")
     return decision

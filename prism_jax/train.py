@@ -1,4 +1,6 @@
-"""Trains, calibrates and evaluates a run: `python -m prism_jax.train --config=configs/quickstart.py --workdir=DIR`.
+"""Trains a student, or resumes, calibrates and evaluates it, and writes a report.
+
+    python -m prism_jax train --config=configs/quickstart.py --workdir=runs/quickstart
 
 Started again on the same workdir, it resumes from the newest checkpoint that can be read. SIGTERM, or Ctrl-C once, ends
 it after the current step, with a checkpoint and exit status 75 (EX_TEMPFAIL); the same command then resumes. With

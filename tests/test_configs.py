@@ -25,7 +25,7 @@ KINDS = {
     ),
     **dict.fromkeys(("probe_simulator", "probe_proactivebench"), ProbeConfig),
 }
-"""The configs of other mains than `prism_jax.train`."""
+"""The configs of other mains than `train`."""
 RECIPES = {"qwen3_8b_a100", "qwen3_8b_a100x8", "qwen3_0_6b", "qwen3_lora"}
 """These read a teacher's labels; tests/test_recipe_configs.py takes a step of each."""
 DEMO = {"distilled"}

@@ -77,9 +77,9 @@ class Beside(NamedTuple):
 def reason_to_skip(command):
     """Why a command is not run; empty for one that is."""
     words = shlex.split(command.strip("`").replace("\\\n", " "), comments=True)
-    if words[0] == "make" or words[2:] == ["prism_jax.train", *QUICKSTART]:
+    if words[0] == "make" or words[2:] == ["prism_jax", "train", *QUICKSTART]:
         return ""
-    name, *rest = words[3:] if words[2] == "prism_jax" else (words[2].partition(".")[2], *words[3:])
+    name, *rest = words[3:]
     if name == "experiments":
         name, *rest = rest
         takes = "seconds" if name == "main" else STUDIES[name].takes if name in STUDIES else "minutes"
@@ -175,8 +175,8 @@ def run(command, folder):
     """What a command prints, and the tables that it writes; the quickstart is run once, where a command needs it."""
     command = command.strip("`")
     if command == "make people-demo":
-        return run("python -m prism_jax.experiments people_demo --workdir=runs/people_demo", folder)
-    kept, train = folder / "quickstart.txt", " ".join(("python -m prism_jax.train", *QUICKSTART))
+        return run("python -m prism_jax experiments people_demo --workdir=runs/people_demo", folder)
+    kept, train = folder / "quickstart.txt", " ".join(("python -m prism_jax train", *QUICKSTART))
     if "quickstart" in command and not kept.exists():
         kept.touch()
         kept.write_text(run(train, folder))

@@ -39,7 +39,7 @@ def test_bash_reads_the_script(root, script):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_machine_is_checked_before_training_with_the_same_flags(root, script):
     check, train, *_ = dry_run(root, script)
-    assert "-m prism_jax.train --check" in check and "-m prism_jax.train" in train and "--check" not in train
+    assert "-m prism_jax train --check" in check and "-m prism_jax train" in train and "--check" not in train
     assert ("srun" in train) == ("--distributed" in train) == (script == "slurm.sh")
     for line in (check, train):
         assert "--config=configs/quickstart.py" in line and r"--workdir=runs/a\ b" in line
@@ -74,7 +74,7 @@ def test_the_line_of_the_page_has_a_mesh_of_all_devices_and_reads_what_was_curat
 
 
 def test_slurm_evaluates_in_one_process_after_training(root):
-    assert dry_run(root, "slurm.sh")[2].split()[:3] == ["python", "-m", "prism_jax.evaluate"]
+    assert dry_run(root, "slurm.sh")[2].split()[:4] == ["python", "-m", "prism_jax", "evaluate"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_slurm_evaluates_in_one_process_after_training(root):
 )
 def test_slurm_evaluates_however_the_workdir_is_given(root, flags):
     evaluate = dry_run(root, "slurm.sh", ("--config=configs/quickstart.py", *flags))[2]
-    assert evaluate.split(maxsplit=3)[3].strip() == r"--workdir=runs/a\ b"
+    assert evaluate.split(maxsplit=4)[4].strip() == r"--workdir=runs/a\ b"
 
 
 def test_slurm_evaluates_nothing_inside_an_environment_variable(root, tmp_path):

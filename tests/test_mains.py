@@ -1,13 +1,9 @@
 """The mains as a user runs them: processes, exit codes, one-line errors, no partial files."""
 
-import importlib.util
 import json
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import forked
 import pytest
@@ -71,7 +67,7 @@ def test_train_writes_every_file_of_a_run(finished):
     assert "need" in result.stdout
     assert "dynamic" in result.stdout
     assert json.loads((workdir / "config.json").read_text())["student"]["vocab_size"] > 0
-    assert json.loads((workdir / "run.json").read_text())["command"].startswith("python -m prism_jax.train --config")
+    assert json.loads((workdir / "run.json").read_text())["command"].startswith("python -m prism_jax train --config")
 
 
 def test_the_progress_bar_shows_step_terms_speed_and_time_left(finished):
@@ -111,12 +107,12 @@ def test_the_report_leaves_out_texts_where_asked(finished, tmp_path):
 
 def test_export_writes_a_model_directory_once(finished, tmp_path):
     workdir, _ = finished
-    result = run("export", f"--workdir={workdir}", f"--output={tmp_path / 'model'}", "--dtype=bfloat16")
+    result = run("export", f"--model={workdir}", f"--workdir={tmp_path / 'model'}", "--dtype=bfloat16")
     assert result.returncode == 0, result.stderr
     files = {"config.json", "generation_config.json", "model.safetensors", "prism.json", "digests.json"}
     files |= {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
     assert {path.name for path in (tmp_path / "model").iterdir()} == files
-    again = run("export", f"--workdir={workdir}", f"--output={tmp_path / 'model'}")
+    again = run("export", f"--model={workdir}", f"--workdir={tmp_path / 'model'}")
     assert again.returncode == 1
     assert again.stderr.splitlines()[-1].startswith(f"error: {tmp_path}/model: found something there")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -157,7 +153,10 @@ def test_a_damaged_run_is_one_line_and_stays_as_it_is(finished, tmp_path, case):
     workdir = shutil.copytree(finished[0], tmp_path / "run")
     damage(workdir)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    result = run(main, f"--workdir={workdir}", *([f"--output={tmp_path / 'model'}"] if main == "export" else []))
+    result = run(
+        main,
+        *([f"--model={workdir}", f"--workdir={tmp_path / 'model'}"] if main == "export" else [f"--workdir={workdir}"]),
+    )
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith(f"error: {workdir}{message}")
     assert "Traceback" not in result.stderr
@@ -191,7 +190,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, case):
 EMPTY = {
     "train": ("--config=configs/quickstart.py", "--workdir="),
     "evaluate": ("--scores=scores.parquet", "--workdir="),
-    "export": ("--weights=model.gguf", "--output="),
+    "export": ("--weights=model.gguf", "--workdir="),
     "curate": ("--streams=streams.jsonl", "--out="),
     "probe": ("--config=configs/probe_simulator.py", "--workdir="),
     "promise": ("--promise=burden<=0.2", "--scores="),
@@ -249,8 +248,8 @@ STUDIES = [
 def test_a_study_shows_help_and_refuses_unknown_flags(study):
     helped = run("experiments", study, "--help")
     assert helped.returncode == 0
-    assert "--workdir:" in helped.stdout
-    assert f"python -m prism_jax.experiments {study}" in helped.stdout
+    assert "--workdir" in helped.stdout
+    assert f"python -m prism_jax experiments {study}" in helped.stdout
     refused = run("experiments", study, "--seeds=3")
     assert (refused.returncode, refused.stderr.splitlines()[-1][:6]) == (1, "error:")
     assert "seeds" in refused.stderr.splitlines()[-1]
@@ -308,9 +307,12 @@ def test_a_config_that_ends_the_program_is_not_taken_for_help(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--records=a", "--out=b", "--votes=c"), "--votes: found it with --records, expected it with --traces only"),
+        (
+            ("--records=a", "--workdir=b", "--votes=c"),
+            "--votes: found it with --records, expected it with --traces only",
+        ),
         (("--traces=a", "--streams=c"), "--streams: found it with --traces, expected it with --records only"),
-        (("--records=a",), "--out: found none, expected the folder of the traces, with --records"),
+        (("--records=a",), "--workdir: found none, expected the folder of the traces, with --records"),
         (("--taught=a", "--streams=c"), "--streams: found it with --taught, expected it with --records only"),
     ],
 )
@@ -323,8 +325,8 @@ def test_traces_become_streams_for_judges_without_a_table(tmp_path):
     (tmp_path / "model").mkdir()
     observed = {"observation": {"time": "1", "event": "x"}, "agent_response": ["Help?"]}
     (tmp_path / "model/code_1.json").write_text(json.dumps([observed]))
-    done = run("official_scores", f"--traces={tmp_path}", f"--streams_out={tmp_path / 'streams'}")
-    assert done.returncode == 0 and "streams for prism_jax judge" in done.stdout, done.stderr
+    done = run("official_scores", f"--traces={tmp_path}", f"--workdir={tmp_path}")
+    assert done.returncode == 0 and "streams for python -m prism_jax judge" in done.stdout, done.stderr
     assert [path.name for path in (tmp_path / "streams").iterdir()] == ["model.jsonl"]
 
 
@@ -337,7 +339,9 @@ def test_help_lists_the_flags_wherever_they_are_defined():
     }.items():
         helped = run(*command, "--help")
         assert helped.returncode == 0
-        assert [name for name in names if not re.search(rf"^\s+--(\[no\])?{name}:", helped.stdout, re.M)] == []
+        assert helped.stdout.startswith(f"    python -m prism_jax {' '.join(command)} ")
+        assert len(helped.stdout.splitlines()) <= 50
+        assert [name for name in names if not re.search(rf"\s--(\[no\])?{name}\b", helped.stdout, re.M)] == []
 
 
 def test_experiments_are_listed_with_what_they_need():
@@ -361,32 +365,3 @@ def test_a_study_without_a_folder_prints_its_table_and_with_one_writes_it(tmp_pa
     assert written.stdout.startswith(printed.stdout)
     names = {path.name for path in (tmp_path / "alarms").iterdir()}
     assert names == {"alarms_1.csv", "alarms_1.md", "alarms_1.tex", "alarms.json"}
-
-
-def test_an_old_name_says_the_new_one():
-    words = [sys.executable, "-m", "prism_jax.experiments.thinking", "--workdir=runs/a b"]
-    old = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert old.returncode == 2
-    new = "python -m prism_jax.experiments thinking '--workdir=runs/a b'"
-    assert old.stderr.splitlines()[-1] == f"error: this command has another name: {new}"
-
-
-def test_a_strangers_module_with_the_name_of_a_study_runs(tmp_path):
-    """`python -m` imports the package of the module first, which here imports the experiments."""
-    (tmp_path / "my").mkdir()
-    (tmp_path / "my/__init__.py").write_text("import prism_jax.experiments\n")
-    (tmp_path / "my/promises.py").write_text("print('mine')\n")
-    words = [sys.executable, "-m", "my.promises", "--workdir=runs"]
-    paths = {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
-    done = subprocess.run(words, env=os.environ | paths, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "mine\n", "")
-
-
-def test_an_old_module_says_what_it_is_called_now():
-    for name in ("label", "people", "report", "preflight", "experiments.export_traces"):
-        done = subprocess.run([sys.executable, "-m", f"prism_jax.{name}"], cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 1
-        assert "is now python -m prism_jax" in done.stderr and len(done.stderr.splitlines()) == 1
-    with pytest.raises(ModuleNotFoundError, match=r"prism_jax\.policy is now prism_jax\.agent and prism_jax\.scoring"):
-        importlib.import_module("prism_jax.policy")
-    assert importlib.util.find_spec("prism_jax.nothing") is None

@@ -172,3 +172,14 @@ def test_the_citation_names_the_paper_and_the_benchmark(citation):
         assert isinstance(reference["year"], int)
         for author in reference["authors"]:
             assert author.keys() in ({"family-names", "given-names"}, {"name"})
+
+
+def test_commands_are_spelled_in_one_way():
+    """As `python -m prism_jax NAME`; the README says once that train, evaluate and export are also modules."""
+    other = {
+        f"{named(path)}: {spelling}"
+        for path in FILES
+        if path.parts[-2] != "tests"
+        for spelling in re.findall(r"-m prism_jax\.(?:commands\.)?(?:\w+)(?![.\w])", path.read_text(encoding="utf-8"))
+    }
+    assert other == {"README.md: -m prism_jax.train"}

@@ -298,7 +298,7 @@ def test_real_logs_differ_by_no_more_than_the_bounds(tmp_path, capsys, name, sco
     columns = parse_columns(["person=person", "time=time", f"score={score}", "accepted=accepted"])
     scores = tmp_path / "scores.parquet"
     log = str(LOGS / f"{name}.parquet")
-    evaluate_log(log, columns, tmp_path / "log", Question(1.0, 2.0), export_scores=str(scores))
+    evaluate_log(log, columns, tmp_path / "log", Question(1.0, 2.0), scores_out=str(scores))
     found = tree(evaluate(scores, tmp_path / "parts"))
     evaluate_scores(str(scores), epath.Path(tmp_path / "exact"), POINT, running=Running())
     exact = json.loads((tmp_path / "exact" / "evaluation.json").read_text())

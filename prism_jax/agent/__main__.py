@@ -1,9 +1,11 @@
-"""Decides on live streams: `python -m prism_jax.agent --model=DIR --input=FILE|- [--state=DIR [--records=FILE]]`.
+"""Decides on live streams.
 
-The model is what `prism_jax.export` wrote; --expect_digest=SHA256 says which export it must be (docs/export.md). Each
-line of the input is an event or the outcome of an offer; each event leads to one decision record, on standard output or
-in FILE (docs/agent.md). With a state, a restart resumes where it ended, and people are known. With --replay=RECORDS,
-decisions are computed again from a log, without a model.
+    python -m prism_jax agent --model=exported --input=events.jsonl [--state=DIR [--records=FILE]]
+
+The model is what `export` wrote; --expect_digest=SHA256 says which export it must be (docs/export.md). Each line of the
+input (- is standard input) is an event or the outcome of an offer; each event leads to one decision record, on standard
+output or in FILE (docs/agent.md). With a state, a restart resumes where it ended, and people are known. With
+--replay=RECORDS, decisions are computed again from a log, without a model.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def define_flags() -> None:
     flags.DEFINE_string("calibration", None, "With --replay: calibration.json to apply.")
     define_settings_flags()
     flags.DEFINE_string(
-        "population", None, "Parameters of the person layer, for a new state (`prism_jax state --fit_population`)."
+        "population", None, "Parameters of the person layer, for a new state (`state --population_out`)."
     )
     flags.DEFINE_bool("recalibrate", False, "Let everybody's answers move the map to personal probabilities.")
     flags.DEFINE_bool("skip_bad", False, "Report and skip bad lines instead of stopping at the first.")

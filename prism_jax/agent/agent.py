@@ -39,7 +39,7 @@ class Agent(Decider):
         expect_digest: str | None = None,
         **options: Any,
     ) -> Decider:
-        """Loads what `prism_jax.export` wrote, and compiles every program of the live path, or takes those kept before.
+        """Loads what `export` wrote, and compiles every program of the live path, or takes those kept before.
 
         `expect_digest` is the SHA-256 of the directory's `digests.json`, as the export printed it; None believes the
         list. `options` are those of `prism_jax.agent.loading.load_reader`, or with `engine` those of `load_engine`.

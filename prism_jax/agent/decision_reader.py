@@ -65,7 +65,7 @@ class Questions(NamedTuple):
 
 
 class Slots:
-    """The questions of a server of ours (`prism_jax serve`), which their names alone ask: its calibrated slots."""
+    """The questions of a server of ours (`serve`), which their names alone ask: its calibrated slots."""
 
     def asked(self, candidates: Sequence[Candidate]) -> list[Predicate]:
         """See `Questions.asked`."""

@@ -72,7 +72,7 @@ class Exported:
     base_sha256: str | None = None  # digest of the base, for adapters without it
     # prompts, with the log-odds that the exported student gives them: `ids` and `log_odds` each; empty in older exports
     sample: Sequence[Mapping[str, Any]] = ()
-    is_probe: bool = False  # whether the directory holds a probe (`prism_jax.probe`) instead of a student
+    is_probe: bool = False  # whether the directory holds a probe (`probe`) instead of a student
 
     @property
     def has_slow_pass(self) -> bool:
@@ -83,7 +83,7 @@ class Exported:
 def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> Exported:
     """Reads and checks `prism.json` of an exported directory; `load_reader` compares all files with their digests.
 
-    `expect_digest` is the SHA-256 of `digests.json`, as `prism_jax.export` printed it; None believes the list.
+    `expect_digest` is the SHA-256 of `digests.json`, as `export` printed it; None believes the list.
 
     Raises:
       ValueError: naming file and key, for content that is not that of an export, a `prism.json` that was changed after

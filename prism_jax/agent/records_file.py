@@ -132,7 +132,7 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
     except JsonError as error:
         raise RecordsError(str(error)) from error
     if not isinstance(record, dict) or record.get("kind") not in ("decision", "outcome"):
-        raise RecordsError(f"{place}: found no record, expected a line that `python -m prism_jax.agent` wrote")
+        raise RecordsError(f"{place}: found no record, expected a line that `python -m prism_jax agent` wrote")
     if record.get("format") != FORMAT:
         raise RecordsError(f"{place}: format: found {record.get('format')!r}, expected {FORMAT}")
     kinds_of = _OUTCOME if record["kind"] == "outcome" else _DECISION

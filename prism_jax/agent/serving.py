@@ -1,4 +1,4 @@
-"""Serves an exported model on JSON lines, or replays its records: the work of `prism_jax.agent`."""
+"""Serves an exported model on JSON lines, or replays its records: the work of `agent`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def define_asking_flags() -> None:
     flags.DEFINE_string(
         "questions",
         None,
-        "With --decisions: JSON file with the words of the questions, or slots for a `prism_jax serve`.",
+        "With --decisions: JSON file with the words of the questions, or slots for a `python -m prism_jax serve`.",
     )
     flags.DEFINE_integer("window", None, "With --decisions: newest events of a stream that are sent.", lower_bound=1)
     flags.DEFINE_bool("prompt_cache", None, "With --decisions: name the stream, by a hash, for the cache of prompts.")
@@ -120,7 +120,7 @@ def define_settings_flags() -> None:
 
 
 def serve(options: Mapping[str, Any]) -> None:
-    """Decides on every event of the input, as the flags of `prism_jax.agent` say.
+    """Decides on every event of the input, as the flags of `agent` say.
 
     `model` is an exported directory, or the workdir of a trained run, which is exported for the time being. ValueError
     and OSError have a message of one line.
@@ -260,7 +260,7 @@ def population_of(options: Mapping[str, Any]) -> Population | None:
     path = options["population"]
     if path is None:
         return None
-    return population_from(read_object(path, "`python -m prism_jax state --fit_population`", StoreError), path)
+    return population_from(read_object(path, "`python -m prism_jax state --population_out`", StoreError), path)
 
 
 def point_changes(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,7 +300,7 @@ def replay_records(options: Mapping[str, Any]) -> None:
 
 
 def settings_from(options: Mapping[str, Any], terms: Terms, changes: Mapping[str, Any]) -> AgentSettings:
-    """The settings that the flags of `prism_jax.agent` ask for; ValueError names the flag, for a value out of range.
+    """The settings that the flags of `agent` ask for; ValueError names the flag, for a value out of range.
 
     `terms` are those of the exported model, and `changes` what the flags change in its operating point.
     """

@@ -3,7 +3,10 @@
 Belongs here: what `python -m prism_jax NAME` runs, and a job that only one command does.
 Does not belong here: what a study or a second command also does (`prism_jax.runs`), formulas, tables of evaluation.
 `train`, `evaluate` and `export` stand beside the package's `__main__`, and `agent` in its own folder, because they are
-also typed as `python -m prism_jax.train`.
+also typed as `python -m prism_jax train`.
+
+Where results go: `--workdir` is a folder of them; `--out` the file of a command that makes one; `--WHAT_out` a further
+file, such as `--scores_out`.
 
 A new command is a module here with `define_flags` and `main`, and a line of `COMMANDS` in `prism_jax/__main__.py`.
 """

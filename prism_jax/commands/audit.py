@@ -1,4 +1,6 @@
-"""Audits printed tables of results: `python -m prism_jax audit FILE.csv [FILE.csv ...] --n=233`.
+"""Audits printed tables of results.
+
+    python -m prism_jax audit FILE.csv [FILE.csv ...] --n=233
 
 Checks whether rates agree with each other, whether counts of N decisions exist that print as each row, and what follows
 between rows and tables (docs/paper.md). The exit status is 0 if nothing was found, 1 if something was, and 2 for an
@@ -132,8 +134,8 @@ def define_flags() -> None:
     choices = get_args(FalseAlarm)
     flags.DEFINE_enum("false_alarm", choices[0], choices, "Meaning of false alarm: FP/(TP+FP), or FP/(FP+TN).")
     flags.DEFINE_bool("same_labels", False, "The rows of a table were scored on the same steps with the same labels.")
-    flags.DEFINE_string("out", None, "Folder for the tables as CSV, Markdown and LaTeX.")
-    refuse_empty("out")
+    flags.DEFINE_string("workdir", None, "Folder for the tables as CSV, Markdown and LaTeX.")
+    refuse_empty("workdir")
 
 
 def main(paths: Sequence[str]) -> int:
@@ -145,7 +147,7 @@ def main(paths: Sequence[str]) -> int:
         decimals=options.decimals,
         false_alarm=options.false_alarm,
         same_labels=options.same_labels,
-        out=options.out,
+        out=options.workdir,
     )
     return 1 if findings else 0
 

@@ -1,9 +1,10 @@
-"""Calibrates what serves: `python -m prism_jax calibrate --labels=FILE --out=gate.json --c_fa=1 --c_fn=2 ...`.
+"""Calibrates what serves.
 
-    ... --model=DIR --engine=llamacpp:URL                            # an engine that serves an export
-    ... --decisions=URL --decision_model=NAME                        # a decision model, by `/v1/decisions`
-    ... --model=DIR                                                  # an export, read here
-    python -m prism_jax calibrate --labels=FILE --check=gate.json ...      # whether the model still answers so, for CI
+    python -m prism_jax calibrate --labels=FILE --out=gate.json --c_fa=1 --c_fn=2 ...
+        --model=DIR --engine=llamacpp:URL             # an engine that serves an export
+        --decisions=URL --decision_model=NAME         # a decision model, by `/v1/decisions`
+        --model=DIR                                   # an export, read here
+    python -m prism_jax calibrate --labels=FILE --check=gate.json ...   # whether the model still answers so, for CI
 
 It asks at every step of FILE, streams with labels (docs/training.md) or decision records with outcomes and texts, fits
 a map for each signal, and writes gate.json, which `Gate.load`, the agent and `serve` read. It prints what that is worth
@@ -93,7 +94,7 @@ def define_flags() -> None:
         "In place of --out, a gate.json: ask again on the labels that it was fitted on, and fail (exit status 1) if "
         "more decisions flip than between two askings then, or the cost rose.",
     )
-    flags.DEFINE_string("scores", None, "Scores file to write, with the raw probabilities, .parquet or .jsonl.")
+    flags.DEFINE_string("scores_out", None, "Scores file to write, with the raw probabilities, .parquet or .jsonl.")
     flags.DEFINE_string("model", None, "Directory of an exported model.")
     define_asking_flags()
     flags.DEFINE_bool("compare", None, "With --engine: also read --model here, and say how far the engine is away.")
@@ -112,7 +113,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
-    refuse_empty("labels", "out", "check", "scores", "model", "engine", "decisions")
+    refuse_empty("labels", "out", "check", "scores_out", "model", "engine", "decisions")
 
 
 def main() -> None:
@@ -154,8 +155,8 @@ def main() -> None:
         scores = _scores(asked.rows, people, current.need_target, labels)
         if gate is not None:
             return _print_check(check(gate, streams, asked, scores), gate, options["check"])
-        if options["scores"]:
-            write_scores(options["scores"], scores)
+        if options["scores_out"]:
+            write_scores(options["scores_out"], scores)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # of folds of few labels; the maps are printed
             counts = options["identity_rows"] or IDENTITY_ROWS
@@ -276,7 +277,7 @@ def _check(options: Mapping[str, Any]) -> None:
     if (options["out"] is None) == (options["check"] is None):
         found = "none" if options["out"] is None else "it with --check"
         raise ValueError(f"--out: found {found}, expected one of --out and --check")
-    of_fitting = ("scores", "c_fa", "c_fn", "policy", "calibrator", "identity_rows")
+    of_fitting = ("scores_out", "c_fa", "c_fn", "policy", "calibrator", "identity_rows")
     for name in of_fitting if options["check"] else ():
         if options[name] is not None:
             raise ValueError(f"--{name}: found it with --check, expected it with --out: the gate has its own")
@@ -298,7 +299,7 @@ def _check(options: Mapping[str, Any]) -> None:
 
 def _check_files(options: Mapping[str, Any]) -> None:
     """An error, before anything is asked, for a file that could not be written then or would be written over."""
-    outputs = {name: options[name] for name in ("out", "scores")}
+    outputs = {name: options[name] for name in ("out", "scores_out")}
     answers = {"answers": options["answers"] or DEFAULT_ANSWERS} if options["decisions"] is not None else {}
     check_outputs(
         outputs | answers,
@@ -307,8 +308,8 @@ def _check_files(options: Mapping[str, Any]) -> None:
     for path in filter(None, outputs.values()):
         check_absent(path)
         check_folder_of(path)
-    if options["scores"]:
-        check_suffix(options["scores"])
+    if options["scores_out"]:
+        check_suffix(options["scores_out"])
 
 
 def _exported(

@@ -1,4 +1,4 @@
-"""What another gate would have cost, from a log of the gate that ran: `python -m prism_jax counterfactual --log=FILE`.
+"""What another gate would have cost, from a log of the gate that ran.
 
     python -m prism_jax counterfactual --records=records.jsonl --c_fa=1 --c_fn=4
     python -m prism_jax counterfactual --scores=scores.parquet --target=COLUMN [--workers=N --runner=ray]
@@ -24,7 +24,7 @@ from prism_jax.runtime.command import refuse_empty
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("records", None, "Decision records of prism_jax.agent: a file, a folder or a glob.")
+    flags.DEFINE_string("records", None, "Decision records of `agent`: a file, a folder or a glob.")
     flags.DEFINE_string("scores", None, "Scores with logged, propensity and y_accept: a file, a folder or a glob.")
     flags.DEFINE_string("log", None, "Acceptance log, .csv or .parquet, with --columns.")
     flags.DEFINE_list(
@@ -46,9 +46,9 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "least_changes", EstimateSettings.least_changes, "The same of offers that tell the policies apart.", 0
     )
-    flags.DEFINE_string("out", None, "Folder for the tables as CSV, Markdown and LaTeX.")
+    flags.DEFINE_string("workdir", None, "Folder for the tables as CSV, Markdown and LaTeX.")
     Running.define_flags()
-    refuse_empty("records", "scores", "log", "target", "calibration", "out")
+    refuse_empty("records", "scores", "log", "target", "calibration", "workdir")
     flags.mark_flags_as_mutual_exclusive(["records", "scores", "log"], required=True)
 
 
@@ -82,14 +82,14 @@ def main() -> None:
             target=options.target,
             shown_only=options.shown_only,
         )
-        counterfactual.write_tables(decisions, settings, options.out)
+        counterfactual.write_tables(decisions, settings, options.workdir)
         return
     signals = {"target": options.target, "calibration": options.calibration}
     if options.records:
         decisions = counterfactual.of_scores(options.records, settings, records=True, **signals)
-        counterfactual.write_tables(decisions, settings, options.out)
+        counterfactual.write_tables(decisions, settings, options.workdir)
         return
-    counterfactual.estimate_scores(options.scores, settings, out=options.out, running=Running.of_flags(), **signals)
+    counterfactual.estimate_scores(options.scores, settings, out=options.workdir, running=Running.of_flags(), **signals)
 
 
 if __name__ == "__main__":

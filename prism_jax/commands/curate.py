@@ -1,4 +1,6 @@
-"""Keeps the rows of highest R_DC: `python -m prism_jax curate --streams=TEACHER.jsonl --out=CURATED.jsonl`.
+"""Keeps the rows of highest R_DC.
+
+    python -m prism_jax curate --streams=TEACHER.jsonl --out=CURATED.jsonl
 
 `--keep` and `--count` are `--config.pathway.keep` and `count` of a training run that filters its own streams, and
 `--method=paper` its `score=paper` and `stratify=False`. A curated file is for training only: give it as

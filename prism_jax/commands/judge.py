@@ -1,12 +1,14 @@
-"""Judges streams: `python -m prism_jax judge --config=configs/judges_paper.py --streams=IN --votes=VOTES --out=OUT`.
+"""Asks a panel of models what the user would have accepted.
+
+    python -m prism_jax judge --config=configs/judges_paper.py --streams=IN --votes=VOTES --out=OUT
+    python -m prism_jax judge --page_out=FILE.html --streams=A.jsonl --system=NAME=B.jsonl --sample=229
 
 Every judge of the config says of each proposal, and of silence, whether the user would accept it now. VOTES holds each
 verdict with its provenance, OUT the streams with the majority's labels (docs/judges.md). --scores_out=FILE is a scores
 table with these labels, and the signals of --scores=FILES, such as what `score` wrote beside the texts that are judged.
 Started again, it asks only what was not answered. With --human or --against it also prints how far judges, panels and
-people agree; with --streams and --human alone, how far people do.
-`--page=FILE.html --streams=A.jsonl --system=NAME=B.jsonl --sample=229` asks nobody, and writes a page on which people
-judge what several systems would say.
+people agree; with --streams and --human alone, how far people do. The second asks nobody, and writes a page on which
+people judge what several systems would say.
 """
 
 from __future__ import annotations
@@ -49,18 +51,18 @@ from prism_jax.streams.shards import find_files, read_files
 
 HUMAN_PANEL = "human"
 OF_PAGE = ("sample", "seed")
-"""Flags that go with --page only."""
+"""Flags that go with --page_out only."""
 OF_JUDGES = (
     *("ask", "c_fa", "c_fn", "votes", "out", "scores", "scores_out", "human", "against", "dry_run", "workers"),
     "resamples",
 )
-"""Flags that --page has no use for."""
+"""Flags that --page_out has no use for."""
 
 
 def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
     """Asks the judges, writes verdicts and labelled streams, and prints tables.
 
-    `options` has the values of the flags of `prism_jax judge`. Raises ValueError, OSError or RuntimeError in one line,
+    `options` has the values of the flags of `judge`. Raises ValueError, OSError or RuntimeError in one line,
     for files, endpoints or budgets that cannot be used.
     """
     streams, *others = _systems(options).values()
@@ -215,16 +217,15 @@ def write_page(options: Mapping[str, Any], most_events: int) -> None:
     """Writes the page on which people judge a sample of the events that all systems have."""
     paths = [options["streams"], *(system.partition("=")[2] for system in options["system"])]
     read = [file for path in paths if path for file in find_files(path)]
-    check_outputs({"page": options["page"]}, {"streams or --system": read})
+    check_outputs({"page_out": options["page_out"]}, {"streams or --system": read})
     events = common_events(_systems(options), most_events)
     drawn = draw_events(events, options["sample"] or len(events), options["seed"])
-    write_text(options["page"], voting_page(drawn, most_events))
+    write_text(options["page_out"], voting_page(drawn, most_events))
     domains = sorted(Counter(event.stream.domain for event in drawn).items())
     counts = ", ".join(f"{name}: {count}" for name, count in domains)
     texts = sum(len(event.proposals) for event in drawn)
-    print(
-        f"{len(drawn)} of the {len(events)} events that all systems have ({counts}), {texts} texts: {options['page']}"
-    )
+    what = f"{len(drawn)} of the {len(events)} events that all systems have ({counts}), {texts} texts"
+    print(f"{what}: {options['page_out']}")
 
 
 def voting_page(events: Sequence[AskedEvent], most_events: int) -> str:
@@ -269,7 +270,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_bool("dry_run", False, "Estimate requests, tokens and cost; send and write nothing.")
     flags.DEFINE_list("human", None, "People's votes, as files of votes or streams with votes, to compare judges with.")
-    flags.DEFINE_string("page", None, "File of HTML to write, on which people judge; nothing else is done.")
+    flags.DEFINE_string("page_out", None, "File of HTML to write, on which people judge; nothing else is done.")
     flags.DEFINE_multi_string("system", [], "NAME=PATH: streams of a further system, to be judged as well.")
     flags.DEFINE_integer("sample", None, "Number of events on the page; all by default.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "Seed of the sample and of the order on the page.", lower_bound=0)
@@ -277,18 +278,20 @@ def define_flags() -> None:
     flags.DEFINE_float("c_fa", 1.0, "Cost of a rejected proposal, in the table of corrected numbers.")
     flags.DEFINE_float("c_fn", 2.0, "Cost of a rejected silence, in the table of corrected numbers.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of streams.", lower_bound=1)
-    refuse_empty("streams", "votes", "out", "scores_out", "scores", "human", "page")
+    refuse_empty("streams", "votes", "out", "scores_out", "scores", "human", "page_out")
 
 
 def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
-    refused, found, expected = (OF_PAGE, "without", "with") if options.page is None else (OF_JUDGES, "with", "without")
+    refused, found, expected = (
+        (OF_PAGE, "without", "with") if options.page_out is None else (OF_JUDGES, "with", "without")
+    )
     for name in refused:
         if options[name].present:
-            raise ValueError(f"--{name}: found it {found} --page, expected it {expected} --page only")
+            raise ValueError(f"--{name}: found it {found} --page_out, expected it {expected} --page_out only")
     most_events = JudgesConfig.most_events if options.config is None else options.config.most_events
-    if options.page is not None:
+    if options.page_out is not None:
         return write_page(options.flag_values_dict(), most_events)
     if options.human and options.votes is None:
         return show_people(options.flag_values_dict(), most_events)

@@ -5,17 +5,17 @@ r"""ProactiveBench's own scores of traces, with the published script's quirks an
 
 DIR has the layout of the repository thunlp/ProactiveAgent. --published checks the published scores: the counts that
 give their decimals, and whether the traces can have led to them. For scores, name one judge: --votes and --judges
-(verdicts of `prism_jax judge` on the streams that --streams_out writes), --judged_by (verdicts in the files themselves)
-or --labels (people's votes, where a proposal is one that they were shown). See docs/proactivebench.md.
+(verdicts of `judge` on DIR/streams of --workdir=DIR), --judged_by (verdicts in the files themselves) or --labels
+(people's votes, where a proposal is one that they were shown). See docs/proactivebench.md.
 
-    python -m prism_jax official_scores --records=records.jsonl --out=eval/traces_new/NAME [--streams=FILE]
+    python -m prism_jax official_scores --records=records.jsonl --workdir=eval/traces_new/NAME [--streams=FILE]
 
 This writes an agent's records as such traces, which the official scripts read too. --streams names the streams that the
 agent was given, for the texts of their events; without it, the agent must have run with --keep_texts. An offer of a
 listed candidate is its text, another one what the response proposes. With --taught=FILE in place of --records, streams
-that `prism_jax label` wrote become the traces of what their teacher did.
+that `label` wrote become the traces of what their teacher did.
 
-    python -m prism_jax official_scores --written=FILES --scores=FILES --calibration=DIR/calibration.json --out=NEW
+    python -m prism_jax official_scores --written=FILES --scores=FILES --calibration=DIR/calibration.json --workdir=NEW
 
 This writes what the policy of an evaluation in DIR did on streams that were scored: the texts that the student wrote
 where it speaks.
@@ -39,7 +39,6 @@ from prism_jax.streams.traces import fixed_turn
 SOURCES: dict[str, tuple[str, ...]] = {
     "traces": (
         *("splits", "published", "votes", "judges", "prompt", "most_events", "judged_by", "labels", "need", "data_dir"),
-        "streams_out",
     ),
     "records": ("streams",),
     "taught": (),
@@ -53,7 +52,7 @@ def define_flags() -> None:
     flags.DEFINE_string("traces", None, "Folder of traces, or of one such folder per model.")
     flags.DEFINE_string("splits", None, "File splits.json with the streams of each category; by default all streams.")
     flags.DEFINE_string("published", None, "Folder of published scores, MODEL.csv, to check.")
-    flags.DEFINE_string("votes", None, "File of verdicts that prism_jax judge wrote.")
+    flags.DEFINE_string("votes", None, "File of verdicts that `judge` wrote.")
     flags.DEFINE_list("judges", [], "Whose verdicts of --votes count; the majority of several.")
     flags.DEFINE_string("prompt", None, "Which prompt's verdicts count, where --votes has several: ours, or official.")
     flags.DEFINE_integer("most_events", MOST_EVENTS, "The judges' setting of that name.", lower_bound=1)
@@ -61,17 +60,18 @@ def define_flags() -> None:
     flags.DEFINE_string("labels", None, "Folder with ProactiveBench's repository; people's votes are the verdicts.")
     flags.DEFINE_enum("need", "strict", get_args(Need), "Definition of need, for people's verdicts on silence.")
     flags.DEFINE_string("data_dir", None, "Folder in which prepared data is cached; ~/tensorflow_datasets if unset.")
-    flags.DEFINE_string("streams_out", None, "Folder for streams that prism_jax judge can read, MODEL.jsonl.")
     flags.DEFINE_string("records", None, "File of decision records of an agent, to write as traces.")
     flags.DEFINE_string("taught", None, "File of streams that a teacher labelled, to write what it did as traces.")
     flags.DEFINE_string("streams", None, "With --records: file of the streams that the agent was given.")
     flags.DEFINE_string("written", None, "Streams with what a student wrote, to write as traces: file, folder or glob.")
     flags.DEFINE_string("scores", None, "With --written: their scores, a file, a folder or a glob.")
     flags.DEFINE_string("calibration", None, "With --written: calibration.json of the evaluation whose policy decides.")
-    flags.DEFINE_string("out", None, "Folder for the scores as CSV, in the published format; else for the traces.")
+    flags.DEFINE_string(
+        "workdir", None, "Folder for the traces; with --traces for scores/MODEL.csv and streams/MODEL.jsonl."
+    )
     flags.mark_flags_as_mutual_exclusive(list(SOURCES), required=True)
     refuse_empty(*SOURCES, "streams", "splits", "published", "votes", "prompt", "judged_by", "labels", "data_dir")
-    refuse_empty("streams_out", "out", "scores", "calibration")
+    refuse_empty("workdir", "scores", "calibration")
 
 
 def main() -> None:
@@ -84,25 +84,25 @@ def main() -> None:
                 raise ValueError(f"--{name}: found it with --{source}, expected it with --{needed} only")
     if source == "traces":
         tables = score_official(options.flag_values_dict())
-        if options.streams_out:
-            print(f"{options.streams_out}: streams for prism_jax judge")
+        if options.workdir:
+            print(f"{options.workdir}/streams: streams for python -m prism_jax judge")
         if tables:
             print_all(tables)
         return
-    if options.out is None:
-        raise ValueError(f"--out: found none, expected the folder of the traces, with --{source}")
+    if options.workdir is None:
+        raise ValueError(f"--workdir: found none, expected the folder of the traces, with --{source}")
     if source == "taught":
-        traces = export_taught(options.taught, options.out)
+        traces = export_taught(options.taught, options.workdir)
     elif source == "written":
         for name in SOURCES[source]:
             if options[name].value is None:
                 raise ValueError(f"--{name}: found none, expected it with --written")
-        traces = export_written(options.written, options.scores, options.calibration, options.out)
+        traces = export_written(options.written, options.scores, options.calibration, options.workdir)
     else:
-        traces = export_traces(options.records, options.out, options.streams)
+        traces = export_traces(options.records, options.workdir, options.streams)
     events = [event for trace in traces.values() for event in trace]
     offers = sum(bool(fixed_turn(event).proposals) for event in events)
-    print(f"{options.out}: {len(traces)} streams, {len(events)} events, {offers} offers")
+    print(f"{options.workdir}: {len(traces)} streams, {len(events)} events, {offers} offers")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 A probe predicts acceptance and need from words, and with --config.states.weights=PATH also from a frozen model's
 states, without fine-tuning. The workdir gets the files of a student's run and the probe itself, as plain files
-(docs/probe.md). Streams with offers that were not made need propensities or --shown_only, as `prism_jax.evaluate` on
+(docs/probe.md). Streams with offers that were not made need propensities or --shown_only, as `evaluate` on
 their scores.parquet does. Started again on the same workdir, it evaluates the probe that is there.
 """
 

@@ -1,4 +1,4 @@
-"""Finds gates that keep promises for new people: `python -m prism_jax promise --scores=FILE --promise="burden<=0.2"`.
+"""Finds gates that keep promises for new people.
 
     python -m prism_jax promise --scores=FILE --promise="false_alarms<=0.05" [--promise="missed_help<=0.2"]
         [--promise_level=0.9] [--c_fa=1 --c_fn=2] [--policy=dynamic --policy=static] [--margin=0 --margin=0.1]

@@ -1,7 +1,9 @@
-"""Compares several runs on one page: `python -m prism_jax report --runs=RUN,RUN,... --out=index.html`.
+"""Compares several runs on one page.
 
-Each RUN is a folder that holds evaluation.json and report.html, from a training run or from `prism_jax.evaluate`. The
-page links to the reports by paths relative to its own folder. It computes nothing anew: its numbers are those of the
+    python -m prism_jax report --runs=RUN,RUN,... --out=index.html
+
+Each RUN is a folder that holds evaluation.json and report.html, from a training run or from `evaluate`. The page
+links to the reports by paths relative to its own folder. It computes nothing anew: its numbers are those of the
 reports.
 """
 
@@ -76,14 +78,14 @@ def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
 
 def _cells(run: epath.Path) -> tuple[str, ...]:
     place = run / "evaluation.json"
-    expected = "a folder that prism_jax.evaluate wrote"
+    expected = "a folder that `python -m prism_jax evaluate` wrote"
     evaluation = parse_json(read_bounded(place, expected=expected), str(place))
     check_regular(run / "report.html", expected=expected)
     try:
         return tuple(cell(evaluation) for _, cell in COLUMNS)
     except (KeyError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__} {error}".strip()
-        raise ValueError(f"{place}: found {reason} while reading, expected what prism_jax.evaluate writes") from None
+        raise ValueError(f"{place}: found {reason} while reading, expected what `evaluate` writes") from None
 
 
 def _deployed(run: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,12 +1,12 @@
-"""Scores many streams with an exported student: `python -m prism_jax score --model=DIR --streams=GLOB --out=DIR`.
+"""Scores many streams with an exported student.
 
-    python -m prism_jax score --model=exported --streams='logs/*.jsonl' --out=scores [--workers=4] [--skip_bad]
+    python -m prism_jax score --model=exported --streams='logs/*.jsonl' --workdir=scores [--workers=4] [--skip_bad]
     python -m prism_jax evaluate --scores=scores --calibration=runs/quickstart/calibration.json --workdir=out
 
 Every step and candidate of the streams gets a row of the scores table (docs/scores.md), as the evaluation of a run
 writes it, in Parquet files of a bounded number of streams, beside them what a student that writes responses wrote, as
-streams that can be judged. Started again after any end, it keeps the files that are
-there and makes the others; the result is the same to the byte. --model may also be the workdir of a trained run.
+streams that can be judged. Started again after any end, it keeps the files that are there and makes the others; the
+result is the same to the byte. --model may also be the workdir of a trained run.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def score(options: Mapping[str, Any]) -> None:
     folder that cannot be used.
     """
     files = find_files(options["streams"])
-    _check_out(options["out"], options["model"], files)
+    _check_out(options["workdir"], options["model"], files)
     with exported_model(options["model"]) as model:
         loader = _loader(model, options)
         shards = score_many(
-            epath.Path(options["out"]),
+            epath.Path(options["workdir"]),
             files,
             loader.identity(),
             loader.settings,
@@ -99,7 +99,7 @@ def score(options: Mapping[str, Any]) -> None:
     without = sum(file.streams for file in shards.files) - shards.streams
     print(
         f"scored: {shards.streams:,} streams, {shards.decisions:,} decisions, in {len(shards.shards):,} files: "
-        f"{options['out']}" + (f"; {without:,} streams without steps have no rows" if without else "")
+        f"{options['workdir']}" + (f"; {without:,} streams without steps have no rows" if without else "")
     )
     if shards.left_out:
         print(f"left out: {len(shards.left_out):,} of {len(files):,} files")
@@ -107,14 +107,14 @@ def score(options: Mapping[str, Any]) -> None:
 
 
 def _check_out(out: str, model: str, files: Sequence[str]) -> None:
-    """Refuses an --out that is no folder, or a folder of other things: the model, or the streams."""
+    """Refuses a --workdir that is no folder, or a folder of other things: the model, or the streams."""
     path, model_folder = (epath.Path(without_links(folder)) for folder in (out, model))
     if epath.Path(out).exists() and not epath.Path(out).is_dir():
-        raise ValueError(f"--out: found a file at {out}, expected a folder or a new one")
+        raise ValueError(f"--workdir: found a file at {out}, expected a folder or a new one")
     if path == model_folder or ((epath.Path(model) / digests.NAME).exists() and model_folder in path.parents):
-        raise ValueError(f"--out: found {out}, in the folder of --model, expected one outside it")
+        raise ValueError(f"--workdir: found {out}, in the folder of --model, expected one outside it")
     if path in {epath.Path(without_links(file)).parent for file in files}:
-        raise ValueError(f"--out: found {out}, the folder of --streams, expected one of its own")
+        raise ValueError(f"--workdir: found {out}, the folder of --streams, expected one of its own")
 
 
 def _loader(model: epath.Path, options: Mapping[str, Any]) -> _Loader:
@@ -143,7 +143,7 @@ def _loader(model: epath.Path, options: Mapping[str, Any]) -> _Loader:
         passes,
         settings,
         options["dtype"],
-        options["out"],
+        options["workdir"],
         options["compilation_cache"],
     )
 
@@ -153,7 +153,7 @@ def define_flags() -> None:
     flags.DEFINE_string("model", None, "Directory of an exported student, or workdir of a trained run.")
     digests.define_flag("--model")
     flags.DEFINE_string("streams", None, "Streams to score, one per line (JSONL): a file, a folder or a glob.")
-    flags.DEFINE_string("out", None, "Folder to write the scores to, or to complete.")
+    flags.DEFINE_string("workdir", None, "Folder to write the scores to, or to complete.")
     flags.DEFINE_integer("workers", 1, "Processes that score at the same time; on GPUs, at most one each.", 1)
     flags.DEFINE_enum("runner", "local", ["local", "ray"], "Whether processes of this machine work, or actors of Ray.")
     flags.DEFINE_bool("skip_bad", False, "Leave out damaged files, and say so, instead of stopping at the first.")
@@ -165,8 +165,8 @@ def define_flags() -> None:
     flags.DEFINE_integer("shard", ShardSettings.shard, "Streams per file of scores.", 1)
     flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Dtype of the parameters.")
     define_cache_flag()
-    refuse_empty("model", "streams", "out")
-    flags.mark_flags_as_required(["model", "streams", "out"])
+    refuse_empty("model", "streams", "workdir")
+    flags.mark_flags_as_required(["model", "streams", "workdir"])
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Serves a model, or an agent with state: `python -m prism_jax serve [--model=DIR] [--state=DIR] [--token_file=FILE]`.
+"""Serves a model, or an agent with state.
+
+    python -m prism_jax serve --model=exported
+    python -m prism_jax serve --state=DIR [--model=DIR] [--token_file=FILE]
 
 Clients of `POST /v1/decisions` ask whether help is needed (the predicate `need`) and whether an offer would be accepted
 (`accept`, or `accept:TEXT`), and get calibrated probabilities; so do those of `POST /v1/systemone`, by nouls

@@ -1,16 +1,18 @@
-"""Looks after the state of an agent or a server: `python -m prism_jax state --state=DIR` and one of the flags below.
+"""Looks after the state of an agent or a server.
+
+    python -m prism_jax state --state=DIR --show
 
     --show                              prints how much there is, what is known of people, and a shadow mode's report
-    --export=FILE.jsonl                 writes the records of all partitions (or FILE.parquet)
-    --export_people=FILE.json           writes everything that is known of people
+    --records_out=FILE.jsonl            writes the records of all partitions (or FILE.parquet)
+    --people_out=FILE.json              writes everything that is known of people
     --import_records=FILE --input=FILE  takes the records of an agent of an earlier version, to resume from
     --import_people=FILE                takes its store of people (beside the records or alone), or an export
-    --fit_population=FILE.json          fits the parameters of the person layer to the records
+    --population_out=FILE.json          fits the parameters of the person layer to the records
     --set_population=FILE.json          changes the parameters of the person layer
     --forget=NAME                       deletes a person with their streams and records
     --rate=SCENARIOS --person=NAME --model=DIR    asks the person to rate five offers
 
-The folder is that of `python -m prism_jax.agent --state=DIR` (docs/agent.md, docs/personal_agent.md) or of `python -m
+The folder is that of `python -m prism_jax agent --state=DIR` (docs/agent.md, docs/personal_agent.md) or of `python -m
 prism_jax serve --state=DIR` (docs/service.md). What changes it needs it free.
 """
 
@@ -41,16 +43,16 @@ from prism_jax.runtime.files import check_absent, encode_json, read_object, temp
 from prism_jax.service.shadow import shadow_report, watched_of
 
 JOBS = (
-    *("show", "export", "export_people", "import_records", "import_people", "fit_population", "set_population"),
+    *("show", "records_out", "people_out", "import_records", "import_people", "population_out", "set_population"),
     *("forget", "rate"),
 )
 """Flags of which a call has one; the records and people of one agent are imported together."""
 _NEED = {
-    **dict.fromkeys(("stream", "since", "until"), ("export",)),
-    "person": ("export", "rate"),
+    **dict.fromkeys(("stream", "since", "until"), ("records_out",)),
+    "person": ("records_out", "rate"),
     **dict.fromkeys(("input", "keep_texts"), ("import_records",)),
     "partitions": ("import_records", "import_people"),
-    "records": ("forget", "fit_population"),
+    "records": ("forget", "population_out"),
     "records_gone": ("forget",),
     "model": ("rate",),
 }
@@ -78,7 +80,7 @@ def run_job(options: Mapping[str, Any]) -> None:
         return
     if job != "rate" and not partition_files(folder):
         raise StateError(f"{folder}: found no partitions, expected the state of an agent or of a tenant")
-    if job in ("show", "export"):
+    if job in ("show", "records_out"):
         check_idle(folder)
         show(folder) if job == "show" else _export(folder, options)
         return
@@ -90,17 +92,17 @@ def _look_after(folder: epath.Path, job: str, options: Mapping[str, Any]) -> Non
     if job == "rate" and (missing := [name for name in ("person", "model") if not options[name]]):
         raise ValueError(f"--{missing[0]}: found none, expected it with --rate")
     with open_store(folder) as store:
-        if job == "export_people":
-            export_people(store, options["export_people"])
-        elif job == "fit_population":
+        if job == "people_out":
+            export_people(store, options["people_out"])
+        elif job == "population_out":
             from prism_jax.agent.population import fit_from_records, read_records  # which needs SciPy
 
             logs = [all_records(folder), *map(read_records, options["records"])]
             place = ", ".join([str(folder), *options["records"]])
-            fit_from_records(logs, options["fit_population"], place)
+            fit_from_records(logs, options["population_out"], place)
         elif job == "set_population":
             source = options["set_population"]
-            tree = read_object(source, "`python -m prism_jax state --fit_population`", StoreError)
+            tree = read_object(source, "`python -m prism_jax state --population_out`", StoreError)
             store.set_population(population_from(tree, source))
         elif job == "forget":
             forget(store, options["forget"], options["records"], options["records_gone"])
@@ -164,10 +166,10 @@ def _show_people(everybody: Sequence[tuple[str, Person]], population: str) -> No
 
 
 def _export(folder: epath.Path, options: Mapping[str, Any]) -> None:
-    check_absent(options["export"])
+    check_absent(options["records_out"])
     conditions = {name: options[name] for name in ("stream", "person", "since", "until")}
-    count = export_records(folder, options["export"], **conditions)
-    print(f"{count} records in {options['export']}")
+    count = export_records(folder, options["records_out"], **conditions)
+    print(f"{count} records in {options['records_out']}")
 
 
 def export_people(store: StateStore, out: str) -> None:
@@ -262,22 +264,26 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "show", None, "Print how much there is, what is known of people, and what a shadow mode has found."
     )
-    flags.DEFINE_string("export", None, "File to write the records to: JSON lines, or Parquet if it ends in .parquet.")
-    flags.DEFINE_string("stream", None, "With --export: the records of this stream only.")
-    flags.DEFINE_string("person", None, "With --export: the records of this person only. With --rate: who is asked.")
-    flags.DEFINE_float("since", None, "With --export: records written then or later, in seconds since 1970.")
-    flags.DEFINE_float("until", None, "With --export: records written before, in seconds since 1970.")
-    flags.DEFINE_string("export_people", None, "JSON file to write everything to that is known of people.")
+    flags.DEFINE_string(
+        "records_out", None, "File to write the records to: JSON lines, or Parquet if it ends in .parquet."
+    )
+    flags.DEFINE_string("stream", None, "With --records_out: the records of this stream only.")
+    flags.DEFINE_string(
+        "person", None, "With --records_out: the records of this person only. With --rate: who is asked."
+    )
+    flags.DEFINE_float("since", None, "With --records_out: records written then or later, in seconds since 1970.")
+    flags.DEFINE_float("until", None, "With --records_out: records written before, in seconds since 1970.")
+    flags.DEFINE_string("people_out", None, "JSON file to write everything to that is known of people.")
     flags.DEFINE_string("import_records", None, "File of the records of an earlier version's agent, to resume from.")
     flags.DEFINE_string("input", None, "With --import_records: what the agent has read.")
     flags.DEFINE_bool("keep_texts", False, "With --import_records: keep the events' texts in the state.")
-    flags.DEFINE_string("import_people", None, "Store of people of an earlier version's agent, or --export_people.")
+    flags.DEFINE_string("import_people", None, "Store of people of an earlier version's agent, or --people_out.")
     flags.DEFINE_integer("partitions", None, "With an import: number of partitions; default: 1.", 1, 1024)
-    flags.DEFINE_string("fit_population", None, "JSON file to write parameters of the person layer to.")
-    flags.DEFINE_string("set_population", None, "File of --fit_population, to use from now on.")
+    flags.DEFINE_string("population_out", None, "JSON file to write parameters of the person layer to.")
+    flags.DEFINE_string("set_population", None, "File of --population_out, to use from now on.")
     flags.DEFINE_string("forget", None, "Name of a person to delete, with their streams and records.")
     flags.DEFINE_multi_string(
-        "records", [], "With --forget or --fit_population: a file of records beside those that the state knows."
+        "records", [], "With --forget or --population_out: a file of records beside those that the state knows."
     )
     flags.DEFINE_multi_string("records_gone", [], "With --forget: a file that the state knows and that is gone.")
     flags.DEFINE_string("rate", None, "File of scenarios whose offers a person rates.")

@@ -283,7 +283,7 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
       ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
       OSError: if the file cannot be read.
     """
-    data = read_bounded(path, expected="a calibration.json that prism_jax.evaluate wrote")
+    data = read_bounded(path, expected="a calibration.json that `python -m prism_jax evaluate` wrote")
     return _calibration(parse_json(data, str(path)), str(path), folds=True)
 
 

@@ -18,14 +18,3 @@ Where to change what:
 - a study, or a new one: a module in this folder with `define_flags` and `main`, and its line in `STUDIES` of
   `paper/registry.py`
 """
-
-import sys
-
-if sys.argv[:1] == ["-m"]:  # `python -m` imports this package before a module of it, or of a package that imports it
-    from prism_jax.experiments.paper import registry
-
-    package, _, name = sys.orig_argv[-len(sys.argv)].removeprefix("-m").rpartition(".")
-    if package == __name__ and name in registry.STUDIES:
-        from prism_jax.runtime import command
-
-        command.moved(f"experiments {name}")

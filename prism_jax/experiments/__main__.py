@@ -1,10 +1,10 @@
 """The paper's tables and figures, and our studies, by name.
 
-    python -m prism_jax.experiments --list          # or --json: what each shows, needs, and how long it takes
-    python -m prism_jax.experiments all --workdir=DIR
-    python -m prism_jax.experiments NAME --workdir=DIR
-    python -m prism_jax.experiments all --scores=FILE --workdir=DIR
-    python -m prism_jax.experiments NAME --help     # the flags of a study
+    python -m prism_jax experiments --list          # or --json: what each shows, needs, and how long it takes
+    python -m prism_jax experiments all --workdir=DIR
+    python -m prism_jax experiments NAME --workdir=DIR
+    python -m prism_jax experiments all --scores=FILE --workdir=DIR
+    python -m prism_jax experiments NAME --help     # the flags of a study
 
 Each prints its tables and writes them into DIR as CSV, Markdown and LaTeX, and its figure as SVG and PNG where
 matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper.md lists the paper's tables.
@@ -22,7 +22,7 @@ Some tables are made of other files of one's own, without --scores:
     domain_transfer             --scores=FILE --held_out=DOMAIN
 
 PATH is a scores table with labels, a folder of traces, or a file of streams that say what was offered; VOTES is what
-`prism_jax judge` wrote. --held_out is the domain of --config.data.without_domain, which training left out.
+`python -m prism_jax judge` wrote. --held_out is the domain of --config.data.without_domain, which training left out.
 
 `all` makes the paper's tables. Studies are run by name alone: they take longer, or need public data, and have flags of
 their own. One that needs no folder writes its tables where --workdir names one.

@@ -1,7 +1,7 @@
 """How often and how soon the alarm for drift rings: on simulated people, and on a log of offers.
 
-    python -m prism_jax.experiments alarms
-    python -m prism_jax.experiments alarms --log=FILE --columns=person=..,time=..,accepted=..
+    python -m prism_jax experiments alarms
+    python -m prism_jax experiments alarms --log=FILE --columns=person=..,time=..,accepted=..
 
 Without a log: false alarms over null replays, and the delay after a shift of the log-odds. With a log, two forecasts
 are watched, each made from other people and the person's past: the acceptance rate of the others, and the person layer

@@ -1,6 +1,6 @@
 """Are counterfactual costs right? Logs with known propensities, drawn from a log in which every offer was answered.
 
-    python -m prism_jax.experiments counterfactual --log=FILE --columns=person=..,accepted=..,score=..
+    python -m prism_jax experiments counterfactual --log=FILE --columns=person=..,accepted=..,score=..
 
 The full log says what every policy costs. Each replication redraws people, draws which offers a logging policy makes,
 hides the answers to the others, and estimates the difference of a target policy from the logging policy. The tables

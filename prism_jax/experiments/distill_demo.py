@@ -1,12 +1,12 @@
 """From unlabelled streams to a deployed student and a report, by the commands that a user would type.
 
-    python -m prism_jax.experiments distill_demo --workdir=runs/distill_demo
+    python -m prism_jax experiments distill_demo --workdir=runs/distill_demo
 
 (`make distill-demo`.) A separate process writes unlabelled streams of simulated users and serves an OpenAI-compatible
 endpoint on loopback: a teacher and three judges, who know the truth and err (prism_jax/experiments/simulated_users.py).
-Every command is printed before it runs: the teacher labels (prism_jax label), the judges judge (prism_jax judge), rows
-are selected (prism_jax curate), a student is trained and calibrated on the judges' labels (prism_jax.train), exported
-(prism_jax.export), and decides on the held-out streams event by event (prism_jax.agent). None of them reads the truth.
+Every command is printed before it runs: the teacher labels (`label`), the judges judge (`judge`), rows
+are selected (`curate`), a student is trained and calibrated on the judges' labels (`train`), exported
+(`export`), and decides on the held-out streams event by event (`agent`). None of them reads the truth.
 The report at the end does (prism_jax/experiments/distill_report.py).
 
 Started again on the same workdir, the demo repeats no command that was completed; one that was interrupted resumes from
@@ -105,7 +105,7 @@ def _student(files: Files, steps: int) -> list[Stage]:
         f"--config.training.steps={steps}",
         *(f"--config.data.{name}_source={path}" for name, path in sources),
     )
-    exported = (f"--workdir={files.student}", f"--output={files.model}")
+    exported = (f"--model={files.student}", f"--workdir={files.model}")
     summary, report = summary_path(files.curated), files.student / "report.html"
     return [
         Stage("rows on which teacher and judges agree are kept", main_of("curate", *selected), summary.exists),
@@ -152,7 +152,7 @@ def event_lines(streams: Sequence[Stream]) -> str:
 def users_of(files: Files, settings: dict[str, int], before: str) -> tuple[str, ...]:
     """The flags of the users' process, which serves at the address of an earlier call if there was one."""
     sizes = [f"--{name}={settings[name]}" for name in ("train", "calibration", "held_out", "seed")]
-    return (f"--folder={files.folder}", *sizes, f"--port={urlsplit(before).port or 0}")
+    return (f"--workdir={files.folder}", *sizes, f"--port={urlsplit(before).port or 0}")
 
 
 def final_report(files: Files) -> Table:

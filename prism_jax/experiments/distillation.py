@@ -1,6 +1,6 @@
 """What is curation worth to a distilled student, and what does the quality of its teacher cost it?
 
-    python -m prism_jax.experiments distillation --workdir=runs/distillation_study
+    python -m prism_jax experiments distillation --workdir=runs/distillation_study
 
 The pipeline of the demo (prism_jax/experiments/distill_demo.py) without HTTP: a simulated teacher labels the streams of
 simulated users, three simulated judges with seeds of their own say what these users would have accepted, rows are

@@ -1,6 +1,6 @@
 """How often intervals of few units cover, and how often a difference of nothing is called one.
 
-    python -m prism_jax.experiments few_units
+    python -m prism_jax experiments few_units
 
 Units are streams of very different lengths (log-normal), whose rates differ (beta-binomial) and whose costs are skewed.
 Each sample of 5, 13 or 40 streams gives an interval of level 95 % by each form; the truth is the value over 400,000

@@ -1,6 +1,6 @@
 """ProactiveBench's human labels: does the two-signal gate beat p_accept alone at the same speak rate?
 
-    python -m prism_jax.experiments human_labels --source=DIR
+    python -m prism_jax experiments human_labels --source=DIR
 
 Every stream is tested once, by default alone (--folds=K groups them), and everything else is fitted and chosen on the
 other streams. The words baseline needs only scikit-learn. --scores=NAME=FILE adds the out-of-fold scores of anybody's

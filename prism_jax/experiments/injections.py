@@ -1,7 +1,7 @@
 """How far can an untrusted text move a decision? Sixty injections into benign streams, beside controls of equal length.
 
-    python -m prism_jax.experiments injections --workdir=runs/quickstart
-    python -m prism_jax.experiments injections --weights=PATH --streams=8 --per_family=1
+    python -m prism_jax experiments injections --workdir=runs/quickstart
+    python -m prism_jax experiments injections --weights=PATH --streams=8 --per_family=1
 
 Each stream is read up to its last step, without and with an attack on the newest event or on the offer, whose text the
 attack follows or replaces. Two controls put benign words of the same stream in the same place, cut to the same number
@@ -271,7 +271,7 @@ def of_weights(path: epath.PathLike, streams: int) -> tuple[AttackedStudent, tup
     written = epath.Path(path) / "prism.json"
     prompt = PromptConfig()
     if written.exists():
-        prompt = PromptConfig(system=read_object(written, "`python -m prism_jax.export`")["slots"]["system"])
+        prompt = PromptConfig(system=read_object(written, "`python -m prism_jax export`")["slots"]["system"])
     config = RunConfig(
         data=DataConfig(train_streams=1, calibration_streams=1, test_streams=streams),
         simulator=SimulatorConfig(min_events=4, max_events=4),

@@ -3,9 +3,9 @@
 A rehearsal of the paper starts from it as from the real one: training data in chat form, files of test events, people's
 votes on offers, the scripts from which the prompts are read, and traces of the five published models.
 
-    python -m prism_jax.experiments.miniature --page=people.html --users=DIR/answers.jsonl --out=FOLDER
+    python -m prism_jax.experiments.miniature --page=people.html --users=DIR/answers.jsonl --workdir=FOLDER
 
-answers a page for people (`prism_jax judge --page`) as three simulated annotators, who know the users and err, and
+answers a page for people (`judge --page_out`) as three simulated annotators, who know the users and err, and
 writes annotator_1.jsonl and so on, as a browser downloads them. With --truth, one who does not err writes truth.jsonl.
 """
 
@@ -158,7 +158,9 @@ def annotate(
     """
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', epath.Path(page).read_text(), re.S)
     if found is None:
-        raise ValueError(f"{page}: found no data of a page for people, expected what `prism_jax judge --page` writes")
+        raise ValueError(
+            f"{page}: found no data of a page for people, expected what `python -m prism_jax judge --page_out` writes"
+        )
     data, paths = json.loads(found[1]), []
     for number, (name, accuracy) in enumerate(accuracies.items(), start=1):
         person = SimulatedJudge(users, sensitivity=accuracy, specificity=accuracy, seed=3000 + number)
@@ -189,9 +191,9 @@ def _votes(data: dict[str, Any], item: dict[str, Any], person: SimulatedJudge, n
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("page", None, "Page that `prism_jax judge --page` wrote.", required=True)
+    flags.DEFINE_string("page", None, "Page that `python -m prism_jax judge --page_out` wrote.", required=True)
     flags.DEFINE_string("users", None, "JSONL file of streams with what their users want.", required=True)
-    flags.DEFINE_string("out", None, "Existing folder for the files of votes.", required=True)
+    flags.DEFINE_string("workdir", None, "Existing folder for the files of votes.", required=True)
     flags.DEFINE_bool("truth", False, "Answer as one who does not err, instead.")
 
 
@@ -200,7 +202,7 @@ def main() -> None:
     options = flags.FLAGS
     erring = {f"annotator {number}": 0.9 for number in range(1, ANNOTATORS + 1)}
     accuracies = {"truth": 1.0} if options.truth else erring
-    for path in annotate(options.page, read_streams(options.users), options.out, accuracies):
+    for path in annotate(options.page, read_streams(options.users), options.workdir, accuracies):
         print(path)
 
 

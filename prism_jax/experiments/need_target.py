@@ -1,6 +1,6 @@
 """Does need given acceptance make the gate optimal where need and acceptance depend on each other?
 
-    python -m prism_jax.experiments need_target
+    python -m prism_jax experiments need_target
 
 The gate needs Pr(need and accept) = p_accept * Pr(need | accept). With the unconditional need it assumes that the two
 are independent (docs/maths.md, section 2). In the simulator they need not be: at dependence 1 the less likely one

@@ -1,6 +1,6 @@
 """Which meaning of p_need costs less: need alone, or need given that the offer is accepted?
 
-    python -m prism_jax.experiments need_target_costs --workdir=runs/need_target_costs
+    python -m prism_jax experiments need_target_costs --workdir=runs/need_target_costs
 
 Trains pairs of tiny students that differ only in `loss.need_target`: on the simulator's items, where a fast pass is
 enough, and on its switches, where thinking pays; on all rows, and with as many updates on half and on a tenth of them,

@@ -1,6 +1,6 @@
 """Fine-tunes a pretrained student on ProactiveBench with everything chosen inside each fold, and stacks it on words.
 
-    python -m prism_jax.experiments nested_student --weights=PATH.gguf --source=DIR --workdir=DIR
+    python -m prism_jax experiments nested_student --weights=PATH.gguf --source=DIR --workdir=DIR
 
 There are four outer folds of whole streams. In each, on the streams that are not tested:
 

@@ -1,6 +1,6 @@
 """Are the logs that off-policy estimates refuse the right ones? Made logs whose probabilities are easy or hard.
 
-    python -m prism_jax.experiments overlap [--replications=2000] [--design=rare]
+    python -m prism_jax experiments overlap [--replications=2000] [--design=rare]
 
 Each design says who the people are, with which probability e every offer is made, and what a target policy offers. Its
 table shows how often the 95 % intervals hold the true difference from the logging policy where the log is answered,

@@ -171,7 +171,7 @@ class _Paper:
         """Streams, the teacher's proposals, their verdicts, and curation."""
         out = self.folder / "streams"
         data = (f"--agent_data={text}" for text in self.inputs.agent_data)
-        words = main_of("label", f"--source={self.inputs.source}", *data, *self.inputs.shares, f"--out={out}")
+        words = main_of("label", f"--source={self.inputs.source}", *data, *self.inputs.shares, f"--workdir={out}")
         yield Stage("the streams of the benchmark's own files", words, self.streams("human").exists)
         taught = {split: self.folder / f"taught_{split}.jsonl" for split in ("train", "test")}
         for split, path in taught.items():
@@ -230,7 +230,7 @@ class _Paper:
         """The export, what student and teacher did as traces, and the traces of prompted baselines."""
         run, model, traces = self.folder / MAIN, self.folder / "model", self.folder / "traces"
         calibration = f"--calibration={self.folder / 'evaluated' / MAIN / 'calibration.json'}"
-        words = main_of("export", f"--workdir={run}", calibration, f"--output={model}")
+        words = main_of("export", f"--model={run}", calibration, f"--workdir={model}")
         yield Stage("the student is exported", words, model.exists)
         read = {
             "prism": (
@@ -241,11 +241,13 @@ class _Paper:
             "teacher": (f"--taught={self.folder}/taught_test.jsonl",),
         }
         for name, files in read.items():
-            words = main_of("official_scores", *files, f"--out={traces / name}")
+            words = main_of("official_scores", *files, f"--workdir={traces / name}")
             yield Stage(f"{DONE[name]}: what it did, as traces", words, (traces / name).exists)
         for name, row in ANSWERING.items():
             source = f"--source={self.inputs.source}"
-            words = main_of("label", "--agent", *self.asked(f"baselines.py:{name}"), source, f"--out={traces / name}")
+            words = main_of(
+                "label", "--agent", *self.asked(f"baselines.py:{name}"), source, f"--workdir={traces / name}"
+            )
             asks = Asks("agent", f"configs/baselines.py:{name}", TEST_EVENTS)
             yield Stage(f"{row}, prompted as the benchmark's agent", words, (traces / name).exists, takes=asks)
 
@@ -258,14 +260,14 @@ class _Paper:
     def as_streams(self, traces: epath.Path) -> epath.Path:
         """The file of streams of a folder of traces."""
         whose = "published" if traces.parent == _published(self.inputs) else "prompted"
-        return self.folder / "systems" / whose / f"{traces.name}.jsonl"
+        return self.folder / "systems" / whose / "streams" / f"{traces.name}.jsonl"
 
     def verdicts(self) -> Iterator[Stage]:
         """Verdicts of the main panel on what every system did, and of both pools on the two of table 7."""
         systems = self.systems()
         for folder in dict.fromkeys(path.parent for path in systems.values()):
             out = self.as_streams(folder / "any").parent
-            words = main_of("official_scores", f"--traces={folder}", f"--streams_out={out}")
+            words = main_of("official_scores", f"--traces={folder}", f"--workdir={out.parent}")
             yield Stage(f"the traces of {folder} as streams", words, out.exists)
         for panel in PANELS:
             rows = {row: path for row, path in systems.items() if panel == "ensemble" or row in (PRISM, BASELINE)}
@@ -282,12 +284,12 @@ class _Paper:
         """The page for people, and in a rehearsal those who answer it."""
         page = self.folder / "people.html"
         shown = [f"--system={row}={self.as_streams(self.systems()[row])}" for row in (BASELINE, PRISM)]
-        words = main_of("judge", f"--page={page}", *shown, f"--sample={self.inputs.sample}")
+        words = main_of("judge", f"--page_out={page}", *shown, f"--sample={self.inputs.sample}")
         yield Stage("the page for people", words, page.exists)
         if annotators := self.inputs.annotators:
             made, truth = epath.Path(self.inputs.human[-1]), self.folder / "truth.html"
             yield Stage("simulated annotators answer it", (*annotators, f"--page={page}"), made.exists)
-            words = main_of("judge", f"--page={truth}", *shown)
+            words = main_of("judge", f"--page_out={truth}", *shown)
             yield Stage("the same page of all events", words, truth.exists)
             words = (*annotators, f"--page={truth}", "--truth")
             yield Stage("what the simulated users want", words, (self.folder / "truth.jsonl").exists)

@@ -1,6 +1,6 @@
 """The study of people on a log whose truth is known, and on the real logs where they are present (docs/people.md).
 
-    python -m prism_jax.experiments people_demo --workdir=runs/people_demo
+    python -m prism_jax experiments people_demo --workdir=runs/people_demo
 
 Takes one to two minutes for the simulated log.
 """

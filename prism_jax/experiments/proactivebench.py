@@ -1,7 +1,7 @@
 """Trains a pretrained student on ProactiveBench's human judgements and compares it with three baselines.
 
-    python -m prism_jax.experiments proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR --select
-    python -m prism_jax.experiments proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR
+    python -m prism_jax experiments proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR --select
+    python -m prism_jax experiments proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR
 
 The first command compares the settings in CANDIDATES on one inner split of the streams outside fold 0's test split. The
 chosen settings are those of configs/smollm2_proactivebench.py. The second command trains with them on every fold and

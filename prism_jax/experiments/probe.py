@@ -1,6 +1,6 @@
 """How far do words and a frozen model's states go on ProactiveBench's human labels, without fine-tuning?
 
-    python -m prism_jax.experiments probe --source=DIR --workdir=DIR [--weights=GGUF]
+    python -m prism_jax experiments probe --source=DIR --workdir=DIR [--weights=GGUF]
 
 Every stream is tested once, alone; everything else is fitted on the other streams: the IDFs, the regressions, and, on
 inner folds of them, the maps to probabilities. The settings are the defaults of `prism_jax.probe.probe_config`. The

@@ -1,6 +1,6 @@
 """Is the second signal worth more on human judgements if a probe estimates need given acceptance?
 
-    python -m prism_jax.experiments probe_need_target --source=DIR --workdir=DIR [--weights=GGUF]
+    python -m prism_jax experiments probe_need_target --source=DIR --workdir=DIR [--weights=GGUF]
 
 Every stream of ProactiveBench is tested once, alone, by a probe that is fitted on the others, as in
 `prism_jax.experiments.probe`: once with `fit.need_target` marginal and once with given_accept. Both have the same

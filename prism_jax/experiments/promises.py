@@ -1,7 +1,7 @@
 """Do promises about false alarms hold for people who were not drawn? On resampled real data.
 
-    python -m prism_jax.experiments promises --log=FILE --columns=person=..,accepted=..,score=..
-    python -m prism_jax.experiments promises --source=PROACTIVEBENCH [--data_dir=DIR]
+    python -m prism_jax experiments promises --log=FILE --columns=person=..,accepted=..,score=..
+    python -m prism_jax experiments promises --source=PROACTIVEBENCH [--data_dir=DIR]
 
 The people of a log (or the streams of ProactiveBench, with out-of-fold scores of words) are the whole population, so
 its risks are known exactly. Again and again, as many people are drawn from it with replacement, and each bound chooses

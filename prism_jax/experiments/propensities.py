@@ -1,6 +1,6 @@
 """Does weighting by inverse propensities bring p_accept closer to the truth?
 
-    python -m prism_jax.experiments propensities
+    python -m prism_jax experiments propensities
 
 In the simulator's log, offers depend on a variable that the prompt hides and that changes acceptance. A student trained
 on the logged acceptances without weights therefore learns a biased p_accept; a student trained with SNIPS does not

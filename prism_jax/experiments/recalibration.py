@@ -1,7 +1,7 @@
 """What does it help if the population's map follows everybody's answers while the person layer follows each person?
 
-    python -m prism_jax.experiments recalibration
-    python -m prism_jax.experiments recalibration --log=FILE --columns=person=..,time=..,accepted=..[,score=..]
+    python -m prism_jax experiments recalibration
+    python -m prism_jax experiments recalibration --log=FILE --columns=person=..,time=..,accepted=..[,score=..]
 
 Answers of all people come in the order of time, and every one is predicted before it is seen: by the population as it
 was fitted, by the person layer, and by the person layer on a population that is recalibrated

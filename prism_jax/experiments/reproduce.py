@@ -97,7 +97,7 @@ def rehearse(folder: epath.Path, tokenizer: str) -> None:
     before = read_object(made, str(made))["port"] if made.exists() else 0
     users, checkout = folder / "users", Checkout(folder / "checkout")
     users.mkdir(exist_ok=True)
-    with served(f"--folder={users}", f"--checkout={checkout.folder}", *USERS, *MODELS, f"--port={before}") as url:
+    with served(f"--workdir={users}", f"--checkout={checkout.folder}", *USERS, *MODELS, f"--port={before}") as url:
         write_json(made, {"port": int(url.split(":")[2].split("/")[0])})  # answers are cached by address
         student = random_weights(folder / "Qwen3-small", _tokenizer(tokenizer, users / FILES["train"]))
         inputs = Inputs(
@@ -112,7 +112,7 @@ def rehearse(folder: epath.Path, tokenizer: str) -> None:
             human=tuple(str(folder / f"annotator_{number}.jsonl") for number in range(1, ANNOTATORS + 1)),
             annotators=(
                 *("python", "-m", "prism_jax.experiments.miniature"),
-                *(f"--users={users / ANSWERS}", f"--out={folder}"),
+                *(f"--users={users / ANSWERS}", f"--workdir={folder}"),
             ),
             training=(*SHORT, *student),
             shares=("--calibration_share=0.3",),

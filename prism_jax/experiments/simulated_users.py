@@ -1,6 +1,6 @@
 """Simulated users behind a fake endpoint, in a process of its own: the only place of the demo that knows the truth.
 
-    python -m prism_jax.experiments.simulated_users --folder=DIR
+    python -m prism_jax.experiments.simulated_users --workdir=DIR
 
 Writes what a watching agent would have recorded of some users, without any label (train.jsonl, calibration.jsonl,
 held_out.jsonl), prints the address of an OpenAI-compatible endpoint, and serves it until its input ends: a teacher
@@ -105,7 +105,7 @@ def served(*flags: str) -> Iterator[str]:
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("folder", None, "Existing folder for the streams.", required=True)
+    flags.DEFINE_string("workdir", None, "Existing folder for the streams.", required=True)
     flags.DEFINE_enum("population", "switches", get_args(Population), "Which simulated users (docs/training.md).")
     flags.DEFINE_integer("responses", 0, "Most steps of a stream with a response, as simulator.responses.", 0)
     flags.DEFINE_integer("min_events", 8, "Fewest events of a stream.", lower_bound=2)
@@ -129,7 +129,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Writes the streams and serves the endpoint."""
-    options, folder = flags.FLAGS, epath.Path(flags.FLAGS.folder)
+    options, folder = flags.FLAGS, epath.Path(flags.FLAGS.workdir)
     sizes = {"train": options.train, "calibration": options.calibration, "test": options.held_out}
     settings = {name: getattr(options, name) for name in ("population", "min_events", "max_events", "seed")}
     users = population(sizes, SimulatorConfig(responses=options.responses, **settings))

@@ -1,6 +1,6 @@
 """What is a model of each annotator worth on ProactiveBench's single votes?
 
-    python -m prism_jax.experiments single_votes --source=DIR
+    python -m prism_jax experiments single_votes --source=DIR
 
 The content score is the probe on words, fitted on all streams but one and tested on that one. Every vote on an offer is
 an answer, and the person layer (`prism_jax.people.layer`) learns each annotator's own rate from their earlier answers.

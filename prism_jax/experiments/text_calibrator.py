@@ -1,6 +1,6 @@
 """What probabilities can be read off the texts of public models, against human judgements (needs the extra `text`).
 
-    python -m prism_jax.experiments text_calibrator --source=DIR
+    python -m prism_jax experiments text_calibrator --source=DIR
 
 DIR has the layout of ProactiveBench's repository. Need is read from what a model wrote at a step (purpose, task and
 response; its silence too) and compared with the judgement of that step. Nobody judged these models' own offers, so

@@ -1,12 +1,12 @@
 """What is the slow pass worth, when is it worth it, and what does a second stage on the student's own fields add?
 
-    python -m prism_jax.experiments thinking --workdir=runs/thinking_study
+    python -m prism_jax experiments thinking --workdir=runs/thinking_study
 
 Trains a tiny student on the simulator's switches (docs/training.md) with three seeds, each on streams of its own, and
 evaluates it on held-out streams: the fast pass alone, the slow pass on fields that the student wrote itself, and every
 trigger at equal slow budgets. A second stage then trains the slots on the student's own fields. Temperatures are fitted
 for each student, and the test streams of all seeds are pooled; intervals are over whole streams. Trainings are kept in
-the workdir's folder `trainings`, which `python -m prism_jax.experiments` shares; a second call repeats none. The pooled
+the workdir's folder `trainings`, which `python -m prism_jax experiments` shares; a second call repeats none. The pooled
 scores are written as scores.parquet, calibrated. --settings=3 studies the population in which three settings have to
 agree.
 """

@@ -1,6 +1,6 @@
 """Compares the training pathways on the simulator (paper, ablation C), and crosses filter and losses as a 2 x 2.
 
-    python -m prism_jax.experiments training_pathways --workdir=DIR
+    python -m prism_jax experiments training_pathways --workdir=DIR
 
 Every pathway trains on the same streams for the same number of steps from the same initial parameters, and the same
 fast pass scores it. A second stage spends the first half of its steps on an rdc_sft run and continues from it for the
@@ -10,7 +10,7 @@ The test streams are a trial in which every step has an offer, so all costs are 
 
 Each seed sets the streams, the teacher, the initial parameters and the order of the data. Intervals are 95 % t
 intervals over seeds; differences are paired by seed. Trainings are kept in DIR/trainings, which the tables of
-`python -m prism_jax.experiments` share; a second call repeats none of them.
+`python -m prism_jax experiments` share; a second call repeats none of them.
 """
 
 from __future__ import annotations

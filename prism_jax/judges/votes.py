@@ -111,7 +111,7 @@ def read_votes(path: epath.PathLike) -> Iterator[Vote]:
     """
     path = epath.Path(path)
     lines: dict[VoteKey, int] = {}
-    for number, line in read_lines(path, VotesError, "verdicts as prism_jax judge writes them"):
+    for number, line in read_lines(path, VotesError, "verdicts as `judge` writes them"):
         vote = _decode(parse_json(line, f"{path}:{number}", VotesError), f"{path}:{number}")
         first = lines.setdefault(vote.key, number)
         if first != number:

@@ -181,7 +181,7 @@ class PeopleStore:
                 self._restore(person, run)
         except sqlite3.IntegrityError as error:
             raise StoreError(
-                f"{self.path}: found something twice ({error}), expected what --export_people writes"
+                f"{self.path}: found something twice ({error}), expected what --people_out writes"
             ) from None
         if content.highest_number:
             self._rows("DELETE FROM sqlite_sequence WHERE name = 'people'")

@@ -1,4 +1,4 @@
-"""The job of `prism_jax official_scores`: scores traces by one judge, and checks published scores."""
+"""The job of `official_scores`: scores traces by one judge, and checks published scores."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ JUDGES = ("votes", "judged_by", "labels")
 def score_official(options: Mapping[str, Any]) -> list[Table]:
     """The tables of `official_tables`; writes its CSV files where a folder is given."""
     tables, contents = official_tables(options)
-    if options["out"] and contents:
-        out = epath.Path(options["out"])
+    if options["workdir"] and contents:
+        out = epath.Path(options["workdir"])
         for name in contents:
             (out / name).parent.mkdir(parents=True, exist_ok=True)
         write_files({out / name: content for name, content in contents.items()})
@@ -54,14 +54,14 @@ def score_official(options: Mapping[str, Any]) -> list[Table]:
 def official_tables(options: Mapping[str, Any]) -> tuple[list[Table], dict[str, bytes]]:
     """The tables of published and of own scores, and a CSV per mode and model in the published format.
 
-    `options` has the values of the flags of `prism_jax official_scores`. Raises ValueError or OSError in one line, for
+    `options` has the values of the flags of `official_scores`. Raises ValueError or OSError in one line, for
     files that cannot be used or flags that do not fit.
     """
     _check_flags(options)
     models = _models(options["traces"])
     categories = read_categories(options["splits"]) if options["splits"] else None
-    if options["streams_out"]:
-        _write_streams(models, epath.Path(options["streams_out"]))
+    if options["workdir"]:
+        _write_streams(models, epath.Path(options["workdir"]) / "streams")
     tables: list[Table] = []
     if options["published"]:
         tables.append(_published(options["published"], models, categories or {}))
@@ -85,8 +85,8 @@ def _check_flags(options: Mapping[str, Any]) -> None:
         raise ValueError("flags: found --prompt without --votes, expected the file whose verdicts it chooses from")
     if options["published"] and not options["splits"]:
         raise ValueError("flags: found --published without --splits, expected the categories of its rows")
-    if not (_has_judge(options) or options["published"] or options["streams_out"]):
-        names = ", --".join((*JUDGES, "published", "streams_out"))
+    if not (_has_judge(options) or options["published"] or options["workdir"]):
+        names = ", --".join((*JUDGES, "published", "workdir"))
         raise ValueError(f"flags: found nothing to do, expected one of --{names}")
 
 
@@ -105,7 +105,7 @@ def _models(folder: str) -> dict[str, dict[str, Trace]]:
 
 
 def _write_streams(models: Mapping[str, Mapping[str, Trace]], folder: epath.Path) -> None:
-    """Writes a file of streams per model, for `prism_jax judge`."""
+    """Writes a file of streams per model, for `judge`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, traces in models.items():
         write_streams(folder / f"{name}.jsonl", [trace_stream(stream, trace) for stream, trace in traces.items()])

@@ -28,7 +28,7 @@ from prism_jax.streams.traces import Trace, TraceEvent, time_of, write_traces
 def export_traces(records: epath.PathLike, out: epath.PathLike, streams: epath.PathLike | None) -> dict[str, Trace]:
     """Writes a folder of traces, one file per stream of the records; nothing is written if anything is wrong.
 
-    The records are a file that `python -m prism_jax.agent` wrote, and `out` does not exist yet, such as
+    The records are a file that `python -m prism_jax agent` wrote, and `out` does not exist yet, such as
     eval/traces_new/NAME. `streams` are those that the agent was given, for the texts of their events; None takes the
     texts of the records, which have them if the agent ran with --keep_texts. Raises ValueError naming file and line,
     for a file that holds anything else, or an event without a text.
@@ -51,7 +51,7 @@ def export_traces(records: epath.PathLike, out: epath.PathLike, streams: epath.P
         trace.append(_event(record, _text(record, texts, place), place))
         offers.setdefault(stream, []).append(record["offer"])
     if not events:
-        raise RecordsError(f"{records}: found no decision, expected records of prism_jax.agent")
+        raise RecordsError(f"{records}: found no decision, expected records of `agent`")
     traces = {
         stream: tuple(
             dataclasses.replace(event, status=(stream, offer) in accepted)
@@ -72,7 +72,7 @@ def export_taught(labelled: epath.PathLike, out: epath.PathLike) -> dict[str, Tr
     streams = read_streams(labelled)
     if not any(step.rationale for stream in streams for step in stream.steps):
         raise RecordsError(
-            f"{labelled}: found no step with a rationale, expected streams that prism_jax label asked a teacher about "
+            f"{labelled}: found no step with a rationale, expected streams that `label` asked a teacher about "
             "(labelling.passes = slow)"
         )
     traces = {stream.id: tuple(_taught(stream)) for stream in streams}
@@ -94,7 +94,7 @@ def export_written(written: str, scores: str, calibration: str, out: epath.PathL
     """
     path, streams, table = epath.Path(calibration), read_files(written), read_all(scores)
     beside = path.parent / "evaluation.json"
-    tree = read_object(beside, "`python -m prism_jax.evaluate`", ValueError).get("point")
+    tree = read_object(beside, "`python -m prism_jax evaluate`", ValueError).get("point")
     if not isinstance(tree, dict):
         raise ValueError(f"{beside}: point: found {tree!r:.80}, expected the operating point")
     point = from_config_dict(OperatingPoint, tree, f"{beside}: point")
@@ -138,7 +138,7 @@ def _trace(stream: Stream, choices: Mapping[tuple[str, int], int]) -> Trace:
         if choice >= 0:
             offer = step.candidates[choice]
             if offer.response is None:
-                raise ValueError(f"--written: {place}: found no response, expected what `prism_jax score` writes")
+                raise ValueError(f"--written: {place}: found no response, expected what `score` writes")
             said, fields = offer.said, _response(offer.response, place)
             fields.pop(TASK, None)
         trace[step.event] = dataclasses.replace(

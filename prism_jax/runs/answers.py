@@ -49,7 +49,7 @@ def evaluate_log(
     question: Question,
     *,
     truth: Float64[np.ndarray, " rows"] | None = None,
-    export_scores: str | None = None,
+    scores_out: str | None = None,
     keep_names: bool = False,
     shown_only: bool = False,
     target: str | None = None,
@@ -65,7 +65,7 @@ def evaluate_log(
       workdir: Folder for the results, and of a log in parts, until they are there, for what a later call resumes from.
       question: What is asked; context needs all rows in memory, at most `MOST_CONTEXT_ROWS`.
       truth: True probability of each row that is read, where a log in memory is simulated.
-      export_scores: Scores file to write of a log in memory, .parquet or .jsonl, which numbers people unless
+      scores_out: Scores file to write of a log in memory, .parquet or .jsonl, which numbers people unless
         `keep_names`.
       keep_names: Whether that file names people.
       shown_only: Whether to leave out the offers that were not made; the titles then say so.
@@ -78,16 +78,16 @@ def evaluate_log(
     """
     pattern, running = os.fspath(pattern), Running() if running is None else running
     paths = find_files(pattern, SUFFIXES, "log")
-    wanted = {"--context": question.context, "--export_scores": export_scores, "--target": target}
+    wanted = {"--context": question.context, "--scores_out": scores_out, "--target": target}
     of_memory = [name for name, value in wanted.items() if value]
     if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
-        if export_scores is not None:
-            check_folder_of(export_scores)
-            check_outputs({"export_scores": export_scores}, {"scores": paths})
+        if scores_out is not None:
+            check_folder_of(scores_out)
+            check_outputs({"scores_out": scores_out}, {"scores": paths})
         log, findings = _studied(paths[0], columns, question, truth, shown_only=shown_only, target=target)
-        if export_scores is None:
+        if scores_out is None:
             return publish(findings, question, workdir)
-        return _published_and_exported(log, findings, columns, workdir, question, export_scores, keep_names=keep_names)
+        return _published_and_exported(log, findings, columns, workdir, question, scores_out, keep_names=keep_names)
     if of_memory:
         raise LogError(
             f"{pattern}: found {of_memory[0]} with a log that is read part by part, expected one file, without "
@@ -166,7 +166,7 @@ def _published_and_exported(
     assert best is not None, "a log without a score is no scores table"
     print(f"scores: {path}; p_accept is {columns.score} by {MAPS[best]}, fitted on other people")
     only = " --shown_only" if log.left_out else ""
-    print(f"python -m prism_jax.evaluate --scores={path}{only} --workdir=DIR reads it")
+    print(f"python -m prism_jax evaluate --scores={path}{only} --workdir=DIR reads it")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The job of `prism_jax counterfactual`: what another gate would have cost, and how much of it a log can tell."""
+"""The job of `counterfactual`: what another gate would have cost, and how much of it a log can tell."""
 
 from __future__ import annotations
 
@@ -372,10 +372,8 @@ def _support(support: Support, drawn: Sequence[Drawn]) -> Table:
 def _check_records(path: str) -> None:
     """Raises for a file that holds no decision records: in another table an unknown propensity means something else."""
     if not path.endswith(".parquet"):
-        line = next(read_lines(path, ScoresError, "decision records of prism_jax.agent"), None)
+        line = next(read_lines(path, ScoresError, "decision records of `agent`"), None)
         value = {} if line is None else parse_json(line[1], path)
         if isinstance(value, dict) and (line is None or is_record(value)):
             return
-    raise ScoresError(
-        "found a scores table, expected decision records of prism_jax.agent; --scores reads it", place=path
-    )
+    raise ScoresError("found a scores table, expected decision records of `agent`; --scores reads it", place=path)

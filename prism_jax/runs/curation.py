@@ -1,4 +1,4 @@
-"""Curates a file of teacher-labelled streams: the work of `prism_jax curate`."""
+"""Curates a file of teacher-labelled streams: the work of `curate`."""
 
 from __future__ import annotations
 

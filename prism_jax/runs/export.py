@@ -179,7 +179,7 @@ def _for_peft(base: str) -> str:
 def _calibration(path: epath.Path) -> Calibration:
     """The map of each signal, as evaluation wrote it."""
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file, expected what `python -m prism_jax.evaluate` writes")
+        raise FileNotFoundError(f"{path}: no such file, expected what `python -m prism_jax evaluate` writes")
     calibration = read_calibration(path)
     if calibration.need_fast is None:
         raise ValueError(f"{path}, need_fast: found None, expected an object with the fit's keys")

@@ -265,11 +265,11 @@ def _check_claim(folder: epath.Path, facts: Mapping[str, Any]) -> dict[str, str]
                 old, new = (f"{one[key]!r:.200}" if key in one else "nothing" for one in (saved, current))
                 raise ValueError(
                     f"{path}: {key}: found {old}, expected {new}: the folder holds scores of another model, of other "
-                    "streams, settings or versions; choose another --out"
+                    "streams, settings or versions; choose another --workdir"
                 )
         return said["files"] if isinstance(said.get("files"), dict) else {}
     if shards:
-        raise ValueError(f"{shards[0]}: found scores without {NAME}, expected an empty or a new folder as --out")
+        raise ValueError(f"{shards[0]}: found scores without {NAME}, expected an empty or a new folder as --workdir")
     return {}
 
 

@@ -326,8 +326,8 @@ def _keep_unlabelled(
         f"no calibration and no test step has a label; {folder} has {', '.join(contents)}; next:\n"
         f"  python -m prism_jax judge --streams='{streams}' --scores={folder / 'scores.parquet'} --scores_out=JUDGED "
         "--votes=VOTES --config=PANEL\n"
-        "  python -m prism_jax.evaluate --scores=JUDGED --workdir=EVALUATION\n"
-        f"  python -m prism_jax.export --workdir={folder} --calibration=EVALUATION/calibration.json --output=MODEL"
+        "  python -m prism_jax evaluate --scores=JUDGED --workdir=EVALUATION\n"
+        f"  python -m prism_jax export --model={folder} --calibration=EVALUATION/calibration.json --workdir=MODEL"
     )
 
 
@@ -342,7 +342,7 @@ def train_and_evaluate(
     if jax.process_count() == 1:
         evaluate_run(run, texts=texts)
     elif distributed.is_first():
-        print(f"trained; `python -m prism_jax.evaluate --workdir={workdir}` calibrates and evaluates, in one process")
+        print(f"trained; `python -m prism_jax evaluate --workdir={workdir}` calibrates and evaluates, in one process")
 
 
 UNTRAINED = "student without training"
@@ -361,7 +361,7 @@ def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = Tru
     if workdir.checkpoints.exists():
         raise ConfigError(
             f"{workdir.checkpoints}: found a trained run, expected a folder without one; "
-            f"`python -m prism_jax.evaluate --workdir={workdir} --base` adds the student before training to its tables"
+            f"`python -m prism_jax evaluate --workdir={workdir} --base` adds the student before training to its tables"
         )
     run = open_run(resolve(config), workdir)
     check_evaluable(run)

@@ -9,11 +9,12 @@ import itertools
 import os
 import pathlib
 import re
-import shlex
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -156,6 +157,37 @@ def _place(error: BaseException, message: str, path: str) -> str | None:
     return f"{path}:{lines[-1]}" if lines else None
 
 
+MOST_EXPLAINED = 40
+"""Most flags to which --help gives a line each; of more, those that other commands share are only named."""
+
+
+def help_screen(doc: str, own: Sequence[flags.Flag[Any]], shared: Sequence[flags.Flag[Any]]) -> str:
+    """One screen of help: a main's docstring, whose example comes first, and a line for each flag.
+
+    A line is as wide as the terminal, or 120 characters where there is none.
+    """
+    title, *paragraphs = doc.strip().split("\n\n")
+    if paragraphs and paragraphs[0].startswith("    "):
+        title, paragraphs = paragraphs[0], [title, *paragraphs[1:]]
+    width = shutil.get_terminal_size((120, 24)).columns
+    named: list[str] = []
+    if len(own) + len(shared) > MOST_EXPLAINED:
+        text = f"Further flags: {' '.join(f'--{flag.name}' for flag in shared)}"
+        shared, named = (), ["", *textwrap.wrap(text, width, break_on_hyphens=False)]
+    rows = []
+    for flag in (*own, *shared):
+        default = "" if flag.boolean or flag.default in (None, [], "") else f"={flag.default_as_str}".replace("'", "")
+        what = (flag.help or "").partition(";\n    repeat")[0]
+        rows.append((f"  --{'[no]' * (flag.default is True)}{flag.name}{default}", what))
+    longest = min(max((len(name) for name, _ in rows), default=0), 28)
+    lines = [
+        f"{name:{longest}s}  {textwrap.shorten(what, max(width - max(longest, len(name)) - 2, 20), placeholder=' …')}"
+        for name, what in rows
+    ]
+    about = "\n\n".join((title, *paragraphs))
+    return "\n".join([about, "", *lines, *named, "", "--helpfull explains all flags in full."])
+
+
 def say(line: str) -> None:
     """Writes a line to stderr at once."""
     print(line, file=sys.stderr, flush=True)
@@ -197,13 +229,14 @@ def start(
         return status if isinstance(status, int) else 0
 
     def parse(argv: list[str]) -> list[str]:
-        for module, defined in flags.FLAGS.flags_by_module_dict().items():
-            if module.startswith("prism_jax."):  # --help shows the flags of a command, wherever it defines them
-                for flag in defined:
-                    flags.FLAGS.register_key_flag_for_module(argv[0], flag)
+        if any(re.fullmatch("-h|-[?]|--?help(short)?", argument) for argument in argv[1:]):
+            of_modules = flags.FLAGS.flags_by_module_dict()
+            shared = [flag for name in of_modules if name.startswith("prism_jax.") for flag in of_modules[name]]
+            print(help_screen(sys.modules["__main__"].__doc__ or "", of_modules.get(argv[0], []), shared))
+            sys.exit(0)
         try:
             rest = flags.FLAGS(argv)
-        except SystemExit as end:  # --help ends so, with status 1, or a config file with its own
+        except SystemExit as end:  # --helpfull ends so, with status 1, or a config file with its own
             sys.exit(0 if any(re.fullmatch(r"--?help\w*", argument) for argument in argv[1:]) else end.code)
         except Exception as error:  # a config file is a program, which may raise anything
             if any(re.fullmatch(r"--?(verbosity=|v=?)1", argument) for argument in argv[1:]):
@@ -214,12 +247,6 @@ def start(
         return rest
 
     app.run(wrapped, flags_parser=parse)
-
-
-def moved(name: str) -> NoReturn:
-    """Ends a module that was a command once with the line to type now; `name` is such as "experiments thinking"."""
-    line = shlex.join(["python", "-m", *f"prism_jax.{name}".split(), *sys.argv[1:]])
-    sys.exit(_fail(f"this command has another name: {line}", 2))
 
 
 def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:

@@ -20,7 +20,7 @@ from etils import epath
 from prism_jax.runtime.files import JsonError, encode_json, on_disk, open_regular, parse_json, read_bounded, write_bytes
 
 NAME = "digests.json"
-EXPORT = "`python -m prism_jax.export`"
+EXPORT = "`python -m prism_jax export`"
 """What writes the lists that `check_folder` reads."""
 _BLOCK = 1 << 22
 _DIGITS = 64
@@ -48,7 +48,7 @@ class FolderCheck(NamedTuple):
 def define_flag(what: str) -> None:
     """Defines --expect_digest of a main that loads an export; `what` says where it stands, such as "--model"."""
     flags.DEFINE_string(
-        "expect_digest", None, f"SHA-256 of the {NAME} of the export in {what}, as prism_jax.export printed it."
+        "expect_digest", None, f"SHA-256 of the {NAME} of the export in {what}, as `export` printed it."
     )
     flags.register_validator(
         "expect_digest", lambda value: value is None or is_sha256(value.lower()), "expected 64 hexadecimal digits"

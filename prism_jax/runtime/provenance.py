@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -28,9 +29,12 @@ def provenance() -> dict[str, Any]:
 
 
 def _arguments() -> list[str]:
-    """The command line; a module that was run with -m is named in this form."""
+    """The command line; a module that was run with -m is named in this form, and a command of ours by its name."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return ["-m", spec.name, *sys.argv[1:]] if spec and spec.name else list(sys.argv)
+    if not (spec and spec.name):
+        return list(sys.argv)
+    command = re.fullmatch(r"(prism_jax)\.(?:commands\.)?(\w+)(?:\.__main__)?", spec.name)
+    return ["-m", *(command.groups() if command else [spec.name]), *sys.argv[1:]]
 
 
 def _commit() -> str | None:

@@ -24,11 +24,11 @@ def find_files(
 
     Raises:
       FileNotFoundError: if there is none.
-      ScoresError: for a folder that `prism_jax score` has not finished, or a file in one.
+      ScoresError: for a folder that `score` has not finished, or a file in one.
     """
     place = Path(pattern)
     if place.is_dir():
-        # `prism_jax score` keeps what a student wrote beside its scores.
+        # `score` keeps what a student wrote beside its scores.
         names = (path for path in place.iterdir() if not path.name.startswith("written-"))
         found = [str(path) for path in names if path.suffix in suffixes]
     elif place.exists() or not glob.has_magic(pattern):

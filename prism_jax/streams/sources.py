@@ -37,7 +37,7 @@ class DataConfig:
     # streams are split by folds.
     source: str = ""
     # Path of a file with the training streams (jsonl only). Three files for the three splits take the place of `source`
-    # and folds; a file of `prism_jax curate` can only be a training file.
+    # and folds; a file of `curate` can only be a training file.
     train_source: str = ""
     calibration_source: str = ""  # path of a file with the calibration streams
     test_source: str = ""  # path of a file with the test streams

@@ -54,7 +54,7 @@ class Workdir:
         FileNotFoundError if the folder holds no run, ConfigError if its config.json cannot be used.
         """
         if not self.config.exists():
-            raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (see prism_jax.train)")
+            raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (`train` makes it)")
         place = f"{self.config}: config"
         return from_config_dict(RunConfig, read_object(self.config, "prism_jax.train", ConfigError), place)
 

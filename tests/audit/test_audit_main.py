@@ -8,7 +8,7 @@ def run(*arguments):
 
 
 def test_findings_are_printed_and_written_and_end_with_status_1(tmp_path):
-    done = run("docs/paper_tables/main.csv", "--n=233", "--n=227", f"--out={tmp_path / 'out'}")
+    done = run("docs/paper_tables/main.csv", "--n=233", "--n=227", f"--workdir={tmp_path / 'out'}")
     assert (done.returncode, done.stderr) == (1, "")
     assert "70.03 + 29.70 = 99.73, not 100" in done.stdout
     assert done.stdout.endswith("8 findings and 0 notes in 1 tables\n")

@@ -87,7 +87,7 @@ def test_an_engine_is_calibrated_where_it_serves(folder, engine, tmp_path):
     reader.close()
     files = f"--labels={tmp_path / 'labels.jsonl'}", f"--out={tmp_path / 'gate.json'}"
     options = f"--model={folder}", f"--engine={engine.name}", f"--context={CONTEXT}", "--c_fa=1", "--c_fn=2"
-    done = run("calibrate", *files, *options, f"--scores={tmp_path / 'scores.parquet'}")
+    done = run("calibrate", *files, *options, f"--scores_out={tmp_path / 'scores.parquet'}")
     assert done.returncode == 0, done.stderr
     gate = Gate.load(tmp_path / "gate.json")
     assert isinstance(gate.accept, Platt) and (gate.point.c_fa, gate.point.c_fn) == (1.0, 2.0)
@@ -181,7 +181,7 @@ def test_the_distance_to_our_own_reader_is_that_of_the_log_odds():
 
 
 OPTIONS = {
-    **dict.fromkeys(("scores", "model", "engine", "decisions", "decision_model", "questions", "window", "answers")),
+    **dict.fromkeys(("scores_out", "model", "engine", "decisions", "decision_model", "questions", "window", "answers")),
     **dict.fromkeys(("prompt_cache", "budget", "input_price", "output_price", "key", "deadline", "context", "compare")),
     **dict.fromkeys(("expect_digest", "policy", "compilation_cache", "check")),
     **{"redact": True, "c_fa": 1.0, "c_fn": 2.0, "calibrator": "platt", "identity_rows": 20.0},
@@ -194,7 +194,7 @@ def calibrated(folder, monkeypatch, **options):
     """Runs the command in this process on the labels of a folder."""
     given = {name: options.pop(name, name) for name in ("labels", "out")}
     paths = {name: value and str(folder / value) for name, value in given.items()}
-    own = {name: str(folder / options.pop(name)) for name in ("scores", "answers", "questions") if name in options}
+    own = {name: str(folder / options.pop(name)) for name in ("scores_out", "answers", "questions") if name in options}
     flags = types.SimpleNamespace(FLAGS=types.SimpleNamespace(flag_values_dict=lambda: OPTIONS | paths | own | options))
     monkeypatch.setattr(calibrate, "flags", flags)
     calibrate.main()
@@ -203,12 +203,15 @@ def calibrated(folder, monkeypatch, **options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scores": "out"}, "--scores: found .*out, the file of --out, expected another one"),
-        ({"scores": "s.csv"}, r"s\.csv: found the suffix '\.csv', expected \.parquet or \.jsonl"),
+        ({"scores_out": "out"}, "--scores_out: found .*out, the file of --out, expected another one"),
+        ({"scores_out": "s.csv"}, r"s\.csv: found the suffix '\.csv', expected \.parquet or \.jsonl"),
         ({"out": "none/gate.json"}, r"none/gate\.json: found no folder .*none, expected an existing one"),
-        ({"scores": "none/s.jsonl"}, r"none/s\.jsonl: found no folder .*none, expected an existing one"),
+        ({"scores_out": "none/s.jsonl"}, r"none/s\.jsonl: found no folder .*none, expected an existing one"),
         ({"answers": "out"}, "--answers: found .*out, the file of --out, expected another one"),
-        ({"scores": "a.jsonl", "answers": "a.jsonl"}, "--answers: found .*a.jsonl, the file of --scores, expected"),
+        (
+            {"scores_out": "a.jsonl", "answers": "a.jsonl"},
+            "--answers: found .*a.jsonl, the file of --scores_out, expected",
+        ),
         ({"out": "labels"}, "--out: found .*labels, the file of --labels, expected another one"),
         ({"answers": "labels"}, "--answers: found .*labels, the file of --labels, expected another one"),
         ({"out": "link"}, "link: found a link to nothing there, expected a path that does not exist yet"),

@@ -53,7 +53,9 @@ def run(*arguments):
 def test_a_log_answers_for_another_policy(tmp_path, table):
     columns, accepted = table
     pq.write_table(pa.table(columns), tmp_path / "log.parquet")
-    done = run(f"--log={tmp_path / 'log.parquet'}", COLUMNS, "--target=timid", "--c_fn=1", f"--out={tmp_path / 'out'}")
+    done = run(
+        f"--log={tmp_path / 'log.parquet'}", COLUMNS, "--target=timid", "--c_fn=1", f"--workdir={tmp_path / 'out'}"
+    )
     assert done.returncode == 0, done.stderr
     printed = " ".join(done.stdout.split())
     assert "The mean cost itself is not shown" in printed and "With fewer than 100 people" in printed
@@ -172,7 +174,7 @@ def test_what_a_log_cannot_tell_is_one_line(tmp_path, table, case):
     pq.write_table(pa.table(columns), tmp_path / "log.parquet")
     roles = COLUMNS if "e" in columns else COLUMNS.replace(",propensity=e", "")
     target = ["--target=timid"] if case == "a wrong target" else []
-    done = run(f"--log={tmp_path / 'log.parquet'}", roles, *target, f"--out={tmp_path / 'out'}")
+    done = run(f"--log={tmp_path / 'log.parquet'}", roles, *target, f"--workdir={tmp_path / 'out'}")
     (line,) = [line for line in done.stderr.splitlines() if line.strip()]
     assert done.returncode == 1 and line.startswith("error: ") and message in line
     assert not (tmp_path / "out").exists()

@@ -72,7 +72,7 @@ DEFAULTS = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | {
 
 def run(model, streams, out, **options):
     """Runs the command with four streams per shard, and two per forward pass."""
-    paths = {"model": str(model), "streams": str(streams), "out": str(out)}
+    paths = {"model": str(model), "streams": str(streams), "workdir": str(out)}
     score.score({**DEFAULTS, **paths, "shard": 4, "batch": 2, **options})
 
 
@@ -104,7 +104,7 @@ def test_shards_hold_what_an_evaluation_would(exported, files, tmp_path, with_tw
 
 
 def test_the_command_reads_its_flags_and_counts_streams(exported, files, tmp_path):
-    arguments = [f"--model={exported}", f"--streams={files}/*.jsonl", f"--out={tmp_path / 'out'}", "--shard=4"]
+    arguments = [f"--model={exported}", f"--streams={files}/*.jsonl", f"--workdir={tmp_path / 'out'}", "--shard=4"]
     done = forked.run("prism_jax", "score", *arguments, "--batch=2", "--fast_only")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("scored: 9 streams, ")
@@ -212,7 +212,7 @@ def test_a_folder_for_scores_that_holds_something_else_is_refused(exported, file
         (os.path.relpath(exported / "scores"), "in the folder of --model, expected one outside it"),
         ("streams", "found streams, the folder of --streams"),
     ]:
-        with pytest.raises(ValueError, match=f"^--out: found .*{problem.removeprefix('found ')}"):
+        with pytest.raises(ValueError, match=f"^--workdir: found .*{problem.removeprefix('found ')}"):
             run(exported, files, out)
     assert (content(exported), content(files)) == before
 

@@ -157,15 +157,18 @@ def test_a_store_with_streams_takes_no_files_and_a_call_does_one_thing(earlier):
     for given, message in (
         (records, "found streams, expected a store that has none yet: name another --state, or"),
         ({"import_records": "x"}, "--input: found none, expected what the agent has read: without it no stream could"),
-        ({}, "flags: found none, expected one of --show, --export"),
-        ({"show": True, "person": "ada"}, "--person: found it with --show, expected it with --export or --rate only"),
-        ({"show": True, "export": "x"}, "found --show and --export, expected one of"),
+        ({}, "flags: found none, expected one of --show, --records_out"),
+        (
+            {"show": True, "person": "ada"},
+            "--person: found it with --show, expected it with --records_out or --rate only",
+        ),
+        ({"show": True, "records_out": "x"}, "found --show and --records_out, expected one of"),
         ({"show": True, "forget": "a"}, "flags: found --show and --forget, expected one of"),
         ({"rate": "f", "person": "a"}, "--model: found none, expected it with --rate"),
     ):
         with pytest.raises(ValueError, match=message):
             job(folder / "state", **given)
-    for given in ({"show": True}, {"export": "out"}, {"forget": "ann"}, {"export_people": "out"}):
+    for given in ({"show": True}, {"records_out": "out"}, {"forget": "ann"}, {"people_out": "out"}):
         with pytest.raises(ValueError, match="found no partitions, expected the state"):
             job(folder / "new", **given)
     assert not (folder / "new").exists()
@@ -208,13 +211,13 @@ def test_show_names_nobody(files, capsys):
 
 def test_export_and_import_give_the_same_people(files, tmp_path):
     folder, out = files[0], str(tmp_path / "people.json")
-    job(folder, export_people=out)
+    job(folder, people_out=out)
     job(tmp_path / "copy", import_people=out)
     assert stat.S_IMODE((tmp_path / "people.json").stat().st_mode) == 0o600
     with store_of_one(folder) as one, store_of_one(tmp_path / "copy") as other:
         assert one.partition(0).people.describe() == other.partition(0).people.describe()
     with pytest.raises(FileExistsError, match=r"people.json: found something there"):
-        job(folder, export_people=out)
+        job(folder, people_out=out)
     with pytest.raises(ValueError, match="found 2 people, expected a store that never had one"):
         job(tmp_path / "copy", import_people=out)
     bad = tmp_path / "bad.json"
@@ -269,7 +272,7 @@ def test_a_population_is_fitted_to_the_answers_in_the_records(files, tmp_path, c
     """The fit is that of the layer on what the records say: the population's log-odds, and the answers in order."""
     folder, out = files[0], tmp_path / "population.json"
     with pytest.raises(ValueError, match="of 2 people and 1 kinds, expected answers of two people, some accepted"):
-        job(folder, fit_population=str(out))
+        job(folder, population_out=str(out))
     lines, z, y, person = [], [], [], []
     with store_of_one(tmp_path / "new") as store:
         agent = KeptAgent(FakeReader(), exported(), store)
@@ -284,7 +287,7 @@ def test_a_population_is_fitted_to_the_answers_in_the_records(files, tmp_path, c
                 y.append(float(accepted))
                 person.append(n % 3)
         lines = list(store.partition(0).lines())
-    job(tmp_path / "new", fit_population=str(out))
+    job(tmp_path / "new", population_out=str(out))
     platt = fit_platt(special.expit(z), np.array(y))
     own = fit_population(platt.scale * np.array(z) + platt.bias, np.array(y), np.array(person), calibrated=True)
     expected = (own.scale * platt.scale, own.scale * platt.bias, own.spread, own.drift)
@@ -297,7 +300,7 @@ def test_a_population_is_fitted_to_the_answers_in_the_records(files, tmp_path, c
     (tmp_path / "more.jsonl").write_bytes(b"".join(lines))
     with store_of_one(tmp_path / "empty") as store:
         store.partition(0)
-    job(tmp_path / "empty", fit_population=str(tmp_path / "same.json"), records=[str(tmp_path / "more.jsonl")])
+    job(tmp_path / "empty", population_out=str(tmp_path / "same.json"), records=[str(tmp_path / "more.jsonl")])
     assert (tmp_path / "same.json").read_bytes() == out.read_bytes()
     job(folder, set_population=str(out))
     with store_of_one(folder) as store:
@@ -370,17 +373,17 @@ def test_bad_scenarios_are_named_by_line(tmp_path, line, message):
 def test_records_of_all_partitions_come_out_as_one_file_each_stream_in_order(earlier):
     folder, files = earlier
     job(folder / "state", import_records=files["import_records"], input=files["input"], partitions=3)
-    job(folder / "state", export=str(folder / "all.jsonl"))
+    job(folder / "state", records_out=str(folder / "all.jsonl"))
     written, before = read(folder / "all.jsonl"), read(folder / "records.jsonl")
     assert len(written) == len(before)
     for stream in ("s0", "s1", "s2"):
         assert [one for one in written if one["stream"] == stream] == [one for one in before if one["stream"] == stream]
-    job(folder / "state", export=str(folder / "ada.parquet"), person="ada")
+    job(folder / "state", records_out=str(folder / "ada.parquet"), person="ada")
     table = pq.read_table(folder / "ada.parquet")
     assert sorted(table["record"].to_pylist()) == sorted(json.dumps(one) for one in written if one["stream"] == "s0")
     assert table["event"].to_pylist() == [json.loads(record).get("event") for record in table["record"].to_pylist()]
     with pytest.raises(FileExistsError, match=r"all\.jsonl"):
-        job(folder / "state", export=str(folder / "all.jsonl"))
+        job(folder / "state", records_out=str(folder / "all.jsonl"))
     with pytest.raises(ValueError, match="--since: found nan"):
-        job(folder / "state", export=str(folder / "new.jsonl"), since=float("nan"))
+        job(folder / "state", records_out=str(folder / "new.jsonl"), since=float("nan"))
     assert not (folder / "new.jsonl").exists()

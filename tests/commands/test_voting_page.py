@@ -55,7 +55,7 @@ def test_the_same_events_make_the_same_page_whatever_the_order_of_systems(page):
 
 
 @pytest.mark.parametrize(
-    ("flags", "name"), [(("--page=p.html", "--out=o.jsonl"), "out"), (("--sample=3", "--votes=v.jsonl"), "sample")]
+    ("flags", "name"), [(("--page_out=p.html", "--out=o.jsonl"), "out"), (("--sample=3", "--votes=v.jsonl"), "sample")]
 )
 def test_flags_that_would_do_nothing_are_refused(flags, name):
     done = forked.run("prism_jax", "judge", "--streams=s.jsonl", *flags)

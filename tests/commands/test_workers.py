@@ -109,7 +109,7 @@ def test_label_prompts_an_endpoint_as_the_benchmarks_agent(tmp_path):
     with FakeEndpoint(SimulatedAgent(streams, AgentQuality(errors=0.0))) as fake:
         settings = ("key=", f"base_url={fake.url}", "input_price=0.0", "output_price=0.0")
         done = forked.run(
-            *("prism_jax", "label", *flags, *(f"--config.endpoint.{one}" for one in settings), "--out=traces/R1.5"),
+            *("prism_jax", "label", *flags, *(f"--config.endpoint.{one}" for one in settings), "--workdir=traces/R1.5"),
             cwd=tmp_path,
         )
         assert done.returncode == 0 and fake.most_at_once <= 2, done.stderr
@@ -144,8 +144,11 @@ def test_flags_of_the_agent_stand_with_it(tmp_path, flags, message):
     ("flags", "message"),
     [
         (("--out=in.jsonl",), "--out: found in.jsonl, the file of --streams, expected another one"),
-        (("--out=x.jsonl", "--rows=./x.jsonl"), "--rows: found x.jsonl, the file of --out, expected another one"),
-        (("--out=in", "--streams=in.rows.jsonl"), "--rows: found in.rows.jsonl, the file of --streams, expected"),
+        (
+            ("--out=x.jsonl", "--rows_out=./x.jsonl"),
+            "--rows_out: found x.jsonl, the file of --out, expected another one",
+        ),
+        (("--out=in", "--streams=in.rows.jsonl"), "--rows_out: found in.rows.jsonl, the file of --streams, expected"),
     ],
 )
 def test_label_writes_no_file_over_another(tmp_path, flags, message):

@@ -264,8 +264,8 @@ def test_an_exported_log_does_not_replace_the_log(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("who,took,p\na,1,0.4\n")
     columns = parse_columns(["person=who", "accepted=took", "score=p"])
-    with pytest.raises(ValueError, match=r"--export_scores: found .*log.csv, the file of --scores, expected another"):
-        evaluate_log(path, columns, tmp_path / "out", Question(1.0, 2.0), export_scores=str(path))
+    with pytest.raises(ValueError, match=r"--scores_out: found .*log.csv, the file of --scores, expected another"):
+        evaluate_log(path, columns, tmp_path / "out", Question(1.0, 2.0), scores_out=str(path))
     assert path.read_text().startswith("who") and not (tmp_path / "out").exists()
 
 

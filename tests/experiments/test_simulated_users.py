@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def users(tmp_path_factory):
     """A folder of unlabelled streams, and the address at which their teacher and judges answer."""
     folder = tmp_path_factory.mktemp("users")
-    command = [sys.executable, "-m", "prism_jax.experiments.simulated_users", f"--folder={folder}"]
+    command = [sys.executable, "-m", "prism_jax.experiments.simulated_users", f"--workdir={folder}"]
     sizes = ["--train=6", "--calibration=2", "--held_out=2", "--field_errors=0", "--blur=0.2", "--accuracy=1"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([*command, *sizes], cwd=ROOT, text=True, **pipes) as process:

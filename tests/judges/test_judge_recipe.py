@@ -112,7 +112,7 @@ def test_people_are_read_with_a_panel_or_alone_and_have_names_of_their_own(folde
 
 
 def test_a_page_of_several_systems_is_written(folder, tmp_path, capsys):
-    page = {"page": str(tmp_path / "p.html"), "sample": 9, "seed": 1}
+    page = {"page_out": str(tmp_path / "p.html"), "sample": 9, "seed": 1}
     options = {**page, "streams": str(folder / "often.jsonl"), "system": [f"seldom={folder / 'seldom.jsonl'}"]}
     write_page(options, 40)
     assert capsys.readouterr().out.startswith("9 of the ")
@@ -123,8 +123,8 @@ def test_a_page_of_several_systems_is_written(folder, tmp_path, capsys):
     for change, message in (
         *(
             (
-                {"page": options["streams"], "streams": streams},
-                "--page: found .*often.jsonl, the file of --streams or --system, expected another",
+                {"page_out": options["streams"], "streams": streams},
+                "--page_out: found .*often.jsonl, the file of --streams or --system, expected another",
             )
             for streams in (options["streams"], str(folder))
         ),

@@ -167,12 +167,12 @@ def test_messages_attempts_and_verdicts_are_the_scripts(benchmark, tmp_path, mon
 
     # Their verdicts stand in their files, and ours in the votes: the scores are the same.
     given = {
-        **dict.fromkeys(("votes", "prompt", "judged_by", "labels", "splits", "published", "streams_out", "data_dir")),
+        **dict.fromkeys(("votes", "prompt", "judged_by", "labels", "splits", "published", "data_dir")),
         **{"judges": [], "most_events": 40, "need": "strict"},
     }
-    score_official({**given, "traces": str(judged), "judged_by": "only", "out": str(tmp_path / "theirs")})
+    score_official({**given, "traces": str(judged), "judged_by": "only", "workdir": str(tmp_path / "theirs")})
     own = {"traces": str(judged), "votes": str(votes), "judges": ["only"]}
-    tables = score_official({**given, **own, "out": str(tmp_path / "ours")})
+    tables = score_official({**given, **own, "workdir": str(tmp_path / "ours")})
     assert "judge: only; prompt: official " in tables[0].to_markdown()
     csv = {who: (tmp_path / f"{who}/official/model.csv").read_bytes() for who in ("theirs", "ours")}
     assert csv["ours"] == csv["theirs"] != (tmp_path / "ours/fixed/model.csv").read_bytes()
@@ -278,7 +278,7 @@ def test_one_file_holds_both_prompts_and_tells_how_far_they_agree(tmp_path, caps
             assert step.y_need == 1 - labels[Item(stream.id, step.event, silence=True)]
             assert step.candidates[0].y_accept == labels[Item(stream.id, step.event, silence=False, text="Fix it?")]
 
-    options = {**OPTIONS, "out": str(tmp_path / "out.jsonl"), "ask": False}
+    options = {**OPTIONS, "workdir": str(tmp_path / "out.jsonl"), "ask": False}
     files = {"streams": str(tmp_path / "s.jsonl"), "votes": str(path)}
     judge(official, {**options, **files})
     shown = capsys.readouterr().out

@@ -76,7 +76,7 @@ def test_export_and_import_round_trip_through_json():
         (lambda tree: tree["people"][1].pop("answers"), r"people\[1\]: answers: found no such key"),
         (
             lambda tree: tree["people"][1].update(number=1),
-            "found something twice .*, expected what --export_people writes",
+            "found something twice .*, expected what --people_out writes",
         ),
         (lambda tree: tree["people"][1].update(answers="many"), r"people\[1\].answers: found 'many', expected a whole"),
         (lambda tree: tree["people"][1].update(number=0), r"people\[1\].number: found 0, expected a whole number of"),

@@ -77,7 +77,7 @@ def test_a_folder_without_test_events_is_named(tmp_path):
 
 
 def test_the_command_names_what_is_missing(tmp_path):
-    done = forked.run("prism_jax", "label", f"--source={tmp_path}", f"--out={tmp_path / 'out'}")
+    done = forked.run("prism_jax", "label", f"--source={tmp_path}", f"--workdir={tmp_path / 'out'}")
     assert done.returncode == 1 and "--source: expected it with --agent, or with --agent_data" in done.stderr
 
 

@@ -30,9 +30,7 @@ from prism_jax.streams.traces import ABSENT, read_traces, trace_stream
 NAMES = ("code_1", "writing_1")
 EVENTS = 12
 GIVEN = {
-    **dict.fromkeys(
-        ("votes", "prompt", "judged_by", "labels", "splits", "published", "streams_out", "out", "data_dir")
-    ),
+    **dict.fromkeys(("votes", "prompt", "judged_by", "labels", "splits", "published", "workdir", "data_dir")),
     "judges": [],
     "most_events": 40,
     "need": "strict",
@@ -119,7 +117,7 @@ def test_scores_by_a_judge_are_those_of_the_published_script(folder):
         "votes": str(folder / "votes.jsonl"),
         "judges": ["strict"],
         "splits": str(folder / "splits.json"),
-        "out": str(folder / "out"),
+        "workdir": str(folder / "out"),
     }
     shown = "".join(table.to_markdown() for table in score_official(given))
     assert "judge: strict" in shown and "contrary" not in shown
@@ -201,7 +199,7 @@ def test_what_a_teacher_did_becomes_traces(tmp_path):
 def test_what_a_killed_writer_left_is_no_model(folder, tmp_path):
     shutil.copytree(folder / "traces", tmp_path / "traces")
     shutil.copytree(folder / "traces/ours", tmp_path / "traces/.ours.0.partial")
-    score_official({**GIVEN, "traces": str(tmp_path / "traces"), "streams_out": str(tmp_path / "streams")})
+    score_official({**GIVEN, "traces": str(tmp_path / "traces"), "workdir": str(tmp_path)})
     assert [path.name for path in (tmp_path / "streams").iterdir()] == ["ours.jsonl"]
 
 
@@ -212,10 +210,10 @@ def test_the_papers_published_rows_can_be_judged_anew(tmp_path, model):
     traces = CHECKOUT / "eval/traces_new" / model
     splits = CHECKOUT / "dataset/test_data/splits.json"
     given = {**GIVEN, "traces": str(traces), "splits": str(splits)}
-    score_official({**given, "streams_out": str(tmp_path / "streams")})
+    score_official({**given, "workdir": str(tmp_path)})
     asked = [q for stream in read_streams(tmp_path / f"streams/{model}.jsonl") for q in questions(stream, 40)]
     write_votes(tmp_path / "votes.jsonl", [vote_on(one, "j", accepts(one)) for one in asked])
-    score_official({**given, "votes": str(tmp_path / "votes.jsonl"), "judges": ["j"], "out": str(tmp_path / "out")})
+    score_official({**given, "votes": str(tmp_path / "votes.jsonl"), "judges": ["j"], "workdir": str(tmp_path / "out")})
     verdicts = {(q.stream, q.step, q.candidate): accepts(q) for q in asked}
     judged = []
     for file in json.loads(splits.read_text())["real_average"]["files"]:

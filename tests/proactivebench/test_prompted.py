@@ -279,9 +279,9 @@ def scored(folder, name, accepts, **options):
     traces = read_traces(folder / name)
     asked = [one for stream, trace in traces.items() for one in questions(trace_stream(stream, trace), 40)]
     write_votes(folder / f"{name}.votes.jsonl", [vote_on(one, "j", accepts(one)) for one in asked])
-    given = dict.fromkeys(("prompt", "judged_by", "labels", "splits", "published", "streams_out", "data_dir"))
+    given = dict.fromkeys(("prompt", "judged_by", "labels", "splits", "published", "data_dir"))
     given |= {"votes": str(folder / f"{name}.votes.jsonl"), "judges": ["j"], "most_events": 40, "need": "strict"}
-    score_official({**given, "traces": str(folder / name), "out": str(folder / "scores"), **options})
+    score_official({**given, "traces": str(folder / name), "workdir": str(folder / "scores"), **options})
     return [read_published(folder / "scores" / mode / f"{name}.csv") for mode in ("official", "fixed")]
 
 

@@ -99,7 +99,7 @@ def test_the_published_script_and_ours_score_them_alike(folder):
     traces = read_traces(folder / "traces" / "ours")
     asked = [one for name in NAMES for one in questions(trace_stream(name, traces[name]), 40)]
     write_votes(folder / "votes.jsonl", [vote_on(one, "strict", accepts(one)) for one in asked])
-    places = {name: str(folder / name) for name in ("traces", "out")}
+    places = {"traces": str(folder / "traces"), "workdir": str(folder / "out")}
     score_official({**GIVEN, **places, "votes": str(folder / "votes.jsonl"), "judges": ["strict"]})
     verdicts = {(one.stream, one.step, one.candidate): accepts(one) for one in asked}
     judged = []

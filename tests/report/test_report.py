@@ -52,7 +52,7 @@ def test_the_page_is_well_formed_and_makes_no_request(arguments, metrics):
 
 
 def test_every_cell_of_every_table_and_every_fact_is_on_the_page(arguments):
-    facts = {"command": "python -m prism_jax.train", "need": "strict"}
+    facts = {"command": "python -m prism_jax train", "need": "strict"}
     page = Page(written(arguments, facts=facts))
     cells = " ".join(
         cell

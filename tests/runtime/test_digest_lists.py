@@ -124,7 +124,7 @@ def test_weights_of_others_have_no_list_which_an_expected_digest_asks_for(folder
     (folder / "digests.json").unlink()
     (folder / "prism.json").write_text("{}")
     with pytest.raises(
-        FileNotFoundError, match=r"digests.json: no such file, .*: run `python -m prism_jax.export` again"
+        FileNotFoundError, match=r"digests.json: no such file, .*: run `python -m prism_jax export` again"
     ):
         check_export(folder)
 

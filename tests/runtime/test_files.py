@@ -164,12 +164,14 @@ def test_outputs_are_files_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.jsonl").write_text("")
     (tmp_path / "link").symlink_to("in.jsonl")
-    check_outputs({"out": "out.jsonl", "rows": None}, {"streams": "in.jsonl", "human": "in.jsonl", "baseline": None})
+    check_outputs(
+        {"out": "out.jsonl", "rows_out": None}, {"streams": "in.jsonl", "human": "in.jsonl", "baseline": None}
+    )
     for path in ("in.jsonl", "link", f"{tmp_path}/none/../in.jsonl"):
         with pytest.raises(ValueError, match=f"^--out: found {path}, the file of --streams, expected another one$"):
             check_outputs({"out": path}, {"streams": "in.jsonl"})
-    with pytest.raises(ValueError, match=r"^--rows: found ./x, the file of --out, expected another one$"):
-        check_outputs({"out": "x", "rows": "./x"}, {})
+    with pytest.raises(ValueError, match=r"^--rows_out: found ./x, the file of --out, expected another one$"):
+        check_outputs({"out": "x", "rows_out": "./x"}, {})
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_log_is_evaluated_and_its_export_too(tmp_path):
         f"--scores={tmp_path / 'log.csv'}",
         "--columns=person=user,time=when,score=confidence,accepted=taken",
         f"--workdir={tmp_path / 'out'}",
-        f"--export_scores={tmp_path / 'scores.parquet'}",
+        f"--scores_out={tmp_path / 'scores.parquet'}",
     )
     assert "offer where p_accept ≥ C_FA / (C_FA + C_FN) = 0.3333" in printed
     found = json.loads((tmp_path / "out" / "acceptance_log.json").read_text())

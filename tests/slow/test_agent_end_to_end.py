@@ -33,7 +33,7 @@ def lines_of(streams):
 def test_an_exported_model_decides_as_it_was_evaluated(tmp_path):
     workdir, model, records = tmp_path / "run", tmp_path / "model", tmp_path / "records.jsonl"
     assert run("train", *TINY, f"--workdir={workdir}").returncode == 0
-    assert run("export", f"--workdir={workdir}", f"--output={model}").returncode == 0
+    assert run("export", f"--model={workdir}", f"--workdir={model}").returncode == 0
     config = Workdir(workdir).load_config()
     streams = load_splits(config.data, config.simulator).test
     (tmp_path / "in.jsonl").write_text(lines_of(streams))

@@ -44,7 +44,7 @@ def cluster(request):
 def trained_export(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     assert run("train", *TINY, f"--workdir={folder / 'run'}").returncode == 0
-    assert run("export", f"--workdir={folder / 'run'}", f"--output={folder / 'model'}").returncode == 0
+    assert run("export", f"--model={folder / 'run'}", f"--workdir={folder / 'model'}").returncode == 0
     return folder / "model"
 
 

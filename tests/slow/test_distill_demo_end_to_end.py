@@ -15,7 +15,7 @@ SIZES = ("--train=12", "--calibration=6", "--held_out=6", "--steps=4")
 
 
 def demo(workdir, *sizes):
-    command = [sys.executable, "-m", "prism_jax.experiments", "distill_demo", f"--workdir={workdir}", *sizes]
+    command = [sys.executable, "-m", "prism_jax", "experiments", "distill_demo", f"--workdir={workdir}", *sizes]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

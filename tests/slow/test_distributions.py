@@ -91,7 +91,7 @@ def test_evaluate_writes_a_report_outside_the_checkout(installed):
     page = (ROOT / "docs" / "scores.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (folder / "scores.jsonl").write_text(example)
-    done = python("-m", "prism_jax.evaluate", "--scores=scores.jsonl", "--workdir=out")
+    done = python("-m", "prism_jax", "evaluate", "--scores=scores.jsonl", "--workdir=out")
     assert done.returncode == 0, done.stderr
     assert "<svg" in (folder / "out" / "report.html").read_text()
     assert json.loads((folder / "out" / "evaluation.json").read_text())["counts"]["judged"] == 3

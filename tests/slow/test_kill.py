@@ -30,7 +30,7 @@ ARGUMENTS = (
 
 
 def command(workdir):
-    return [sys.executable, "-m", "prism_jax.train", *ARGUMENTS, f"--workdir={workdir}"]
+    return [sys.executable, "-m", "prism_jax", "train", *ARGUMENTS, f"--workdir={workdir}"]
 
 
 def final(workdir):

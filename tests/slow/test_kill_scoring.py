@@ -25,7 +25,7 @@ STREAMS = 96
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory, template, model, draw_params, with_two_offers):
-    """The command without --out: a tiny student, and a stream per shard from three files."""
+    """The command without --workdir: a tiny student, and a stream per shard from three files."""
     folder = tmp_path_factory.mktemp("tiny")
     exported = tiny_export.export(folder, template, model, draw_params(model))
     streams = [
@@ -41,7 +41,7 @@ def command(tmp_path_factory, template, model, draw_params, with_two_offers):
 def start(command, out, *more, **environment):
     settings = os.environ | forked.QUICK | environment
     return subprocess.Popen(
-        [*command, f"--out={out}", *more], env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, f"--workdir={out}", *more], env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -169,7 +169,7 @@ def test_the_workdir_of_a_run_gives_the_scores_of_its_evaluation(tmp_path):
     assert done.returncode == 0, done.stderr
     opened = reopen_run(Workdir(run))
     write_streams(tmp_path / "test.jsonl", opened.splits.test)
-    done = forked.run("prism_jax", "score", f"--model={run}", f"--streams={tmp_path}/test.jsonl", f"--out={out}")
+    done = forked.run("prism_jax", "score", f"--model={run}", f"--streams={tmp_path}/test.jsonl", f"--workdir={out}")
     assert done.returncode == 0, done.stderr
     found, evaluated = read_scores(out / "scores-00000.parquet"), read_scores(run / "scores.parquet")
     expected = evaluated.take(evaluated.split == "test")

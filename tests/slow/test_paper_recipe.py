@@ -102,7 +102,7 @@ def folder(users, endpoint, weights, run, tmp_path_factory):
     small = ("--config.packing.context=512", "--config.writing.field_tokens=4", "--config.writing.response_tokens=4")
     start = (f"--config.training.start={weights}", "--config.pathway.filter=off")
     run("train", "--config=configs/qwen3_8b_a100.py", *start, *data, *small, f"--workdir={folder}/run")
-    run("export", f"--workdir={folder}/run", f"--output={folder}/model")
+    run("export", f"--model={folder}/run", f"--workdir={folder}/model")
     return folder
 
 

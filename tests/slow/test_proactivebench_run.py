@@ -1,4 +1,4 @@
-"""`prism_jax.train` on ProactiveBench's human judgements."""
+"""`train` on ProactiveBench's human judgements."""
 
 import dataclasses
 import os
@@ -20,7 +20,7 @@ def test_it_trains_and_holds_out_whole_streams(tmp_path, root):
     workdir = tmp_path / "run"
     arguments = (f"--config.data.source={CHECKOUT}", "--config.training.steps=6", f"--workdir={workdir}")
     result = subprocess.run(
-        [sys.executable, "-m", "prism_jax.train", "--config=configs/proactivebench_tiny.py", *arguments],
+        [sys.executable, "-m", "prism_jax", "train", "--config=configs/proactivebench_tiny.py", *arguments],
         cwd=root,
         env={**os.environ, "TFDS_DATA_DIR": str(tmp_path / "tfds")},
         capture_output=True,

@@ -143,7 +143,7 @@ def decide(model, folder, *flags):
 
 def test_the_agent_serves_an_exported_probe(finished, tmp_path):
     model = tmp_path / "model"
-    exported = run("export", f"--workdir={finished}", f"--output={model}")
+    exported = run("export", f"--model={finished}", f"--workdir={model}")
     assert exported.returncode == 0, exported.stderr
     files = {"probe.json", "ngrams.json", "weights.safetensors", "prism.json", "digests.json"}
     assert {path.name for path in model.iterdir()} == files
@@ -153,7 +153,7 @@ def test_the_agent_serves_an_exported_probe(finished, tmp_path):
 def test_the_agent_serves_a_probe_on_states_with_its_own_copy_of_the_model(on_states, tmp_path):
     """From the export, and from the workdir itself; what need means reaches the records."""
     model = tmp_path / "model"
-    exported = run("export", f"--workdir={on_states[0]}", f"--output={model}")
+    exported = run("export", f"--model={on_states[0]}", f"--workdir={model}")
     assert exported.returncode == 0, exported.stderr
     assert {path.name for path in (model / "model").iterdir()} == {
         "config.json",

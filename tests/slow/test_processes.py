@@ -30,7 +30,7 @@ TERMS = ("loss", "need", "accept", "burden", "response", "gradient_norm")
 def launch(root, workdir, *flags):
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     environment.pop("XLA_FLAGS", None)
-    command = [sys.executable, "-m", "prism_jax.train", *TINY, *flags, f"--workdir={workdir}"]
+    command = [sys.executable, "-m", "prism_jax", "train", *TINY, *flags, f"--workdir={workdir}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=root, env=environment, **pipes)
 
@@ -64,13 +64,13 @@ def test_two_processes_train_as_one_does_and_one_evaluates_the_run(root, tmp_pat
     finish(launch(root, tmp_path / "one", "--config.training.steps=6", "--config.training.checkpoint_every=3"))
     mesh = ("--config.mesh.data=2", "--config.training.steps=6", "--config.training.checkpoint_every=3")
     first, second = together(root, tmp_path / "two", *mesh)
-    assert "2 processes" in first and "python -m prism_jax.evaluate" in first
+    assert "2 processes" in first and "python -m prism_jax evaluate" in first
     assert [line for line in second.splitlines() if not line.startswith("[Gloo]")] == []
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert len(one) == len(two) == 6 and one[0] != one[-1]
     np.testing.assert_allclose(two, one, rtol=1e-5)
     done = subprocess.run(
-        [sys.executable, "-m", "prism_jax.evaluate", f"--workdir={tmp_path / 'two'}"],
+        [sys.executable, "-m", "prism_jax", "evaluate", f"--workdir={tmp_path / 'two'}"],
         cwd=root,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,

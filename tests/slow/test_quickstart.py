@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory, root):
     workdir = tmp_path_factory.mktemp("runs") / "quickstart"
-    command = [sys.executable, "-m", "prism_jax.train", "--config=configs/quickstart.py", f"--workdir={workdir}"]
+    command = [sys.executable, "-m", "prism_jax", "train", "--config=configs/quickstart.py", f"--workdir={workdir}"]
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}  # optimised, as a user's
     result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
     return workdir, result, json.loads((workdir / "evaluation.json").read_text())

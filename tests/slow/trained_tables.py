@@ -13,7 +13,7 @@ from prism_jax.runs.store import Store
 
 
 def start(folder, names, cache, seeds=1):
-    """Starts `python -m prism_jax.experiments` on shrunken recipes, forked from a server that has imported everything.
+    """Starts `python -m prism_jax experiments` on shrunken recipes, forked from a server that has imported everything.
 
     Args:
       folder: The workdir.

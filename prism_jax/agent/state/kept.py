@@ -45,7 +45,7 @@ def store_of_one(state: epath.PathLike, population: Population | None = None) ->
     store = open_store(folder_of(state), population)
     if store.partitions > 1:
         store.close()
-        count, words = store.partitions, "expected one: this is the state of a server (`prism_jax serve`)"
+        count, words = store.partitions, "expected one: this is the state of a server (`python -m prism_jax serve`)"
         raise StateError(f"{store.folder}: found {count} partitions, {words}")
     return store
 

@@ -1,6 +1,6 @@
 """Whether p_accept, read before anything is written, ranks what is then written; and what a second reading adds.
 
-The labels are verdicts on the written texts (`prism_jax judge --scores_out`), the second reading is that of
+The labels are verdicts on the written texts (`python -m prism_jax judge --scores_out`), the second reading is that of
 `p_accept_written`. Both are measured where something was written, each with maps of its own, by the fast pass.
 """
 
@@ -47,7 +47,7 @@ def make(study: Study) -> ExperimentResult:
     """Measures both readings, and the second minus the first."""
     scores, settings = study.scores, study.settings
     if scores.p_accept_written is None:
-        raise SkippedError("there is no column p_accept_written, which `prism_jax score --reread` writes")
+        raise SkippedError("there is no column p_accept_written, which `python -m prism_jax score --reread` writes")
     if study.of_parts is not None:
         raise SkippedError("it compares pairs of rows, and these are read part by part: there are too many for memory")
     written = ~np.isnan(scores.p_accept_written)
@@ -67,7 +67,7 @@ def make(study: Study) -> ExperimentResult:
     steps = len(splits.evaluated_rows(scores).steps())
     note = study.note(
         f"{len(first.data.steps)} of {steps} test steps, where a text was written; labels are those of the table, "
-        "which `prism_jax judge --scores_out` makes of verdicts on these texts."
+        "which `python -m prism_jax judge --scores_out` makes of verdicts on these texts."
     )
     title = "p_accept before and after the text is written"
     return ExperimentResult((Sheet("written", title, "reading", MEASURES, tuple(lines), note),))

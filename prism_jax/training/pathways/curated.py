@@ -1,6 +1,6 @@
 """Curation: the rows of teacher-labelled streams with the highest R_DC, how many were dropped and why, in words too.
 
-The pathways that filter their data and `prism_jax curate` both call `curate`. The streams that it returns say so
+The pathways that filter their data and `curate` both call `curate`. The streams that it returns say so
 (`Stream.curated`), in a file too, because rows that are filtered twice are no longer a stated share of anything.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m prism_jax.train --plan --target`: what it prints and writes, and its errors."""
+"""`python -m prism_jax train --plan --target`: what it prints and writes, and its errors."""
 
 import json
 import subprocess
@@ -70,7 +70,17 @@ SMALL = (
 @pytest.mark.usefixtures("on_target")
 def test_the_plan_is_printed_and_written(root, tmp_path):
     """Eight devices and two blocks of Qwen3-8B: it fits a card, and not a gibibyte."""
-    command = [sys.executable, "-m", "prism_jax.train", CONFIG, *SMALL, "--plan", "--target=a100-40gb", "--devices=8"]
+    command = [
+        sys.executable,
+        "-m",
+        "prism_jax",
+        "train",
+        CONFIG,
+        *SMALL,
+        "--plan",
+        "--target=a100-40gb",
+        "--devices=8",
+    ]
     fits = subprocess.run([*command, f"--plan_out={tmp_path / 'plan.json'}"], cwd=root, capture_output=True, text=True)
     assert fits.returncode == 0, fits.stderr
     written = json.loads((tmp_path / "plan.json").read_text())
