@@ -64,6 +64,11 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Loads no file of tests/slow, whose tests are all slow, where none of them would run."""
+    return True if collection_path.name == "slow" and config.option.markexpr.startswith("not slow") else None
+
+
 def pytest_collectstart():
     """Collects no garbage while modules are loaded."""
     gc.disable()

@@ -151,6 +151,7 @@ def test_the_pages_prompt_is_that_of_training(exported, monkeypatch):
     assert [prompt(*decision) for decision in seen(WILD)] == list(decisions_in_ids(template, WILD))
 
 
+@pytest.mark.slow
 def test_the_pages_prompt_takes_no_special_token_of_qwen3_from_a_text(qwen3_folder, tmp_path, monkeypatch):
     """Of Qwen3's, <think> is an added token that transformers does not count among the special ones."""
     template = Template(Tokenizer.load(qwen3_folder), CONFIG.prompt)
@@ -240,6 +241,7 @@ def test_the_moves_of_a_slow_pass_reach_prism_json(exported, tmp_path):
     assert list(prism["temperatures"]) == ["need_fast", "accept_fast", "need_slow", "accept_slow"]
 
 
+@pytest.mark.slow
 def test_a_model_that_was_not_trained_here_is_exported_with_its_probabilities_as_they_are(exported, tmp_path):
     folder, _ = exported
     weights, output = folder / "exported", epath.Path(tmp_path) / "base"

@@ -298,6 +298,7 @@ def test_shards_without_rationales_have_the_columns_of_those_with(exported, file
     assert np.isnan(table.fields_correct).all() and set(table.need_target) == {"given_accept"}
 
 
+@pytest.mark.slow
 def test_what_is_written_is_kept_beside_the_scores_and_read_again(writing, files, tmp_path, with_two_offers):
     out = tmp_path / "out"
     run(writing, files, out, reread=True)

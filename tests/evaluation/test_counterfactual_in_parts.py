@@ -387,6 +387,7 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_tables(small, tmp_path, monk
     assert number - 20 == len(read) - number - 19  # what was merged was not read again
 
 
+@pytest.mark.slow
 def test_a_refused_run_keeps_nothing_and_other_limits_start_anew(small, tmp_path):
     write(tmp_path / "scores.parquet", table())
     out = tmp_path / "out"
@@ -399,6 +400,7 @@ def test_a_refused_run_keeps_nothing_and_other_limits_start_anew(small, tmp_path
         assert not list(out.iterdir())
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_read_are_left_out_where_asked(small, tmp_path, capsys):
     folder = tmp_path / "scores"
     folder.mkdir()

@@ -127,6 +127,7 @@ def test_of_few_rows_every_number_is_exact(monkeypatch):
                 assert value == pytest.approx(number, rel=1e-12, abs=1e-14, nan_ok=True), (stem, place)
 
 
+@pytest.mark.slow
 def test_every_division_gives_the_same_counts():
     """The parts divide streams, and hold their rows in any order; one division is into whole streams.
 

@@ -3,13 +3,14 @@ import struct
 
 import pytest
 from etils import epath
-from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from prism_jax.training.logs.progress import Board
 
 
 def events(folder):
     """Reads records in TensorFlow's format: length, checksum of the length, data, checksum of the data."""
+    from tensorboardX.proto.event_pb2 import Event  # imports torch, which takes seconds
+
     (file,) = pathlib.Path(folder).iterdir()
     assert ".out.tfevents." in file.name  # TensorBoard looks for this
     data, found = file.read_bytes(), []
@@ -25,8 +26,9 @@ def test_events_can_be_read_at_once_and_purge_later_steps_of_an_earlier_run(tmp_
     board.write(5, {"loss": 0.5, "need": 0.25})
     board.flush()
     version, start, step = events(tmp_path / "board")
+    started = start.session_log
     assert version.file_version == "brain.Event:2"
-    assert (start.session_log.status, start.step) == (SessionLog.START, 5)
+    assert (started.status, start.step) == (started.START, 5)
     assert (step.step, {value.tag: value.simple_value for value in step.summary.value}) == (
         5,
         {"loss": 0.5, "need": 0.25},

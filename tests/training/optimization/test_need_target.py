@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tiny
 from pathway_streams import STREAMS, Example, each_step
-from whole_objective import objective
+from whole_objective import objective, sums
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.optimization.objective import denominators, term_sums
+from prism_jax.training.optimization.objective import denominators
 from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import RunConfig
 
@@ -54,10 +54,10 @@ def need_given_accept(example):
 def test_a_step_counts_with_the_acceptance_of_the_offer_that_ranks_first(candidates):
     example = EXAMPLES[candidates]
     numerator, denominator = need_given_accept(example)
-    sums = term_sums(example.params, example.batch, example.slots, LOSS, POINT, 0.1).need
+    found = sums(example.params, example.batch, example.slots, LOSS, POINT, 0.1).need
     assert 0 < numerator != denominator > 0
-    np.testing.assert_allclose(sums, (numerator, denominator), rtol=1e-5)
-    assert float(denominators(example.batch, LOSS, POINT).need.denominator) == float(sums.denominator)
+    np.testing.assert_allclose(found, (numerator, denominator), rtol=1e-5)
+    assert float(denominators(example.batch, LOSS, POINT).need.denominator) == float(found.denominator)
 
 
 def test_answers_of_offers_that_were_not_accepted_teach_it_nothing():
@@ -65,7 +65,7 @@ def test_answers_of_offers_that_were_not_accepted_teach_it_nothing():
     rejected = np.asarray(example.batch.y_accept * example.batch.logged) == 0
     flipped = example.batch._replace(need_target=np.where(rejected, 0.5, example.batch.need_target))
     found = [
-        term_sums(example.params, batch, example.slots, dataclasses.replace(LOSS, need_target=target), POINT, 0.1).need
+        sums(example.params, batch, example.slots, dataclasses.replace(LOSS, need_target=target), POINT, 0.1).need
         for target in ("given_accept", "marginal")
         for batch in (example.batch, flipped)
     ]

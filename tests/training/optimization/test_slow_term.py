@@ -10,12 +10,11 @@ import pytest
 import tiny
 from pathway_streams import STREAMS, TEMPLATE, Example, config, each_step, supervised
 from synthetic_scores import evaluate, make_scores
-from whole_objective import objective
+from whole_objective import objective, sums
 
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.optimization.objective import term_sums
 from prism_jax.training.pathways.supervision import supervise
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -96,13 +95,13 @@ def test_without_slow_branches_the_margin_changes_nothing():
 
 @pytest.mark.slow
 def test_the_sums_of_microbatches_add_up():
-    def sums(rows):
+    def slow_of(rows):
         part = jax.tree.map(lambda leaf: leaf[rows], EXAMPLE.batch)
         params = {**EXAMPLE.params, "hidden": EXAMPLE.params["hidden"][rows]}
-        return term_sums(params, part, EXAMPLE.slots, FOUND.loss, OperatingPoint(), 0.1).burden.slow
+        return sums(params, part, EXAMPLE.slots, FOUND.loss, OperatingPoint(), 0.1).burden.slow
 
-    parts = [sums(np.arange(0, 5)), sums(np.arange(5, 12))]
-    chex.assert_trees_all_close(jax.tree.map(lambda a, b: a + b, *parts), sums(np.arange(12)), rtol=1e-5)
+    parts = [slow_of(np.arange(0, 5)), slow_of(np.arange(5, 12))]
+    chex.assert_trees_all_close(jax.tree.map(lambda a, b: a + b, *parts), slow_of(np.arange(12)), rtol=1e-5)
 
 
 def test_a_step_without_a_rationale_costs_the_mean_of_the_others():
