@@ -227,18 +227,22 @@ def check_range(name: str, array: np.ndarray, texts: Sequence[str] | None = None
             except UnicodeEncodeError:
                 fail_at(array == text, name, array, "text that UTF-8 can encode")
         return
-    null = np.isnan(array)
-    valid = {
-        "time": (np.abs(array) <= MOST_SECONDS) & (not are_dates(array)),
-        "unit": (array >= 0) & (array <= 1),
-        "label": (array >= 0) & (array <= 1),
-        "flag": (array == 0) | (array == 1),
-    }.get(spec.kind, (array >= 0) & (array < 2**63) & (array == np.floor(array)))
-    fail_at(~valid & ~(null & spec.nullable), name, array, spec.expected)
+    if spec.kind == "time":
+        valid = (np.abs(array) <= MOST_SECONDS) & (not are_dates(array))
+    elif spec.kind in ("unit", "label"):
+        valid = (array >= 0) & (array <= 1)
+    elif spec.kind == "flag":
+        valid = (array == 0) | (array == 1)
+    else:
+        valid = (array >= 0) & (array < 2**63) & (array == np.floor(array))
+    if not valid.all():
+        fail_at(~valid & ~(np.isnan(array) & spec.nullable), name, array, spec.expected)
 
 
 def are_dates(times: Num[np.ndarray, " rows"]) -> bool:
     """Whether all known times, three or more, are dates in digits such as 20261127, and no seconds."""
     known = times[~np.isnan(times)]
-    parts = ((known // 10_000, 1900, 2099), (known // 100 % 100, 1, 12), (known % 100, 1, 31), (known % 1, 0, 0))
-    return len(known) > 2 and all(((low <= part) & (part <= high)).all() for part, low, high in parts)
+    if len(known) < 3 or not ((known >= 1900_01_01) & (known <= 2099_12_31)).all():
+        return False
+    parts = ((known // 100 % 100, 1, 12), (known % 100, 1, 31), (known % 1, 0, 0))
+    return all(((low <= part) & (part <= high)).all() for part, low, high in parts)

@@ -47,8 +47,8 @@ AGENT = (
     Fault(
         "fast-scores-by-place-in-step",
         "scoring/fast.py",
-        '"p_accept_fast": float(p_accept[slot]),',
-        '"p_accept_fast": float(p_accept[index]),',
+        '"p_accept_fast": of_offer}',
+        '"p_accept_fast": accept[columns["candidate"]]}',
         "All steps get the acceptance of the first step's candidates.",
         ("scoring/test_fast.py",),
         vital=True,
