@@ -12,7 +12,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,7 +21,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-import forked
 import pytest
 from fake_reader import FakeReader, exported
 
@@ -32,7 +30,6 @@ from prism_jax.agent.state.durable import Events
 from prism_jax.agent.state.places import reading
 from prism_jax.agent.stated_reader import stated_event
 from prism_jax.agent.steps import Observation
-from prism_jax.commands import serve
 from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import Gate
@@ -44,7 +41,6 @@ from served import Served, Stateful
 from prism_jax.service.divided import DividedDoor
 from prism_jax.service.door import Door
 from prism_jax.service.http import Limits
-from prism_jax.service.tokens import Tokens
 from prism_jax.service.turns import BusyError, Threads, Turns
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -319,23 +315,6 @@ def test_more_requests_than_may_wait_are_told_to_come_again(tmp_path):
         assert running.ask("/v1/streams/late/events", event(0))[0] == 200
 
 
-SCOPED = {
-    "decide": [
-        *(("POST", f"/v1/{name}") for name in ("decisions", "systemone")),
-        ("GET", "/v1/models"),
-        ("POST", "/v1/decide"),
-        ("POST", "/v1/outcomes"),
-        ("POST", "/v1/streams/{}/events"),
-    ],
-    "read": [("GET", "/v1/records"), ("GET", "/v1/offers"), ("GET", "/v1/shadow")],
-    "people": [
-        *((method, "/v1/people/{}") for method in ("GET", "DELETE")),
-        *((method, "/v1/people/{}/link") for method in ("POST", "DELETE")),
-        ("DELETE", "/v1/streams/{}"),
-    ],
-}
-
-
 def test_questions_have_the_same_answers_beside_a_state_as_without_one(tmp_path):
     """Between an agent's events, of streams of the same name, of two tenants; nothing is kept of them."""
     asked = {"model": "tiny", "input": [{"role": "user", "content": f"event {n}"} for n in range(3)]}
@@ -357,100 +336,6 @@ def test_questions_have_the_same_answers_beside_a_state_as_without_one(tmp_path)
         assert {one["stream"] for one in running.ask("/v1/records", **header)[1]["records"]} == {"0"}
         assert running.ask("/v1/models", **header)[1]["data"][0]["id"] == "tiny"
         assert running.ask(body={**asked, "model": "other"}, **header)[0] == 404
-
-
-@pytest.fixture(scope="module")
-def scoped(tmp_path_factory):
-    tokens = [("default", scope, scope) for scope in SCOPED] + [("default", "two", "decide,read"), "everything"]
-    with Stateful(tmp_path_factory.mktemp("scoped"), tokens=tokens) as running:
-        yield running.ready()
-
-
-@pytest.mark.parametrize("token", [*SCOPED, "two", "everything"])
-def test_a_token_is_for_the_routes_of_its_scopes_alone(scoped, token):
-    """Every route below /v1 has a scope; what a token may ask is not refused for the token."""
-    paths = scoped.ask("/openapi.json")[1]["paths"].items()
-    routes = [(method.upper(), re.sub(r"{[^}]*}", "{}", path)) for path, methods in paths for method in methods]
-    below = {route for route in routes if route[1].startswith("/v1/")}
-    assert below == {one for own in SCOPED.values() for one in own}
-    may = {"two": ("decide", "read"), "everything": tuple(SCOPED)}.get(token, (token,))
-    for scope, asked in SCOPED.items():
-        for method, path in asked:
-            after = "?after=no-cursor" if path == "/v1/offers" else ""
-            body = b"{" if method == "POST" else None
-            header = f"Bearer {token}"
-            status, answer, _ = scoped.ask(path.format("x") + after, body, method=method, Authorization=header)
-            refused = status == 403 and answer["error"]["code"] == "insufficient_scope"
-            assert refused == (scope not in may), (method, path, status)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(
-            "/v1/people%2Fx",
-            "/v1//people/x",
-            "/v1/PEOPLE/x",
-            "/v1/./people/x",
-            "/v1/decide/../people/x",
-            "//v1/people/x",
-        ),
-        *("/v1/%70eople/x", "/%76%31/people/x", "/v1/decide/%2e%2e/people/x", "/v1/people/x/", "/v1/people;a/x"),
-        *("/v1/records/", "/v1/people/x?token=everything", "/v1/people/x?access_token=everything"),
-    ],
-)
-def test_another_spelling_of_a_route_gives_no_more_rights(scoped, path):
-    for method in ("GET", "DELETE", "POST", "HEAD", "OPTIONS", "PUT", "get"):
-        body = b"{}" if method == "POST" else None
-        assert scoped.ask(path, body, method=method, Authorization="Bearer decide")[0] in (403, 404, 405), method
-
-
-@pytest.mark.parametrize(
-    ("status", "sent"),
-    [
-        (400, ["Bearer decide", "Bearer everything"]),
-        (400, ["Bearer everything", "Bearer decide"]),
-        (401, ["Bearer decide, Bearer everything"]),
-        (401, ["Bearer Everything"]),
-        (401, ["Bearer\teverything"]),
-        (401, ["Basic everything"]),
-        (401, []),
-        (200, ["bearer everything"]),
-    ],
-)
-def test_a_token_is_that_of_one_header_in_its_own_letters(scoped, status, sent):
-    connection = http.client.HTTPConnection(scoped.url.removeprefix("http://"), timeout=10)
-    connection.putrequest("GET", "/v1/records")
-    for value in sent:
-        connection.putheader("Authorization", value)
-    connection.putheader("Upgrade", "websocket")  # which is no way around
-    connection.endheaders()
-    assert connection.getresponse().status == status
-    connection.close()
-
-
-def test_who_mistypes_a_route_is_not_told_to_take_a_token_for_everything(scoped):
-    status, answer, _ = scoped.ask("/v1/decision", b"{}", Authorization="Bearer decide")
-    assert status == 403 and "found a path that no scope has, expected one" in answer["error"]["message"]
-
-
-def test_tokens_have_tenants(tmp_path):
-    file = tmp_path / "tokens"
-    file.write_text("alone\nnorth first\nnorth second\n")
-    read = Tokens.read(str(file))
-    tenants = [read.caller(f"Bearer {token}".encode()).tenant for token in ("alone", "first", "second")]
-    assert tenants == ["default", "north", "north"]
-    assert b"first" not in json.dumps(repr(vars(read))).encode()
-    for bad in ("../up token\n", "North token\n"):
-        file.write_text(bad)
-        with pytest.raises(ValueError, match="a tenant of other characters"):
-            Tokens.read(str(file))
-    file.write_text("north token decide,all\n")
-    with pytest.raises(ValueError, match="tokens: found another scope, expected all, or of decide, read, people some"):
-        Tokens.read(str(file))
-    file.write_text("north same\nsouth same\n")
-    with pytest.raises(ValueError, match="found a token twice, expected each once"):
-        Tokens.read(str(file))
 
 
 def test_the_pages_three_lines_decide_learn_and_read(tmp_path):
@@ -612,101 +497,6 @@ def test_who_listens_looks_everywhere_again_and_again_where_other_servers_make_o
             assert listening.next()[0]["id"] == offer
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "--model: found none, expected it, or --decisions or --state"),
-        (("--decisions=http://h", "--decision_model=m", "--replicas=2"), "--decisions: found it with --replicas"),
-        (("--model=none", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
-        (("--model=none", "--c_fa=1"), "--c_fa: found it without --state"),
-        (("--state=s",), "--c_fa, --c_fn: found no cost and no --model"),
-        (("--state=s", "--c_fa=1", "--c_fn=2", "--memory=9"), "--memory: found it without a model"),
-        (("--state=s", "--c_fa=1", "--c_fn=2", "--expect_digest=" + "0" * 64), "--expect_digest: "),
-        (("--state=s", "--model=m", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
-        (("--state=s", "--c_fa=1", "--c_fn=2", "--name=x"), "--name: found it without a model"),
-        (
-            ("--state=s", "--decisions=http://h", "--decision_model=m", "--answers=a"),
-            "--answers: found it with --state",
-        ),
-        (("--state=file", "--c_fa=1", "--c_fn=2", "--port=0"), "file"),
-    ],
-)
-def test_flags_that_say_nothing_are_refused_before_anything_is_made(flags, message, tmp_path):
-    (tmp_path / "file").write_text("")
-    done = forked.run("prism_jax", "serve", *flags, cwd=tmp_path)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: ")
-    assert message in done.stderr.splitlines()[-1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, "callers' probabilities are taken for calibrated"),
-        ({"gate": "plain"}, "callers' probabilities are taken for calibrated"),
-        ({"gate": "fitted"}, "calibrated by fitted"),
-        ({"decisions": "http://h/v1", "decision_model": "m"}, "not calibrated: `python -m prism_jax calibrate` writes"),
-        ({"decisions": "http://h/v1", "decision_model": "m", "gate": "plain"}, "not calibrated: `python"),
-        (
-            {"decisions": "http://h/v1", "decision_model": "m", "questions": "slots"},
-            "with the maps of the server that --decisions names",
-        ),
-        ({"decisions": "http://h/v1", "decision_model": "m", "questions": "slots", "gate": "fitted"}, "calibrated by"),
-    ],
-)
-def test_the_first_line_says_what_calibrates(options, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Gate.at_costs(c_fa=1.0, c_fn=2.0).save("plain")
-    Gate(OperatingPoint(), accept=Platt(1.3, 0.2, 3.0)).save("fitted")
-    names = ("state", "owners", "model", "name", "gate", "decisions", "decision_model", "questions")
-    line = serve._about({**dict.fromkeys(names), "state": "s", **options})
-    assert line.partition("; ")[2].startswith(said)
-    assert line.startswith("decide, " if "decisions" not in options else "decisions and systemone, events, decide, ")
-
-
-def test_a_server_on_a_store_that_another_one_has_says_so_before_it_listens(tmp_path):
-    from prism_jax.agent.state.store import StateStore
-
-    (tmp_path / "s" / "tenants").mkdir(parents=True)
-    with StateStore(tmp_path / "s" / "tenants" / "default"), socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = forked.run("prism_jax", "serve", "--state=s", "--c_fa=1", "--c_fn=2", f"--port={port}", cwd=tmp_path)
-    assert done.returncode == 1 and "found it in use by another process" in done.stderr.splitlines()[-1]
-
-
-def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_half_way(tmp_path, monkeypatch):
-    from prism_jax.agent.state.partition import Partition, StateError
-    from prism_jax.service.agents import Agents, Asked, Models, expire
-    from prism_jax.service.tokens import TENANT
-
-    now = [1e9]
-    plain = exported(slow=False, responses=False)
-    models = Models(FakeReader(slow=False, responses=False), plain, plain)
-    agents = Agents(models, tmp_path, partitions=1, clock=lambda: now[0])
-
-    def decided(number):
-        item = Observation("s", Event(time=float(number), text="x"), person="ada")
-        ((answer,),) = agents.answer([Asked(TENANT, "events", Events((item,)))])
-        return answer["id"]
-
-    assert [decided(number) for number in range(3)] == ["s/0", "s/1", "s/2"]
-    for _ in range(5):
-        assert agents.answer([Asked(TENANT, "decide", expire(0, 1e5))]) == [0]
-        now[0] += 2.4e4
-    erase = Partition.erase
-
-    def busy(self):
-        raise StateError("in use")
-
-    monkeypatch.setattr(Partition, "erase", busy)
-    (failed,) = agents.answer([Asked(TENANT, "decide", expire(0, 1e5))])
-    assert isinstance(failed, StateError)
-    monkeypatch.setattr(Partition, "erase", erase)
-    assert decided(0) == "s/0"
-    assert agents.answer([Asked(TENANT, "decide", expire(0, 1e5))]) == [0]
-    agents.close()
-
-
 def test_a_tenants_flood_gives_way_to_whoever_has_less():
     """Where all places are taken, the newest of the longest queue is refused; then callers take turns."""
     go, batches = threading.Event(), []
@@ -787,66 +577,6 @@ def test_listeners_of_a_tenant_take_no_place_of_another_and_read_what_is_new_alo
             while lines is not own and b'"p3"' not in line:
                 line = lines.readline()
         assert len(read) <= 2 * 2 + 1, "a file for each listener and offer"
-
-
-@pytest.mark.parametrize("restarted", [True, False])
-def test_a_clock_that_jumps_deletes_no_stream_until_it_is_said_that_time_has_passed(restarted, tmp_path):
-    from prism_jax.agent.state.partition import StateError
-    from prism_jax.service.agents import Agents, Asked, Models, expire
-    from prism_jax.service.tokens import TENANT
-
-    now, said = [1e9], []
-    plain = exported(slow=False, responses=False)
-    models = Models(FakeReader(slow=False, responses=False), plain, plain)
-
-    def started():
-        return Agents(models, tmp_path, partitions=3, clock=lambda: now[0], report=said.append)
-
-    def swept(**more):
-        return agents.answer([Asked(TENANT, "decide", expire(number, 30 * 86400.0, **more)) for number in range(3)])
-
-    agents = started()
-    for i in range(30):
-        now[0] += 86400.0  # a stream a day, the oldest of which goes after 30 days
-        item = Observation(f"s{i}", Event(time=0.0, text="x"), person=f"p{i}")
-        agents.answer([Asked(TENANT, "events", Events((item,)))])
-        assert swept() == [0, 0, 0]
-    if restarted:
-        agents.close()
-        agents = started()
-    right, now[0] = now[0], now[0] + 31 * 86400.0
-    first = swept()
-    assert [type(one) for one in first] == [StateError, int, int], "it is said once"
-    assert "keep_days: found 30 of 30 streams" in str(first[0]) and said == [str(first[0])]
-    assert swept() == [0, 0, 0]
-    now[0] += 3601.0
-    assert isinstance(swept()[0], StateError), "and again in an hour"
-    now[0] = right + 2 * 86400.0
-    assert sum(swept()) == 1, "by a clock that is right again"
-    now[0] = right + 31 * 86400.0
-    assert sum(swept(share=1.0)) == 29
-    agents.close()
-
-
-def test_old_streams_are_deleted_of_a_store_of_one_stream_in_many_partitions(tmp_path):
-    """Where its partition is visited once an hour, and a quarter of the time that is kept is less than that."""
-    from prism_jax.service.agents import Agents, Asked, Models, expire
-    from prism_jax.service.tokens import TENANT
-
-    now = [1e9]
-    plain = exported(slow=False, responses=False)
-    models = Models(FakeReader(slow=False, responses=False), plain, plain)
-    agents = Agents(models, tmp_path, partitions=1024, clock=lambda: now[0])
-    (person,) = [name for name in map(str, range(1000)) if agents.open([TENANT])[0].number_of(name) == 512][:1]
-    item = Observation("s", Event(time=0.0, text="x"), person=person)
-    agents.answer([Asked(TENANT, "events", Events((item,)))])
-    deleted = 0
-    for number in range(0, 2048, 4):
-        now[0] += 4 * 3600.0 / 1024
-        (count,) = agents.answer([Asked(TENANT, "decide", expire(number, 3600.0))])
-        deleted += count
-    assert deleted == 1
-    agents.close()
 
 
 @pytest.mark.parametrize("damage", ['{"kind": "dec', "[]", "null", '"x"', "[" * 5000, b"\xff\xfe"])
