@@ -63,7 +63,8 @@ def publish(
         "log": {
             "rows": facts.rows,
             "answers": facts.answers,
-            "people": facts.people,
+            "people": facts.people if facts.unit == "people" else 1,
+            **({} if facts.unit == "people" else {facts.unit: facts.people}),
             "accepted": facts.accepted,
             "score_missing": facts.score_missing,
             "not_made": facts.not_made,
@@ -104,16 +105,19 @@ def publish(
             facts, findings.measured, findings.compared, findings.bounds, len(findings.left_out)
         ),
         "gate": gate_table(facts, findings.costs, own, question.c_fa, question.c_fn),
-        "by_answers": by_answers_table(findings.parts, findings.pair),
-        "people_by_number": people_table(findings.people, own, threshold),
     }
+    if findings.people:
+        tables["by_answers"] = by_answers_table(findings.parts, findings.pair)
+        tables["people_by_number"] = people_table(findings.people, own, threshold)
     folder = epath.Path(workdir)
     files = {folder / "acceptance_log.json": encode_json(value)}
     if own is not None:
         files[folder / FILE] = encode_json(own.gate(question.c_fa, question.c_fn).to_dict())
     for name, table in tables.items():
         files |= {folder / f"{name}.csv": table.to_csv().encode(), folder / f"{name}.md": table.to_markdown().encode()}
-    shown = tables | {"people_by_number": people_table(findings.people, own, threshold, SHOWN_PEOPLE)}
+    shown = dict(tables)
+    if findings.people:
+        shown["people_by_number"] = people_table(findings.people, own, threshold, SHOWN_PEOPLE)
     files[folder / "report.html"] = render(facts, own, findings.curves, findings.costs, shown).encode()
     folder.mkdir(parents=True, exist_ok=True)
     write_files(files | dict(more or {}))

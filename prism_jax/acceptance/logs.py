@@ -43,6 +43,7 @@ class AcceptanceLog:
     propensity: Float64[np.ndarray, " rows"] | None = None  # probability with which the offer was made
     context: tuple[ContextColumn, ...] = ()
     left_out: int = 0  # number of offers that were not made and that the log no longer holds
+    unit: str = "people"  # what `person` tells apart: of the log of one person days, or answers (`by_days`)
     mentioned: Int64[np.ndarray, " people"] | None = None  # `numbers` of the log that held them; None for this one
 
     def __len__(self) -> int:
@@ -72,6 +73,14 @@ class AcceptanceLog:
         """The offers that were made, without propensities: a log of these offers and of no others."""
         return dataclasses.replace(self.take(self.logged), propensity=None, left_out=self.not_made)
 
+    def by_days(self) -> AcceptanceLog:
+        """The log of one person with days (of UTC) in the place of people; each row where none or one is known."""
+        day = np.unique(np.floor(self.time / 86_400), return_inverse=True)[1]
+        unit = "days" if self.timed and len(np.unique(day[self.logged])) > 1 else "answers"
+        codes = (day if unit == "days" else np.arange(len(self))).astype(np.int32)
+        names = tuple(f"{number:09d}" for number in range(int(codes.max()) + 1))
+        return dataclasses.replace(self, names=names, person=codes, mentioned=None, unit=unit)
+
     @property
     def not_made(self) -> int:
         """Number of offers in the file that were not made."""
@@ -93,13 +102,15 @@ def read_log(
     context: Sequence[str] = (),
     *,
     shown_only: bool = False,
+    least_people: int = _LEAST_PEOPLE,
 ) -> AcceptanceLog:
     """Reads an acceptance log from a .csv or .parquet file.
 
     CSV is UTF-8 with a header, and commas, semicolons or tabs between columns. Messages count rows of Parquet from 0,
     and of CSV from the header, which is row 1. Rows that are not in the order of time are sorted, with a warning.
     `context` names columns that were known at the moment of the offer: numbers, flags or texts of few kinds.
-    `shown_only` leaves out the offers that were not made (`AcceptanceLog.shown`).
+    `shown_only` leaves out the offers that were not made (`AcceptanceLog.shown`). Of fewer people with an answer than
+    `least_people`, a log is refused.
 
     Raises:
       LogError: in one line, naming the file and where possible the row and column.
@@ -113,7 +124,7 @@ def read_log(
     who, people = log.person[log.logged], len(log.names)
     answers = np.stack([np.bincount(who, minlength=people), np.bincount(who, log.accepted[log.logged], people)], axis=1)
     names = [log.names[i] for i in np.argsort(log.numbers)]
-    check_whole(place, columns, answers.astype(np.int64), names, table.wanted.texts)
+    check_whole(place, columns, answers.astype(np.int64), names, table.wanted.texts, least_people)
     return log.shown() if shown_only else log
 
 
@@ -172,7 +183,12 @@ def check_all_made(path: str | os.PathLike[str], silent: int, rows: int) -> None
 
 
 def check_whole(
-    place: str, columns: LogColumns, answers: Int64[np.ndarray, "people 2"], names: Sequence[str], texts: Texts
+    place: str,
+    columns: LogColumns,
+    answers: Int64[np.ndarray, "people 2"],
+    names: Sequence[str],
+    texts: Texts,
+    least_people: int = _LEAST_PEOPLE,
 ) -> None:
     """Raises a LogError for too few people with an answer, or answers of one kind; else warns of what looks wrong.
 
@@ -186,8 +202,11 @@ def check_whole(
             f"{place}, column {condition.column!r}: found no row with the text {condition.constant!r}, "
             "expected the text of accepted offers"
         )
-    if people < _LEAST_PEOPLE:
-        raise LogError(f"{place}: found answers of {people} people, expected at least {_LEAST_PEOPLE}")
+    if people < least_people:
+        raise LogError(
+            f"{place}: found answers of {people} {'person' if people == 1 else 'people'}, expected at least "
+            f"{least_people}; one person's are evaluated as one file in memory"
+        )
     if accepted in (0, number):
         what = "accepted" if accepted else "rejected"
         raise LogError(f"{place}: found {number} answers that all {what} the offer, expected both kinds")

@@ -36,7 +36,7 @@ def render(
         ]
     return load_template("log.html.jinja").render(
         title=title[0].upper() + title[1:],
-        measured=f"{facts.answers:,} answers of {facts.people:,} people, {facts.accepted:.1%} accepted.",
+        measured=f"{facts.answers:,} answers of {facts.whose}, {facts.accepted:.1%} accepted.",
         first=first,
         diagrams=diagrams,
         thresholds=thresholds,

@@ -147,6 +147,7 @@ class Divided:
     timed: bool  # whether the log says when offers were made
     left_out: dict[str, str]  # files that cannot be read, with the reason
     doubted: bool = False  # whether offers were not quite drawn with the propensities
+    unit: str = "people"  # what stands in their place (`AcceptanceLog.unit`)
 
     @property
     def scored(self) -> bool:
@@ -184,7 +185,8 @@ class Divided:
             None if truth is None else truth[answered_rows(log)],
         )
         contents = Contents().with_rows(log, log.person, len(log.names))
-        return cls([answers], contents, log.numbers[code], int(fold.max()) + 1, log.timed, {}, contents.doubted())
+        folds, doubted = int(fold.max()) + 1, contents.doubted()
+        return cls([answers], contents, log.numbers[code], folds, log.timed, {}, doubted, log.unit)
 
 
 def answered_rows(log: AcceptanceLog) -> Int64[np.ndarray, " answers"]:

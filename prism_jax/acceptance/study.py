@@ -58,6 +58,8 @@ from prism_jax.evaluation.merged.states import State, Statistic, UnitSums, merge
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Theta, fit_together
 
+ALONE = ("constant", "score", "score, temperature", "score, Platt", "context", TRUTH)
+"""Predictions that need no other people to compare a person with."""
 Runner = Callable[[str, Any], State]
 """Runs a statistic, under a name, over all parts and gives its state."""
 
@@ -172,12 +174,17 @@ def study_parts(run: Runner, log: Divided, columns: LogColumns, question: Questi
     read = _Read(sums, sums["units"], question.seed)
     own = _own(columns, fitted, table, read, question.threshold)
     maps = {fold: one.maps for fold, one in fitted.items() if one.maps is not None and fold != EVERYBODY}
-    silent = log.contents.not_made
+    silent, alone = log.contents.not_made, log.unit != "people"
+    if alone:  # nobody is there to compare a person's own rate with
+        predicted = [name for name in predicted if name in ALONE]
+        probabilities = tuple(name for name in probabilities if name in ALONE)
+    measures = {name: read.measures(name, placements[name], name in measured) for name in predicted}
     return Findings(
         facts=Facts(
             rows=log.contents.rows - (silent if shown_only else 0),
             answers=int(table.of("answers")),
             people=len(log.numbers),
+            unit=log.unit,
             accepted=table.of("weight_accepted") / table.of("weight"),
             score_missing=None if own is None else int(table.of("answers") - table.of("known")),
             not_made=silent,
@@ -187,14 +194,16 @@ def study_parts(run: Runner, log: Divided, columns: LogColumns, question: Questi
             unequal=table.census["unequal"] > 0,
             doubted=log.doubted,
         ),
-        populations=predictor.of_folds,
-        measured={name: read.measures(name, placements[name], name in measured) for name in predicted},
+        populations=[] if alone else predictor.of_folds,
+        measured={name: one._replace(within_person=None) if alone else one for name, one in measures.items()},
         compared=read.compared() if "score" in probabilities else None,
-        parts=read.by_answers(probabilities, pair),
+        parts=[] if alone else read.by_answers(probabilities, pair),
         pair=pair,
         own=own,
         curves=None if own is None else Curves.of(table.scores, maps, own.rule, (c_fa, c_fn)),
-        people=read.people(log, predictor, None if own is None else own.maps[PLATT], table, question.threshold),
+        people=[]
+        if alone
+        else read.people(log, predictor, None if own is None else own.maps[PLATT], table, question.threshold),
         costs=read.costs((*CONSTANTS, *probabilities), max(c_fa, c_fn), better),
         bounds=bounds if any(bounds.values()) else None,
     )
@@ -241,7 +250,8 @@ class _Table(NamedTuple):
                 raise LogError("score: found values on no offer, or of too few people, expected some outside each fold")
             if self.of("accepted", fold) in (0, self.of("answers", fold)):
                 raise ValueError(
-                    "log: found people whose removal leaves answers of one kind, expected both among the rest"
+                    "log: found people, or days of one person, whose removal leaves answers of one kind, expected both "
+                    "among the rest"
                 )
             if scored and self.of("known_accepted", fold) in (0, self.of("known", fold)):
                 raise LogError(

@@ -23,7 +23,7 @@ class Facts(NamedTuple):
 
     rows: int
     answers: int
-    people: int  # who answered
+    people: int  # who answered, or of one person the number of their days or answers
     accepted: float  # share of the answers that accepted, by the weights of the study
     score_missing: int | None  # number of answered offers without a score; None of a log without scores
     not_made: int  # number of offers that were not made
@@ -31,7 +31,15 @@ class Facts(NamedTuple):
     timed: bool  # whether the log says when offers were made
     folds: int
     unequal: bool  # whether answers have weights other than 1
+    unit: str = "people"  # what intervals and folds are over
     doubted: bool = False  # whether offers were not quite drawn with the propensities that weigh them
+
+    @property
+    def whose(self) -> str:
+        """Whose the answers are."""
+        if self.unit == "people":
+            return f"{self.people:,} people"
+        return "one person" + (f" on {self.people:,} days" if self.unit == "days" else "")
 
 
 class Costs(NamedTuple):
@@ -80,6 +88,7 @@ def savings_table(
     `drawn` has the gate and the policies of --target, by name, where the log tells their costs beside today's.
     """
     gate, words = ("person", "each person's own rate") if own is None else (own.best, own.named)
+    gate, words = (gate, words) if gate in costs else ("constant", "the rate of the other answers")
     always = "always, as today" if not facts.not_made or facts.shown_only else "always"
     today = [] if always != "always" else ["today"]
     columns = (
@@ -156,10 +165,18 @@ def prediction_table(
 def _notes(facts: Facts, compared: Mapping[str, Estimate] | None) -> list[str]:
     """What the predictions were measured on, and what that says of the score."""
     notes = [
-        f"{facts.answers:,} answers of {facts.people:,} people, {facts.accepted:.1%} accepted; "
-        f"{facts.folds} folds of whole people, every prediction before its answer.",
-        f"{over_units(facts.people, 'people')}.",
+        f"{facts.answers:,} answers of {facts.whose}, {facts.accepted:.1%} accepted; "
+        f"{facts.folds} folds of {'whole ' * (facts.unit != 'answers')}{facts.unit}"
+        f"{', every prediction before its answer' * (facts.unit == 'people')}.",
+        f"{over_units(facts.people, facts.unit)}.",
     ]
+    if facts.unit != "people":
+        notes.append(
+            f"Where people are spoken of, {facts.unit} stand: one person answered. What depends on other people is not "
+            "known: a person's own rate, and how an answer of theirs moves it."
+        )
+    if facts.unit == "answers":
+        notes.append("Intervals take answers for independent; times of several days would give intervals over days.")
     if facts.unequal:
         notes.append("Fits and measures weigh answers by clipped inverse propensities.")
     elif facts.not_made:

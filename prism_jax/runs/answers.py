@@ -84,7 +84,8 @@ def evaluate_log(
         if scores_out is not None:
             check_folder_of(scores_out)
             check_outputs({"scores_out": scores_out}, {"scores": paths})
-        log, findings = _studied(paths[0], columns, question, truth, shown_only=shown_only, target=target)
+        how: dict[str, Any] = {"shown_only": shown_only, "target": target, "exported": scores_out is not None}
+        log, findings = _studied(paths[0], columns, question, truth, **how)
         if scores_out is None:
             return publish(findings, question, workdir)
         return _published_and_exported(log, findings, columns, workdir, question, scores_out, keep_names=keep_names)
@@ -109,12 +110,17 @@ def _studied(
     *,
     shown_only: bool,
     target: str | None,
+    exported: bool,
 ) -> tuple[AcceptanceLog, Findings]:
     """A log in memory, and what it says."""
     of_target = [name for name in column_of_target(target, columns) if name not in question.context]
-    log = read_log(path, columns, [*question.context, *of_target], shown_only=shown_only)
+    log = read_log(path, columns, [*question.context, *of_target], shown_only=shown_only, least_people=1)
     targets = {} if target is None else {target: _of_target(path, log, target)}
     log = dataclasses.replace(log, context=log.context[: len(question.context)])
+    if len(np.unique(log.person[log.logged])) == 1:
+        if exported:
+            raise LogError(f"{path}: found --scores_out with one person, expected two: its folds hold whole people")
+        log = log.by_days()
     if question.context and len(log) > MOST_CONTEXT_ROWS:
         raise LogError(
             f"{path}: found --context with {len(log):,} rows, expected at most {MOST_CONTEXT_ROWS:,}: its quantiles "

@@ -231,7 +231,6 @@ BAD = {
     "no such column": ("person=user,accepted=done", "found no column 'done'"),
     "not 0 or 1": ("person=user,accepted=stars", "column 'stars': found 4, expected true or false, or 1 or 0"),
     "one class": ("person=user,accepted=yes", "answers that all accepted the offer, expected both kinds"),
-    "one person": ("person=app,accepted=taken", "found answers of 1 people, expected at least 2"),
     "an offer not made": ("person=user,accepted=taken,logged=shown", "not made and no propensity"),
 }
 

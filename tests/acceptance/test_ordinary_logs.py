@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from prism_jax import Gate
-from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.logs import read_log
 from prism_jax.decision.calibration import Rule
+from prism_jax.runs.answers import evaluate_log
 
 COLUMNS = "person=User ID,time=Shown at,score=Confidence (0-10),accepted=Taken?"
 LOGGED = f"{COLUMNS},logged=Was it shown?"
@@ -134,6 +136,34 @@ def test_a_promise_is_a_threshold_on_the_same_score(log, tmp_path):
     rule = found["rules"][""]
     assert rule["offer"] == "at_least" and 0 < rule["value"] < 10
     assert f"On your own score: offer where Confidence (0-10) ≥ {rule['value']:.5g}." in printed
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_one_persons_log_has_intervals_over_days_or_answers(log, tmp_path, capsys, timed):
+    header, *rows = log.read_text().splitlines()
+    (tmp_path / "log.csv").write_text("\n".join([header, *(f"me,{row.partition(',')[2]}" for row in rows)]))
+    columns = parse_columns(LOGGED if timed else LOGGED.replace("time=Shown at,", ""))
+    read = read_log(tmp_path / "log.csv", columns, shown_only=True, least_people=1)
+    with pytest.raises(LogError, match="found answers of 1 person, expected at least 2; one person's are evaluated as"):
+        read_log(tmp_path / "log.csv", columns, shown_only=True)
+    value = evaluate_log(tmp_path / "log.csv", columns, tmp_path / "out", Question(1.0, 2.0), shown_only=True)
+    unit, units = ("days", 15) if timed else ("answers", 550)
+    assert value["log"]["people"] == 1 and value["log"][unit] == units
+    assert set(value["rows"]) == {"constant", "score", "score, Platt"} and not value["people"]
+    assert value["rows"]["score, Platt"]["within_person"] is None and value["protocol"]["folds"] == 10
+    # The interval is that of a mean over the units, left out one after the other.
+    cost = value["costs"]["always"]["cost"]
+    day = (read.time // 86400 if timed else np.arange(550)).astype(int)
+    rejected, size = (np.bincount(day - day.min(), weights) for weights in (1 - read.accepted, np.ones(550)))
+    assert cost["value"] == pytest.approx(rejected.sum() / 550)
+    error = np.sqrt(np.square(rejected - cost["value"] * size).sum()) / 550
+    assert cost["high"] - cost["low"] == pytest.approx(4 * error, rel=0.25)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"550 answers of one person{' on 15 days' if timed else ''}, " in printed
+    assert f"95 % intervals over {units} {unit}" in printed and "a person's own rate, and how an answer" in printed
+    with pytest.raises(LogError, match="found --scores_out with one person, expected two"):
+        out = str(tmp_path / "scores.jsonl")
+        evaluate_log(tmp_path / "log.csv", columns, tmp_path, Question(1.0, 2.0), shown_only=True, scores_out=out)
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ def test_answers_that_come_too_late_tell_nothing_of_their_person(simulated):
 def test_a_log_that_teaches_nothing_is_refused(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("p,a\nx,1\nx,0\ny,1\ny,1\n")
-    with pytest.raises(ValueError, match="found people whose removal leaves answers of one kind"):
+    with pytest.raises(ValueError, match="found people, or days of one person, whose removal leaves answers"):
         study(read_log(path, parse_columns("person=p,accepted=a")))
 
 
