@@ -13,8 +13,8 @@ config's own departures serve to fit the GPU:
 
 - `training.batch` 4 with `training.accumulation` 1: four rows in one step, instead of 4 steps of 1 row. The gradient is
   the same, and no buffer for the sum of four gradients is needed (16 GB in bfloat16; 33 GB in float32, which such a sum
-  requires). The backward pass recomputes every block; on this GPU, `remat = auto` keeps the feed-forward gates in
-  13.5 GiB of the host's memory meanwhile. `--config.student.remat=full` keeps nothing and needs no memory of the host.
+  requires). The backward pass recomputes every block. `--config.student.remat=offload` keeps the feed-forward gates in
+  13.5 GiB of the host's memory meanwhile, which took longer on an H200.
 - `training.master` split, instead of `pure_bf16`: parameters are the upper halves of float32 master weights, whose
   lower halves the optimizer keeps. Most bfloat16 weights would not change at all under an update of 1e-5.
 - `training.first_moment` bfloat16, as in pure bf16, and `training.second_moment` factored: row and column means (as in
@@ -23,9 +23,9 @@ config's own departures serve to fit the GPU:
 `--config.packing.max_decisions=0` reads each stream once with all its decisions, which takes fewer tokens and makes
 fewer updates; the start-up report gives both numbers.
 
-Time: not yet run on an A100. As compiled for one, at least 1.2 hours for the 1,350 updates; the paper states 2.5 for
+Time: not yet run on an A100. As compiled for one, at least 1.3 hours for the 1,350 updates; the paper states 2.5 for
 its own run. On an H200, a step takes 1.5 s (`student.remat=qkv`, docs/training.md).
-Result: not yet known. Compiled for an A100, it needs 66.6 GiB of the 75.3 that the launch scripts allow, with slow
+Result: not yet known. Compiled for an A100, it needs 66.7 GiB of the 75.3 that the launch scripts allow, with slow
 branches as without (docs/training.md).
 """
 

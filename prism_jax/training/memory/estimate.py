@@ -31,7 +31,7 @@ from prism_jax.student import StudentConfig
 from prism_jax.student.attention import split_evenly
 from prism_jax.student.dispatch import ChosenPath, attention_path
 from prism_jax.student.heads import Layout
-from prism_jax.student.remat import OFFLOADED, SAVED, Remat
+from prism_jax.student.remat import SAVED, Remat
 from prism_jax.training.memory.shapes import StepShape, on_device, persistent
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.step import abstract_state
@@ -159,13 +159,13 @@ RESERVE = 3 * 2**29
 def _policies(student: StudentConfig, platform: str) -> list[Remat]:
     """The policies to choose from on a platform, from the least recomputation to the most.
 
-    A CPU has no host beside it. `none` keeps results of elementwise operations, too, which a GPU recomputes in less
-    time than it takes to write and read them.
+    `none` keeps results of elementwise operations, too, which a GPU recomputes in less time than it takes to write and
+    read them. `offload` is none of them: where it was measured, its copies took longer than they save.
     """
     if platform == "cpu":
         policies: list[Remat] = ["none", "dots", "attention", "qkv", "full"]
     else:
-        policies = ["dots", "attention", "qkv", "offload", "full"]
+        policies = ["dots", "attention", "qkv", "full"]
         if attention_path(student, platform) == "cudnn":
             policies.insert(0, "flash")
     return sorted(policies, key=lambda remat: _recomputed(student, remat))
@@ -175,7 +175,7 @@ def _recomputed(student: StudentConfig, remat: Remat) -> int:
     """Multiplications per token and block that the backward pass repeats, without attention."""
     widths = _widths(student)
     widths["output"] = widths["query"]  # its product maps the heads to the hidden width, the others the reverse
-    kept = set(widths) if remat == "none" else {*SAVED[remat], *(OFFLOADED if remat == "offload" else ())}
+    kept = set(widths) if remat == "none" else set(SAVED[remat])
     return student.hidden_dim * sum(width for name, width in widths.items() if name not in kept)
 
 

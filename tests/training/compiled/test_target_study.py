@@ -112,11 +112,11 @@ def test_eight_cards_recompute_nothing_and_exchange_what_zero3_needs(plans):
     assert plan["mfu_bound"] >= 0.6
 
 
-def test_one_card_keeps_the_gates_on_the_host(plans):
-    (plan,) = plans(("qwen3_8b_a100", (1, 1, 1), "auto", {}))
-    assert plan["fits"] and plan["remat"] == "offload" and plan["wire_gb"] == 0
-    assert plan["dots_tflop"] <= 1.16 * plan["model_tflop"]
-    assert plan["host_gib"] == pytest.approx(36 * 4 * 4096 * 12288 * 2 / 2**30, rel=1e-3)
+def test_one_card_recomputes_all_or_keeps_the_gates_on_the_host_where_it_is_told_to(plans):
+    chosen, told = plans(*(("qwen3_8b_a100", (1, 1, 1), remat, {}) for remat in ("auto", "offload")))
+    assert chosen["fits"] and chosen["remat"] == "full" and chosen["host_gib"] == 0
+    assert told["fits"] and told["wire_gb"] == 0 and told["dots_tflop"] <= 1.16 * told["model_tflop"]
+    assert told["host_gib"] == pytest.approx(36 * 4 * 4096 * 12288 * 2 / 2**30, rel=1e-3)
 
 
 def test_qwen3_0_6b_fits_with_every_activation_kept(plans):

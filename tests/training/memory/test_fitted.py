@@ -36,10 +36,9 @@ WIDE = StudentConfig(
     remat="auto",
 )
 
-# From the least recomputation of matrix products and attention to the most. With these widths, `offload` recomputes as
-# much as `attention`, which copies nothing to the host; only GPUs have a host beside them.
+# From the least recomputation of matrix products and attention to the most. `offload` is only taken where it is named.
 ORDER = {
-    "cudnn": ["flash", "dots", "attention", "offload", "qkv", "full"],
+    "cudnn": ["flash", "dots", "attention", "qkv", "full"],
     "xla": ["none", "dots", "attention", "qkv", "full"],
 }
 
@@ -91,18 +90,15 @@ def bounds(attention):
 def test_the_least_recomputation_that_fits_is_chosen_to_the_byte(attention):
     found = {chosen(attention, limit) for limit in bounds(attention)}
     assert all(chosen(attention, limit) == best(attention, limit) for limit in bounds(attention))
-    # With a host, `qkv` is never chosen: wherever it fits, `offload` fits and recomputes less.
-    assert found == {*ORDER[attention]} - ({"qkv"} if attention == "cudnn" else set())
+    assert found == {*ORDER[attention]}
 
 
-def test_the_host_comes_first_where_the_gate_is_wide():
-    """Recomputing all but a gate of width 8192 takes less than recomputing gate and up."""
+def test_the_host_is_left_alone_where_nobody_names_it():
+    """Its copies took longer than they saved where they were measured, though the estimate needs fewer products."""
     wide = shape().running(mlp_dim=8192)
-    limit = 2**40
-    for less in ("flash", "dots"):
-        limit = min(limit, sum(persistent(wide)) + estimate(wide.running(remat=less), "cudnn").peak + RESERVE - 1)
-    assert sum(persistent(wide)) + estimate(wide.running(remat="attention"), "cudnn").peak + RESERVE <= limit
-    assert fitted(wide, "cuda", limit).student.remat == "offload"
+    limit = sum(persistent(wide)) + estimate(wide.running(remat="offload"), "cudnn").peak + RESERVE
+    assert fitted(wide, "cuda", limit).student.remat == "full"
+    assert fitted(wide.running(remat="offload"), "cuda", limit).student.remat == "offload"
 
 
 @given(attention=st.sampled_from([*ORDER]), limits=st.tuples(*[st.integers(2**30, 2**36)] * 2).map(sorted))
@@ -115,19 +111,19 @@ def test_more_memory_never_recomputes_more(attention, limits):
 def test_the_order_of_policies_is_that_of_what_they_keep():
     """Only on the host does a policy keep more than its device has; the estimate counts the device."""
     for attention, order in ORDER.items():
-        kept = [estimate(shape(remat), attention).kept for remat in order if remat != "offload"]
+        kept = [estimate(shape(remat), attention).kept for remat in order]
         assert kept == sorted(kept, reverse=True) and len({*kept}) == len(kept)
     assert estimate(shape("offload"), "cudnn").kept == estimate(shape("full"), "cudnn").kept
 
 
-def test_a_gpu_without_fused_attention_keeps_the_reserve_and_has_a_host():
+def test_a_gpu_without_fused_attention_keeps_the_reserve():
     """In float32, cuDNN's attention cannot run; elementwise results are recomputed all the same."""
     single = shape().running(dtype="float32")
     held = sum(persistent(single))
-    needed_by = {remat: held + estimate(single.running(remat=remat), "xla").peak for remat in ("dots", "offload")}
+    needed_by = {remat: held + estimate(single.running(remat=remat), "xla").peak for remat in ("dots", "qkv")}
     assert fitted(single, "cuda", 2**45).student.remat == "dots"
     assert fitted(single, "cuda", needed_by["dots"] + RESERVE - 1).student.remat != "dots"
-    assert fitted(single, "cuda", needed_by["offload"] + RESERVE).student.remat == "offload"
+    assert fitted(single, "cuda", needed_by["qkv"] + RESERVE).student.remat == "qkv"
     assert fitted(single, "cpu", 2**45).student.remat == "none"
 
 
