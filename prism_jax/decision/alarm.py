@@ -13,8 +13,6 @@ The state is one number per bet, so it fits in a row per person. `update` takes 
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -56,7 +54,7 @@ def withdraw(state: Float[Array, "*n components"], p: Reals, threshold: Reals = 
     Whatever the answer would have been, and whatever of it led to the withdrawal, no capital is larger than with it.
     """
     accepted, refused = (log_factors(p, y, threshold) for y in (1.0, 0.0))
-    return state + (jnp if isinstance(accepted, jax.Array) else np).minimum(accepted, refused)
+    return state + arrays.namespace(accepted).minimum(accepted, refused)
 
 
 def log_factors(p: Reals, y: Reals, threshold: Reals = 0.5) -> Float[Array, "*n components"]:
@@ -81,8 +79,8 @@ def log_martingale(state: Float[Array, "*n components"]) -> Floats:
 
     For a family of n people who are watched one by one, compare with log(n / alpha) (Bonferroni).
     """
-    if isinstance(state, jax.Array):
-        return jax.scipy.special.logsumexp(state, axis=-1) - np.log(state.shape[-1])
+    if arrays.is_jax(state):
+        return arrays.special(arrays.namespace(state)).logsumexp(state, axis=-1) - np.log(state.shape[-1])
     return np.logaddexp.reduce(state, axis=-1) - np.log(state.shape[-1])
 
 

@@ -1,7 +1,7 @@
 """Runs one program in several processes, and keeps compiled programs between runs.
 
 Processes must be joined before JAX looks for devices. A main can call this module first, because it imports nothing
-else of prism_jax.
+else of prism_jax, and loads JAX where it is used: a flag is refused without it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import pathlib
 import platform
 import stat
 
-import jax
 from absl import flags, logging
-from jax.experimental import multihost_utils
-from jax.experimental.compilation_cache import compilation_cache
 
 
 def define_flags() -> None:
@@ -45,6 +42,9 @@ def keep_programs(requested: str | None, *, all_of_them: bool = False) -> None:
     `requested` is a folder, `off`, or None for the folder that the program has chosen already, or else the default.
     With `all_of_them`, programs that compile in less than a second are kept too: of use where many are compiled.
     """
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
     earlier_folder = jax.config.values["jax_compilation_cache_dir"]
     folder = cache_folder(requested or earlier_folder, dict(os.environ))
     jax.config.update("jax_compilation_cache_dir", folder)
@@ -75,6 +75,8 @@ def start() -> None:
     missing = [name for name, value in options.items() if value is None]
     if len(missing) not in (0, len(options)):
         raise ValueError(f"{missing[0]}: found none, expected all of --{', --'.join(options)} or none of them")
+    import jax
+
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(options["coordinator"], options["processes"], options["process"])
@@ -87,11 +89,16 @@ def start() -> None:
 
 def is_first() -> bool:
     """Whether this is the process that writes files and prints."""
+    import jax
+
     return jax.process_index() == 0
 
 
 def wait(name: str) -> None:
     """Waits until all processes have reached this call."""
+    import jax
+    from jax.experimental import multihost_utils
+
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
 

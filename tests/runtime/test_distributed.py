@@ -1,3 +1,4 @@
+import jax
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -25,8 +26,8 @@ def test_the_default_is_a_folder_per_kind_of_machine_in_the_users_cache():
 
 
 def test_an_incomplete_description_of_the_processes_is_rejected(monkeypatch):
-    monkeypatch.setattr(distributed.jax.config, "update", lambda *_: None)
-    monkeypatch.setattr(distributed.jax.distributed, "initialize", pytest.fail)
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(jax.distributed, "initialize", pytest.fail)
     if "distributed" not in flags.FLAGS:
         distributed.define_flags()
     if not flags.FLAGS.is_parsed():

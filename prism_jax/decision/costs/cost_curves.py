@@ -8,9 +8,9 @@ labels its cost is 0, and with true probabilities as labels it is the Bayes poli
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from prism_jax.decision import arrays, gate
@@ -173,7 +173,7 @@ def _labels(signals: BothPasses, y_need: Any, y_accept: Any, y_both: Any, weight
     arrays.check_weight("weight", weight)
     vectors = [value for value in (y_need, y_accept, y_both, weight) if value is not None]
     xp = arrays.namespace(*signals.arrays, *vectors)
-    floating = jax.dtypes.canonicalize_dtype(signals.fast.need.dtype) if xp is not np else np.float64
+    floating = np.float64 if xp is np else sys.modules["jax"].dtypes.canonicalize_dtype(signals.fast.need.dtype)
     whole = all(not np.issubdtype(value.dtype, np.floating) for value in vectors)
     dtype = int if whole else floating  # sums of hard labels stay exact where JAX uses float32
     need, accept = xp.asarray(y_need, dtype), xp.asarray(y_accept, dtype)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -148,5 +148,5 @@ def rank(critical: CriticalRatio) -> tuple[Any, Any]:
         changes = changes | (critical.beyond[order][1:] != critical.beyond[order][:-1])
     n = order.shape[0]
     ends = xp.where(xp.append(changes, True), xp.arange(n), n)
-    last = np.minimum.accumulate(ends[::-1])[::-1] if xp is np else jax.lax.cummin(ends, reverse=True)
+    last = np.minimum.accumulate(ends[::-1])[::-1] if xp is np else sys.modules["jax"].lax.cummin(ends, reverse=True)
     return order, last
