@@ -83,8 +83,7 @@ def export_run(
     thinking = None
     if calibrated:
         path = epath.Path(workdir.calibration if calibration is None else calibration)
-        fits = _calibration(path)
-        _check_need_target(path, fits, config.loss.need_target)
+        fits = calibration_of(path, config.loss.need_target)
         maps: dict[str, Map] = {name: fit.map for name in SIGNALS if (fit := getattr(fits, name)) is not None}
         thinking = None if fits.thinking is None else fits.thinking.to_dict()
     else:
@@ -176,23 +175,19 @@ def _for_peft(base: str) -> str:
     return str(epath.Path(base).resolve())
 
 
-def _calibration(path: epath.Path) -> Calibration:
-    """The map of each signal, as evaluation wrote it."""
+def calibration_of(path: epath.Path, need_target: str) -> Calibration:
+    """The map of each signal, as evaluation wrote it, on the p_need that the model states; errors name the file."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file, expected what `python -m prism_jax evaluate` writes")
     calibration = read_calibration(path)
     if calibration.need_fast is None:
         raise ValueError(f"{path}, need_fast: found None, expected an object with the fit's keys")
-    return calibration
-
-
-def _check_need_target(path: epath.Path, calibration: Calibration, expected: str) -> None:
-    """Raises ValueError, naming the file, unless the maps were fitted on the p_need that the model states."""
-    if calibration.need_target != expected:
+    if calibration.need_target != need_target:
         raise ValueError(
-            f"{path}, need_target: found {calibration.need_target} (or no such key), expected {expected}, which the "
-            "model was trained for: evaluate the run again"
+            f"{path}, need_target: found {calibration.need_target} (or no such key), expected {need_target}, which the "
+            "model was trained for: evaluate it again"
         )
+    return calibration
 
 
 def _writes_responses(workdir: Workdir, config: RunConfig) -> bool:

@@ -9,11 +9,10 @@ from typing import Any
 from etils import epath
 
 from prism_jax.decision.calibration import map_to_dict
-from prism_jax.evaluation.fits import read_calibration
 from prism_jax.probe.kept_states import copy_weights, reading_of, template_of
 from prism_jax.probe.probe_config import ProbeConfig
 from prism_jax.probe.saved import FILES, SavedProbe, load_probe
-from prism_jax.runs.export import PROBABILITY, RULE
+from prism_jax.runs.export import PROBABILITY, RULE, calibration_of
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import check_absent, new_folder, read_object, write_json
@@ -58,15 +57,8 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
 
 def _maps(path: epath.Path, need_target: str) -> dict[str, dict[str, Any]]:
     """The map of each signal, as evaluation wrote it."""
-    calibration = read_calibration(path)
-    if calibration.need_fast is None:
-        raise ValueError(f"{path}: need_fast: found none, expected the map of this signal")
-    if calibration.need_target != need_target:
-        raise ValueError(
-            f"{path}, need_target: found {calibration.need_target} (or no such key), expected {need_target}, which the "
-            "probe was fitted for: evaluate it again"
-        )
-    fits = {"need_fast": calibration.need_fast, "accept_fast": calibration.accept_fast}
+    calibration = calibration_of(path, need_target)
+    fits = {name: getattr(calibration, name) for name in ("need_fast", "accept_fast")}
     return {name: map_to_dict(fit.map) for name, fit in fits.items()}
 
 
