@@ -1,4 +1,4 @@
-"""Logs of offers that people accepted or rejected: reading, study, measures (docs/acceptance_logs.md, docs/people.md).
+"""Logs of offers that people accepted or rejected: reading, study, measures (docs/acceptance_logs.md).
 
 Belongs here: reading a log of any columns, what predicts its answers, what its own score and costs ask for.
 Does not belong here: the person layer and its store, which agents use (`prism_jax.people`); a language model.
@@ -11,6 +11,6 @@ Where to change what:
 - the study of a log, in memory or in parts: `study.py`; its parts, its sums over them, its measures: `parts.py`,
   `statistics.py`, `labelled.py`, `measures.py`
 - the conversion of a log to a scores file: `log_scores.py`; the evaluation of a log is `runs/answers.py`
-- a table of the evaluation: `tables.py`, `by_answers.py`, `own_score.py`
+- a table of the evaluation: `tables.py`, `by_answers.py`, `own_score.py`; its page: `page.py`, `curves.py`
 - the threshold on a log's own score: `own_score.py`; its maps: `prism_jax/decision/score_maps.py`
 """

@@ -63,7 +63,7 @@ class CostGate(OfScores):
 
 
 class PersonalCalibrator(OfScores):
-    """Probabilities of acceptance of the person whose they are, by the person layer (docs/people.md).
+    """Probabilities of acceptance of the person whose they are, by the person layer (docs/acceptance_logs.md).
 
     The first column is p_accept for people as a whole, calibrated, and the last the person, as a number; a single
     column is of people who are not known. y says whether an offer was accepted, in the order of time, and what is

@@ -5,7 +5,7 @@
 The content score is the probe on words, fitted on all streams but one and tested on that one. Every vote on an offer is
 an answer, and the person layer (`prism_jax.people.layer`) learns each annotator's own rate from their earlier answers.
 Its parameters, and the Platt scaling of the content score, come from the annotators of the other streams. All offers of
-a step are predicted before any vote of the step is seen. docs/people.md has the results.
+a step are predicted before any vote of the step is seen. docs/acceptance_logs.md has the results.
 
 The files do not name annotators. Within a stream the places in the list of votes are taken for people; a step with
 fewer votes than others does not tell who is missing, so each number of votes has its own people. Between streams
