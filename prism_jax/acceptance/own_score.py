@@ -97,16 +97,15 @@ def said_of_score(own: OwnScore, compared: Mapping[str, Estimate] | None) -> str
     """Whether the score is a probability, in a sentence with its numbers; `compared` is None where it cannot be one."""
     if compared is None:
         return f"{own.column} is no probability: it goes from {own.low:.5g} to {own.high:.5g}; Platt's map makes one."
-    worse, said, accepted = compared["correction"], own.means["said"], own.means["accepted"]
-    if worse.low > 0:
-        verdict = f"{own.column} is no probability of acceptance as it is"
+    lower, said, accepted = compared["correction"], own.means["said"], own.means["accepted"]
+    if lower.low > 0:
+        verdict, apart = f"{own.column} is no probability of acceptance as it is", ""
     else:
         verdict = f"{own.column} can be taken as the probability of acceptance"
-    beside = f"{show_estimate(worse, sign=True)}{'' if worse.low > 0 or worse.high < 0 else ', not told apart'}"
+        apart = "" if lower.high < 0 else ", which is not told apart from 0"
     return (
-        f"{verdict}: it says {said:.1%} on average where {accepted:.1%} were accepted, and its Brier score is "
-        f"{number(compared['score'].value, 3)} against {number(compared[PLATT].value, 3)} through Platt's map, fitted "
-        f"on other people ({beside})."
+        f"{verdict}: it says {said:.1%} on average where {accepted:.1%} were accepted, and Platt's map, fitted on "
+        f"other people, lowers its Brier score by {show_estimate(lower)}{apart}."
     )
 
 

@@ -25,7 +25,8 @@ def render(
         cell = own.cell(own.rule)
         title = f"{cell} offer, whatever {own.column} says" if cell in CONSTANTS else f"offer where {own.named}"
         constants = {name: costs[name].cost.value for name in CONSTANTS}
-        thresholds = figures.threshold_figure(own.column, curves.threshold, curves.cost, own.rule.value, constants)
+        name, at = f"{own.column}{own.sign}", curves.threshold * (100.0 if own.sign else 1.0)
+        thresholds = figures.threshold_figure(name, at, curves.cost, own.rule.value, constants)
         diagrams = [
             figures.reliability_diagram(
                 curves.reliability[name],

@@ -1,4 +1,4 @@
-"""The study of people on a log whose truth is known, and on the real logs where they are present (docs/acceptance_logs.md).
+"""The study of people on a log whose truth is known, and on real logs where they are present (docs/acceptance_logs.md).
 
     python -m prism_jax experiments people_demo --workdir=runs/people_demo
 

@@ -115,7 +115,7 @@ def _studied(
     """A log in memory, and what it says."""
     of_target = [name for name in column_of_target(target, columns) if name not in question.context]
     log = read_log(path, columns, [*question.context, *of_target], shown_only=shown_only, least_people=1)
-    targets = {} if target is None else {target: _of_target(path, log, target)}
+    targets = {} if target is None else {target: pi_of_target(path, log, target, columns)}
     log = dataclasses.replace(log, context=log.context[: len(question.context)])
     if len(np.unique(log.person[log.logged])) == 1:
         if exported:
@@ -137,12 +137,6 @@ def _studied(
         fold[log.person[answered_rows(log)]] = answers.fold
         targets = {GATE: findings.own.offers(log.score, fold[log.person])} | targets
     return log, findings._replace(drawn={name: _beside_today(path, log, pi, question) for name, pi in targets.items()})
-
-
-def _of_target(path: str, log: AcceptanceLog, target: str) -> Float64[np.ndarray, " rows"]:
-    """The probability of an offer of a policy that the user names."""
-    (name,) = column_of_target(target, None)
-    return pi_of_target(path, next(column for column in log.context if column.name == name), target)
 
 
 def _beside_today(path: str, log: AcceptanceLog, pi: Float64[np.ndarray, " rows"], question: Question) -> Drawn:

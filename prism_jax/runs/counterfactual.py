@@ -157,7 +157,7 @@ def of_log(
     roles = parse_columns(columns, time_format)
     log = read_log(path, roles, column_of_target(target, roles))
     if target:
-        pi = pi_of_target(path, log.context[0], target)
+        pi = pi_of_target(path, log, target, roles)
     elif bad_score := _bad_score(log):
         place = f"{path}, column {roles.score!r}" if roles.score else path
         raise LogError(
@@ -171,15 +171,15 @@ def of_log(
     return decisions_of_log(path, log, pi, shown_only=shown_only)
 
 
-def column_of_target(target: str | None, roles: LogColumns | None) -> list[str]:
-    """The column that tells a target policy, which is one or a condition on one; none for the gate.
+def column_of_target(target: str | None, roles: LogColumns) -> list[str]:
+    """The column to read beside those with a role for a target policy; none for the gate or a condition on the score.
 
-    LogError for a column that has one of the `roles` itself.
+    LogError for a column that has a role itself.
     """
-    if target is None:
+    condition = None if target is None else split_condition(target, ())
+    if target is None or (condition is not None and condition.column == roles.score_name):
         return []
-    condition = split_condition(target, ())
-    if condition is None and roles is not None and target in dataclasses.asdict(roles).values():
+    if condition is None and target in roles.roles().values():
         raise LogError(
             f"--target: found {target!r}, which has a role in --columns, expected a column of its own, or a condition "
             f"such as '{target}>=0.5'"
@@ -187,11 +187,20 @@ def column_of_target(target: str | None, roles: LogColumns | None) -> list[str]:
     return [target if condition is None else condition.column]
 
 
-def pi_of_target(path: str | os.PathLike[str], column: ContextColumn, target: str) -> Rows:
-    """The target policy's probability of an offer in each row; LogError where the column does not tell it."""
-    values, condition = column.values.astype(np.float64), split_condition(target, ())
+def pi_of_target(path: str | os.PathLike[str], log: AcceptanceLog, target: str, roles: LogColumns) -> Rows:
+    """The target policy's probability of an offer in each row; LogError where its column does not tell it.
+
+    That is the score, in the unit of the roles, or stands in the context of the log.
+    """
+    condition = split_condition(target, ())
+    if name := column_of_target(target, roles):
+        column = next(column for column in log.context if column.name == name[0])
+    else:
+        assert log.score is not None and roles.score_name is not None, "the condition is on it"
+        column = ContextColumn(roles.score_name, "number", log.score * (100.0 if roles.score_unit else 1.0))
     if condition is not None:
         return _met(path, column, condition)
+    values = column.values.astype(np.float64)
     bad = ~((values >= 0) & (values <= 1))
     if column.kind == "category" or bad.any():
         row = int(bad.argmax())
@@ -212,9 +221,8 @@ def _met(path: str | os.PathLike[str], column: ContextColumn, condition: Conditi
                 f"{path}, column {column.name!r}: found texts, expected numbers to compare, or == and a text"
             )
         wanted = condition.constant.strip().casefold()
-        holds = np.array(
-            [*(compare(level.casefold(), wanted) for level in column.levels), False]
-        )  # the last is missing
+        # The last is missing.
+        holds = np.array([*(compare(level.casefold(), wanted) for level in column.levels), False])
         return holds[column.values].astype(np.float64)
     try:
         constant = float(condition.constant)
@@ -222,7 +230,7 @@ def _met(path: str | os.PathLike[str], column: ContextColumn, condition: Conditi
         raise LogError(
             f"--target: found {condition.constant!r} beside the numbers of {column.name!r}, expected a number"
         ) from None
-    return np.asarray(compare(column.values, constant), np.float64)
+    return np.asarray(compare(column.values, constant) & ~np.isnan(column.values), np.float64)
 
 
 def decisions_of_log(

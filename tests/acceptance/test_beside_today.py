@@ -8,6 +8,7 @@ import pytest
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.log_tables import ContextColumn
+from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs.answers import evaluate_log
 from prism_jax.runs.counterfactual import column_of_target, estimate_decisions, of_log, pi_of_target
@@ -70,17 +71,32 @@ def test_what_a_log_cannot_tell_is_said_and_the_rest_is_measured(log, tmp_path, 
     assert "What sure>=10 would save against today is unknown: " in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_target_is_a_condition_on_any_column_or_a_column_of_probabilities():
-    numbers = ContextColumn("sure", "number", np.array([58.9, 59.0, np.nan]))
-    texts = ContextColumn("surface", "category", np.array([0, 1, -1], np.int32), ("chat", "editor"))
-    assert pi_of_target("log.csv", numbers, "sure>=59").tolist() == [0.0, 1.0, 0.0]
-    assert pi_of_target("log.csv", texts, "surface==Editor").tolist() == [0.0, 1.0, 0.0]
-    with pytest.raises(LogError, match=r"log\.csv, row 2, column 'sure': found 58\.9, expected the target's probab"):
-        pi_of_target("log.csv", numbers, "sure")
-    with pytest.raises(LogError, match=r"found 'high' beside the numbers of 'sure', expected a number"):
-        pi_of_target("log.csv", numbers, "sure>=high")
-    with pytest.raises(LogError, match="column 'surface': found texts, expected numbers to compare, or == and a text"):
-        pi_of_target("log.csv", texts, "surface>=2")
-    assert column_of_target("sure>=59", parse_columns(COLUMNS)) == ["sure"]
-    with pytest.raises(LogError, match=r"found 'sure', which has a role in --columns, .* such as 'sure>=0\.5'"):
-        column_of_target("sure", parse_columns(COLUMNS))
+@pytest.fixture
+def few():
+    """Three rows, whose score was read as a percentage."""
+    context = (
+        ContextColumn("pi", "number", np.array([0.5, 1.5, 0.0])),
+        ContextColumn("surface", "category", np.array([0, 1, -1], np.int32), ("chat", "editor")),
+    )
+    ones, score = np.ones(3), np.array([0.589, 0.59, np.nan])
+    return AcceptanceLog(("a",), np.zeros(3, np.int32), ones, ones, True, ones > 0, score=score, context=context)
+
+
+def test_a_target_is_a_condition_on_any_column_or_a_column_of_probabilities(few):
+    roles = parse_columns("person=user,score=sure%,accepted=taken")
+    for target, column, expected in (
+        ("sure>=59", [], [0.0, 1.0, 0.0]),
+        ("sure!=59", [], [1.0, 0.0, 0.0]),
+        ("surface==Editor", ["surface"], [0.0, 1.0, 0.0]),
+        ("pi<1", ["pi"], [1.0, 0.0, 1.0]),
+    ):
+        assert column_of_target(target, roles) == column
+        assert pi_of_target("log.csv", few, target, roles).tolist() == expected
+    for target, message in {
+        "pi": r"log\.csv, row 3, column 'pi': found 1\.5, expected the target's probab",
+        "sure>=high": "found 'high' beside the numbers of 'sure', expected a number",
+        "surface>=2": "column 'surface': found texts, expected numbers to compare, or == and a text",
+        "user": r"found 'user', which has a role in --columns, .* such as 'user>=0\.5'",
+    }.items():
+        with pytest.raises(LogError, match=message):
+            pi_of_target("log.csv", few, target, roles)
