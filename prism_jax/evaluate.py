@@ -77,7 +77,7 @@ def define_flags() -> None:
         "columns",
         None,
         "With --scores: FILES are a log of answers, .csv or .parquet, and these its columns: person=NAME,accepted=NAME"
-        "[,time=NAME,score=NAME,answered=NAME,logged=NAME,propensity=NAME].",
+        "[,time=NAME,score=NAME,answered=NAME,logged=NAME,propensity=NAME,group=NAME].",
     )
     written_times.define_flag()
     flags.DEFINE_list(

@@ -11,6 +11,7 @@ Where to change what:
 - the study of a log, in memory or in parts: `study.py`; its parts, its sums over them, its measures: `parts.py`,
   `statistics.py`, `labelled.py`, `measures.py`
 - the conversion of a log to a scores file: `log_scores.py`; the evaluation of a log is `runs/answers.py`
-- a table of the evaluation: `tables.py`, `by_answers.py`, `own_score.py`; its page: `page.py`, `curves.py`
+- a table of the evaluation: `tables.py`, `by_answers.py`, `by_group.py`, `own_score.py`
+- the page of a log: `page.py`, `curves.py`
 - the threshold on a log's own score: `own_score.py`; its maps: `prism_jax/decision/score_maps.py`
 """

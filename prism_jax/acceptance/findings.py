@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.acceptance.by_answers import Pair, Part, by_answers_table
+from prism_jax.acceptance.by_group import Group, group_table
 from prism_jax.acceptance.curves import Curves
 from prism_jax.acceptance.measures import RESAMPLES, Measures, as_json
 from prism_jax.acceptance.own_score import SHOWN_PEOPLE, OwnScore, Person, as_dicts, people_table
 from prism_jax.acceptance.page import render
-from prism_jax.acceptance.tables import Costs, Drawn, Facts, gate_table, prediction_table, savings_table
+from prism_jax.acceptance.tables import Costs, Drawn, Facts, gate_table, prediction_table, savings_table, titled
 from prism_jax.decision.person import Population
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.gate import FILE
@@ -29,6 +30,7 @@ class Question(NamedTuple):
     context: Sequence[str] = ()  # columns that were known at the moment of the offer
     weighted: bool = False  # whether fits and measures weigh answers by their clipped inverse propensities
     seed: int = 0  # of the folds and of the resampling
+    group: str = ""  # the column by whose kinds the offers are divided
 
     @property
     def threshold(self) -> float:
@@ -46,6 +48,7 @@ class Findings(NamedTuple):
     parts: Sequence[Part]
     pair: Pair
     own: OwnScore | None
+    groups: Sequence[Group]  # of the offers, where a column has the role
     curves: Curves | None  # of the score
     people: Sequence[Person]
     costs: Mapping[str, Costs]
@@ -93,18 +96,24 @@ def publish(
         "people": as_dicts(findings.people),
         "costs": {name: row.as_dict() for name, row in findings.costs.items()},
     }
+    if findings.groups:
+        value["groups"] = [group.as_dict() for group in findings.groups]
     if findings.drawn:
         value["today"] = {name: drawn.as_dict() for name, drawn in findings.drawn.items()}
     if findings.left_out:
         value["left_out"] = dict(findings.left_out)
     if findings.bounds is not None:
         value["bounds"] = {f"{name}.auroc": bound for name, bound in findings.bounds.items()}
+    title = titled(f"By {question.group}", facts)
+    gate = "person" if own is None else own.best
+    by_group = {"by_group": group_table(title, question.group, findings.groups, gate)} if findings.groups else {}
     tables = {
         "savings": savings_table(facts, findings.costs, own, findings.compared, findings.drawn),
         "predictions": prediction_table(
             facts, findings.measured, findings.compared, findings.bounds, len(findings.left_out)
         ),
         "gate": gate_table(facts, findings.costs, own, question.c_fa, question.c_fn),
+        **by_group,
     }
     if findings.people:
         tables["by_answers"] = by_answers_table(findings.parts, findings.pair)

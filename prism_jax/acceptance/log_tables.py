@@ -20,6 +20,8 @@ CONDITIONAL = ("accepted", "logged")
 """Roles that say yes or no, of which a condition can say it."""
 MOST_CONTEXT = 200
 """Largest number of context columns."""
+MOST_GROUPS = 100
+"""Largest number of kinds that a log is divided by."""
 FEW_KINDS = 20
 """Number of kinds that a category may have on any number of rows; beyond it, at most half as many as rows."""
 
@@ -238,6 +240,18 @@ class LogTable:
                 )
             return ContextColumn(name, kind, codes, levels)
         return ContextColumn(name, kind, cells.flags() if kind == "flag" else cells.numbers())
+
+    def group(self) -> ContextColumn | None:
+        """The kind of each offer, of few kinds; None of a log without."""
+        if self.columns.group is None:
+            return None
+        levels, codes = self.cells(self.columns.group).categories()
+        if len(levels) > MOST_GROUPS:
+            raise LogError(
+                f"{self.wanted.place}, column {self.columns.group!r}: found {len(levels)} kinds, expected at most "
+                f"{MOST_GROUPS} for group"
+            )
+        return ContextColumn(self.columns.group, "category", codes, levels)
 
 
 def _refuse_missing(

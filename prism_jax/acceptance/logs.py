@@ -42,6 +42,7 @@ class AcceptanceLog:
     answered: Float64[np.ndarray, " rows"] | None = None  # seconds
     propensity: Float64[np.ndarray, " rows"] | None = None  # probability with which the offer was made
     context: tuple[ContextColumn, ...] = ()
+    group: ContextColumn | None = None  # a category, such as the surface of the offer
     left_out: int = 0  # number of offers that were not made and that the log no longer holds
     unit: str = "people"  # what `person` tells apart: of the log of one person days, or answers (`by_days`)
     mentioned: Int64[np.ndarray, " people"] | None = None  # `numbers` of the log that held them; None for this one
@@ -67,7 +68,8 @@ class AcceptanceLog:
         columns = {name: getattr(self, name) for name in _OF_ROWS}
         context = tuple(dataclasses.replace(column, values=column.values[rows]) for column in self.context)
         taken = {name: column[rows] for name, column in columns.items() if column is not None}
-        return dataclasses.replace(self, **taken, context=context, mentioned=self.numbers)
+        group = None if self.group is None else dataclasses.replace(self.group, values=self.group.values[rows])
+        return dataclasses.replace(self, **taken, context=context, group=group, mentioned=self.numbers)
 
     def shown(self) -> AcceptanceLog:
         """The offers that were made, without propensities: a log of these offers and of no others."""
@@ -150,6 +152,7 @@ def log_of(table: LogTable) -> AcceptanceLog:
         answered=table.answered(time),
         propensity=table.propensity(logged),
         context=tuple(table.context(name) for name in table.wanted.context),
+        group=table.group(),
     )
 
 

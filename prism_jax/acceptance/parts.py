@@ -54,6 +54,7 @@ class Answers(NamedTuple):
     propensity: Float64[np.ndarray, " rows"] | None
     context: tuple[ContextColumn, ...] = ()  # what was known at the moment of the offer, of a log in memory
     truth: Float64[np.ndarray, " rows"] | None = None  # the true probability, where a log in memory is simulated
+    group: ContextColumn | None = None  # the kind of each offer, of a log in memory
 
     @property
     def scores(self) -> Float64[np.ndarray, " rows"]:
@@ -183,6 +184,7 @@ class Divided:
             answered.propensity,
             answered.context,
             None if truth is None else truth[answered_rows(log)],
+            answered.group,
         )
         contents = Contents().with_rows(log, log.person, len(log.names))
         folds, doubted = int(fold.max()) + 1, contents.doubted()

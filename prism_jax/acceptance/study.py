@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 from prism_jax.acceptance.by_answers import SEEN, Pair, Part, pair_of
+from prism_jax.acceptance.by_group import Group, groups_of
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.context import fit_head
 from prism_jax.acceptance.curves import Curves
@@ -200,6 +201,7 @@ def study_parts(run: Runner, log: Divided, columns: LogColumns, question: Questi
         parts=[] if alone else read.by_answers(probabilities, pair),
         pair=pair,
         own=own,
+        groups=_groups(log.parts[0], predictor, PERSON if own is None else own.best, question),
         curves=None if own is None else Curves.of(table.scores, maps, own.rule, (c_fa, c_fn)),
         people=[]
         if alone
@@ -207,6 +209,13 @@ def study_parts(run: Runner, log: Divided, columns: LogColumns, question: Questi
         costs=read.costs((*CONSTANTS, *probabilities), max(c_fa, c_fn), better),
         bounds=bounds if any(bounds.values()) else None,
     )
+
+
+def _groups(rows: Any, predictor: Predictor, gate: str, question: Question) -> list[Group]:
+    """What the log says by the kind of the offer; nothing of a log without kinds."""
+    if not isinstance(rows, Answers) or rows.group is None:
+        return []
+    return groups_of(rows, predictor.predictions(rows)[gate], (question.c_fa, question.c_fn), question.seed)
 
 
 def _populations(run: Runner, model: Model) -> dict[str, Any]:

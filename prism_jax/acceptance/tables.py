@@ -119,7 +119,7 @@ def savings_table(
     note += [
         f"What {name} would save against today is unknown: {one.unknown}." for name, one in drawn.items() if one.unknown
     ]
-    title = _titled("What the gate saves, per offer", facts)
+    title = titled("What the gate saves, per offer", facts)
     return Table(title, "policy", columns, (Section("", tuple(rows)),), "\n".join(note), mark="the gate")
 
 
@@ -158,7 +158,7 @@ def prediction_table(
     if bounds is not None:
         widest = max(bounds, key=bounds.__getitem__)
         notes.append(f"AUROC comes from histograms, with an error of at most {bounds[widest]:.1g} (row {widest}).")
-    title = _titled("Is the score a probability", facts)
+    title = titled("Is the score a probability", facts)
     return Table(title, "prediction", columns, (Section("", rows),), " ".join(notes))
 
 
@@ -227,11 +227,11 @@ def gate_table(facts: Facts, costs: Mapping[str, Costs], own: OwnScore | None, c
     )
     threshold = c_fa / (c_fa + c_fn)
     note = f"C_FA = {c_fa:g}, C_FN = {c_fn:g}: offer where p_accept ≥ C_FA / (C_FA + C_FN) = {threshold:.4g}."
-    title = _titled("What the gate would have cost, per offer", facts)
+    title = titled("What the gate would have cost, per offer", facts)
     return Table(title, "gate on", columns, (Section("", rows),), note, mark="the best map out of fold")
 
 
-def _titled(words: str, facts: Facts) -> str:
+def titled(words: str, facts: Facts) -> str:
     """A title that says whose costs these are."""
     said = {SHOWN_ONLY: facts.shown_only, DOUBTED: facts.doubted}
     return ", ".join([words, ALONE, *(word for word, holds in said.items() if holds)])

@@ -76,9 +76,10 @@ def evaluate_log(
     Raises:
       ValueError, OSError: in one line, for a log that cannot be read, or on which nothing can be measured.
     """
+    question = question._replace(group=columns.group or "")
     pattern, running = os.fspath(pattern), Running() if running is None else running
     paths = find_files(pattern, SUFFIXES, "log")
-    wanted = {"--context": question.context, "--scores_out": scores_out, "--target": target}
+    wanted = {"--context": question.context, "--scores_out": scores_out, "--target": target, "group=": columns.group}
     of_memory = [name for name, value in wanted.items() if value]
     if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
         if scores_out is not None:
