@@ -140,6 +140,7 @@ def test_neither_parts_nor_bins_change_a_number(tmp_path, small, monkeypatch, ca
         table = table.drop_columns("p").append_column("p", pa.array(np.random.default_rng(1).random(len(table))))
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=90)
     expected = in_memory(tmp_path / "log.parquet", roles, tmp_path / "memory", **options)
+    expected.pop("today", None)  # costs beside today's are those of a log in memory
     printed = capsys.readouterr().out
     found = in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts", **options)
     assert json.loads((tmp_path / "parts" / "acceptance_log.json").read_text()) == found
