@@ -461,7 +461,7 @@ def _calibrated(name: str, fitted: Map | None, p: Any, domain: Any) -> Any:
     if fitted is None:
         return arrays.as_float(p)
     if not isinstance(fitted, GroupedTemperature):
-        return fitted(p)
+        return fitted(np.asarray(p) if isinstance(p, list | tuple) else p)
     if domain is None:
         raise ValueError("domain: found none, expected the domain of each decision: temperatures are per domain")
     values, domains = np.broadcast_arrays(np.asarray(p, np.float64), np.asarray(domain, object))

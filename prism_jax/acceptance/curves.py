@@ -58,7 +58,7 @@ def _reliability(scores: Mapping[int, Labelled], maps: Mapping[int, Mapping[str,
         for label in ("one", "zero")
     )
     sums = BinSums.of(p, one / (one + zero), one + zero, bins=BINS)
-    squares = sum(labelled.squares for labelled in scores.values())
+    squares = sums.mass * sum(labelled.squares for labelled in scores.values()) / sums.mass.sum()
     return sums._replace(
-        rows=np.round(sums.mass).astype(np.int64), squares=sums.mass * squares / sums.mass.sum()
+        rows=np.round(sums.mass).astype(np.int64), squares=np.minimum(squares, sums.mass**2)
     ).reliability()
