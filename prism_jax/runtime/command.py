@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import textwrap
 import traceback
@@ -232,6 +233,7 @@ def start(
         if any(re.fullmatch("-h|-[?]|--?help(short)?", argument) for argument in argv[1:]):
             of_modules = flags.FLAGS.flags_by_module_dict()
             shared = [flag for name in of_modules if name.startswith("prism_jax.") for flag in of_modules[name]]
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may end before the help
             print(help_screen(sys.modules["__main__"].__doc__ or "", of_modules.get(argv[0], []), shared))
             sys.exit(0)
         try:
