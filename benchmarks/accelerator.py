@@ -54,16 +54,19 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--new", type=int, default=128, help="number of tokens to decode")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], help="numbers of rows to decode in parallel")
     parser.add_argument(
+        "--attention", default="auto", help="student.attention; cudnn by name also writes by the project's kernels"
+    )
+    parser.add_argument(
         "--run", nargs="+", help="a part alone, as lines of JSON: train ours, decode ours 1 8 64, or live ours 1 16 256"
     )
     return parser.parse_args(arguments)
 
 
-def student(preset: str) -> Any:
+def student(preset: str, attention: str = "auto") -> Any:
     """The architecture in bfloat16."""
     from prism_jax.student import StudentConfig, presets
 
-    how = {"dtype": "bfloat16", "param_dtype": "bfloat16", "remat": "auto"}
+    how = {"dtype": "bfloat16", "param_dtype": "bfloat16", "remat": "auto", "attention": attention}
     if preset == "tiny":
         return StudentConfig(
             vocab_size=512, hidden_dim=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, mlp_dim=128, **how
@@ -79,7 +82,7 @@ def recipe(args: argparse.Namespace) -> Any:
     config = from_config_dict(RunConfig, runpy.run_path(str(RECIPE))["get_config"]())
     return dataclasses.replace(
         config,
-        student=student(args.preset),
+        student=student(args.preset, args.attention),
         packing=dataclasses.replace(config.packing, context=args.length),
         training=dataclasses.replace(config.training, steps=1000, epochs=0.0, batch=args.rows),
     )
@@ -125,14 +128,14 @@ def train_ours(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield {"seconds": median_seconds(run), "remat": model.config.remat, **ours_facts()}
 
 
-def inference(preset: str) -> tuple[Any, Any]:
+def inference(args: argparse.Namespace) -> tuple[Any, Any]:
     """A model of random weights, and its parameters as an engine holds them."""
     import jax
 
     from prism_jax.student import Qwen3
     from prism_jax.student.kv_cache import unstack_layers
 
-    model = Qwen3(student(preset))
+    model = Qwen3(student(args.preset, args.attention))
     return model, unstack_layers(jax.jit(model.init)(jax.random.key(0)))
 
 
@@ -142,7 +145,7 @@ def decode_ours(args: argparse.Namespace, *batches: int) -> Iterator[dict[str, A
     import jax.numpy as jnp
     from next_token import Greedy, empty_cache
 
-    model, params = inference(args.preset)
+    model, params = inference(args)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     if not model.config.tied:
         size -= params["embedding"].nbytes  # a token reads only one row of it
@@ -176,7 +179,7 @@ def live_ours(args: argparse.Namespace, *streams: int) -> Iterator[dict[str, Any
     from prism_jax.student.engine import Engine, ReadRequest
     from prism_jax.student.pages import PAGE, page_bytes
 
-    model = Qwen3(student(args.preset))
+    model = Qwen3(student(args.preset, args.attention))
     params = jax.jit(model.init)(jax.random.key(0))
     live, budget = make_live_stream(model.config.vocab_size), 4 * PAGE
     branch = Branch(tuple(live.head), (tuple(live.leaf),))
@@ -330,7 +333,7 @@ def main() -> None:
         return
     from prism_jax.training.logs import flops
 
-    config = student(args.preset)
+    config = student(args.preset, args.attention)
     tokens = args.rows * args.length
     pairs = args.rows * args.length * (args.length + 1) // 2
     needed = flops.flops(config, flops.Work(tokens, pairs, responses=tokens, labels=0))

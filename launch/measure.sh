@@ -20,7 +20,12 @@ part() {
     run timeout --kill-after=5 "$@" || echo "part: found status $? after at most $1 s: ${*:2}" >&2
 }
 
-part 100 "$PYTHON" benchmarks/accelerator.py --preset="$PRESET" "${sizes[@]}" --run decode ours 1 8 64
+writers=(auto) # by XLA and, with cudnn, by the project's kernels
+[[ $PRESET == tiny ]] || writers+=(cudnn)
+for writer in "${writers[@]}"; do
+    part 100 "$PYTHON" benchmarks/accelerator.py --preset="$PRESET" "${sizes[@]}" --attention="$writer" \
+        --run decode ours 1 8 64
+done
 part 75 "$PYTHON" benchmarks/step.py "${step[@]}" "$@"
 part 60 "$PYTHON" benchmarks/accelerator.py --preset="$PRESET" "${sizes[@]}" --run live ours 1 16 256
 part 75 "$PYTHON" benchmarks/score.py "${scored[@]}"

@@ -51,7 +51,7 @@ def test_what_a_gpu_must_show_is_measured_in_parts_with_limits(root):
     parts = [line.split() for line in launch(root, "measure.sh", flags).stdout.splitlines()]
     assert all(part[:2] == ["timeout", "--kill-after=5"] and part[3] == "python" for part in parts)
     assert [part[4].removeprefix("benchmarks/") for part in parts] == [
-        *("accelerator.py", "step.py", "accelerator.py", "score.py", "step.py", "step.py")
+        *("accelerator.py", "accelerator.py", "step.py", "accelerator.py", "score.py", "step.py", "step.py")
     ]
     steps = [part[5:] for part in parts if part[4].endswith("step.py")]
     assert steps == [[*flags], *([*flags, f"--config.student.remat={name}"] for name in ("full", "qkv"))]

@@ -21,7 +21,6 @@ from jaxtyping import Array, Float, Int, Int8
 
 from prism_jax.student.branches import bucket
 from prism_jax.student.decoding import fits
-from prism_jax.student.dispatch import attention_path
 from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read_next
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.start import Start, check_ids
@@ -129,11 +128,14 @@ def _arguments(model: Qwen3, params: Params, start: Start, spans: Sequence[Span]
 
 
 def _fused(model: Qwen3, params: Params, start: Start) -> bool:
-    """Whether the kernels of `decoding` write: where attention is fused, too, and one GPU holds the parameters."""
+    """Whether the kernels of `decoding` write: where `cudnn` is asked for and one GPU holds the parameters.
+
+    `auto` leaves writing to XLA: no GPU has shown yet that the kernels are right and faster there.
+    """
     placed = getattr(jax.tree.leaves(params)[0], "sharding", None)
     one = placed is None or len(placed.device_set) == 1
     capacity = [capacity_of(start.cache), capacity_of(start.trunk.cache)]
-    return one and attention_path(model.config) == "cudnn" and fits(model.config, capacity)
+    return one and model.config.attention == "cudnn" and fits(model.config, capacity)
 
 
 def room(spans: Sequence[Span]) -> int:

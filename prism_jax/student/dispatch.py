@@ -1,7 +1,7 @@
 """Chooses the implementation of attention: cuDNN's flash attention where config and devices allow it, else XLA.
 
 The choice concerns training and reading. Writing, one token per row at a time, is bound by memory bandwidth; where
-attention is fused, it takes kernels of its own (`prism_jax.student.decoding`).
+`cudnn` is asked for by name, it takes kernels of its own (`prism_jax.student.decoding`).
 """
 
 from __future__ import annotations

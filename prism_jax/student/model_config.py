@@ -47,7 +47,8 @@ class StudentConfig:
     dtype: str = "float32"  # dtype of activations: float32, bfloat16 or float16
     param_dtype: str = "float32"  # dtype of parameters: float32, bfloat16 or float16
     # implementation of attention in training and reading: `cudnn` is flash attention on NVIDIA GPUs, in float16 or
-    # bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run
+    # bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run. With `cudnn`, one GPU also writes by kernels of
+    # the project, which no GPU has run yet; `auto` writes by XLA
     attention: AttentionPath = "auto"
     # what the backward pass keeps of each block instead of recomputing it (`prism_jax.student.remat`): `full` keeps
     # nothing, `none` everything; `auto` keeps as much as fits the devices

@@ -52,7 +52,7 @@ def test_a_token_is_read_as_by_the_blocks(rows, qk_norm):
 
 
 def test_texts_are_the_same(monkeypatch):
-    """The decoder takes the kernels where attention is fused and one device holds the parameters."""
+    """The decoder takes the kernels where cudnn is asked for and one device holds the parameters."""
     model = Qwen3(dataclasses.replace(CONFIG, vocab_size=32))
     params = unstack_layers(jax.tree.map(lambda leaf: leaf * 3, model.init(jax.random.key(0))))
     every = constrained.make_automaton(np.zeros((1, 32), np.int8), np.full(32, -1), [True])
@@ -60,18 +60,17 @@ def test_texts_are_the_same(monkeypatch):
     lengths = np.array([5, 16, 11], np.int32)
     trunk = Segment.first(cache_of(model.config, ROWS, 16, 1), np.array([16, 2, 7], np.int32))
 
-    def texts():
+    def texts(model):
         logits = jax.random.normal(jax.random.key(3), (ROWS, 32))
         own = cache_of(model.config, ROWS, 16 + constrained.room(spans), 2)
         return constrained.write_spans(
             model, params, constrained.Start(own, lengths, 16, logits, trunk), spans, automaton
         )
 
-    plain, programs = texts(), []
-    monkeypatch.setattr(constrained, "attention_path", lambda config: "cudnn")
+    plain, programs = texts(model), []
     original = decoding.attend_in_runs
     monkeypatch.setattr(decoding, "attend_in_runs", lambda *args: programs.append(1) or original(*args))
-    assert texts() == plain
+    assert texts(Qwen3(dataclasses.replace(model.config, attention="cudnn"))) == plain
     assert programs
 
 
