@@ -87,8 +87,8 @@ RUNS = (
     Fault(
         "export-for-another-need",
         "runs/export.py",
-        "_check_need_target(path, fits, config.loss.need_target)",
-        "_check_need_target(path, fits, fits.need_target)",
+        "calibration_of(path, config.loss.need_target)",
+        "calibration_of(path, read_calibration(path).need_target)",
         "A model is exported with a calibration of another meaning of need.",
         ("test_export.py", "test_untrained.py"),
         vital=True,
