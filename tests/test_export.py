@@ -112,7 +112,7 @@ def test_the_page_reads_the_scores_table_with_transformers(exported, monkeypatch
     options = {
         "model": str(folder / "exported"),
         "streams": str(tmp_path / "streams.jsonl"),
-        "out": str(tmp_path / "scores"),
+        "workdir": str(tmp_path / "scores"),
     }
     settings = {"workers": 1, "runner": "local", "shard": 4, "batch": 2, "split": "test", "dtype": "float32"}
     rest = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | dict.fromkeys(
