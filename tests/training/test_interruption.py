@@ -91,7 +91,6 @@ def test_validation_streams_are_scored_on_schedule_and_never_trained_on(opened, 
     assert scored == [2, 4, 6, 8]
 
 
-@pytest.mark.slow
 def test_scores_are_the_log_likelihood_of_the_fast_pass(opened, whole):
     """The best checkpoint's score equals the one computed in NumPy from the probabilities of the fast pass."""
     folder, _, _ = whole
