@@ -28,7 +28,7 @@ def write(folder, files):
 
 
 def accept(_):
-    pass
+    return ()
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=4), st.integers(1, 5))
@@ -69,6 +69,7 @@ def test_an_empty_file_and_a_stream_that_cannot_be_used_are_damage(tmp_path):
     def refuse(one):
         if one.id == "1-1":
             raise ValueError(f"stream {one.id!r}: found 9 tokens, expected at most 8")
+        return ()
 
     found = cut([*paths, str(tmp_path / "2.jsonl")], 2, refuse, skip_bad=True)
     assert [problem.removeprefix(str(tmp_path)) for problem in found.left_out] == [
