@@ -51,7 +51,11 @@ OF_A_LOG = ("time_format", "target", "scores_out", "keep_names", "context", "wei
 
 def define_flags() -> None:
     """Defines the flags; those of an operating point have its own defaults."""
-    flags.DEFINE_string("workdir", None, "Folder of a run; with --scores, the folder to write to.", required=True)
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "Folder of a run; with --scores, the folder to write to. Only to look at a log, none is needed.",
+    )
     refuse_empty("workdir")
     config_flags.DEFINE_config_file("config", None, "Config of a student to evaluate without training.")
     digests.define_flag("training.start of --config")
@@ -125,15 +129,14 @@ def main() -> int | None:
         return None
     if options["scores"] is not None:
         point = OperatingPoint(**{name: options[name] for name in POINT})
-        folder = epath.Path(options["workdir"])
         for name in OF_A_LOG:
             if options[name]:
                 raise ValueError(f"--{name}: found it without --columns, expected both, of a log")
         given = [f"--{name}={options[name]:g}" for name in ("c_fa", "c_fn") if flags.FLAGS[name].present]
-        show_columns_of_log(options["scores"], [f"--workdir={folder}", *given])
+        show_columns_of_log(options["scores"], [f"--workdir={options['workdir'] or 'out'}", *given])
         evaluate_scores(
             options["scores"],
-            folder,
+            epath.Path(_workdir(options)),
             point,
             shown_only=options["shown_only"],
             calibrator=options["calibrator"],
@@ -145,6 +148,7 @@ def main() -> int | None:
         if flags.FLAGS[name].present or options[name] not in (None, False, [], 0, "local"):
             expected = "with --columns" if name in OF_A_LOG else "with a scores file"
             raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
+    workdir = _workdir(options)
     # What follows loads a language model and all that it needs.
     from prism_jax.runs import pipeline
     from prism_jax.runtime.dataclass_config import from_config_dict
@@ -152,12 +156,19 @@ def main() -> int | None:
     from prism_jax.training.workdir import Workdir
 
     if options["config"] is None:
-        return pipeline.evaluate_workdir(options["workdir"], texts=options["texts"], base=options["base"])
+        return pipeline.evaluate_workdir(workdir, texts=options["texts"], base=options["base"])
     config = from_config_dict(RunConfig, options["config"])
     if options["expect_digest"] is not None:
         digests.check_export(config.training.start, options["expect_digest"])
-    pipeline.evaluate_untrained(config, Workdir(options["workdir"]), texts=options["texts"])
+    pipeline.evaluate_untrained(config, Workdir(workdir), texts=options["texts"])
     return None
+
+
+def _workdir(options: dict[str, Any]) -> str:
+    """The folder of the results."""
+    if options["workdir"] is None:
+        raise ValueError("--workdir: found no value, expected a folder for the results (see --help)")
+    return options["workdir"]
 
 
 def _evaluate_log(options: dict[str, Any]) -> None:
@@ -180,7 +191,7 @@ def _evaluate_log(options: dict[str, Any]) -> None:
     evaluate_log(
         options["scores"],
         parse_columns(options["columns"], options["time_format"]),
-        options["workdir"],
+        _workdir(options),
         Question(point.c_fa, point.c_fn, options["context"], options["weighted"], options["seed"]),
         shown_only=options["shown_only"],
         scores_out=options["scores_out"],

@@ -282,6 +282,15 @@ def test_evaluate_without_a_run_says_so(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_only_to_look_at_a_log_no_folder_is_needed(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("user,took\n" + "a,yes\nb,no\n" * 4)
+    roles = "--columns=person=user,accepted=took"
+    looked, unwritten = run("evaluate", f"--scores={log}"), run("evaluate", f"--scores={log}", roles)
+    assert looked.returncode == 1 and f"--scores={log} {roles} --workdir=out" in looked.stderr
+    assert unwritten.returncode == 1 and "--workdir: found no value, expected a folder" in unwritten.stderr
+
+
 def test_the_package_lists_its_commands_and_runs_them():
     package = ROOT / "prism_jax"
     runnable = {path.stem for path in package.glob("*.py") if "__main__" in path.read_text()} - {"__main__", "__init__"}
