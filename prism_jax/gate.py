@@ -123,7 +123,12 @@ class Gate:
     def rule(self) -> Rule:
         """From which score of one's own on the gate offers, or up to which."""
         assert self.score is not None, "it decides on one"
-        return ScoreMap(self.score.scale, self.accept).rule(self.point.c_fa / (self.point.c_fa + self.point.c_fn))
+        return ScoreMap(self.score.scale, self.accept).rule(self._least)
+
+    @property
+    def _least(self) -> float:
+        """The least probability of acceptance at which a gate without need offers."""
+        return float(formulas.threshold(1.0, self.point.c_fa, self.point.c_fn))
 
     def _of_score(self, score: Any, *others: Any) -> Verdict:
         """Decides on a score of one's own."""
@@ -134,10 +139,7 @@ class Gate:
             raise ValueError(f"score: {found}, expected score=NUMBER alone: the gate decides on {self.score.column}")
         values = self.score.read(score)
         p = ScoreMap(self.score.scale, self.accept)(np.atleast_1d(values))
-        speak, threshold = (
-            self.rule.offers(np.atleast_1d(values)),
-            self.point.c_fa / (self.point.c_fa + self.point.c_fn),
-        )
+        speak, threshold = self.rule.offers(np.atleast_1d(values)), self._least
         if np.ndim(values) == 0:
             return Verdict(bool(speak[0]), 1.0, float(p[0]), threshold, self.point.policy)
         return Verdict(speak, np.ones(len(p)), p, np.full(len(p), threshold), self.point.policy)

@@ -36,7 +36,7 @@ class Group(NamedTuple):
 def groups_of(rows: Answers, p: Float64[np.ndarray, " rows"], costs: tuple[float, float], seed: int) -> list[Group]:
     """The groups of a log in memory, those with most answers first, by the prediction p that the gate is on.
 
-    Costs are weighted as in the table of gates; shares and Brier scores are those of the answers.
+    Costs and the share of offers are weighted as in the table of gates; how many accepted and Brier scores are not.
     """
     assert rows.group is not None, "there are groups"
     y, weight, found = rows.accepted, rows.inverse, []
