@@ -109,17 +109,19 @@ class Cells:
     def percentages(self) -> Float64[np.ndarray, " rows"]:
         """Probabilities that are written times 100, with or without a sign for it; NaN where missing."""
         expected = "a percentage from 0 to 100"
-        cells = self
-        if self.is_text:
-            texts = pc.replace_substring_regex(self.values, r"\s*%\s*$", "")
-            cells = Cells(self.place, self.name, texts, self.start)
-        values = cells.numbers(expected)
+        values = self._without_sign().numbers(expected)
         if (far := (values < 0) | (values > 100)).any():
             self.refuse(int(far.argmax()), f"{values[far.argmax()]:.6g}", expected)
         if np.nanmax(values, initial=-np.inf) <= 1 and np.nanmax(values, initial=0) > 0:
             words = "%s, column %r: no percentage is above 1; if these are probabilities, take the %% from the role"
             logging.warning(words, self.place, self.name)
         return values / 100
+
+    def _without_sign(self) -> Cells:
+        """The cells without the sign of a percentage at the ends of texts."""
+        if not self.is_text:
+            return self
+        return Cells(self.place, self.name, pc.replace_substring_regex(self.values, r"\s*%\s*$", ""), self.start)
 
     def flags(self) -> Float64[np.ndarray, " rows"]:
         """1, 0, or NaN where missing."""
@@ -136,9 +138,9 @@ class Cells:
     ) -> Float64[np.ndarray, " rows"]:
         """1 where the condition holds, 0 where it does not, NaN where the value is missing.
 
-        The constant null stands for a missing value. A text is compared without blanks at its ends and whatever its
-        case; to `texts`, which counts rows by whether
-        the condition holds and their text, those of these rows are added.
+        The constant null stands for a missing value. A percentage is compared by its number. A text is compared without
+        blanks at its ends and whatever its case; to `texts`, which counts rows by whether the condition holds and their
+        text, those of these rows are added.
         """
         if condition.constant.lower() == "null" and condition.comparison in ("==", "!="):
             return COMPARE[condition.comparison](self.categories()[1] < 0, True).astype(np.float64)
@@ -147,7 +149,7 @@ class Cells:
         except ValueError:
             constant = np.nan
         if np.isfinite(constant):
-            values = self.numbers(f"a number to compare with {constant:g}")
+            values = self._without_sign().numbers(f"a number to compare with {constant:g}")
             return np.where(np.isnan(values), np.nan, COMPARE[condition.comparison](values, constant))
         if condition.comparison not in ("==", "!=") or not (self.is_text or self.is_flag):
             raise LogError(

@@ -45,6 +45,8 @@ class LogColumns:
     propensity: str | None = None  # probabilities, above 0 and up to 1, with which the logging policy made the offers
     group: str | None = None  # texts or numbers of few kinds, such as the surface of the offer, of a log in memory
     time_format: str | None = None  # one of `TIME_FORMATS`, where dates can be read in both ways
+    # what --target says, a policy to compare: a condition on any column, or a column with its probability of an offer
+    target: str | None = None
 
     def __post_init__(self) -> None:
         if self.time_format not in (None, *TIME_FORMATS):
@@ -75,7 +77,7 @@ class LogColumns:
         return self.score and self.score.removesuffix("%").strip()
 
 
-ROLES = tuple(field.name for field in dataclasses.fields(LogColumns) if field.name != "time_format")
+ROLES = tuple(field.name for field in dataclasses.fields(LogColumns) if field.name not in ("time_format", "target"))
 """Of columns."""
 
 

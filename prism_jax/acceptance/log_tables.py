@@ -16,8 +16,8 @@ from prism_jax.acceptance.columns import Condition, LogColumns, LogError, did_yo
 from prism_jax.acceptance.log_files import first_row, read_log_parts
 
 Texts = collections.Counter[tuple[bool, str]]
-CONDITIONAL = ("accepted", "logged")
-"""Roles that say yes or no, of which a condition can say it."""
+CONDITIONAL = ("accepted", "logged", "target")
+"""What a condition can say in place of a column."""
 MOST_CONTEXT = 200
 """Largest number of context columns."""
 MOST_GROUPS = 100
@@ -101,16 +101,27 @@ class Wanted:
         percent, said = columns.score_unit == "%", columns.roles()
         if percent and full.get(said["score"], said["score"]) not in names:
             said["score"] = columns.score_name or ""
+        score_name = columns.score_name or ""
         columns = dataclasses.replace(columns, **{role: full.get(name, name) for role, name in said.items()})
         roles, conditions = columns.roles(), {}
+        if columns.target is not None:
+            full = {score_name: columns.score or "", **full}  # a condition may name the score without its unit
+            columns = dataclasses.replace(columns, target=full.get(columns.target, columns.target))
+            roles["target"] = columns.target or ""
         for role in CONDITIONAL:
             condition = split_condition(roles.get(role, ""), names)
             if condition is not None:
                 roles[role] = full.get(condition.column, condition.column)
                 conditions[role] = dataclasses.replace(condition, column=roles[role])
+        target = [roles.pop("target")] if "target" in roles else []
         wanted = {name: role for role, name in roles.items()}
-        for name in wanted:
+        for name in (*wanted, *target):
             _check_column(place, name, names)
+        if columns.target in wanted and "target" not in conditions:
+            raise LogError(
+                f"--target: found {columns.target!r}, which has a role in --columns, expected a column of its own, or "
+                f"a condition such as '{columns.target}>=0.5'"
+            )
         if len(context) > MOST_CONTEXT:
             raise LogError(f"context: found {len(context)} columns, expected at most {MOST_CONTEXT}")
         for i, name in enumerate(context):
@@ -123,7 +134,7 @@ class Wanted:
             place,
             columns,
             conditions,
-            tuple(sorted({*wanted, *context})),
+            tuple(sorted({*wanted, *context, *target})),
             tuple(context),
             percent,
             {} if kinds is None else kinds,
@@ -224,6 +235,24 @@ class LogTable:
         if bad.any():
             row = int(bad.argmax())
             cells.refuse(row, f"{values[row]:.6g}", expected)
+        return values
+
+    def target(self) -> Float64[np.ndarray, " rows"] | None:
+        """The probability with which a policy to compare makes each offer; None without one.
+
+        A condition does not hold where its value is missing.
+        """
+        if self.columns.target is None:
+            return None
+        condition = self.wanted.conditions.get("target")
+        if condition is not None:
+            return np.nan_to_num(self.cells(condition.column).met(condition))
+        expected = "the target's probability of an offer"
+        cells = self.cells(self.columns.target)
+        values = cells.flags() if cells.kind() == "flag" else cells.numbers(expected)
+        _refuse_missing(cells, values, np.ones(len(values), bool), expected)
+        if (far := (values < 0) | (values > 1)).any():
+            cells.refuse(int(far.argmax()), f"{values[far.argmax()]:g}", expected)
         return values
 
     def context(self, name: str) -> ContextColumn:

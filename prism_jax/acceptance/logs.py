@@ -21,7 +21,7 @@ from prism_jax.acceptance.log_tables import ContextColumn, LogTable, Texts, read
 from prism_jax.runtime.shown_text import visible
 from prism_jax.runtime.written import look
 
-_OF_ROWS = ("person", "accepted", "time", "logged", "score", "answered", "propensity")
+_OF_ROWS = ("person", "accepted", "time", "logged", "score", "answered", "propensity", "target")
 _LEAST_PEOPLE = 2
 MOST_TEXTS = 10
 """Most texts of outcomes that a message lists."""
@@ -37,10 +37,11 @@ class AcceptanceLog:
     time: Float64[np.ndarray, " rows"]  # seconds; the row's number where the log has no times
     timed: bool  # whether `time` are seconds
     logged: Bool[np.ndarray, " rows"]  # whether the offer was made; all true where the log does not say
-    # None in the next three if the log has no such column; NaN where a value is missing
+    # None in the next four if the log has no such column; NaN where a value is missing
     score: Float64[np.ndarray, " rows"] | None = None  # any number
     answered: Float64[np.ndarray, " rows"] | None = None  # seconds
     propensity: Float64[np.ndarray, " rows"] | None = None  # probability with which the offer was made
+    target: Float64[np.ndarray, " rows"] | None = None  # the same of a policy to compare; no value is missing
     context: tuple[ContextColumn, ...] = ()
     group: ContextColumn | None = None  # a category, such as the surface of the offer
     left_out: int = 0  # number of offers that were not made and that the log no longer holds
@@ -151,6 +152,7 @@ def log_of(table: LogTable) -> AcceptanceLog:
         score=table.score(),
         answered=table.answered(time),
         propensity=table.propensity(logged),
+        target=table.target(),
         context=tuple(table.context(name) for name in table.wanted.context),
         group=table.group(),
     )

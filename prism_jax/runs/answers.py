@@ -28,7 +28,7 @@ from prism_jax.acceptance.study import in_memory, study_parts
 from prism_jax.acceptance.tables import GATE, Drawn
 from prism_jax.decision.off_policy import OverlapError
 from prism_jax.evaluation.logged_steps import EstimateSettings
-from prism_jax.runs.counterfactual import column_of_target, decisions_of_log, estimate_decisions, pi_of_target
+from prism_jax.runs.counterfactual import decisions_of_log, estimate_decisions
 from prism_jax.runs.scores_files import Running, say_left_out, usable_cpus
 from prism_jax.runs.sharded import Sharded, Work, count_rows
 from prism_jax.runtime.files import check_folder_of, check_outputs
@@ -114,10 +114,9 @@ def _studied(
     exported: bool,
 ) -> tuple[AcceptanceLog, Findings]:
     """A log in memory, and what it says."""
-    of_target = [name for name in column_of_target(target, columns) if name not in question.context]
-    log = read_log(path, columns, [*question.context, *of_target], shown_only=shown_only, least_people=1)
-    targets = {} if target is None else {target: pi_of_target(path, log, target, columns)}
-    log = dataclasses.replace(log, context=log.context[: len(question.context)])
+    columns = dataclasses.replace(columns, target=target)
+    log = read_log(path, columns, question.context, shown_only=shown_only, least_people=1)
+    targets = {} if target is None or log.target is None else {target: log.target}
     if len(np.unique(log.person[log.logged])) == 1:
         if exported:
             raise LogError(f"{path}: found --scores_out with one person, expected two: its folds hold whole people")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,10 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from etils import epath
 
-from prism_jax.acceptance.cells import COMPARE
-from prism_jax.acceptance.columns import Condition, LogColumns, LogError, parse_columns, split_condition
-from prism_jax.acceptance.log_files import first_row
-from prism_jax.acceptance.log_tables import ContextColumn
+from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Drawn, Estimator, Logged, Support
@@ -154,10 +150,10 @@ def of_log(
     Raises:
       LogError: for a log that cannot be read, or that misses what the estimate needs.
     """
-    roles = parse_columns(columns, time_format)
-    log = read_log(path, roles, column_of_target(target, roles))
-    if target:
-        pi = pi_of_target(path, log, target, roles)
+    roles = dataclasses.replace(parse_columns(columns, time_format), target=target)
+    log = read_log(path, roles)
+    if log.target is not None:
+        pi = log.target
     elif bad_score := _bad_score(log):
         place = f"{path}, column {roles.score!r}" if roles.score else path
         raise LogError(
@@ -169,68 +165,6 @@ def of_log(
         assert log.score is not None, "it can decide"
         pi = target_gate(None, log.score, settings)
     return decisions_of_log(path, log, pi, shown_only=shown_only)
-
-
-def column_of_target(target: str | None, roles: LogColumns) -> list[str]:
-    """The column to read beside those with a role for a target policy; none for the gate or a condition on the score.
-
-    LogError for a column that has a role itself.
-    """
-    condition = None if target is None else split_condition(target, ())
-    if target is None or (condition is not None and condition.column == roles.score_name):
-        return []
-    if condition is None and target in roles.roles().values():
-        raise LogError(
-            f"--target: found {target!r}, which has a role in --columns, expected a column of its own, or a condition "
-            f"such as '{target}>=0.5'"
-        )
-    return [target if condition is None else condition.column]
-
-
-def pi_of_target(path: str | os.PathLike[str], log: AcceptanceLog, target: str, roles: LogColumns) -> Rows:
-    """The target policy's probability of an offer in each row; LogError where its column does not tell it.
-
-    That is the score, in the unit of the roles, or stands in the context of the log.
-    """
-    condition = split_condition(target, ())
-    if name := column_of_target(target, roles):
-        column = next(column for column in log.context if column.name == name[0])
-    else:
-        assert log.score is not None and roles.score_name is not None, "the condition is on it"
-        column = ContextColumn(roles.score_name, "number", log.score * (100.0 if roles.score_unit else 1.0))
-    if condition is not None:
-        return _met(path, column, condition)
-    values = column.values.astype(np.float64)
-    bad = ~((values >= 0) & (values <= 1))
-    if column.kind == "category" or bad.any():
-        row = int(bad.argmax())
-        value = "a text" if column.kind == "category" else "nothing" if np.isnan(values[row]) else f"{values[row]:g}"
-        raise LogError(
-            f"{path}, row {row + first_row(path)}, column {target!r}: found {value}, expected the target's "
-            "probability of an offer"
-        )
-    return values
-
-
-def _met(path: str | os.PathLike[str], column: ContextColumn, condition: Condition) -> Rows:
-    """1 where the condition holds; where a value is missing it does not."""
-    compare = COMPARE[condition.comparison]
-    if column.kind == "category":
-        if compare not in (operator.eq, operator.ne):
-            raise LogError(
-                f"{path}, column {column.name!r}: found texts, expected numbers to compare, or == and a text"
-            )
-        wanted = condition.constant.strip().casefold()
-        # The last is missing.
-        holds = np.array([*(compare(level.casefold(), wanted) for level in column.levels), False])
-        return holds[column.values].astype(np.float64)
-    try:
-        constant = float(condition.constant)
-    except ValueError:
-        raise LogError(
-            f"--target: found {condition.constant!r} beside the numbers of {column.name!r}, expected a number"
-        ) from None
-    return np.asarray(compare(column.values, constant) & ~np.isnan(column.values), np.float64)
 
 
 def decisions_of_log(

@@ -1,5 +1,6 @@
 """What a gate or a named threshold saves against what is done today, in logs whose truth is known."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,11 +8,10 @@ import pytest
 
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
-from prism_jax.acceptance.log_tables import ContextColumn
-from prism_jax.acceptance.logs import AcceptanceLog
+from prism_jax.acceptance.logs import read_log
 from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs.answers import evaluate_log
-from prism_jax.runs.counterfactual import column_of_target, estimate_decisions, of_log, pi_of_target
+from prism_jax.runs.counterfactual import estimate_decisions, of_log
 
 COLUMNS = "person=user,score=sure,accepted=taken,logged=shown,propensity=e"
 
@@ -71,32 +71,36 @@ def test_what_a_log_cannot_tell_is_said_and_the_rest_is_measured(log, tmp_path, 
     assert "What sure>=10 would save against today is unknown: " in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.fixture
-def few():
-    """Three rows, whose score was read as a percentage."""
-    context = (
-        ContextColumn("pi", "number", np.array([0.5, 1.5, 0.0])),
-        ContextColumn("surface", "category", np.array([0, 1, -1], np.int32), ("chat", "editor")),
-    )
-    ones, score = np.ones(3), np.array([0.589, 0.59, np.nan])
-    return AcceptanceLog(("a",), np.zeros(3, np.int32), ones, ones, True, ones > 0, score=score, context=context)
-
-
-def test_a_target_is_a_condition_on_any_column_or_a_column_of_probabilities(few):
+@pytest.mark.parametrize("sign", ["", "%", " %"])
+def test_a_target_is_a_condition_on_any_column_or_a_column_of_probabilities(tmp_path, sign):
+    """Also on a score in percent, whose cells may have the sign."""
+    path = tmp_path / "log.csv"
+    rows = (f"a,57{sign},yes,chat,0.5,yes,ok", f"b,59{sign},no,editor,1.5,no,", "b,,yes,,0,yes,ok")
+    path.write_text("\n".join(["user,sure,taken,surface,pi,told,note", *rows]) + "\n")
     roles = parse_columns("person=user,score=sure%,accepted=taken")
-    for target, column, expected in (
-        ("sure>=59", [], [0.0, 1.0, 0.0]),
-        ("sure!=59", [], [1.0, 0.0, 0.0]),
-        ("surface==Editor", ["surface"], [0.0, 1.0, 0.0]),
-        ("pi<1", ["pi"], [1.0, 0.0, 1.0]),
-    ):
-        assert column_of_target(target, roles) == column
-        assert pi_of_target("log.csv", few, target, roles).tolist() == expected
-    for target, message in {
+
+    def target(said):
+        return read_log(path, dataclasses.replace(roles, target=said)).target
+
+    assert read_log(path, roles).target is None
+    for said, expected in {
+        "sure>=57": [1.0, 1.0, 0.0],  # 100 * 0.57 is below 57
+        "sure!=59": [1.0, 0.0, 0.0],
+        "sure==null": [0.0, 0.0, 1.0],
+        "surface==Editor": [0.0, 1.0, 0.0],
+        "surface!=null": [1.0, 1.0, 0.0],
+        "pi<1": [1.0, 0.0, 1.0],
+        "taken==yes": [1.0, 0.0, 1.0],
+        "told": [1.0, 0.0, 1.0],
+    }.items():
+        assert target(said).tolist() == expected, said
+    for said, message in {
         "pi": r"log\.csv, row 3, column 'pi': found 1\.5, expected the target's probab",
-        "sure>=high": "found 'high' beside the numbers of 'sure', expected a number",
-        "surface>=2": "column 'surface': found texts, expected numbers to compare, or == and a text",
+        "note": r"log\.csv, row 2, column 'note': found a text of 2 characters, expected the target's probab",
+        "sure>=high": "column 'sure': found the condition >= 'high', expected a number to compare with",
+        "surface>=2": "row 2, column 'surface': found a text of 4 characters, expected a number to compare with 2",
         "user": r"found 'user', which has a role in --columns, .* such as 'user>=0\.5'",
+        "sur>=2": r"found no column 'sur' \(did you mean 'sure'\?\)",
     }.items():
         with pytest.raises(LogError, match=message):
-            pi_of_target("log.csv", few, target, roles)
+            target(said)
