@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+import scipy
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -38,4 +38,4 @@ class OfScores(ClassifierMixin, BaseEstimator):
 
     def probability(self, column: np.ndarray) -> np.ndarray:
         """A column as probabilities."""
-        return expit(column.astype(np.float64)) if self.log_odds else column.astype(np.float64)
+        return scipy.special.expit(column.astype(np.float64)) if self.log_odds else column.astype(np.float64)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, logit
+import scipy
 
 from prism_jax.adapters.of_scores import OfScores
 from prism_jax.decision import person
@@ -94,7 +94,7 @@ class PersonalCalibrator(OfScores):
         place = np.minimum(np.searchsorted(self.people_, X[:, -1]), len(self.people_) - 1)
         known = (self.people_[place] == X[:, -1]) & (X.shape[1] > 1)
         mean, variance = (np.where(known, own[place], base) for own, base in zip(self.beliefs_, new, strict=True))
-        p = expit(person.predict(person.Belief(mean, variance), self._log_odds(X), self.population_))
+        p = scipy.special.expit(person.predict(person.Belief(mean, variance), self._log_odds(X), self.population_))
         return np.stack([1 - p, p], axis=1)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -105,4 +105,4 @@ class PersonalCalibrator(OfScores):
     def _log_odds(self, X: np.ndarray) -> np.ndarray:
         p = self.probability(X[:, 0])
         check_probability("p_accept", p)
-        return np.clip(logit(p), -MOST_LOG_ODDS, MOST_LOG_ODDS)
+        return np.clip(scipy.special.logit(p), -MOST_LOG_ODDS, MOST_LOG_ODDS)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from prism_jax.agent.labelled import Labelled
 from prism_jax.agent.signals import probabilities
@@ -126,14 +126,14 @@ def check(gate: Gate, streams: Sequence[Stream], asked: Labelled, scores: Scores
     (flips, steps), failures = differing(before, now), []
     known = sum(one is not None for one in before)
     lost, lost_then = known - steps, max(known - again["steps"], 0)
-    if lost and (not steps or stats.binomtest(lost, lost + lost_then, alternative="greater").pvalue < CHANCE):
+    if lost and (not steps or scipy.stats.binomtest(lost, lost + lost_then, alternative="greater").pvalue < CHANCE):
         failures.append(
             f"{lost} of {known} steps that had an answer have none now, and {lost_then} had none when they were asked "
             "again as the gate was fitted"
         )
     total, share = flips + again["flips"], steps / max(steps + again["steps"], 1)
     exact = again["log_odds"][1] == 0
-    chance = 1.0 if not total else float(stats.binomtest(flips, total, share, alternative="greater").pvalue)
+    chance = 1.0 if not total else float(scipy.stats.binomtest(flips, total, share, alternative="greater").pvalue)
     if flips > again["flips"] if exact else chance < CHANCE:
         failures.append(
             f"{flips} of {steps} decisions flip, and {again['flips']} of {again['steps']} did between two askings when "

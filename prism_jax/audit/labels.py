@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import scipy.optimize
+import scipy
 
 from prism_jax.audit.cells import Printed
 from prism_jax.audit.findings import Finding, percent, percent_range

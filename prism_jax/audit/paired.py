@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import scipy.stats
+import scipy
 
 from prism_jax.audit.findings import Finding, percent
 from prism_jax.audit.quantities import quantity_of

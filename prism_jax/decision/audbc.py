@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy import sparse
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Floats, Scalar, Vector
@@ -198,7 +198,7 @@ def _cells(ranks: np.ndarray, events: Events, streams: Any | None, *, weighted: 
     cell = np.concatenate([2 * rank, 2 * rank + 1, np.full(len(best), number)])
     content = np.concatenate([mass, gold, best]).astype(np.float64)
     place = np.tile(unit, len(cell) // len(unit)), cell
-    return Cells(sparse.csr_array((content, place), shape=(len(multiplicity), number + 1)), multiplicity)
+    return Cells(scipy.sparse.csr_array((content, place), shape=(len(multiplicity), number + 1)), multiplicity)
 
 
 def _area(changes: Float[np.ndarray, "*resamples cells"]) -> Float[np.ndarray, "*resamples"]:

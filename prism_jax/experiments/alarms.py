@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from absl import flags
 from jaxtyping import Float, Int
-from scipy import special
 
 from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
@@ -45,8 +45,8 @@ def replay(
     rings = np.full(people, -1)
     for t in range(answers):
         log_odds = rng.normal(-0.5, 1.2, people)
-        truth = special.expit(log_odds + (shift if t >= change else 0.0))
-        p, y = special.expit(log_odds), (rng.random(people) < truth).astype(float)
+        truth = scipy.special.expit(log_odds + (shift if t >= change else 0.0))
+        p, y = scipy.special.expit(log_odds), (rng.random(people) < truth).astype(float)
         ended = (y == 0) & (rng.random(people) < withdrawn) if withdrawn else np.zeros(people, bool)
         state = np.where(ended[:, None], alarm.withdraw(state, p, 0.4), alarm.update(state, p, y, 0.4))
         rings = np.where((rings < 0) & (alarm.log_martingale(state) >= np.log(1 / alpha)), t + 1, rings)
@@ -105,11 +105,11 @@ def forecasts(
         if not held.any():
             continue
         share = float(np.clip(fitted[~held].mean(), 0.01, 0.99))
-        log_odds = np.full(len(person), special.logit(share))
+        log_odds = np.full(len(person), scipy.special.logit(share))
         rate[held] = share
         # All folds have the same shapes, so that the scan over people is compiled once.
         population = fit_population(log_odds, fitted, person, counted=~held, calibrated=True)
-        layer[held] = special.expit(prequential(log_odds, accepted, person, population).log_odds[held])
+        layer[held] = scipy.special.expit(prequential(log_odds, accepted, person, population).log_odds[held])
     return {RATE: rate, LAYER: layer}
 
 
@@ -146,7 +146,7 @@ def watch(
         int(alarm.first_alarm(alarm.pooled_along(log_m, person[order], independent=independent), alpha))
         for independent in (False, True)
     )
-    loss = -np.mean(special.xlogy(accepted, p) + special.xlog1py(1 - accepted, -p))
+    loss = -np.mean(scipy.special.xlogy(accepted, p) + scipy.special.xlog1py(1 - accepted, -p))
     changed = np.zeros(people, np.int64) if changed is None else changed
     return Watched(people, after, changed, mean, product, float(loss))
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from absl import flags
 from etils import epath
 from jaxtyping import Bool, Float64, Shaped
-from scipy import special
 
 from prism_jax.acceptance.columns import EXAMPLES
 from prism_jax.acceptance.logs import read_log
@@ -60,7 +60,7 @@ def simulated_scores(streams: int, factor: float, shift: float) -> Scores:
             [step.p_need_true for step in stream.steps],
             [offer.p_accept_true for step in stream.steps for offer in step.candidates],
         )
-        need, accept = (special.expit(factor * special.logit(np.array(p)) + shift).tolist() for p in truth)
+        need, accept = (scipy.special.expit(factor * scipy.special.logit(np.array(p)) + shift).tolist() for p in truth)
         rows += offer_rows(stream, need, accept, split="test", fold=0)
     return Scores.from_rows(rows)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import stats
 
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.report.numbers import show_estimate
@@ -12,8 +12,8 @@ from prism_jax.report.numbers import show_estimate
 
 def mean_over_seeds(values: Float[np.ndarray, " seeds"]) -> Estimate:
     """The mean of one value per seed with its 95 % t interval; a difference paired by seed is such a value."""
-    mean, error = float(values.mean()), float(stats.sem(values))
-    low, high = stats.t.interval(0.95, len(values) - 1, mean, error)
+    mean, error = float(values.mean()), float(scipy.stats.sem(values))
+    low, high = scipy.stats.t.interval(0.95, len(values) - 1, mean, error)
     return Estimate(mean, float(low), float(high), error, units=len(values))
 
 

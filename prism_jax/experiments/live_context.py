@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from absl import flags
 from jaxtyping import Float64
-from scipy import special
 
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.decision import gate, metrics
@@ -81,7 +81,7 @@ def read_live(student: Student, streams: Sequence[Stream], context: int, keep: f
             step, offers = steps.get(number, (None, (Candidate(),)))
             [reading] = reader.observe([(stream.id, event, offers)])
             if step is not None:
-                need, *accept = special.expit([reading.z_need, *reading.z_accept]).tolist()
+                need, *accept = scipy.special.expit([reading.z_need, *reading.z_accept]).tolist()
                 signals[stream.id, step] = need, tuple(accept)
         reader.forget(stream.id)
     return signals

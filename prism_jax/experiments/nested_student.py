@@ -23,11 +23,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from absl import flags
 from etils import epath
 from jaxtyping import Float
 from ml_collections import config_flags
-from scipy import special
 
 from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import CalibrationConfig, Platt
@@ -262,7 +262,7 @@ def _worth(inner: Sequence[tuple[list[Stream], list[Stream]]], slots: States, re
             labels.append(accept_labels(stream, votes=False).y)
     z, y, owner = np.concatenate(log_odds), np.concatenate(labels), np.repeat(names, [len(part) for part in labels])
     known = ~np.isnan(y)
-    ranked = Ranked(z[known], special.expit(z[known]), y[known], owner[known])
+    ranked = Ranked(z[known], scipy.special.expit(z[known]), y[known], owner[known])
     return float(measures(ranked, names)(np.ones(len(names)))[MEASURES.index("auroc_within")])
 
 
@@ -295,7 +295,7 @@ class Stack:
 
     def __call__(self, floor: Float[np.ndarray, " n"], student: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The probabilities of rows, from log-odds."""
-        return special.expit(self.joint.of_log_odds((floor + self.student.of_log_odds(student)) / 2))
+        return scipy.special.expit(self.joint.of_log_odds((floor + self.student.of_log_odds(student)) / 2))
 
 
 def stack(floor: Scores, student: Scores) -> tuple[Scores, dict[Signal, Stack]]:

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy
 from absl import flags
 from jaxtyping import Float64, Int
-from scipy import stats
 
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged
@@ -127,7 +127,7 @@ def _sizes(design: Design) -> Int[np.ndarray, " people"]:
     """Numbers of rows; unequal ones are quantiles."""
     sizes = np.full(design.people, design.rows)
     if design.sizes == "unequal":
-        sizes = np.round(design.rows * np.exp(stats.norm.ppf(_grid(design.people)) - 0.5)).astype(int)
+        sizes = np.round(design.rows * np.exp(scipy.stats.norm.ppf(_grid(design.people)) - 0.5)).astype(int)
     elif design.sizes == "one has half":
         sizes[0] = design.rows * (design.people - 1)
     return np.maximum(sizes, 1)

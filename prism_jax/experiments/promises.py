@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from absl import flags
 from etils import epath
 from jaxtyping import Float, Int, Shaped
-from scipy import stats
 
 from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.logs import read_log
@@ -109,7 +109,7 @@ def _row_p_values(
 ) -> Float[np.ndarray, "D G"]:
     """The exact binomial test of independent rows, which these are not: Pr(Bin(rows, limit) <= false alarms)."""
     false_alarms_DxG = np.rint(counts_DxU @ (L_UxG * steps_U[:, None]))
-    return stats.binom.cdf(false_alarms_DxG, (counts_DxU @ steps_U)[:, None], limit)
+    return scipy.stats.binom.cdf(false_alarms_DxG, (counts_DxU @ steps_U)[:, None], limit)
 
 
 def _outcome(

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from absl import flags
 from jaxtyping import Float64, Int
-from scipy import special
 
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.decision import alarm
@@ -64,7 +64,7 @@ def simulate(*, shift: float, people: int, answers: int, seed: int) -> Answers:
     person = np.repeat(np.arange(people), answers)[order]
     log_odds = rng.normal(-0.3, 1.0, len(person))
     later = np.arange(len(person)) >= len(person) // 2
-    truth = special.expit(log_odds + own.ravel()[order] + shift * later)
+    truth = scipy.special.expit(log_odds + own.ravel()[order] + shift * later)
     return Answers(person, log_odds, (rng.random(len(person)) < truth).astype(float), later)
 
 
@@ -104,7 +104,7 @@ def table(title: str, sections: Mapping[str, tuple[Answers, Population]], resamp
         rows = []
         for kind, z in forecasts.items():
             at = answers.counted
-            p, y = special.expit(z[at]), answers.accepted[at]
+            p, y = scipy.special.expit(z[at]), answers.accepted[at]
             gain = DASH
             if kind != LAYER:
                 change = mean_interval(loss[kind][at] - loss[LAYER][at], answers.person[at], resamples=resamples)
@@ -155,14 +155,14 @@ def log_sections(log: AcceptanceLog) -> dict[str, tuple[Answers, Population]]:
     if log.score is not None:
         if not log.score_is_probability:
             raise ValueError("score: found values outside [0, 1], expected a probability, or no score")
-        z = special.logit(np.clip(np.nan_to_num(log.score[rows], nan=0.5), 1e-6, 1 - 1e-6))
+        z = scipy.special.logit(np.clip(np.nan_to_num(log.score[rows], nan=0.5), 1e-6, 1 - 1e-6))
     later = np.arange(len(rows)) >= len(rows) // 2
     if len(np.unique(y[~later])) < 2:
         raise ValueError("accepted: found one kind of answer in the first half of the log, expected both")
     if log.score is None:
-        z = np.full(len(rows), special.logit(y[~later].mean()))
+        z = np.full(len(rows), scipy.special.logit(y[~later].mean()))
     else:
-        platt = fit_platt(special.expit(z[~later]), y[~later])
+        platt = fit_platt(scipy.special.expit(z[~later]), y[~later])
         z = platt.of_log_odds(z)
     population = fit_population(z[~later], y[~later], person[~later], calibrated=True)
     turned = later & (np.random.default_rng(0).random(len(rows)) < 0.5)

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float, Int, Shaped
-from scipy import special
 
 from prism_jax.decision.calibration import Platt
 from prism_jax.probe.logistic import Linear, fit, fit_platt_with_ridge, fit_states
@@ -136,7 +136,7 @@ class Probe:
         z = self.acceptance.log_odds(words, states)
         from_offers = self.need.of_log_odds(words.largest(z))
         from_words = self.words.log_odds(words.need_columns(self.acceptance.idf))
-        return special.expit((from_offers + from_words) / 2), special.expit(self.accept.of_log_odds(z))
+        return scipy.special.expit((from_offers + from_words) / 2), scipy.special.expit(self.accept.of_log_odds(z))
 
 
 def fit_probe(streams: Sequence[StreamInputs], config: FitConfig, states: StatesConfig) -> Probe:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy import sparse
 
 from prism_jax.probe.ngrams import Idf, weigh
 from prism_jax.probe.similarity import of_step
@@ -94,12 +94,12 @@ class LiveWords:
             weights / length if len(names) else weights,
         )
 
-    def _matrix(self, vectors: Sequence[_Vector]) -> sparse.csr_array:
+    def _matrix(self, vectors: Sequence[_Vector]) -> scipy.sparse.csr_array:
         ends = np.cumsum([0, *(len(vector.names) for vector in vectors)])
         data, columns = (
             np.concatenate([getattr(vector, name) for vector in vectors]) for name in ("weights", "numbers")
         )
-        return sparse.csr_array((data, columns, ends), shape=(len(vectors), max(1, len(self._numbers))))
+        return scipy.sparse.csr_array((data, columns, ends), shape=(len(vectors), max(1, len(self._numbers))))
 
     def _renumber(self) -> None:
         """Numbers the n-grams in use anew where most numbers may belong to n-grams that have left the window."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Shaped
-from scipy import linalg
 
 from prism_jax.decision.calibration import Platt
 from prism_jax.decision.logistic import fit_logistic
@@ -105,7 +105,7 @@ def _components(z: Float[np.ndarray, "n width"], count: int) -> Float[np.ndarray
     n, width = z.shape
     gram = z @ z.T if n < width else z.T @ z
     size = len(gram)
-    value, vector = linalg.eigh(gram, subset_by_index=(max(0, size - count), size - 1))
+    value, vector = scipy.linalg.eigh(gram, subset_by_index=(max(0, size - count), size - 1))
     vector = vector[:, value > 1e-9 * max(value.max(), 1e-30)]
     directions = z.T @ vector if n < width else vector
     return directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-30)

@@ -15,8 +15,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import sparse
 
 SHORTEST, LONGEST = 3, 5
 """Numbers of characters of an n-gram."""
@@ -54,7 +54,7 @@ class Counted:
     """The n-grams of some texts, such as those of a stream."""
 
     names: tuple[str, ...]  # the n-gram of each column
-    matrix: sparse.csr_array  # 1 + log of each count, [texts, n-grams]
+    matrix: scipy.sparse.csr_array  # 1 + log of each count, [texts, n-grams]
     distinct: int  # number of distinct texts
     holding: np.ndarray  # number of distinct texts that hold each n-gram, [n-grams]
 
@@ -71,7 +71,7 @@ def count_texts(texts: Sequence[str]) -> Counted:
             values.append(value)
         ends.append(len(indices))
     shape = (len(texts), max(1, len(columns)))
-    matrix = sparse.csr_array((np.array(values), np.array(indices, np.int64), np.array(ends)), shape=shape)
+    matrix = scipy.sparse.csr_array((np.array(values), np.array(indices, np.int64), np.array(ends)), shape=shape)
     first = sorted({text: row for row, text in enumerate(texts)}.values())
     holding = np.asarray((matrix[first] > 0).sum(axis=0)).ravel() if first else np.zeros(shape[1])
     return Counted(tuple(columns), matrix, len(first), holding[: len(columns)].astype(int))
@@ -98,7 +98,7 @@ class Idf:
         holding = np.array([self.frequency.get(name, 0) for name in names], float)
         return np.log((1 + self.documents) / (1 + holding)) + 1
 
-    def vectors(self, counted: Counted) -> sparse.csr_array:
+    def vectors(self, counted: Counted) -> scipy.sparse.csr_array:
         """Vectors of unit length, one row per text; a text without n-grams has the vector 0."""
         weights = self.of(counted.names)
         matrix = counted.matrix.copy()

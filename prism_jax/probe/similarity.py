@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import sparse
 
 DECAY = 0.6
 """Weight of an event in the decayed mean, relative to the event after it."""
@@ -49,7 +49,7 @@ class Sight(NamedTuple):
 
 
 def similarities(
-    of_event: sparse.csr_array, of_offer: sparse.csr_array, sights: Sequence[Sight]
+    of_event: scipy.sparse.csr_array, of_offer: scipy.sparse.csr_array, sights: Sequence[Sight]
 ) -> Float[np.ndarray, "offers 12"]:
     """Computes the columns `NAMES` for every offer of a stream, in the order of its steps and their offers.
 

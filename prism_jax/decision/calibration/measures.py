@@ -11,8 +11,8 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy import special
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Floats, Vector
@@ -232,10 +232,10 @@ def _binomial_quantile(tail: float, size: Any, p: Any) -> Any:
     """The least k with P(X <= k) >= tail of binomial X; by special functions, as scipy.stats takes long to load."""
     n = size.astype(np.int64)
     with np.errstate(invalid="ignore"):
-        above = np.ceil(special.bdtrik(tail, n, p))  # off by one at times; NaN for the smallest p
+        above = np.ceil(scipy.special.bdtrik(tail, n, p))  # off by one at times; NaN for the smallest p
     below = np.maximum(above - 1, 0)
-    found = np.where(special.bdtr(below, n, p) >= tail, below, above)
-    return np.where(special.bdtr(0, n, p) >= tail, 0.0, found)
+    found = np.where(scipy.special.bdtr(below, n, p) >= tail, below, above)
+    return np.where(scipy.special.bdtr(0, n, p) >= tail, 0.0, found)
 
 
 class BinSums(NamedTuple):

@@ -10,8 +10,8 @@ Axes: U units, G rules, D draws (resamples of the units).
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Real
-from scipy import optimize, stats
 
 from prism_jax.decision import arrays
 
@@ -63,7 +63,7 @@ def hoeffding_bentkus_p_values(
     with np.errstate(divide="ignore", invalid="ignore"):
         divergence = np.where(inside > 0, inside * np.log(inside / limit), 0.0)
     divergence = divergence + (1 - inside) * (np.log1p(-inside) - np.log1p(-limit))
-    bentkus = np.e * stats.binom.cdf(np.ceil(sum_DxG - _ROUNDING), number_D, limit)
+    bentkus = np.e * scipy.stats.binom.cdf(np.ceil(sum_DxG - _ROUNDING), number_D, limit)
     return np.minimum(1.0, np.minimum(np.exp(-number_D * divergence), bentkus))
 
 
@@ -93,7 +93,7 @@ def smallest_limit(units: int, error: float, bound: str = "betting") -> float:
         ]
         return float(np.logaddexp.reduce(parts) + np.log(error))
 
-    return float(optimize.brentq(excess, 1e-15, 1 - 1e-15))
+    return float(scipy.optimize.brentq(excess, 1e-15, 1 - 1e-15))
 
 
 def _checked(L_UxG: Float[np.ndarray, "U G"], limit: float, counts: Counts | None) -> Float[np.ndarray, "D U"]:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int, Num, Shaped
-from scipy import sparse, special
 
 from prism_jax.decision import arrays
 from prism_jax.decision.uncertainty import jackknife
@@ -47,11 +47,11 @@ class Cells(NamedTuple):
       multiplicity: Number of units of each type.
     """
 
-    units: np.ndarray | sparse.csr_array | None
+    units: np.ndarray | scipy.sparse.csr_array | None
     multiplicity: Int[np.ndarray, " types"]
 
     @classmethod
-    def of_units(cls, sums: np.ndarray | sparse.csr_array) -> Cells:
+    def of_units(cls, sums: np.ndarray | scipy.sparse.csr_array) -> Cells:
         """Units that are each of a type of its own, from the sums of each: [units, cells]."""
         return cls(sums, np.ones(sums.shape[0], np.int64))
 
@@ -109,7 +109,7 @@ def count_cells(
     if weight is not None:
         arrays.check_weight("weight", weight)
         unit = np.arange(len(cell)) if streams is None else arrays.in_order(streams)[1]
-        units = sparse.csr_array((arrays.host(weight), (unit, cell)), shape=(int(unit.max()) + 1, number))
+        units = scipy.sparse.csr_array((arrays.host(weight), (unit, cell)), shape=(int(unit.max()) + 1, number))
         return Cells.of_units(units)
     if streams is None:
         return Cells(None, np.bincount(cell, minlength=number))
@@ -257,7 +257,7 @@ def _one_by_one(
             counts[np.arange(len(block)), block] = 1
         else:
             counts = cells.units[block]
-            counts = counts.toarray() if sparse.issparse(counts) else counts
+            counts = counts.toarray() if scipy.sparse.issparse(counts) else counts
         yield counts
 
 
@@ -281,15 +281,15 @@ def _resample_blocks(cells: Cells, resamples: int, seed: int) -> Iterator[Num[np
         yield times if sums is None else sums(times)
 
 
-def _sums_of(units: np.ndarray | sparse.csr_array, number: int) -> Callable[[np.ndarray], np.ndarray]:
+def _sums_of(units: np.ndarray | scipy.sparse.csr_array, number: int) -> Callable[[np.ndarray], np.ndarray]:
     """The product with `units` of how often each of them is drawn, where `number` are drawn.
 
     That of a sparse matrix goes cell by cell, so that one cell's sums stay at hand while its units are added in order.
     Integers of which no sum is too large are added in single precision, which is exact as well and takes half the time.
     """
-    if not sparse.issparse(units):
+    if not scipy.sparse.issparse(units):
         return lambda times: times @ units
-    by_cell = sparse.csr_array(units.T)
+    by_cell = scipy.sparse.csr_array(units.T)
     dtype = np.result_type(np.int64, units.dtype)
     if (by_cell.data == np.rint(by_cell.data)).all() and number * np.abs(by_cell.data).max(initial=0) <= _EXACT:
         by_cell = by_cell.astype(np.float32)
@@ -315,15 +315,15 @@ def _bca_tails(
             f"method: found every replicate on one side of the estimate {estimate}, where bca is undefined; "
             f"expected percentile for such a statistic"
         )
-    bias = special.ndtri(below)
+    bias = scipy.special.ndtri(below)
     defined = ~np.isnan(left_out)
     weight = times[defined]
     influence = np.average(left_out[defined], weights=weight) - left_out[defined]
     spread = (weight * influence**2).sum()
     acceleration = (weight * influence**3).sum() / (6 * spread**1.5) if spread > 0 else 0.0
-    shifted = bias + special.ndtri(tails)
+    shifted = bias + scipy.special.ndtri(tails)
     stretch = np.maximum(1 - acceleration * shifted, np.finfo(np.float64).tiny)  # 0 and below select the last replicate
-    return special.ndtr(bias + shifted / stretch)
+    return scipy.special.ndtr(bias + shifted / stretch)
 
 
 def _check_level(level: float) -> None:

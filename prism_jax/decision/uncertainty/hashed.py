@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float64, UInt8, UInt64
-from scipy import special
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _BITS = 16
@@ -72,7 +72,7 @@ def resampled_sums(
 def _quantiles() -> UInt8[np.ndarray, "values"]:
     """The Poisson number at the middle of each of 2^16 equal shares."""
     middle = (np.arange(1 << _BITS) + 0.5) / (1 << _BITS)
-    at_most = special.gammaincc(np.arange(8) + 1.0, 1.0)  # Pr(number <= k) for k below 8
+    at_most = scipy.special.gammaincc(np.arange(8) + 1.0, 1.0)  # Pr(number <= k) for k below 8
     return np.searchsorted(at_most, middle).astype(np.uint8)
 
 

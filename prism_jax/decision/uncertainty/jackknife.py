@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float, Int
-from scipy import special
 
 LEAST_UNITS = 5
 """With fewer units there is no interval and no p-value."""
@@ -125,7 +125,7 @@ def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarr
     Brier score everywhere.
     """
     low, high = (np.broadcast_to(np.asarray(bound, np.float64), of.estimate.shape) for bound in bounds)
-    quantile = special.stdtrit(of.freedom, (1 + level) / 2)
+    quantile = scipy.special.stdtrit(of.freedom, (1 + level) / 2)
     varies, measured = of.error > 0, ~np.isnan(of.error)
     sides = [np.full(of.estimate.shape, np.nan) for _ in range(2)]
     free, above, bounded = np.isinf(low) & np.isinf(high), np.isfinite(low) & np.isinf(high), np.isfinite(high - low)
@@ -135,7 +135,7 @@ def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarr
     share = np.where(bounded, (of.estimate - np.where(bounded, low, 0.0)) / width, np.nan)
     excess = np.where(above & (of.estimate > low), of.estimate - np.where(above, low, 0.0), np.nan)
     inside = bounded & varies & (share > 0) & (share < 1)
-    odds = special.logit(np.where(inside, share, 0.5))
+    odds = scipy.special.logit(np.where(inside, share, 0.5))
     step = quantile * np.where(inside, of.error / width / np.where(inside, share * (1 - share), 1.0), 0.0)
     edge, alike = bounded & measured & ((share <= 0) | (share >= 1)), ((1 - level) / 2) ** (1 / np.maximum(of.units, 1))
     exact = np.where(share >= 1, alike, 0.0), np.where(share >= 1, 1.0, 1 - alike)
@@ -143,7 +143,7 @@ def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarr
         np.copyto(end, of.estimate + sign * quantile * of.error, where=free & varies)
         ratio = quantile * of.error / excess
         np.copyto(end, low + excess * np.exp(sign * np.minimum(ratio, 700.0)), where=above & varies & ~np.isnan(excess))
-        np.copyto(end, low + width * special.expit(odds + sign * step), where=inside)
+        np.copyto(end, low + width * scipy.special.expit(odds + sign * step), where=inside)
         np.copyto(end, low + width * of_trials, where=edge)
     return sides[0], sides[1]
 
@@ -155,5 +155,5 @@ def p_value(of: Spread) -> Float[np.ndarray, "*k"]:
     """
     certain = np.where(of.estimate == 0, 1.0, np.nan)
     ratio = np.abs(of.estimate) / np.where(of.error > 0, of.error, 1.0)
-    tested = 2 * special.stdtr(of.freedom, -ratio)
+    tested = 2 * scipy.special.stdtr(of.freedom, -ratio)
     return np.where(np.isnan(of.error), np.nan, np.where(of.error > 0, tested, certain))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import scipy
 from jaxtyping import Float64, Int
-from scipy import sparse
 
 from prism_jax.decision.audbc import Events
 from prism_jax.decision.uncertainty import Cells, Resampled
@@ -146,6 +146,6 @@ def as_counts(units: Units, weighted: bool) -> Units:
     if isinstance(units, Resampled):
         return units
     if weighted:
-        return Cells.of_units(sparse.csr_array(units.units))
+        return Cells.of_units(scipy.sparse.csr_array(units.units))
     types, multiplicity = np.unique(np.asarray(units.units, np.int64), axis=0, return_counts=True)
     return Cells(types, multiplicity)
