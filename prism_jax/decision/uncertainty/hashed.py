@@ -8,6 +8,7 @@ of every resample is kept, and the order in which parts are merged changes nothi
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -54,7 +55,7 @@ def poisson_weights(
             mixed ^= mixed >> np.uint64(shift)
             mixed *= np.uint64(factor)
         mixed ^= mixed >> np.uint64(31)
-    return _TABLE[(mixed >> np.uint64(64 - _BITS)).astype(np.intp)]
+    return _quantiles()[(mixed >> np.uint64(64 - _BITS)).astype(np.intp)]
 
 
 def resampled_sums(
@@ -69,11 +70,9 @@ def resampled_sums(
     return total
 
 
+@functools.cache
 def _quantiles() -> UInt8[np.ndarray, "values"]:
     """The Poisson number at the middle of each of 2^16 equal shares."""
     middle = (np.arange(1 << _BITS) + 0.5) / (1 << _BITS)
     at_most = scipy.special.gammaincc(np.arange(8) + 1.0, 1.0)  # Pr(number <= k) for k below 8
     return np.searchsorted(at_most, middle).astype(np.uint8)
-
-
-_TABLE = _quantiles()
