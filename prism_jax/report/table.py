@@ -199,10 +199,12 @@ def wide_console(tables: Sequence[Table]) -> rich.console.Console:
     return console
 
 
-def print_all(tables: Sequence[Table]) -> None:
-    """Prints tables on the terminal without cutting any cell."""
-    console = wide_console(tables)
-    for table in tables:
+def print_all(tables: Sequence[Table], console: rich.console.Console | None = None) -> None:
+    """Prints tables without cutting any cell, with an empty line between two of them; by default on the terminal."""
+    console = wide_console(tables) if console is None else console
+    for number, table in enumerate(tables):
+        if number and tables[number - 1].note:  # without a note, the rows end in an empty line
+            console.print()
         console.print(table.to_terminal())
 
 

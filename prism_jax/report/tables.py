@@ -17,7 +17,7 @@ from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import GroupRow, PolicyRow, RatioRow, SecondSignalRow, SignalRow, TriggerRow
 from prism_jax.report.bounds import BOUND, Bounded, Format, bounded, scientific, signal_bounds, with_bounds
 from prism_jax.report.numbers import DASH, number, percent
-from prism_jax.report.table import Column, Row, Section, Table, wide_console
+from prism_jax.report.table import Column, Row, Section, Table, print_all, wide_console
 from prism_jax.runtime.shown_text import visible
 
 ALONE = "p_accept alone"
@@ -334,8 +334,7 @@ def print_tables(evaluation: Evaluation, console: rich.console.Console | None = 
     if evaluation.caution:
         console.print(rich.text.Text(evaluation.caution), soft_wrap=True)
     console.print(rich.text.Text(f"{what_was_measured(evaluation)} {costs}"), soft_wrap=True)
-    for table in shown:
-        console.print(table.to_terminal())
+    print_all(shown, console)
     for line in evaluation.switched_off:
         console.print(rich.text.Text(visible(f"off: {line}"), style="dim"), soft_wrap=True)
 

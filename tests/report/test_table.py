@@ -234,6 +234,16 @@ def test_the_terminal_shows_markup_as_text_and_cuts_nothing(capsys, monkeypatch)
         assert shown in text
 
 
+def test_an_empty_line_stands_between_two_tables_alone(capsys):
+    columns, sections = (Column("a"),), (Section("", (Row("x", ("1",)),)),)
+    print_all([Table("one", "", columns, sections, "note"), Table("two", "", columns, sections)])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "one" and lines[lines.index("note") :][:3] == ["note", "", "two"]
+    print_all([Table("one", "", columns, sections), Table("two", "", columns, sections)])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[lines.index("two") - 2 :][:2] == ["x  1", ""]
+
+
 @given(tables())
 def test_the_terminal_takes_any_text(table):
     console = rich.console.Console(file=io.StringIO(), width=400)
