@@ -16,12 +16,14 @@ from prism_jax.agent.records_streams import streams_from_records
 from prism_jax.agent.settings import AgentSettings, Exploration, Terms, terms_from_record
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.probe.fitting import StreamInputs, fit_probe
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
+from prism_jax.runs import counterfactual
 from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import ScoresError, read_scores
-from prism_jax.scores.records import TIMEOUT
+from prism_jax.scores.records import TIMEOUT, by_days
 from prism_jax.streams import Candidate, Event
 from prism_jax.streams.jsonl import read_streams
 
@@ -202,8 +204,36 @@ def test_what_ordinary_records_lack_is_named_with_the_flag_that_helps(tmp_path):
         evaluate_scores(str(silent), epath.Path(tmp_path / "out"), OperatingPoint(), shown_only=True)
     alone = write(tmp_path / "alone.jsonl", [record for record in records if record["stream"] == "s0"])
     done = evaluate(alone, tmp_path / "out", "--shown_only")
-    assert done.returncode and "found records of 1 stream, expected two or more" in done.stderr
+    assert done.returncode and "found records of one stream on one day, expected two days or more" in done.stderr
     assert "--calibration=FILE" in done.stderr and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_the_records_of_one_person_are_evaluated_by_days(tmp_path, capsys, streams):
+    """Folds and intervals are over the days, of one stream or of several, which may have other domains."""
+    deciding, records, rng = agent(exploration=Exploration(0.3, loss=1e9), margin=0.0), [], np.random.default_rng(0)
+    for i in range(400):
+        names = {} if streams == 1 else {"person": "ada"}
+        at = 86_400.0 * (20_000 + i // 40) + i
+        decision = deciding.observe(f"s{i % streams}", Event(time=at, text=f"{i}"), **names)
+        records.append(decision.record() | {"domain": ("coding", "writing")[i % streams]})
+        if decision.spoke:
+            outcome = "accepted" if rng.random() < 0.5 else "dismissed"
+            records.append(deciding.outcome(decision.stream, decision.offer, outcome, at + 1).record())
+    path = write(tmp_path / "records.jsonl", records)
+    evaluate_scores(str(path), epath.Path(tmp_path / "out"), OperatingPoint())
+    printed = " ".join(capsys.readouterr().out.split())
+    whose = "10 days" if streams == 1 else "20 streams of 10 days"
+    assert f"400 test steps of {whose}, " in printed and "per step, p_accept alone, of one person " in printed
+    assert "95 % intervals over 10 days" in printed and "people" not in printed
+    evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert (evaluation["unit"], evaluation["units"], evaluation["population"]) == ("days", 10, "of one person")
+    found = by_days(read_scores(path))
+    assert set(found.stream if streams == 1 else found.person) == {f"2024-10-{4 + day:02d}" for day in range(10)}
+    # Another gate is compared over the same days.
+    decisions = counterfactual.of_scores(str(path), EstimateSettings(), records=True)
+    assert len(set(decisions.person)) == 10 and "people are spoken of, days stand: one person" in decisions.notes[-1]
+    assert "streams are resampled" not in " ".join(decisions.notes)
 
 
 @pytest.mark.slow

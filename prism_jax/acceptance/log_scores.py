@@ -21,7 +21,8 @@ from prism_jax.scores import Scores
 def scores_of_log(log: AcceptanceLog, best: str | None, seed: int = 0, *, keep_names: bool = False) -> Scores:
     """The log as a scores table without need: one stream per person, a step per offer in the order of time.
 
-    People are called p1, p2 and so on, in the order in which the log first mentions them, unless `keep_names`.
+    People are called p1, p2 and so on, in the order in which the log first mentions them, unless `keep_names`. A log of
+    one person by days has a stream per day, d1, d2 and so on or their dates, and no person; by answers one for each.
 
     `p_accept_fast` is the score through the map named `best` (`score_maps`), fitted for each fold on the people of the
     others; where the score is missing it is their acceptance rate. `fold` holds whole people. The table says that it
@@ -45,10 +46,10 @@ def scores_of_log(log: AcceptanceLog, best: str | None, seed: int = 0, *, keep_n
         p = _maps_by_fold(log, fold).scored(score, fold)[best]
     begins = np.flatnonzero(np.diff(person, prepend=-1))
     order = log.numbers
-    names = [log.names[code] if keep_names else f"p{order[code]}" for code in person.tolist()]
+    names = [log.names[code] if keep_names else f"{log.unit[0]}{order[code]}" for code in person.tolist()]
     columns: dict[str, Any] = {
         "stream": names,
-        "person": names,
+        **({"person": names} if log.unit == "people" else {}),
         "step": np.arange(len(rows)) - np.repeat(begins, np.diff(begins, append=len(rows))),
         "fold": fold,
         "p_accept_fast": p,

@@ -22,7 +22,8 @@ from prism_jax.runtime.shown_text import visible
 from prism_jax.runtime.written import look
 
 _OF_ROWS = ("person", "accepted", "time", "logged", "score", "answered", "propensity", "target")
-_LEAST_PEOPLE = 2
+ONE_PERSON = "Where people are spoken of, {} stand: one person answered."
+"""What is said of a log by days or answers."""
 MOST_TEXTS = 10
 """Most texts of outcomes that a message lists."""
 
@@ -76,13 +77,18 @@ class AcceptanceLog:
         """The offers that were made, without propensities: a log of these offers and of no others."""
         return dataclasses.replace(self.take(self.logged), propensity=None, left_out=self.not_made)
 
-    def by_days(self) -> AcceptanceLog:
-        """The log of one person with days (of UTC) in the place of people; each row where none or one is known."""
-        day = np.unique(np.floor(self.time / 86_400), return_inverse=True)[1]
-        unit = "days" if self.timed and len(np.unique(day[self.logged])) > 1 else "answers"
-        codes = (day if unit == "days" else np.arange(len(self))).astype(np.int32)
-        names = tuple(f"{number:09d}" for number in range(int(codes.max()) + 1))
-        return dataclasses.replace(self, names=names, person=codes, mentioned=None, unit=unit)
+    def by_days(self, *, several: bool = False) -> AcceptanceLog:
+        """The log of one person with days (of UTC) in the place of people; each row where none or one is known.
+
+        These rows may be some of a log of `several` days.
+        """
+        day = np.floor(self.time / 86_400).astype(np.int64)
+        if several or (self.timed and len(np.unique(day[self.logged])) > 1):
+            known, codes = np.unique(day, return_inverse=True)
+            names, unit = tuple(known.astype("datetime64[D]").astype(str).tolist()), "days"
+        else:
+            names, codes, unit = tuple(f"{row:09d}" for row in range(len(self))), np.arange(len(self)), "answers"
+        return dataclasses.replace(self, names=names, person=codes.astype(np.int32), mentioned=None, unit=unit)
 
     @property
     def not_made(self) -> int:
@@ -105,15 +111,15 @@ def read_log(
     context: Sequence[str] = (),
     *,
     shown_only: bool = False,
-    least_people: int = _LEAST_PEOPLE,
+    one_person: bool = False,
 ) -> AcceptanceLog:
     """Reads an acceptance log from a .csv or .parquet file.
 
     CSV is UTF-8 with a header, and commas, semicolons or tabs between columns. Messages count rows of Parquet from 0,
     and of CSV from the header, which is row 1. Rows that are not in the order of time are sorted, with a warning.
     `context` names columns that were known at the moment of the offer: numbers, flags or texts of few kinds.
-    `shown_only` leaves out the offers that were not made (`AcceptanceLog.shown`). Of fewer people with an answer than
-    `least_people`, a log is refused.
+    `shown_only` leaves out the offers that were not made (`AcceptanceLog.shown`). A log with answers of one person is
+    refused, or where `one_person` allows it, by its days (`AcceptanceLog.by_days`).
 
     Raises:
       LogError: in one line, naming the file and where possible the row and column.
@@ -127,8 +133,9 @@ def read_log(
     who, people = log.person[log.logged], len(log.names)
     answers = np.stack([np.bincount(who, minlength=people), np.bincount(who, log.accepted[log.logged], people)], axis=1)
     names = [log.names[i] for i in np.argsort(log.numbers)]
-    check_whole(place, columns, answers.astype(np.int64), names, table.wanted.texts, least_people)
-    return log.shown() if shown_only else log
+    check_whole(place, columns, answers.astype(np.int64), names, table.wanted.texts, least_people=2 - one_person)
+    log = log.shown() if shown_only else log
+    return log.by_days() if len(np.unique(who)) == 1 else log
 
 
 def log_of(table: LogTable) -> AcceptanceLog:
@@ -193,7 +200,7 @@ def check_whole(
     answers: Int64[np.ndarray, "people 2"],
     names: Sequence[str],
     texts: Texts,
-    least_people: int = _LEAST_PEOPLE,
+    least_people: int = 2,
 ) -> None:
     """Raises a LogError for too few people with an answer, or answers of one kind; else warns of what looks wrong.
 
@@ -210,7 +217,8 @@ def check_whole(
     if people < least_people:
         raise LogError(
             f"{place}: found answers of {people} {'person' if people == 1 else 'people'}, expected at least "
-            f"{least_people}; one person's are evaluated as one file in memory"
+            f"{least_people}; `evaluate`, `promise` and `counterfactual` take one person's, by the days that "
+            "time=COLUMN tells"
         )
     if accepted in (0, number):
         what = "accepted" if accepted else "rejected"

@@ -247,16 +247,20 @@ def divide(
     if weighted and (columns.propensity is None or shown_only):
         raise _no_propensity()
     folder.mkdir(parents=True, exist_ok=True)
-    writer = _Writer(folder, number, columns, shown_only)
     left_out: dict[str, str] = {}
-    for path in paths:
-        try:
-            writer.add(path)
-        except LogError as error:
-            if not skip_bad:
-                raise
-            logging.warning("left out: %s", error)
-            left_out[path] = str(error)
+    for by_days in (False, True):
+        writer = _Writer(folder, number, columns, shown_only, by_days)
+        for path in paths:
+            try:
+                if path not in left_out:
+                    writer.add(path)
+            except LogError as error:
+                if not skip_bad:
+                    raise
+                logging.warning("left out: %s", error)
+                left_out[path] = str(error)
+        if columns.time is None or (writer.contents.answers[:, 0] > 0).sum() != 1:
+            break  # one person's are read again, by days
     if len(left_out) == len(paths):
         reason = next(iter(left_out.values()))
         raise LogError(
@@ -268,13 +272,16 @@ def divide(
 
 
 class _Writer:
-    """Writes rows by person: first with the numbers of people, then sorted, with their places and folds."""
+    """Writes rows by person: first with the numbers of people, then sorted, with their places and folds.
 
-    def __init__(self, folder: Path, number: int, columns: LogColumns, shown_only: bool) -> None:
-        self.columns, self.shown_only = columns, shown_only
+    Days stand in their place where the log is one person's.
+    """
+
+    def __init__(self, folder: Path, number: int, columns: LogColumns, shown_only: bool, by_days: bool) -> None:
+        self.columns, self.shown_only, self.by_days = columns, shown_only, by_days
         self.paths = [folder / f"people-{i:05d}.f64" for i in range(number)]
         for path in self.paths:
-            path.touch()
+            path.write_bytes(b"")
         self.number_of: dict[str, int] = {}  # of each person, from 0, in the order in which files mention them
         self.contents = Contents()
         self.kinds: dict[str, set[str]] = {}  # of times, by column
@@ -298,6 +305,7 @@ class _Writer:
             raise
 
     def _write(self, log: AcceptanceLog, rows_before: int) -> None:
+        log = log.by_days(several=True) if self.by_days else log
         for place in np.argsort(log.numbers).tolist():  # those that are new get the next numbers
             self.number_of.setdefault(log.names[place], len(self.number_of))
         log = log.shown() if self.shown_only else log
@@ -333,4 +341,5 @@ class _Writer:
             if len(rows):
                 parts.append(PeoplePart(str(path), len(rows), ("fold", *self.fields)))
         timed, doubted = self.columns.time is not None, self.contents.doubted()
-        return Divided(parts, self.contents, by_name + 1, int(fold.max()) + 1, timed, left_out, doubted)
+        unit = "days" if self.by_days else "people"
+        return Divided(parts, self.contents, by_name + 1, int(fold.max()) + 1, timed, left_out, doubted, unit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from prism_jax.acceptance.logs import ONE_PERSON
 from prism_jax.acceptance.measures import CONSTANTS, MEANINGS, Measures, as_json
 from prism_jax.acceptance.own_score import OwnScore, said_of_score, sentences
 from prism_jax.decision.off_policy import DOUBTED
@@ -172,8 +173,8 @@ def _notes(facts: Facts, compared: Mapping[str, Estimate] | None) -> list[str]:
     ]
     if facts.unit != "people":
         notes.append(
-            f"Where people are spoken of, {facts.unit} stand: one person answered. What depends on other people is not "
-            "known: a person's own rate, and how an answer of theirs moves it."
+            f"{ONE_PERSON.format(facts.unit)} What depends on other people is not known: a person's own rate, and how "
+            "an answer of theirs moves it."
         )
     if facts.unit == "answers":
         notes.append("Intervals take answers for independent; times of several days would give intervals over days.")

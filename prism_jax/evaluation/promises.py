@@ -134,7 +134,7 @@ class PromiseResult(NamedTuple):
     promises: tuple[risk.Promise, ...]
     error: float  # the probability eta with which one of them may fail, for all families together
     families: tuple[Family, ...]  # all of them are promised at once
-    unit: str  # `person` or `stream`
+    unit: str  # `person` or `stream`, or `day` of the log of one person
     halves: bool  # whether half of the calibration units fitted the maps
     folds: bool  # whether scores of different folds, which different models may have given, were put together
     certifying: Units  # with what the first family does to them

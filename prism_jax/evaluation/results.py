@@ -161,7 +161,7 @@ class Evaluation:
       need_given_accept: Whether p_need estimates need given that the step's offer is accepted.
       triggers: Triggers of the slow pass at equal budgets; None without a slow pass or without calibration rows.
       has_need: Whether need is a signal with labels; otherwise p_accept alone was evaluated, with need as certain.
-      unit: The units of intervals: streams, or people where one of them has several streams.
+      unit: The units of intervals: streams, or people where one of them has several streams, or days of one person.
       units: Number of units of the judged steps.
       bounds: How far numbers that follow from histograms can be from those of the rows themselves, by the number's
         name, in its own unit; empty where all are exact. The trace has the first steps alone then.

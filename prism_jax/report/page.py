@@ -58,6 +58,7 @@ def render(
     return load_template("report.html.jinja").render(
         title=finding(evaluation),
         measured=tables.what_was_measured(evaluation),
+        streams=tables.streams_of(evaluation),
         headlines=headlines(evaluation),
         costs=figures.cost_figure(evaluation),
         decisions=tables.decision_tables(evaluation),

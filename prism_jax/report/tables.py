@@ -251,7 +251,7 @@ def ratio_table(evaluation: Evaluation) -> Table:
     """AUDBC and mean cost over a range of cost ratios, for each policy that depends on the cost ratio."""
     across = evaluation.ratios
     note = (
-        f"On {across.steps} judged test steps of {across.streams} streams. Costs: log-uniform ratios "
+        f"On {across.steps} judged test steps of {across.streams} {_streams(evaluation)}. Costs: log-uniform ratios "
         f"C_FN / C_FA from {across.low_ratio:g} to {across.high_ratio:g}."
     )
     if across.no_area is None:
@@ -350,9 +350,20 @@ def what_was_measured(evaluation: Evaluation) -> str:
     fields = ""
     if counts.fields_correct is not None:
         fields = f"; the slow pass wrote all fields right at {100 * counts.fields_correct:.1f} % of the steps"
-    people = "" if counts.people is None else f" of {counts.people} people"
     alone = "" if evaluation.has_need else f"; {ALONE}"
-    return f"{counts.steps} test steps of {counts.streams} streams{people}, {labels}; {gold}{fields}{alone}{rows}{how}."
+    return f"{counts.steps} test steps of {streams_of(evaluation)}, {labels}; {gold}{fields}{alone}{rows}{how}."
+
+
+def streams_of(evaluation: Evaluation) -> str:
+    """How many streams there are, and of how many people, or days of one person."""
+    counts, people = evaluation.counts, "days" if evaluation.unit == "days" else "people"
+    of_people = "" if counts.people is None else f" of {counts.people} {people}"
+    return f"{counts.streams} {_streams(evaluation)}{of_people}"
+
+
+def _streams(evaluation: Evaluation) -> str:
+    """What the streams are: days where one person has one of them a day."""
+    return "days" if evaluation.unit == "days" and evaluation.counts.people is None else "streams"
 
 
 def _titled(table: Table, evaluation: Evaluation) -> Table:

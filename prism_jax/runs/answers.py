@@ -85,8 +85,7 @@ def evaluate_log(
         if scores_out is not None:
             check_folder_of(scores_out)
             check_outputs({"scores_out": scores_out}, {"scores": paths})
-        how: dict[str, Any] = {"shown_only": shown_only, "target": target, "exported": scores_out is not None}
-        log, findings = _studied(paths[0], columns, question, truth, **how)
+        log, findings = _studied(paths[0], columns, question, truth, shown_only=shown_only, target=target)
         if scores_out is None:
             return publish(findings, question, workdir)
         return _published_and_exported(log, findings, columns, workdir, question, scores_out, keep_names=keep_names)
@@ -111,16 +110,11 @@ def _studied(
     *,
     shown_only: bool,
     target: str | None,
-    exported: bool,
 ) -> tuple[AcceptanceLog, Findings]:
     """A log in memory, and what it says."""
     columns = dataclasses.replace(columns, target=target)
-    log = read_log(path, columns, question.context, shown_only=shown_only, least_people=1)
+    log = read_log(path, columns, question.context, shown_only=shown_only, one_person=True)
     targets = {} if target is None or log.target is None else {target: log.target}
-    if len(np.unique(log.person[log.logged])) == 1:
-        if exported:
-            raise LogError(f"{path}: found --scores_out with one person, expected two: its folds hold whole people")
-        log = log.by_days()
     if question.context and len(log) > MOST_CONTEXT_ROWS:
         raise LogError(
             f"{path}: found --context with {len(log):,} rows, expected at most {MOST_CONTEXT_ROWS:,}: its quantiles "
@@ -164,7 +158,7 @@ def _published_and_exported(
     scores = scores_of_log(log, best, question.seed, keep_names=keep_names)
     value = publish(findings, question, workdir, {epath.Path(path): encode_scores(path, scores)})
     assert best is not None, "a log without a score is no scores table"
-    print(f"scores: {path}; p_accept is {columns.score} by {MAPS[best]}, fitted on other people")
+    print(f"scores: {path}; p_accept is {columns.score} by {MAPS[best]}, fitted on other {log.unit}")
     only = " --shown_only" if log.left_out else ""
     print(f"python -m prism_jax evaluate --scores={path}{only} --workdir=DIR reads it")
     return value

@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 
 from prism_jax.acceptance.columns import LogError, parse_columns
-from prism_jax.acceptance.logs import AcceptanceLog, read_log
+from prism_jax.acceptance.logs import ONE_PERSON, AcceptanceLog, read_log
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Drawn, Estimator, Logged, Support
 from prism_jax.decision.uncertainty import Estimate
@@ -27,7 +27,7 @@ from prism_jax.runs.sharded import Sharded
 from prism_jax.runtime.files import parse_json, read_lines, write_files
 from prism_jax.scores import ScoresError, located
 from prism_jax.scores.joining import find_files, read_files
-from prism_jax.scores.records import is_record
+from prism_jax.scores.records import by_days, is_record
 
 FEW = 100
 """With fewer people, intervals cover less often than they say (docs/counterfactual.md)."""
@@ -120,13 +120,16 @@ def _reading(
 def _of_files(paths: Sequence[str], path: str, reading: Reading, left_out: dict[str, str] | None = None) -> Decisions:
     """The steps of some files that `path` names, in memory."""
     scores = read_files(paths, left_out=left_out)
+    days = by_days(scores) if reading.records else None
     try:
-        steps, facts = logged_steps.decided(scores)
+        steps, facts = logged_steps.decided(scores if days is None else days)
         logged_steps.check(facts)
         decisions = logged_steps.decisions(steps, reading)
     except ScoresError as error:
         raise located(error, path) from None
-    return dataclasses.replace(decisions, notes=logged_steps.notes(facts, reading))
+    facts["nobody"] *= days is None
+    notes = logged_steps.notes(facts, reading) + (() if days is None else (ONE_PERSON.format("days"),))
+    return dataclasses.replace(decisions, notes=notes)
 
 
 def of_log(
@@ -151,7 +154,7 @@ def of_log(
       LogError: for a log that cannot be read, or that misses what the estimate needs.
     """
     roles = dataclasses.replace(parse_columns(columns, time_format), target=target)
-    log = read_log(path, roles)
+    log = read_log(path, roles, one_person=True)
     if log.target is not None:
         pi = log.target
     elif bad_score := _bad_score(log):
@@ -179,6 +182,7 @@ def decisions_of_log(
     notes: tuple[str, ...] = ("The log has no judgement of need: every offer that would be accepted counts as needed.",)
     if shown_only:
         notes += (f"Of shown offers only: {log.not_made} of {len(log) + log.left_out} were not made and are left out.",)
+    notes += () if log.unit == "people" else (ONE_PERSON.format(log.unit),)
     known = np.where(np.isnan(score), np.nanmedian(score), score)
     features = np.column_stack([model_feature(known) if log.score_is_probability else known, np.isnan(score)])
     rows = log.logged if shown_only else np.ones(len(log), bool)

@@ -111,6 +111,8 @@ def promise_scores(
                 scores = read_files(paths, left_out=left_out if running.skip_bad else None)
                 scores = shown_offers(path, scores) if shown_only else scores
             result = promise(over([scores]), wanted, exact=True, **how)
+            if columns is not None and scores.person is None:
+                result = result._replace(unit="day")
     except ScoresError as error:
         raise located(error, path) from None
     print_all([promise_table(result, point)])
@@ -156,7 +158,12 @@ def _read_log(path: str, columns: LogColumns, *, shown_only: bool) -> tuple[Scor
 
     Beside it, how the user's score became its p_accept_fast, and the name of the score's column.
     """
-    log = read_log(path, columns)
+    log = read_log(path, columns, one_person=True)
+    if log.unit == "answers":
+        raise LogError(
+            f"{path}: found answers of one person, expected time=COLUMN with several days of theirs, or more people: a "
+            "promise is about independent days or people, and answers of a day are not"
+        )
     silent = int((~log.logged).sum())
     if silent and not shown_only:
         raise LogError(
@@ -220,6 +227,7 @@ def _note(result: PromiseResult, point: OperatingPoint) -> str:
             "and about these models together."
         )
     left_out = result.certifying.unjudged + (0 if result.test is None else result.test.unjudged)
+    note += " One person answered: this is about new days of theirs, if days are independent." * (units == "days")
     return note + (f" {left_out} steps without both labels are left out." if left_out else "")
 
 
@@ -340,4 +348,4 @@ def _cells(line: Line, result: PromiseResult, thinks: bool, number_of_cells: int
 
 
 def _plural(result: PromiseResult) -> str:
-    return "people" if result.unit == "person" else "streams"
+    return "people" if result.unit == "person" else f"{result.unit}s"

@@ -24,6 +24,7 @@ from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.files import holds_records
 from prism_jax.scores.joining import find_files, read_files
+from prism_jax.scores.records import by_days
 from prism_jax.scores.units import folds_of
 
 _FOLDS = 5
@@ -119,13 +120,13 @@ def evaluate_scores(
         )
     if calibrator is not None and calibration is not None:
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
-    config, shown = CalibrationConfig(calibrator or OF_SCORES), SHOWN_ONLY if shown_only else ""
+    config, population = CalibrationConfig(calibrator or OF_SCORES), [SHOWN_ONLY] * shown_only
     fits = None if calibration is None else read_calibration(calibration).pooled()
-    paths, sharded = find_files(pattern), None
+    paths, sharded, days = find_files(pattern), None, False
     left_out: dict[str, str] = {}
     try:
         if running.in_memory(paths):
-            scores = _read_all(paths, left_out if running.skip_bad else None, calibrated=fits is not None)
+            scores, days = _read_all(paths, left_out if running.skip_bad else None, calibrated=fits is not None)
             if shown_only:
                 scores = shown_offers(pattern, scores)
             else:
@@ -143,18 +144,23 @@ def evaluate_scores(
         raise located(error, pattern) from None
     calibrated = "" if calibration is None else f"calibrated by {calibration}"
     facts = as_facts(provenance()) | {"scores": pattern} | left_out_fact(left_out, len(paths))
-    write_evaluation(folder, *evaluated, point, facts=facts, population=shown, calibrated=calibrated)
+    how: dict[str, Any] = {"facts": facts, "calibrated": calibrated, "days": days}
+    population += ["of one person"] * days
+    write_evaluation(folder, *evaluated, point, population=", ".join(population), **how)
     if sharded is not None:
         sharded.finish()
     say_left_out(left_out, len(paths))
 
 
-def _read_all(paths: list[str], left_out: dict[str, str] | None, *, calibrated: bool) -> Scores:
-    """One table of all files; those that are `left_out` are put there with the reason, where that is asked."""
+def _read_all(paths: list[str], left_out: dict[str, str] | None, *, calibrated: bool) -> tuple[Scores, bool]:
+    """One table of all files, and whether its streams are the days of one person.
+
+    Files that are `left_out` are put there with the reason, where that is asked.
+    """
     # Nothing here reads columns without a meaning.
     scores = read_files(paths, extra=False, left_out=left_out)
     records = next((path for path in paths if path not in (left_out or ()) and holds_records(path)), None)
-    return scores if records is None else _of_records(records, scores, calibrated)
+    return (scores, False) if records is None else _of_records(records, scores, calibrated)
 
 
 def refuse_records(paths: Sequence[str]) -> None:
@@ -188,26 +194,29 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _of_records(path: str, scores: Scores, calibrated: bool) -> Scores:
+def _of_records(path: str, scores: Scores, calibrated: bool) -> tuple[Scores, bool]:
     """Decision records as they can be evaluated: with folds, and without need where no outcome says anything of it.
 
-    Each fold of people (of streams, where no event names a person) is calibrated on the others.
+    Each fold of people (of streams, where no event names a person; of the days of one person) is calibrated on the
+    others. Beside the rows, whether their streams are days.
     """
     if scores.y_accept is None or np.isnan(scores.y_accept).all():
         raise ScoresError("found no offer with an answer, expected outcomes among the records", "y_accept", place=path)
     if scores.y_need is None or np.isnan(scores.y_need).all():
         without: dict[str, Any] = dict.fromkeys(_NEED)
         scores = dataclasses.replace(scores, **without)
+    days = by_days(scores)
+    scores = scores if days is None else days
     if calibrated:
-        return scores
+        return scores, days is not None
     units = scores.stream if scores.person is None else scores.person
-    if (count := len(set(units.tolist()))) < 2:
+    if len(set(units.tolist())) < 2:
         raise ScoresError(
-            f"found records of {count} {'stream' if scores.person is None else 'person'}, expected two or more, "
-            "each calibrated on the others, or --calibration=FILE with the calibration.json of a run",
+            f"found records of one {'stream' if scores.person is None else 'person'} on one day, expected two days or "
+            "more, each calibrated on the others, or --calibration=FILE with the calibration.json of a run",
             place=path,
         )
-    return dataclasses.replace(scores, fold=folds_of(scores.stream, scores.person, _FOLDS))
+    return dataclasses.replace(scores, fold=folds_of(scores.stream, scores.person, _FOLDS)), days is not None
 
 
 def shown_offers(path: str, scores: Scores) -> Scores:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from prism_jax.scores.schema import ScoresError
 from prism_jax.scores.table import Scores
@@ -83,6 +86,23 @@ def rows_of_records(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int,
                 y_accept = _answer(record, outcomes.get(record["offer"]), times[record["stream"]])
                 rows = list(_candidates(record, outcomes.get(record["offer"]), y_accept))
             yield from ((line, row) for row in rows)
+
+
+def by_days(scores: Scores) -> Scores | None:
+    """The records of one person with days (of UTC) in the place of people; None of several people, or of one day.
+
+    Without people, a single stream is one person's. A stream is what it was on a day, which is its name, and no row has
+    a person, where there is one.
+    """
+    streams = set(scores.stream.tolist())
+    if scores.time is None or len(streams if scores.person is None else set(scores.person.tolist())) > 1:
+        return None
+    day = (scores.time // 86_400).astype("datetime64[D]").astype(str).astype(object)
+    if len(set(day.tolist())) == 1:
+        return None
+    if len(streams) == 1:
+        return dataclasses.replace(scores, stream=day, person=None)
+    return dataclasses.replace(scores, stream=scores.stream + np.array(", on ", object) + day, person=day)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ from jaxtyping import Int64, Shaped
 from prism_jax.scores.schema import ScoresError, in_words
 from prism_jax.scores.texts import Numbered
 
-Unit = Literal["streams", "people"]
+Unit = Literal["streams", "people", "days"]
+"""Days stand in the place of streams in the records of one person (`records.by_days`)."""
 
 
 def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]], numbers: Callable[[str], Numbered]) -> None:

@@ -154,6 +154,25 @@ def test_neither_parts_nor_bins_change_a_number(tmp_path, small, monkeypatch, ca
     assert not (tmp_path / "parts" / ".unfinished").exists()
 
 
+@pytest.mark.slow
+def test_one_persons_days_stand_in_the_place_of_people(tmp_path, small, capsys):
+    """The files of a person, one of them bad, say the same as one file."""
+    table, roles = simulated(people=1), "person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share"
+    pq.write_table(table, tmp_path / "log.parquet")
+    expected = in_memory(tmp_path / "log.parquet", roles, tmp_path / "memory")
+    expected.pop("today")
+    (tmp_path / "files").mkdir()
+    for i in range(3):
+        pq.write_table(table.slice(200 * i, 200), tmp_path / "files" / f"{i}.parquet")
+    (tmp_path / "files" / "bad.csv").write_text("who\nme\n")
+    found = in_parts(tmp_path / "files", roles, tmp_path / "parts", skip_bad=True)
+    assert set(found.pop("left_out")) == {str(tmp_path / "files" / "bad.csv")} and found["log"]["days"] == 12
+    found.pop("today", None)
+    check_close(found, expected)
+    with pytest.raises(LogError, match=r"found answers of 1 person, .* by the days that time=COLUMN tells"):
+        in_parts(tmp_path / "log.parquet", roles.replace("time=at,", ""), tmp_path / "untimed")
+
+
 @pytest.mark.parametrize("most", [3, states.MOST_KEPT])
 @pytest.mark.slow
 def test_how_rows_are_divided_changes_rounding_only(tmp_path, monkeypatch, most):

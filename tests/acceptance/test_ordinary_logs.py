@@ -11,7 +11,12 @@ from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.logs import read_log
 from prism_jax.decision.calibration import Rule
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs.answers import evaluate_log
+from prism_jax.runs.counterfactual import of_log, tables
+from prism_jax.runs.promising import promise_scores
+from prism_jax.scores import read_scores
 
 COLUMNS = "person=User ID,time=Shown at,score=Confidence (0-10),accepted=Taken?"
 LOGGED = f"{COLUMNS},logged=Was it shown?"
@@ -143,10 +148,11 @@ def test_one_persons_log_has_intervals_over_days_or_answers(log, tmp_path, capsy
     header, *rows = log.read_text().splitlines()
     (tmp_path / "log.csv").write_text("\n".join([header, *(f"me,{row.partition(',')[2]}" for row in rows)]))
     columns = parse_columns(LOGGED if timed else LOGGED.replace("time=Shown at,", ""))
-    read = read_log(tmp_path / "log.csv", columns, shown_only=True, least_people=1)
-    with pytest.raises(LogError, match="found answers of 1 person, expected at least 2; one person's are evaluated as"):
+    read = read_log(tmp_path / "log.csv", columns, shown_only=True, one_person=True)
+    with pytest.raises(LogError, match=r"found answers of 1 person, expected at least 2; .* by the days that time="):
         read_log(tmp_path / "log.csv", columns, shown_only=True)
-    value = evaluate_log(tmp_path / "log.csv", columns, tmp_path / "out", Question(1.0, 2.0), shown_only=True)
+    how = {"shown_only": True, "scores_out": str(tmp_path / "scores.parquet")}
+    value = evaluate_log(tmp_path / "log.csv", columns, tmp_path / "out", Question(1.0, 2.0), **how)
     unit, units = ("days", 15) if timed else ("answers", 550)
     assert value["log"]["people"] == 1 and value["log"][unit] == units
     assert set(value["rows"]) == {"constant", "score", "score, Platt"} and not value["people"]
@@ -161,9 +167,31 @@ def test_one_persons_log_has_intervals_over_days_or_answers(log, tmp_path, capsy
     printed = " ".join(capsys.readouterr().out.split())
     assert f"550 answers of one person{' on 15 days' if timed else ''}, " in printed
     assert f"95 % intervals over {units} {unit}" in printed and "a person's own rate, and how an answer" in printed
-    with pytest.raises(LogError, match="found --scores_out with one person, expected two"):
-        out = str(tmp_path / "scores.jsonl")
-        evaluate_log(tmp_path / "log.csv", columns, tmp_path, Question(1.0, 2.0), shown_only=True, scores_out=out)
+    assert f"fitted on other {unit}" in printed
+    # The scores file has these units as streams, and no fold divides one.
+    scores = read_scores(tmp_path / "scores.parquet")
+    assert scores.person is None and set(scores.stream) == {f"{unit[0]}{i + 1}" for i in range(units)}
+    assert len(set(zip(scores.stream, scores.fold, strict=True))) == units
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_the_other_commands_take_one_persons_days(log, tmp_path, capsys, timed):
+    header, *rows = log.read_text().splitlines()
+    (tmp_path / "log.csv").write_text("\n".join([header, *(f"me,{row.partition(',')[2]}" for row in rows)]))
+    roles = (LOGGED if timed else LOGGED.replace("time=Shown at,", "")).split(",")
+    path, settings = str(tmp_path / "log.csv"), EstimateSettings(1.0, 2.0)
+    decisions = of_log(path, roles, settings, target="Confidence (0-10)>=5", shown_only=True)
+    difference = tables(decisions, settings)[0]
+    assert f"Where people are spoken of, {'days' if timed else 'answers'} stand: one person" in difference.note
+    assert len(set(decisions.person)) == (15 if timed else 550)
+    given = {"level": 0.9, "columns": roles, "shown_only": True}
+    if not timed:
+        with pytest.raises(LogError, match="found answers of one person, expected time=COLUMN with several days"):
+            promise_scores(path, ["false_alarms<=0.9"], OperatingPoint(), **given)
+        return
+    promise_scores(path, ["false_alarms<=0.9"], OperatingPoint(), **given)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Certified on 15 days" in printed and "about new days of theirs, if days are independent" in printed
 
 
 @pytest.mark.slow
