@@ -43,7 +43,7 @@ class LogColumns:
     # true/false or 1/0, or a condition: whether the offer was made; only offers that were made have answers
     logged: str | None = None
     propensity: str | None = None  # probabilities, above 0 and up to 1, with which the logging policy made the offers
-    group: str | None = None  # texts or numbers of few kinds, such as the surface of the offer, of a log in memory
+    group: str | None = None  # texts or numbers of few kinds, such as the surface of the offer
     time_format: str | None = None  # one of `TIME_FORMATS`, where dates can be read in both ways
     # what --target says, a policy to compare: a condition on any column, or a column with its probability of an offer
     target: str | None = None

@@ -106,7 +106,9 @@ def publish(
         value["bounds"] = {f"{name}.auroc": bound for name, bound in findings.bounds.items()}
     title = titled(f"By {question.group}", facts)
     gate = "person" if own is None else own.best
-    by_group = {"by_group": group_table(title, question.group, findings.groups, gate)} if findings.groups else {}
+    by_group = {}
+    if findings.groups:
+        by_group["by_group"] = group_table(title, question.group, findings.groups, gate, facts.unit)
     tables = {
         "savings": savings_table(facts, findings.costs, own, findings.compared, findings.drawn),
         "predictions": prediction_table(

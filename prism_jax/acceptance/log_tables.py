@@ -275,12 +275,14 @@ class LogTable:
         if self.columns.group is None:
             return None
         levels, codes = self.cells(self.columns.group).categories()
-        if len(levels) > MOST_GROUPS:
-            raise LogError(
-                f"{self.wanted.place}, column {self.columns.group!r}: found {len(levels)} kinds, expected at most "
-                f"{MOST_GROUPS} for group"
-            )
+        check_groups(self.wanted.place, self.columns.group, len(levels))
         return ContextColumn(self.columns.group, "category", codes, levels)
+
+
+def check_groups(place: str, column: str, kinds: int) -> None:
+    """Raises a LogError for a group of too many kinds."""
+    if kinds > MOST_GROUPS:
+        raise LogError(f"{place}, column {column!r}: found {kinds} kinds, expected at most {MOST_GROUPS} for group")
 
 
 def _refuse_missing(

@@ -109,8 +109,11 @@ def said_of_score(own: OwnScore, compared: Mapping[str, Estimate] | None) -> str
     )
 
 
-def sentences(own: OwnScore) -> list[str]:
-    """What to deploy on the score, why by this map, and what the other maps would say."""
+def sentences(own: OwnScore, measured: str = "") -> list[str]:
+    """What to deploy on the score, why by this map, and what the other maps would say.
+
+    `measured` are words for the offers and weights of Brier scores, where these are not all offers alike.
+    """
     rule = own.rule
     lines = [f"On your own score: {deployed(own.column, rule, own.low, own.high, sign=own.sign)}"]
     others = [f"{own.brier[name]:.3f} ({MAPS[name]})" for name in own.maps if name != own.best]
@@ -120,7 +123,7 @@ def sentences(own: OwnScore) -> list[str]:
     )
     if others:
         lines.append(
-            f"On people that it was not fitted on, its Brier score is {own.brier[own.best]:.3f}, "
+            f"On people that it was not fitted on, its Brier score{measured} is {own.brier[own.best]:.3f}, "
             f"the lowest; the others: {', '.join(others)}."
         )
     if own.certain:

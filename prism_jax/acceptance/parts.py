@@ -20,7 +20,7 @@ from jaxtyping import Float64, Int, Int64
 
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.context import folds_of_people
-from prism_jax.acceptance.log_tables import ContextColumn, Texts, read_tables
+from prism_jax.acceptance.log_tables import ContextColumn, Texts, check_groups, read_tables
 from prism_jax.acceptance.logs import (
     AcceptanceLog,
     check_all_made,
@@ -38,7 +38,7 @@ PART_ROWS = 1 << 18
 """About how many rows a part has; all of them are in memory at once."""
 _MOST_SAMPLED = 1 << 18
 """Scores from which their scale is taken."""
-_FIELDS = ("person", "time", "accepted", "score", "answered", "propensity")
+_FIELDS = ("person", "time", "accepted", "score", "answered", "propensity", "group")
 
 
 class Answers(NamedTuple):
@@ -54,7 +54,7 @@ class Answers(NamedTuple):
     propensity: Float64[np.ndarray, " rows"] | None
     context: tuple[ContextColumn, ...] = ()  # what was known at the moment of the offer, of a log in memory
     truth: Float64[np.ndarray, " rows"] | None = None  # the true probability, where a log in memory is simulated
-    group: ContextColumn | None = None  # the kind of each offer, of a log in memory
+    group: Int64[np.ndarray, " rows"] | None = None  # the kind of each offer, its place in `Divided.groups`, or -1
 
     @property
     def scores(self) -> Float64[np.ndarray, " rows"]:
@@ -149,6 +149,7 @@ class Divided:
     left_out: dict[str, str]  # files that cannot be read, with the reason
     doubted: bool = False  # whether offers were not quite drawn with the propensities
     unit: str = "people"  # what stands in their place (`AcceptanceLog.unit`)
+    groups: Sequence[str] | None = None  # the kinds of offers; None where no column has the role
 
     @property
     def scored(self) -> bool:
@@ -184,11 +185,12 @@ class Divided:
             answered.propensity,
             answered.context,
             None if truth is None else truth[answered_rows(log)],
-            answered.group,
+            None if answered.group is None else answered.group.values.astype(np.int64),
         )
         contents = Contents().with_rows(log, log.person, len(log.names))
         folds, doubted = int(fold.max()) + 1, contents.doubted()
-        return cls([answers], contents, log.numbers[code], folds, log.timed, {}, doubted, log.unit)
+        groups = None if log.group is None else log.group.levels
+        return cls([answers], contents, log.numbers[code], folds, log.timed, {}, doubted, log.unit, groups)
 
 
 def answered_rows(log: AcceptanceLog) -> Int64[np.ndarray, " answers"]:
@@ -212,6 +214,7 @@ def read_people(part: PeoplePart) -> Iterator[Answers]:
         score=columns.get("score"),
         answered=columns.get("answered"),
         propensity=columns.get("propensity"),
+        group=columns["group"].astype(np.int64) if "group" in columns else None,
     )
 
 
@@ -283,28 +286,31 @@ class _Writer:
         for path in self.paths:
             path.write_bytes(b"")
         self.number_of: dict[str, int] = {}  # of each person, from 0, in the order in which files mention them
+        self.group_of: dict[str, int] = {}  # of each kind of offer, the same
         self.contents = Contents()
         self.kinds: dict[str, set[str]] = {}  # of times, by column
         self.texts: Texts = collections.Counter()  # of outcomes
-        absent = {name for name in ("score", "answered", "propensity") if getattr(columns, name) is None}
+        absent = {name for name in ("score", "answered", "propensity", "group") if getattr(columns, name) is None}
         absent |= {"propensity"} if shown_only else set()
         self.fields = tuple(name for name in _FIELDS if name not in absent)
 
     def add(self, path: str) -> None:
         """Writes the rows of a file; if it cannot be read to its end, nothing of it is kept."""
         people, sizes = len(self.number_of), [part.stat().st_size for part in self.paths]
+        groups = len(self.group_of)
         kept = self.contents, {name: set(kinds) for name, kinds in self.kinds.items()}, self.texts.copy()
         try:
             for table in read_tables(path, self.columns, kinds=self.kinds, texts=self.texts):
-                self._write(log_of(table), kept[0].rows)
+                self._write(path, log_of(table), kept[0].rows)
         except LogError:
             self.contents, self.kinds, self.texts = kept
             self.number_of = dict(list(self.number_of.items())[:people])
+            self.group_of = dict(list(self.group_of.items())[:groups])
             for part, size in zip(self.paths, sizes, strict=True):
                 os.truncate(part, size)
             raise
 
-    def _write(self, log: AcceptanceLog, rows_before: int) -> None:
+    def _write(self, file: str, log: AcceptanceLog, rows_before: int) -> None:
         log = log.by_days(several=True) if self.by_days else log
         for place in np.argsort(log.numbers).tolist():  # those that are new get the next numbers
             self.number_of.setdefault(log.names[place], len(self.number_of))
@@ -312,6 +318,10 @@ class _Writer:
         person = np.array([self.number_of[name] for name in log.names])[log.person]
         self.contents = self.contents.with_rows(log, person, len(self.number_of))
         values = {"person": person, "time": log.time if log.timed else log.time + rows_before}
+        if log.group is not None:
+            codes = [self.group_of.setdefault(level, len(self.group_of)) for level in log.group.levels]
+            check_groups(file, log.group.name, len(self.group_of))
+            values["group"] = np.array([*codes, -1])[log.group.values]  # the last has none
         columns = (values[name] if name in values else getattr(log, name) for name in self.fields)
         rows = np.column_stack([np.zeros(len(log)), *columns])[log.logged]  # the first is the fold
         bucket = rows[:, 1].astype(np.int64) % len(self.paths)
@@ -342,4 +352,6 @@ class _Writer:
                 parts.append(PeoplePart(str(path), len(rows), ("fold", *self.fields)))
         timed, doubted = self.columns.time is not None, self.contents.doubted()
         unit = "days" if self.by_days else "people"
-        return Divided(parts, self.contents, by_name + 1, int(fold.max()) + 1, timed, left_out, doubted, unit)
+        groups = None if self.columns.group is None else list(self.group_of)
+        folds = int(fold.max()) + 1
+        return Divided(parts, self.contents, by_name + 1, folds, timed, left_out, doubted, unit, groups)

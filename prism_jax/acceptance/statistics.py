@@ -347,7 +347,7 @@ class Sums(Statistic):
     ) -> State:
         """Sums over all rows, of which no interval is made."""
         weight, gate = study_weight(rows, self.predictor.model.weighted), rows.inverse
-        known = np.zeros(len(gate)) if rows.score is None else gate * ~np.isnan(rows.score)
+        known = np.zeros(len(gate)) if rows.score is None else weight * ~np.isnan(rows.score)
         inside, offers = np.stack(list(_by_seen(seen))), self._offers(predictions)
         return {
             "offers": {name: float(gate @ offer) for name, offer in offers.items()},

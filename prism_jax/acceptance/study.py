@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 from prism_jax.acceptance.by_answers import SEEN, Pair, Part, pair_of
-from prism_jax.acceptance.by_group import Group, groups_of
+from prism_jax.acceptance.by_group import Group, Groups
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.context import fit_head
 from prism_jax.acceptance.curves import Curves
@@ -201,7 +201,7 @@ def study_parts(run: Runner, log: Divided, columns: LogColumns, question: Questi
         parts=[] if alone else read.by_answers(probabilities, pair),
         pair=pair,
         own=own,
-        groups=_groups(log.parts[0], predictor, PERSON if own is None else own.best, question),
+        groups=_groups(run, log, predictor, PERSON if own is None else own.best, question),
         curves=None if own is None else Curves.of(table.scores, maps, own.rule, (c_fa, c_fn)),
         people=[]
         if alone
@@ -211,11 +211,12 @@ def study_parts(run: Runner, log: Divided, columns: LogColumns, question: Questi
     )
 
 
-def _groups(rows: Any, predictor: Predictor, gate: str, question: Question) -> list[Group]:
+def _groups(run: Runner, log: Divided, predictor: Predictor, gate: str, question: Question) -> list[Group]:
     """What the log says by the kind of the offer; nothing of a log without kinds."""
-    if not isinstance(rows, Answers) or rows.group is None:
+    if log.groups is None:
         return []
-    return groups_of(rows, predictor.predictions(rows)[gate], (question.c_fa, question.c_fn), question.seed)
+    groups = Groups(predictor, gate, (question.c_fa, question.c_fn), question.seed)
+    return groups.read(run("groups", groups), log.groups)
 
 
 def _populations(run: Runner, model: Model) -> dict[str, Any]:

@@ -114,7 +114,10 @@ def savings_table(
         if name != GATE:
             beside_today = {"today" if today else "always": of_target.gain}
             rows.append(Row(name, cells(of_target.speak_rate, of_target.cost, beside_today)))
-    note = ["The log has no score."] if own is None else [said_of_score(own, compared), *sentences(own)]
+    measured = " on shown offers" if facts.not_made else ""
+    measured = " by inverse propensities" if facts.unequal else measured
+    measured += " where the score is known" if facts.score_missing else ""
+    note = ["The log has no score."] if own is None else [said_of_score(own, compared), *sentences(own, measured)]
     if any(one.gain for one in drawn.values()):
         note.append("Today is the policy that made the log; costs beside it are by inverse propensities.")
     note += [
@@ -215,7 +218,7 @@ def gate_table(facts: Facts, costs: Mapping[str, Costs], own: OwnScore | None, c
             name,
             (
                 percent(row.speak_rate),
-                percent(1 - row.speak_rate),
+                percent(max(0.0, 1 - row.speak_rate)),
                 percent(row.wrong),
                 show_estimate(row.cost),
                 show_estimate(row.gain, sign=True),

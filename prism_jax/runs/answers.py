@@ -79,7 +79,7 @@ def evaluate_log(
     question = question._replace(group=columns.group or "")
     pattern, running = os.fspath(pattern), Running() if running is None else running
     paths = find_files(pattern, SUFFIXES, "log")
-    wanted = {"--context": question.context, "--scores_out": scores_out, "--target": target, "group=": columns.group}
+    wanted = {"--context": question.context, "--scores_out": scores_out, "--target": target}
     of_memory = [name for name, value in wanted.items() if value]
     if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
         if scores_out is not None:
@@ -96,7 +96,8 @@ def evaluate_log(
         )
     sharded = ShardedLog(pattern, columns, question, Path(workdir), shown_only, running)
     findings = sharded.all_of(lambda run: study_parts(run, sharded.log, columns, question, shown_only))
-    value = publish(findings._replace(left_out=sharded.left_out), question, epath.Path(workdir))
+    findings = findings._replace(left_out=sharded.left_out, drawn=_left_out_beside_today(findings, columns, shown_only))
+    value = publish(findings, question, epath.Path(workdir))
     sharded.finish()
     say_left_out(sharded.left_out, len(sharded.paths))
     return value
@@ -141,6 +142,17 @@ def _beside_today(path: str, log: AcceptanceLog, pi: Float64[np.ndarray, " rows"
     except OverlapError as error:
         return Drawn(float(pi.mean()), None, None, str(error))
     return Drawn(float(pi.mean()), found.level["target"]["ips"] if found.level else None, found.difference["ips"])
+
+
+def _left_out_beside_today(findings: Findings, columns: LogColumns, shown_only: bool) -> dict[str, Drawn]:
+    """The gate of a log in parts, whose costs beside today's are not known, and how to get them."""
+    if columns.propensity is None or findings.own is None or shown_only:
+        return {}
+    how = (
+        f"it takes all rows in memory, as --target='{findings.own.column}>=NUMBER' does with one file and without "
+        "--runner, --workers and --skip_bad"
+    )
+    return {GATE: Drawn(findings.costs[findings.own.best].speak_rate, None, None, how)}
 
 
 def _published_and_exported(

@@ -1,11 +1,12 @@
 """What a log says by surface, beside sums over its rows."""
 
+import types
+
 import numpy as np
 import pytest
 
-from prism_jax.acceptance.by_group import group_table, groups_of
+from prism_jax.acceptance.by_group import Groups, group_table
 from prism_jax.acceptance.columns import LogError, parse_columns
-from prism_jax.acceptance.log_tables import ContextColumn
 from prism_jax.acceptance.logs import read_log
 from prism_jax.acceptance.parts import Answers
 
@@ -13,11 +14,16 @@ from prism_jax.acceptance.parts import Answers
 def test_each_surface_has_its_own_rate_and_saving():
     rng = np.random.default_rng(0)
     person, p = np.repeat(np.arange(10), 30), rng.uniform(0, 1, 300)
-    y, surface = (rng.random(300) < p).astype(np.float64), rng.integers(0, 2, 300).astype(np.int32)
+    y, surface = (rng.random(300) < p).astype(np.float64), rng.integers(0, 2, 300)
     surface[:5] = -1  # one person alone has offers without a surface
-    group = ContextColumn("surface", "category", surface, ("chat", "editor"))
-    rows = Answers(person, person, np.arange(300.0), y, p, None, None, group=group)
-    found = groups_of(rows, p, (1.0, 2.0), 0)
+    model = types.SimpleNamespace(weighted=False)
+    predictor = types.SimpleNamespace(predictions=lambda rows: {"it": rows.score}, model=model)
+    groups = Groups(predictor, "it", (1.0, 2.0), 0)
+    state = groups.init()
+    for rows in (slice(150), slice(150, 300)):  # of five people each
+        columns = (person, person, np.arange(300.0), y, p)
+        state = groups.add(state, Answers(*(column[rows] for column in columns), None, None, group=surface[rows]))
+    found = groups.read(state, ("chat", "editor"))
     assert [one.answers for one in found] == sorted(np.bincount(surface + 1).tolist(), reverse=True)
     assert {one.name: one.people for one in found} == {"chat": 10, "editor": 10, "(none)": 1}
     for one in found:

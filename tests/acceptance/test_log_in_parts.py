@@ -42,6 +42,7 @@ def simulated(seed=0, people=12, rows=600):
             "later": at + rng.exponential(3e4, rows),
             "shown": shown,
             "took_shown": pa.array(took.astype(float), mask=~shown),
+            "where": pa.array(rng.choice(["chat", "editor", "mail"], rows), mask=rng.random(rows) < 0.1),
             "share": 0.3 + 0.6 / (1 + np.exp(-logits)),
             "said": np.where(np.abs(logits) > 1.5, logits > 0, 1 / (1 + np.exp(-1.7 * logits))),  # some as certain
         }
@@ -115,12 +116,12 @@ def check_close(found, expected):
 @pytest.mark.parametrize(
     ("roles", "options"),
     [
-        (f"{ROLES},score=p", {}),
+        (f"{ROLES},score=p,group=where", {}),
         pytest.param(f"{ROLES},score=said", {}, marks=pytest.mark.slow),
         pytest.param(f"{ROLES},score=points,answered=later", {}, marks=pytest.mark.slow),
         ("person=who,accepted=p>=0.5", {}),
         pytest.param(
-            "person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share",
+            "person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share,group=where",
             {"weighted": True},
             marks=pytest.mark.slow,
         ),
@@ -140,15 +141,20 @@ def test_neither_parts_nor_bins_change_a_number(tmp_path, small, monkeypatch, ca
         table = table.drop_columns("p").append_column("p", pa.array(np.random.default_rng(1).random(len(table))))
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=90)
     expected = in_memory(tmp_path / "log.parquet", roles, tmp_path / "memory", **options)
-    expected.pop("today", None)  # costs beside today's are those of a log in memory
+    today = expected.pop("today", None)  # costs beside today's are those of a log in memory
     printed = capsys.readouterr().out
     found = in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts", **options)
     assert json.loads((tmp_path / "parts" / "acceptance_log.json").read_text()) == found
+    beside = found.pop("today", None)
+    assert (beside is None) == (today is None) and "all rows in memory" in str(beside or "all rows in memory")
+    assert (("group=" in roles) == ("groups" in found)) and len(found.get("groups", [0] * 4)) == 4
     check_close(found, expected)
     again = capsys.readouterr().out.replace(str(tmp_path / "parts"), str(tmp_path / "memory"))
     assert printed.split("How people differ")[1].split() == again.split("How people differ")[1].split()
     monkeypatch.setattr(labelled, "MOST_DISTINCT", 50)
-    check_in_bins(in_parts(tmp_path / "log.parquet", roles, tmp_path / "bins", **options), expected, 2e-5)
+    binned = in_parts(tmp_path / "log.parquet", roles, tmp_path / "bins", **options)
+    binned.pop("today", None)
+    check_in_bins(binned, expected, 2e-5)
     assert "AUROC comes from histograms" in " ".join(capsys.readouterr().out.split())
     assert ("exactly 0 or 1: " in printed) == ("exactly 0 or 1: " in again) == ("said" in roles)
     assert not (tmp_path / "parts" / ".unfinished").exists()
