@@ -1,6 +1,7 @@
 """A gate on a score of one's own: its file, its decisions, and what it refuses."""
 
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -12,12 +13,22 @@ from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.score_maps import Scale, ScoreColumn
 
+ROOT = pathlib.Path(__file__).parents[1]
 POINT = OperatingPoint(c_fa=1.0, c_fn=2.0)
 PERCENT, RAW = Scale().in_unit("%"), Scale(6.0, 2.5)
 
 
 def gate_on(scale, fitted=None):
     return Gate(POINT, fitted, score=ScoreColumn("sure", scale))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/scores.md", "docs/acceptance_logs.md"])
+def test_the_pages_call_it_as_it_is_called(tmp_path, monkeypatch, page):
+    (tmp_path / "out").mkdir()
+    gate_on(PERCENT, Platt(1.0, 0.0)).save(tmp_path / "out" / "gate.json")
+    monkeypatch.chdir(tmp_path)
+    (call,) = re.findall(r"`(?:prism_jax\.)?(Gate\.load\(.*?\)\(score=\d+\))`", (ROOT / page).read_text())
+    assert eval(call, {"Gate": Gate}).speak is True
 
 
 @pytest.mark.parametrize("scale", [Scale(), PERCENT, RAW])

@@ -15,7 +15,7 @@ from absl import logging
 from jaxtyping import Float64, Int32
 
 from prism_jax.acceptance.columns import Condition, LogError
-from prism_jax.acceptance.written_times import TIME_FORMATS, TIMES, AmbiguousDateError, moment_of, order_of
+from prism_jax.acceptance.written_times import COUNTS, ORDERS, TIMES, AmbiguousDateError, moment_of, order_of
 from prism_jax.runtime.written import MISSING, MOST_SECONDS, one_spelling, tidy
 from prism_jax.scores.schema import are_dates
 from prism_jax.scores.texts import as_seconds, is_moment, is_text
@@ -28,6 +28,8 @@ MOST = 1e100
 """The largest number in a log: squares of it, and sums of these, are finite."""
 UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 """In which times are counted, and how many of each are a second."""
+DAYS_TO_1970 = 25_569
+"""By which day spreadsheets count 1970-01-01."""
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -170,14 +172,14 @@ class Cells:
         """Seconds; timestamps without a time zone are taken as UTC; NaN where missing.
 
         All values of a column are of one kind; `kinds` holds that of the rows before, and is added to. `time_format` is
-        one of `columns.TIME_FORMATS`, for dates that can be read in both ways.
+        one of `written_times.TIME_FORMATS`, for dates or numbers that can be read in two ways.
         """
         kinds = set() if kinds is None else kinds
         if is_moment(self.values.type):
             values = np.asarray(as_seconds(self.values).to_numpy(), np.float64)
             self._refuse_far(values, MOST_SECONDS)
             return values
-        return self._counted(kinds) if self._counts(kinds) else self._written(kinds, time_format)
+        return self._counted(kinds, time_format) if self._counts(kinds) else self._written(kinds, time_format)
 
     def kind(self) -> Kind:
         """What a context column holds: "number", "flag" or "category"; a text column is judged by all its values."""
@@ -199,10 +201,23 @@ class Cells:
         words = (text.strip() for text in self.values.to_pylist() if text is not None)
         return is_number(next((word for word in words if word.lower() not in MISSING), ""))
 
-    def _counted(self, kinds: set[str]) -> Float64[np.ndarray, " rows"]:
-        """Seconds of numbers, all in one unit: that in which none is beyond the year 5138."""
+    def _counted(self, kinds: set[str], time_format: str | None) -> Float64[np.ndarray, " rows"]:
+        """Seconds of numbers, all in one unit: that in which none is beyond the year 5138.
+
+        Days as spreadsheets count them look like seconds of one day, so `time_format` must say what such numbers are.
+        """
         values = self.numbers(TIMES)
-        size = np.abs(values)
+        size, days = np.abs(values), (values - DAYS_TO_1970) * 86_400
+        if time_format == "days" and not (np.abs(days) > MOST_SECONDS).any():
+            kinds.add("seconds")
+            return days
+        if time_format == "days":
+            self.refuse(int(np.nanargmax(size)), f"{np.nanmax(size):.15g}", "days as spreadsheets count them")
+        if time_format != "seconds" and not kinds and may_be_days(values):
+            row = int((~np.isnan(values)).argmax())
+            day = datetime.datetime.fromtimestamp(float(days[row]), datetime.UTC)
+            found = f"{values[row]:.15g}, which is seconds or, as spreadsheets count days, {day:%Y-%m-%d %H:%M}"
+            self.refuse(row, found, " or ".join(f"--time_format={name}" for name in COUNTS))
         largest = size[~np.isnan(size)].max(initial=0.0)
         unit = next((name for name, per in UNITS.items() if largest <= MOST_SECONDS * per), "nanoseconds")
         kinds.add(unit)
@@ -220,14 +235,12 @@ class Cells:
 
     def _written(self, kinds: set[str], time_format: str | None) -> Float64[np.ndarray, " rows"]:
         """Seconds of times in words, all with a time zone or none, and with days and months in one order."""
-        order = time_format or next(iter(kinds.intersection(TIME_FORMATS)), None)
+        order = time_format if time_format in ORDERS else next(iter(kinds.intersection(ORDERS)), None)
         if order is None:
             try:
                 order = order_of(self.values.to_pylist())
             except AmbiguousDateError as error:
-                expected = (
-                    f"{' or '.join(f'--time_format={name}' for name in TIME_FORMATS)}: no date of the column tells"
-                )
+                expected = f"{' or '.join(f'--time_format={name}' for name in ORDERS)}: no date of the column tells"
                 self.refuse(error.row, str(error), expected)
             kinds |= set() if order is None else {order}
 
@@ -261,6 +274,12 @@ class Cells:
             if np.isinf(values[row]):
                 self.refuse(row, "an infinite number", expected)
             self.refuse(row, f"{values[row]:.6g}", f"{expected} from {-MOST:g} to {MOST:g}")
+
+
+def may_be_days(values: Float64[np.ndarray, " rows"]) -> bool:
+    """Whether all numbers that are known may be the days of 1954 to 2119 as spreadsheets count them."""
+    known = values[~np.isnan(values)]
+    return bool(len(known)) and bool(((known >= 20_000) & (known <= 80_000)).all())
 
 
 def _codes(

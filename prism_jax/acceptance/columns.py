@@ -44,7 +44,7 @@ class LogColumns:
     logged: str | None = None
     propensity: str | None = None  # probabilities, above 0 and up to 1, with which the logging policy made the offers
     group: str | None = None  # texts or numbers of few kinds, such as the surface of the offer
-    time_format: str | None = None  # one of `TIME_FORMATS`, where dates can be read in both ways
+    time_format: str | None = None  # one of `TIME_FORMATS`, where dates or numbers can be read in two ways
     # what --target says, a policy to compare: a condition on any column, or a column with its probability of an offer
     target: str | None = None
 

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from prism_jax.acceptance.cells import WORDS, Cells, is_number
+from prism_jax.acceptance.cells import WORDS, Cells, is_number, may_be_days
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.log_files import read_log_parts
 from prism_jax.acceptance.log_tables import LogTable, Wanted
-from prism_jax.acceptance.written_times import TIME_FORMATS
+from prism_jax.acceptance.written_times import COUNTS, ORDERS
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores.joining import find_files
@@ -77,13 +77,20 @@ class _Looked(NamedTuple):
             return cls(cells, "number" if levels else "nothing", levels)
         if all(is_number(level.removesuffix("%")) for level in levels):
             return cls(cells, "percentage", levels)
-        for time_format in (None, TIME_FORMATS[0]):
+        for time_format in (None, ORDERS[0]):
             try:
                 cells.times(time_format=time_format)
             except LogError:
                 continue
             return cls(cells, "time" if time_format is None else _AMBIGUOUS, levels)
         return cls(cells, "text", levels)
+
+    @property
+    def formats(self) -> Sequence[str]:
+        """What --time_format could say of the column as a time; nothing where it need not."""
+        if self.kind == "number":
+            return COUNTS if may_be_days(self.cells.numbers()) else ()
+        return ORDERS if self.kind == _AMBIGUOUS else ()
 
     @property
     def words(self) -> list[str]:
@@ -94,7 +101,7 @@ class _Looked(NamedTuple):
         """What a role says of the column, its name or a condition; None where the role would refuse it."""
         name = self.cells.name
         if role == "time":
-            time_format = TIME_FORMATS[0] if self.kind == _AMBIGUOUS else None
+            time_format = next(iter(self.formats), None)
             known = (
                 self.kind in ("time", "number", _AMBIGUOUS) and not np.isnan(self.cells.times(None, time_format)).any()
             )
@@ -148,7 +155,7 @@ def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:
     unknown = "; COLUMN is the one of who was asked, or of what they answered, such as outcome==taken"
     if "logged=COLUMN" in roles[0]:
         unknown += ", or of which offers were made: some have no answer, and logged=ANSWER!=null leaves these out"
-    either = "; FORMAT is day/month or month/day" if "--time_format=FORMAT" in roles else ""
+    either = "; FORMAT is day/month or month/day, of numbers seconds or days" if "--time_format=FORMAT" in roles else ""
     raise LogError(
         f"{path}: found a log of answers without --columns, expected the roles of its columns, such as "
         f"{shlex.join(words)}{unknown if '=COLUMN' in roles[0] else ''}{either}"
@@ -197,7 +204,7 @@ def look(path: str) -> tuple[Table, list[str]]:
     items = io.StringIO()
     csv.writer(items).writerow(f"{role}={text}" for role, text in said.items())  # its line's end has it quote others
     more = ["--shown_only"] if "logged" in said and "propensity" not in said else []
-    if any(column.kind == _AMBIGUOUS and of_column.get(column.cells.name) for column in columns):
+    if any(of_column.get(column.cells.name) == f"time={column.cells.name}" and column.formats for column in columns):
         more.append("--time_format=FORMAT")
     return Table(title, "column", headings, (Section("", shown),)), [
         f"--columns={items.getvalue().removesuffix(_END)}",

@@ -9,8 +9,12 @@ from collections.abc import Iterable
 from absl import flags
 
 _DAY_FIRST, _MONTH_FIRST = "day/month", "month/day"
-TIME_FORMATS = (_DAY_FIRST, _MONTH_FIRST)
+ORDERS = (_DAY_FIRST, _MONTH_FIRST)
 """How dates such as 3/4/2026 are read."""
+COUNTS = ("seconds", "days")
+"""What numbers such as 46082.5 count, days as spreadsheets do."""
+TIME_FORMATS = (*ORDERS, *COUNTS)
+"""What times may be, where they can be read in two ways."""
 TIMES = (
     "seconds, or milli-, micro- or nanoseconds since 1970, or a time such as 2025-01-31T09:30:00Z, 31.1.2025 9:30 or "
     "1/31/2025 9:30 am"
@@ -29,7 +33,12 @@ _FORMS = [re.compile(_WEEKDAY + date + _REST) for date in (_NUMBERS, _YEAR_FIRST
 
 def define_flag() -> None:
     """Defines --time_format, for commands with --columns."""
-    flags.DEFINE_enum("time_format", None, TIME_FORMATS, "With --columns: how dates such as 3/4/2026 are read.")
+    flags.DEFINE_enum(
+        "time_format",
+        None,
+        TIME_FORMATS,
+        "With --columns: how dates such as 3/4/2026 are read, or what times such as 46082.5 count.",
+    )
 
 
 class AmbiguousDateError(ValueError):
@@ -42,7 +51,7 @@ class AmbiguousDateError(ValueError):
 
 
 def order_of(texts: Iterable[str | None]) -> str | None:
-    """One of `TIME_FORMATS`, by the dates with a number above 12; None of texts without dates of two such readings.
+    """One of `ORDERS`, by the dates with a number above 12; None of texts without dates of two such readings.
 
     AmbiguousDateError where there are such dates and none tells.
     """
@@ -64,7 +73,7 @@ def order_of(texts: Iterable[str | None]) -> str | None:
 def moment_of(text: str, order: str | None) -> datetime.datetime:
     """The moment that a text names; ValueError for others.
 
-    `order` is one of `TIME_FORMATS`; None where dates have dots, before which the day stands, or no two readings.
+    `order` is one of `ORDERS`; None where dates have dots, before which the day stands, or no two readings.
     """
     try:
         return datetime.datetime.fromisoformat(text)

@@ -154,6 +154,21 @@ def test_counts_of_milliseconds_and_less_are_seconds(digits, rtol, write):
     np.testing.assert_array_equal(times(write, ["20261127", "20261130", "9"]), [20261127, 20261130, 9])
 
 
+def test_days_of_a_spreadsheet_are_seconds_only_where_that_is_said(write):
+    """46082.5 is noon of 2026-03-01, or a moment before one in the afternoon of the first day."""
+    both = r"row 2, column 't': found 46082\.5, which is seconds or, as spreadsheets count days, 2026-03-01 12:00, "
+    with pytest.raises(LogError, match=both + "expected --time_format=seconds or --time_format=days"):
+        times(write, ["46082.5", "46083.25"])
+    np.testing.assert_array_equal(times(write, ["46082.5", "46083.25"], "seconds"), [46082.5, 46083.25])
+    noon = times(write, ["2026-03-01 12:00", "2026-03-02 06:00"])
+    np.testing.assert_allclose(times(write, ["46082.5", "46083.25"], "days"), noon, rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(times(write, ["46082", "90000"]), [46082, 90000])
+    with pytest.raises(LogError, match=r"row 3, .* found 1790000000, expected days as spreadsheets count them"):
+        times(write, ["46082", "1790000000"], "days")
+    with pytest.raises(LogError, match="which is 3 Apr or 4 Mar"):  # no order of day and month is said
+        times(write, ["3/4/26", "5/4/26"], "seconds")
+
+
 FORMS = [
     "2026-03-14 14:05:00",
     "2026-03-14T14:05",

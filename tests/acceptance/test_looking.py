@@ -123,10 +123,18 @@ def test_dates_of_two_readings_and_percentages_are_said_with_what_reads_them(tmp
     assert more == ["--time_format=FORMAT"]
     kinds = {row.name: row.cells[0] for row in shown.sections[0].rows}
     assert kinds["when"] == "time, day/month or month/day" and kinds["sure (conf)"] == "percentage"
-    with pytest.raises(LogError, match=r"--time_format=FORMAT; FORMAT is day/month or month/day$"):
+    with pytest.raises(LogError, match=r"--time_format=FORMAT; FORMAT is day/month or month/day, of numbers se"):
         show_columns_of_log(str(tmp_path / "log.csv"), [])
     log = read_log(tmp_path / "log.csv", parse_columns(roles, "month/day"))
     assert log.score_is_probability and log.timed
+
+
+def test_days_of_a_spreadsheet_are_a_time_for_which_a_format_is_asked(tmp_path):
+    rows = "".join(f"u{i % 3},{46082 + i / 8},{i % 2},{50_000 + i}\n" for i in range(12))
+    (tmp_path / "log.csv").write_text(f"who,when,took,salary\n{rows}")
+    _, roles, more = roles_of(tmp_path / "log.csv")
+    assert roles == ["person=who", "accepted=took", "time=when"] and more == ["--time_format=FORMAT"]
+    assert read_log(tmp_path / "log.csv", parse_columns(roles, "days")).time[-1] == (46082 + 11 / 8 - 25569) * 86400
 
 
 def test_a_column_that_is_there_twice_has_no_role(tmp_path):
