@@ -102,6 +102,7 @@ class Gate:
             return self._of_score(score, p_need, p_accept, domain)
         if p_accept is None:
             raise ValueError("p_accept: found none, expected the probability that an offer would be accepted")
+        arrays.check_index(p_need=p_need, p_accept=p_accept, domain=domain)
         need = 1.0 if p_need is None else _calibrated("p_need", self.need, p_need, domain)
         accept = _calibrated("p_accept", self.accept, p_accept, domain)
         point = self.point
@@ -225,6 +226,7 @@ class Gate:
 
         point, config = OperatingPoint(c_fa=c_fa, c_fn=c_fn, policy=policy), CalibrationConfig(calibrator)
         columns = {"p_accept": p_accept, "y_accept": y_accept, "p_need": p_need, "y_need": y_need}
+        arrays.check_index(**columns)
         columns = {name: arrays.column(name, values) for name, values in columns.items() if values is not None}
         if scores is None:
             return cls(point, *_fitted_on(columns, config))
@@ -242,7 +244,14 @@ class Gate:
             raise located(error, scores) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the gate as JSON, at once: a reader never sees a half-written file."""
+        """Writes the gate as JSON, at once: a reader never sees a half-written file.
+
+        Warns:
+          UserWarning: where people have answered: the file does not hold what that taught (`people`).
+        """
+        if self.people:
+            said = f"people: {path} does not hold what answers taught of {len(self.people)}; they are in memory alone"
+            warnings.warn(said, stacklevel=2)
         write_json(path, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:

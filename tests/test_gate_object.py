@@ -119,6 +119,15 @@ def test_what_is_saved_is_loaded(name, tmp_path):
     assert Gate.load(tmp_path, c_fn=1.0).point.cost_ratio == 1 / 0.3
 
 
+def test_saving_says_that_people_are_left_out(tmp_path):
+    gate = Gate.at_costs(c_fa=1.0, c_fn=2.0)
+    ada = gate.person("ada")
+    ada.learn(ada(p_need=0.9, p_accept=0.8), accepted=False)
+    with pytest.warns(UserWarning, match=r"gate\.json does not hold what answers taught of 1; they are in"):
+        gate.save(tmp_path / "gate.json")
+    assert not Gate.load(tmp_path / "gate.json").people
+
+
 def test_the_workdir_of_an_evaluation_is_a_gate(tmp_path):
     """Older ones hold calibration.json alone, and then the costs of the run's config or of the caller."""
     rest = {"base_rate": 0.5, "count": 10, "effective_count": 10.0, "offer_rate": None}
@@ -291,6 +300,10 @@ def test_the_first_labels_move_all_numbers_alike(accepted):
         (
             {"p_accept": [0.5] * 2, "y_accept": [1, 1], "calibrator": "platt"},
             r"y_accept: found only the label 1, expected both, or the calibrator 'penalised'",
+        ),
+        (
+            {"p_accept": pd.Series([0.5, 0.4]), "y_accept": pd.Series([1, 0], index=[1, 0])},
+            r"y_accept: found another index than p_accept, expected the same rows in the same order",
         ),
         ({"scores": "scores.jsonl", "p_accept": [0.5]}, r"scores: found a table beside p_accept, expected one or the"),
     ],

@@ -41,7 +41,7 @@ _SAID = {
     "accepted": "accepted accept taken took clicked used outcome response answer result reaction action rating",
 }
 """Words in the names of columns that have a role, in the order in which roles are guessed."""
-_PERCENT = frozenset(["confidence", "probability", "prob", "likelihood", "percent", "percentage", "pct"])
+_PERCENT = frozenset(["confidence", "conf", "probability", "prob", "likelihood", "percent", "percentage", "pct"])
 """Words in the names of scores from 0 to 100 that are probabilities times 100."""
 _AMBIGUOUS = "time, day/month or month/day"
 """The kind of a column with dates such as 3/4/2026 alone."""
@@ -114,7 +114,7 @@ class _Looked(NamedTuple):
             if (values >= 0).all() and (values <= 1).all():
                 return name
             percent = (values >= 0).all() and (values <= 100).all() and not _PERCENT.isdisjoint(self.words)
-            return f"{name}{'%' * percent}" if role == "score" else None
+            return (f"{name}%" if percent else name) if role == "score" else None
         if role in ("score", "propensity"):
             return f"{name}%" if role == "score" and self.kind == "percentage" else None
         if role == "logged" and self.cells.values.null_count:
@@ -156,6 +156,11 @@ def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:
     if "logged=COLUMN" in roles[0]:
         unknown += ", or of which offers were made: some have no answer, and logged=ANSWER!=null leaves these out"
     either = "; FORMAT is day/month or month/day, of numbers seconds or days" if "--time_format=FORMAT" in roles else ""
+    if any("need" in row.name.lower() for row in table.sections[0].rows):
+        either += (
+            "; a table of moments with probabilities of need and of acceptance is a scores file, whose columns are "
+            "stream, step, p_need_fast, p_accept_fast, y_need, y_accept (docs/scores.md)"
+        )
     raise LogError(
         f"{path}: found a log of answers without --columns, expected the roles of its columns, such as "
         f"{shlex.join(words)}{unknown if '=COLUMN' in roles[0] else ''}{either}"

@@ -118,7 +118,12 @@ def savings_table(
     measured = " by inverse propensities" if facts.unequal else measured
     measured += " where the score is known" if facts.score_missing else ""
     note = ["The log has no score."] if own is None else [said_of_score(own, compared), *sentences(own, measured)]
-    if any(one.gain for one in drawn.values()):
+    if facts.score_missing:
+        note.append(
+            "Where the score is missing, the gate decides by the rate of the other answers, and a condition on it in "
+            "--target does not hold."
+        )
+    if today and any(one.gain for one in drawn.values()):
         note.append("Today is the policy that made the log; costs beside it are by inverse propensities.")
     note += [
         f"What {name} would save against today is unknown: {one.unknown}." for name, one in drawn.items() if one.unknown

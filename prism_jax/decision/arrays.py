@@ -170,6 +170,15 @@ def check_lengths(**named: Any) -> None:
         raise ValueError(f"{first}: found an empty array, expected at least one row")
 
 
+def check_index(**named: Any) -> None:
+    """Raises ValueError where series of pandas have different indices, as rows are matched by their order."""
+    indices = {name: value.index for name, value in named.items() if hasattr(value, "loc")}
+    first = next(iter(indices), "")
+    for name, index in indices.items():
+        if not index.equals(indices[first]):
+            raise ValueError(f"{name}: found another index than {first}, expected the same rows in the same order")
+
+
 def check_broadcast(**named: Any) -> None:
     """Raises ValueError unless all arguments that are not None broadcast to one shape that is not empty."""
     if _same_shape(named.values()):

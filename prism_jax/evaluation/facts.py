@@ -29,12 +29,14 @@ class Facts:
     judged: int = 0  # steps whose labels are known
     judged_thought: int = 0  # those where the labels of the slow pass's candidate are, too; only with a whole slow pass
     hidden: int = 0  # steps at which the slow pass picks an offer that the log showed by chance or not at all
+    needless: int = 0  # steps at which no help was needed
+    judged_needless: int = 0  # those of them whose labels are known
 
     def merge(self, other: Facts) -> Facts:
         """The facts of the rows of both, which have the same columns."""
         sums: dict[str, Any] = {
             name: getattr(self, name) + getattr(other, name)
-            for name in ("rows", "steps", "judged", "judged_thought", "hidden")
+            for name in ("rows", "steps", "judged", "judged_thought", "hidden", "needless", "judged_needless")
         }
         sums |= {
             name: dict(Counter(getattr(self, name)) + Counter(getattr(other, name)))
@@ -56,7 +58,17 @@ def facts_of(rows: Scores) -> Facts:
     def nulls(table: Scores) -> dict[str, int]:
         return {name: int(np.isnan(getattr(table, name)).sum()) for name in columns}
 
-    facts = Facts(columns, len(rows), len(steps), nulls(rows), nulls(steps), int(judged(steps).sum()))
+    known, needless = judged(steps), np.zeros(len(steps), bool) if steps.y_need is None else steps.y_need == 0
+    facts = Facts(
+        columns,
+        len(rows),
+        len(steps),
+        nulls(rows),
+        nulls(steps),
+        int(known.sum()),
+        needless=int(needless.sum()),
+        judged_needless=int((known & needless).sum()),
+    )
     if not facts.slow:
         return facts
     thought = rows.steps("slow")
@@ -92,6 +104,11 @@ def missing(facts: Facts, calibration: Calibration, has_need: bool) -> dict[str,
                 off[key] = f"{what}: {name} is null on {nulls[name]} of {number} test {units}"
     if "slow pass" not in off and (calibration.need_slow is None or calibration.accept_slow is None):
         off["slow pass"] = "slow pass: the calibration has no slow signals"
+    if facts.judged and facts.needless and not facts.judged_needless:
+        off["needless offers"] = (
+            f"offers that nobody needs: y_accept is unknown at all {facts.needless} test steps whose y_need is 0, so "
+            "that costs are those of needed help alone, where always offering looks cheap"
+        )
     for name in ("propensity", "logged"):
         if name not in facts.columns or facts.null_steps.get(name) == facts.steps:
             absent = name not in facts.columns

@@ -142,3 +142,17 @@ def test_a_column_that_is_there_twice_has_no_role(tmp_path):
     _, said, _ = roles_of(tmp_path / "log.csv")
     assert said == ["person=who", "accepted=used"]
     read_log(tmp_path / "log.csv", parse_columns(said))
+
+
+@pytest.mark.parametrize("scores", [[20, 59, 104], [-2.0, 0.5, 1.9], [300, 690, 500]])
+def test_a_score_beyond_percentages_is_taken_as_it_is(tmp_path, scores):
+    columns = {"user": list("aab"), "confidence": scores, "accepted": [True, False, True]}
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    assert "score=confidence" in roles_of(tmp_path / "log.parquet")[1]
+
+
+def test_a_table_of_moments_is_sent_to_the_columns_of_scores_files(tmp_path):
+    columns = {"user": list("ab"), "p_need": [0.2, 0.6], "p_accept": [0.1, 0.3], "took": [True, False]}
+    pq.write_table(pa.table(columns), tmp_path / "moments.parquet")
+    with pytest.raises(LogError, match="a scores file, whose columns are stream, step, p_need_fast, p_accept_fast"):
+        show_columns_of_log(str(tmp_path / "moments.parquet"), [])

@@ -110,6 +110,16 @@ def test_a_signal_that_is_null_in_places_switches_off_what_needs_it_everywhere()
     assert evaluation.deployed.gap_closed is None
 
 
+def test_answers_known_only_where_help_was_needed_are_said_to_leave_needless_offers_out():
+    columns = make_columns(slow=False, streams=20)
+    assert not any("nobody needs" in line for line in evaluate(Scores.from_columns(columns)).switched_off)
+    columns["y_accept"] = np.where(columns["y_need"] == 0, np.nan, columns["y_accept"])
+    evaluation = evaluate(Scores.from_columns(columns))
+    needless = int((splits.rows_of(Scores.from_columns(columns), "test").steps().y_need == 0).sum())
+    said = f"offers that nobody needs: y_accept is unknown at all {needless} test steps whose y_need is 0"
+    assert needless and any(line.startswith(said) for line in evaluation.switched_off)
+
+
 def test_the_share_of_steps_with_all_fields_right_is_that_of_the_test_steps_that_say_so():
     columns = make_columns(logging=True)
     steps = np.unique(np.stack([columns["stream"], columns["step"].astype(str)], 1), axis=0, return_inverse=True)[1]
