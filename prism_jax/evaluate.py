@@ -190,13 +190,12 @@ def _evaluate_log(options: dict[str, Any]) -> None:
         raise ValueError("--weighted: found it with --shown_only, which uses no weights, expected one of them")
     evaluate_log(
         options["scores"],
-        parse_columns(options["columns"], options["time_format"]),
+        parse_columns(options["columns"], options["time_format"], options["target"]),
         _workdir(options),
         Question(point.c_fa, point.c_fn, options["context"], options["weighted"], options["seed"]),
         shown_only=options["shown_only"],
         scores_out=options["scores_out"],
         keep_names=options["keep_names"],
-        target=options["target"],
         running=Running.of_flags(),
     )
 

@@ -93,7 +93,7 @@ distraction has no score at all: there, an interruption that distracted little c
 """
 
 
-def parse_columns(items: str | Iterable[str], time_format: str | None = None) -> LogColumns:
+def parse_columns(items: str | Iterable[str], time_format: str | None = None, target: str | None = None) -> LogColumns:
     """Reads `person=COLUMN,accepted=COLUMN[,time=COLUMN…]`, as one text or in parts of the form ROLE=COLUMN.
 
     Everything after the first "=" is the column's name.
@@ -114,7 +114,7 @@ def parse_columns(items: str | Iterable[str], time_format: str | None = None) ->
     missing = [role for role in ("person", "accepted") if role not in chosen]
     if missing:
         raise LogError(f"columns: found no {missing[0]}, expected {missing[0]}=COLUMN")
-    return LogColumns(**chosen, time_format=time_format)
+    return LogColumns(**chosen, time_format=time_format, target=target)
 
 
 def split_condition(accepted: str, names: Sequence[str]) -> Condition | None:

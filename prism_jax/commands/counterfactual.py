@@ -15,6 +15,7 @@ from __future__ import annotations
 from absl import flags
 
 from prism_jax.acceptance import written_times
+from prism_jax.acceptance.columns import parse_columns
 from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs import counterfactual
 from prism_jax.runs.scores_files import OF_FILES, Running
@@ -74,14 +75,8 @@ def main() -> None:
                 "others are read as a whole"
             )
     if log:
-        decisions = counterfactual.of_log(
-            log,
-            options.columns,
-            settings,
-            time_format=options.time_format,
-            target=options.target,
-            shown_only=options.shown_only,
-        )
+        columns = parse_columns(options.columns, options.time_format, options.target)
+        decisions = counterfactual.of_log(log, columns, settings, shown_only=options.shown_only)
         counterfactual.write_tables(decisions, settings, options.workdir)
         return
     signals = {"target": options.target, "calibration": options.calibration}

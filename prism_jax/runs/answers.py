@@ -52,7 +52,6 @@ def evaluate_log(
     scores_out: str | None = None,
     keep_names: bool = False,
     shown_only: bool = False,
-    target: str | None = None,
     running: Running | None = None,
 ) -> dict[str, Any]:
     """Evaluates a log, prints and writes its tables, and returns what acceptance_log.json holds.
@@ -61,7 +60,7 @@ def evaluate_log(
 
     Args:
       pattern: A file, .csv or .parquet, a folder of them, or a glob.
-      columns: Says which columns are which.
+      columns: Says which columns are which; a policy to compare, `target`, is that of a log in memory.
       workdir: Folder for the results, and of a log in parts, until they are there, for what a later call resumes from.
       question: What is asked; context needs all rows in memory, at most `MOST_CONTEXT_ROWS`.
       truth: True probability of each row that is read, where a log in memory is simulated.
@@ -69,8 +68,6 @@ def evaluate_log(
         `keep_names`.
       keep_names: Whether that file names people.
       shown_only: Whether to leave out the offers that were not made; the titles then say so.
-      target: A policy to compare, of a log in memory: a condition such as `confidence>=59`, or a column with its
-        probability of an offer.
       running: How a log is read, and the parts are run.
 
     Raises:
@@ -79,15 +76,14 @@ def evaluate_log(
     question = question._replace(group=columns.group or "")
     pattern, running = os.fspath(pattern), Running() if running is None else running
     paths = find_files(pattern, SUFFIXES, "log")
-    wanted = {"--context": question.context, "--scores_out": scores_out, "--target": target}
+    wanted = {"--context": question.context, "--scores_out": scores_out, "--target": columns.target}
     of_memory = [name for name, value in wanted.items() if value]
     if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
-        if scores_out is not None:
-            check_folder_of(scores_out)
-            check_outputs({"scores_out": scores_out}, {"scores": paths})
-        log, findings = _studied(paths[0], columns, question, truth, shown_only=shown_only, target=target)
         if scores_out is None:
-            return publish(findings, question, workdir)
+            return publish(_studied(paths[0], columns, question, truth, shown_only)[1], question, workdir)
+        check_folder_of(scores_out)
+        check_outputs({"scores_out": scores_out}, {"scores": paths})
+        log, findings = _studied(paths[0], columns, question, truth, shown_only)
         return _published_and_exported(log, findings, columns, workdir, question, scores_out, keep_names=keep_names)
     if of_memory:
         raise LogError(
@@ -108,14 +104,11 @@ def _studied(
     columns: LogColumns,
     question: Question,
     truth: Float64[np.ndarray, " rows"] | None,
-    *,
     shown_only: bool,
-    target: str | None,
 ) -> tuple[AcceptanceLog, Findings]:
     """A log in memory, and what it says."""
-    columns = dataclasses.replace(columns, target=target)
     log = read_log(path, columns, question.context, shown_only=shown_only, one_person=True)
-    targets = {} if target is None or log.target is None else {target: log.target}
+    targets = {} if log.target is None else {columns.target or "": log.target}
     if question.context and len(log) > MOST_CONTEXT_ROWS:
         raise LogError(
             f"{path}: found --context with {len(log):,} rows, expected at most {MOST_CONTEXT_ROWS:,}: its quantiles "

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from etils import epath
 
-from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.logs import ONE_PERSON, AcceptanceLog, read_log
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Drawn, Estimator, Logged, Support
@@ -132,33 +132,21 @@ def _of_files(paths: Sequence[str], path: str, reading: Reading, left_out: dict[
     return dataclasses.replace(decisions, notes=notes)
 
 
-def of_log(
-    path: str,
-    columns: Sequence[str],
-    settings: EstimateSettings,
-    *,
-    time_format: str | None = None,
-    target: str | None = None,
-    shown_only: bool = False,
-) -> Decisions:
+def of_log(path: str, columns: LogColumns, settings: EstimateSettings, *, shown_only: bool = False) -> Decisions:
     """The rows of an acceptance log of any columns; need is not known there, so every acceptable offer counts.
 
-    `columns` are ROLE=COLUMN parts with person, accepted, logged, propensity, and score unless a target is given.
-    `time_format` says how dates such as 3/4/2026 are read (`written_times.TIME_FORMATS`).
-    `target` is the column with the target's probability of an offer, or a condition such as `confidence>=59`, which
-    offers where it holds; None offers where the score, a probability, reaches C_FA / (C_FA + C_FN). `shown_only`
-    leaves out the offers that were not made, of a log without propensities: what is left is the log of a policy that
-    always offers.
+    Without a target among the columns, the policy offers where the score, a probability, reaches C_FA / (C_FA + C_FN).
+    `shown_only` leaves out the offers that were not made, of a log without propensities: what is left is the log of a
+    policy that always offers.
 
     Raises:
       LogError: for a log that cannot be read, or that misses what the estimate needs.
     """
-    roles = dataclasses.replace(parse_columns(columns, time_format), target=target)
-    log = read_log(path, roles, one_person=True)
+    log = read_log(path, columns, one_person=True)
     if log.target is not None:
         pi = log.target
     elif bad_score := _bad_score(log):
-        place = f"{path}, column {roles.score!r}" if roles.score else path
+        place = f"{path}, column {columns.score!r}" if columns.score else path
         raise LogError(
             f"{place}: {bad_score}, expected score=COLUMN with a probability in every row, or "
             "--target='COLUMN>=NUMBER' for a threshold on any score, or --target=COLUMN with the "

@@ -39,7 +39,7 @@ def log(tmp_path_factory):
 @pytest.mark.slow
 def test_the_first_table_has_what_the_gate_and_a_threshold_save_against_today(log, tmp_path, capsys):
     path, sure, truth = log
-    found = evaluate_log(path, parse_columns(COLUMNS), tmp_path, Question(1.0, 2.0), target="sure>=59")
+    found = evaluate_log(path, parse_columns(COLUMNS, target="sure>=59"), tmp_path, Question(1.0, 2.0))
     first = capsys.readouterr().out.split("Is the score a probability")[0]
     rule = found["gate"]["score"]["rules"]["score, Platt"]["value"]
     assert "minus" in first and "today" in first and "sure>=59" in first and f"sure ≥ {rule:.5g}" in first
@@ -50,7 +50,7 @@ def test_the_first_table_has_what_the_gate_and_a_threshold_save_against_today(lo
         assert f"{row['minus_today']['value']:.3f}".replace("-", "−") in first
     # The command for it says the same.
     settings = EstimateSettings(1.0, 2.0)
-    decisions = of_log(str(path), COLUMNS.split(","), settings, target="sure>=59")
+    decisions = of_log(str(path), parse_columns(COLUMNS, target="sure>=59"), settings)
     alone = estimate_decisions(decisions, settings).difference["ips"]
     assert found["today"]["sure>=59"]["minus_today"]["value"] == alone.value
     assert json.loads((tmp_path / "acceptance_log.json").read_text())["today"] == found["today"]
@@ -66,7 +66,7 @@ def test_what_a_log_cannot_tell_is_said_and_the_rest_is_measured(log, tmp_path, 
         kept.append(f"{user},{sure},0,0," if float(sure) < 33 else f"{user},{sure},{shown},{e},{taken}")
     path = tmp_path / "log.csv"
     path.write_text("\n".join(kept) + "\n")
-    found = evaluate_log(path, parse_columns(COLUMNS), tmp_path, Question(1.0, 2.0), target="sure>=10")
+    found = evaluate_log(path, parse_columns(COLUMNS, target="sure>=10"), tmp_path, Question(1.0, 2.0))
     assert found["today"]["sure>=10"]["minus_today"] is None and found["today"]["the gate"]["minus_today"]["value"] < 0
     assert "What sure>=10 would save against today is unknown: " in " ".join(capsys.readouterr().out.split())
 

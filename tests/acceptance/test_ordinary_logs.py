@@ -178,13 +178,13 @@ def test_one_persons_log_has_intervals_over_days_or_answers(log, tmp_path, capsy
 def test_the_other_commands_take_one_persons_days(log, tmp_path, capsys, timed):
     header, *rows = log.read_text().splitlines()
     (tmp_path / "log.csv").write_text("\n".join([header, *(f"me,{row.partition(',')[2]}" for row in rows)]))
-    roles = (LOGGED if timed else LOGGED.replace("time=Shown at,", "")).split(",")
+    roles = LOGGED if timed else LOGGED.replace("time=Shown at,", "")
     path, settings = str(tmp_path / "log.csv"), EstimateSettings(1.0, 2.0)
-    decisions = of_log(path, roles, settings, target="Confidence (0-10)>=5", shown_only=True)
+    decisions = of_log(path, parse_columns(roles, target="Confidence (0-10)>=5"), settings, shown_only=True)
     difference = tables(decisions, settings)[0]
     assert f"Where people are spoken of, {'days' if timed else 'answers'} stand: one person" in difference.note
     assert len(set(decisions.person)) == (15 if timed else 550)
-    given = {"level": 0.9, "columns": roles, "shown_only": True}
+    given = {"level": 0.9, "columns": roles.split(","), "shown_only": True}
     if not timed:
         with pytest.raises(LogError, match="found answers of one person, expected time=COLUMN with several days"):
             promise_scores(path, ["false_alarms<=0.9"], OperatingPoint(), **given)

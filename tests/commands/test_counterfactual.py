@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from fake_reader import FakeReader, exported
 
-from prism_jax.acceptance.columns import LogError
+from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.settings import AgentSettings, Budget, Exploration, Terms
 from prism_jax.decision import off_policy
@@ -191,8 +191,8 @@ def test_a_log_without_propensities_answers_for_its_shown_offers(tmp_path, table
     roles = ["person=who", "accepted=took", "logged=shown", "score=p"]
     settings = counterfactual.EstimateSettings(c_fn=1.0)
     with pytest.raises(LogError, match=r"or --shown_only, which leaves out \d+ offers that were not made"):
-        counterfactual.of_log(path, roles, settings)
-    decisions = counterfactual.of_log(path, roles, settings, shown_only=True)
+        counterfactual.of_log(path, parse_columns(roles), settings)
+    decisions = counterfactual.of_log(path, parse_columns(roles), settings, shown_only=True)
     assert len(decisions.target) == shown.sum() and decisions.logged.offered.all()
     difference = counterfactual.tables(decisions, settings)[0]
     assert f"Of shown offers only: {(~shown).sum()} of {ROWS} were not made and are left out." in difference.note
@@ -204,7 +204,7 @@ def test_a_log_without_propensities_answers_for_its_shown_offers(tmp_path, table
     assert done.returncode == 0 and "Of shown offers only" in " ".join(done.stdout.split())
     with pytest.raises(LogError, match=r"found propensity=COLUMN and --shown_only, expected one"):
         pq.write_table(pa.table(columns | {"e": np.where(shown, 0.9, 0.5)}), path)
-        counterfactual.of_log(path, [*roles, "propensity=e"], settings, shown_only=True)
+        counterfactual.of_log(path, parse_columns([*roles, "propensity=e"]), settings, shown_only=True)
 
 
 def test_a_score_that_is_no_probability_is_refused_with_a_way_out(tmp_path, table):
@@ -213,12 +213,12 @@ def test_a_score_that_is_no_probability_is_refused_with_a_way_out(tmp_path, tabl
     pq.write_table(pa.table(columns | {"p": 100 * columns["p"] - 1}), path)
     settings = counterfactual.EstimateSettings()
     with pytest.raises(LogError, match=r"column 'p': found scores from -\S+ to \S+, expected .*--target=COLUMN"):
-        counterfactual.of_log(path, roles, settings)
+        counterfactual.of_log(path, parse_columns(roles), settings)
     pq.write_table(pa.table(columns | {"p": np.where(np.arange(ROWS) == 7, np.nan, columns["p"])}), path)
     with pytest.raises(LogError, match=r"column 'p': found no score at 1 of \d+ rows, expected .*--target=COLUMN"):
-        counterfactual.of_log(path, roles, settings)
+        counterfactual.of_log(path, parse_columns(roles), settings)
     with pytest.raises(LogError, match=r"found no role score in --columns, expected .*--target=COLUMN"):
-        counterfactual.of_log(path, roles[:-1], settings)
+        counterfactual.of_log(path, parse_columns(roles[:-1]), settings)
 
 
 def test_a_table_without_answers_says_so(tmp_path):
