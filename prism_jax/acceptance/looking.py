@@ -7,7 +7,7 @@ import io
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ _AMBIGUOUS = "time, day/month or month/day"
 _END = "\r\n"
 """What the writer of CSV puts after a row."""
 _YES = {
-    "logged": "shown logged made displayed offered sent visible",
+    "logged": "shown logged made displayed offered sent visible ja oui si sí",
     "accepted": "accepted accept taken took clicked used applied approved kept liked ja oui si sí",
 }
 """Texts that say that an offer was made, and that it was accepted."""
@@ -232,7 +232,24 @@ def _roles(columns: Sequence[_Looked]) -> dict[str, tuple[str, str]]:
             if said is not None:
                 roles[role] = column.cells.name, said
                 break
-    return roles
+    return roles | _by_content([column for column in columns if column.cells.name not in dict(roles.values())], roles)
+
+
+def _by_content(columns: Sequence[_Looked], known: Collection[str]) -> dict[str, tuple[str, str]]:
+    """The roles of columns whose names say none, beside those that are known: the only time, percentage, yes or no.
+
+    Of two that say yes or no, the one without an answer at some offers is about the answer.
+    """
+    of_two = [one for one in columns if len(one.levels) == 2 and one.kind in ("true or false", "text")]
+    partly = [one for one in of_two if one.cells.values.null_count]
+    guesses = {
+        "time": [one for one in columns if one.kind in ("time", _AMBIGUOUS)],
+        "score": [one for one in columns if one.kind == "percentage"],
+        "accepted": partly or of_two,
+        "logged": [one for one in of_two if partly and one not in partly and "accepted" not in known],
+    }
+    said = {role: (few[0].cells.name, few[0].said(role)) for role, few in guesses.items() if len(few) == 1}
+    return {role: (name, text) for role, (name, text) in said.items() if text is not None and role not in known}
 
 
 def _agreeing(path: str, rows: pa.Table, roles: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:

@@ -129,6 +129,25 @@ def test_dates_of_two_readings_and_percentages_are_said_with_what_reads_them(tmp
     assert log.score_is_probability and log.timed
 
 
+def test_roles_are_guessed_by_content_where_no_name_tells(tmp_path):
+    """Which column is the person is not: nothing but a name tells it."""
+    rows = ""
+    for i in range(12):
+        shown, taken = "ja" if i % 3 else "nein", ("ja", "nein")[i % 2] if i % 3 else ""
+        rows += f"u{i % 3};{1 + i}.3.2026 9:00;{30 + i},5 %;{shown};{taken};x\n"
+    (tmp_path / "log.csv").write_text(f"Kundin;Zeitpunkt;Sicherheit;Angezeigt;Angenommen;Fläche\n{rows}")
+    _, roles, more = roles_of(tmp_path / "log.csv")
+    assert roles == [
+        *("person=COLUMN", "accepted=Angenommen==ja", "time=Zeitpunkt", "score=Sicherheit%", "logged=Angezeigt==ja"),
+    ]
+    assert more == ["--shown_only"]
+    log = read_log(tmp_path / "log.csv", parse_columns([roles[0].replace("COLUMN", "Kundin"), *roles[1:]]))
+    assert log.logged.sum() == 8 and log.score_is_probability and log.timed
+    # Of several columns of a kind, none is guessed.
+    (tmp_path / "two.csv").write_text("wer,a,b,c\nx,ja,nein,3%\ny,nein,ja,4%\nx,ja,ja,5%\n")
+    assert roles_of(tmp_path / "two.csv")[1] == ["person=COLUMN", "accepted=COLUMN", "score=c%"]
+
+
 def test_days_of_a_spreadsheet_are_a_time_for_which_a_format_is_asked(tmp_path):
     rows = "".join(f"u{i % 3},{46082 + i / 8},{i % 2},{50_000 + i}\n" for i in range(12))
     (tmp_path / "log.csv").write_text(f"who,when,took,salary\n{rows}")
