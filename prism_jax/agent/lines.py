@@ -5,23 +5,19 @@ Messages describe what was found and do not quote it: texts may hold what nobody
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import select
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.steps import AN_OFFER, MOST_CANDIDATES, MOST_NAME, Observation
-from prism_jax.runtime.files import MOST_LINE_BYTES, check_keys, check_text, parse_json
+from prism_jax.runtime.files import MOST_LINE_BYTES
+from prism_jax.runtime.schema import decode, read_json
 from prism_jax.streams import Candidate, Event
 
-_EVENT = {
-    **dict.fromkeys(("stream", "time", "text"), True),
-    **dict.fromkeys(("candidates", "costs", "domain", "person", "spoke"), False),
-}
-"""Keys of an event, and whether it must have them."""
-_OUTCOME = {"stream": True, "offer": True, "outcome": True, "time": True, "needed": False}
 _BLOCK = 1 << 20
 
 
@@ -36,84 +32,13 @@ def parse_line(line: bytes, place: str) -> Observation | OfferOutcome:
       LineError: for anything else: broken JSON, an unknown or repeated key, a text that UTF-8 cannot encode, a number
         that is not finite, the text "null" where null itself was meant.
     """
-    value = parse_json(line, place, LineError)
-    if not isinstance(value, dict):
-        raise LineError(f"{place}: found {_shown(value)}, expected an object with keys")
-    return parse_item(value, place)
+    return parse_item(read_json(line, place, LineError), place)
 
 
-def parse_item(value: Mapping[str, Any], place: str) -> Observation | OfferOutcome:
+def parse_item(value: Any, place: str) -> Observation | OfferOutcome:
     """Reads the object of a line; see `parse_line`, but for broken JSON, which the caller has refused."""
-    keys = _OUTCOME if "outcome" in value or "offer" in value else _EVENT
-    check_keys(value, keys, place, LineError, optional=[key for key, required in keys.items() if not required])
-    try:
-        return _outcome(value) if keys is _OUTCOME else _event(value)
-    except LineError as error:
-        raise LineError(f"{place}: {error}") from None
-    except ValueError as error:  # of Event and Candidate, which name the field
-        raise LineError(f"{place}: {error}") from error
-
-
-def _event(value: Mapping[str, Any]) -> Observation:
-    candidates = AN_OFFER if value.get("candidates") is None else _candidates(value["candidates"])
-    costs = value.get("costs")
-    if costs is not None and not isinstance(costs, dict):
-        raise LineError(f"costs: found {_shown(costs)}, expected an object with keys")
-    event = Event(time=_time(value["time"]), text=_text("text", value["text"]))
-    person = None if value.get("person") is None else _name(value, "person")
-    spoke = _yes_or_no(value, "spoke")
-    return Observation(
-        _name(value, "stream"), event, candidates, costs, _name(value, "domain", "unknown"), person, spoke
-    )
-
-
-def _outcome(value: Mapping[str, Any]) -> OfferOutcome:
-    needed = _yes_or_no(value, "needed")
-    time = Event(time=_time(value["time"]), text="outcome").time  # finite, and within the bounds of an event
-    return OfferOutcome(_name(value, "stream"), _name(value, "offer"), _name(value, "outcome"), time, needed)
-
-
-def _candidates(value: Any) -> tuple[Candidate, ...]:
-    if not isinstance(value, list) or not value:
-        raise LineError(f"candidates: found {_shown(value)}, expected a list of texts (null is any offer)")
-    if len(value) > MOST_CANDIDATES:
-        raise LineError(f"candidates: found {len(value)}, expected at most {MOST_CANDIDATES}")
-    texts = [None if text is None else _text(f"candidates[{i}]", text) for i, text in enumerate(value)]
-    for i, text in enumerate(texts):
-        if text in texts[:i]:
-            raise LineError(f"candidates[{i}]: found the text of candidates[{texts.index(text)}], expected another one")
-    return tuple(Candidate(text=text) for text in texts)
-
-
-def _yes_or_no(value: Mapping[str, Any], key: str) -> bool | None:
-    said = value.get(key)
-    if said is not None and not isinstance(said, bool):
-        raise LineError(f"{key}: found {_shown(said)}, expected true, false or null")
-    return said
-
-
-def _name(value: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    if default is not None and key not in value:
-        return default
-    name = _text(key, value[key])
-    if not name.strip() or len(name) > MOST_NAME:
-        raise LineError(f"{key}: found {_shown(name)}, expected 1 to {MOST_NAME} characters, not all blank")
-    return name
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise LineError(f"{key}: found {_shown(value)}, expected text")
-    if value.strip().lower() == "null":
-        raise LineError(f'{key}: found the text "null", expected words; a program that has none writes null itself')
-    check_text(value, key, LineError)
-    return value
-
-
-def _time(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise LineError(f"time: found {_shown(value)}, expected a number of seconds")
-    return float(value)
+    is_outcome = isinstance(value, dict) and ("outcome" in value or "offer" in value)
+    return decode(_OUTCOME if is_outcome else _EVENT, value, place, LineError, _shown)
 
 
 def _shown(value: Any) -> str:
@@ -123,6 +48,77 @@ def _shown(value: Any) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"the number {value:.6g}"
+
+
+def _text(text: str) -> str:
+    if text.strip().lower() == "null":
+        raise ValueError('found the text "null", expected words; a program that has none writes null itself')
+    return text
+
+
+def _name(name: str) -> str:
+    if not _text(name).strip() or len(name) > MOST_NAME:
+        raise ValueError(f"found {_shown(name)}, expected 1 to {MOST_NAME} characters, not all blank")
+    return name
+
+
+def _candidates(texts: tuple[str | None, ...]) -> tuple[Candidate, ...]:
+    if not 1 <= len(texts) <= MOST_CANDIDATES:
+        raise ValueError(f"candidates: found {len(texts)}, expected 1 to {MOST_CANDIDATES} texts (null is any offer)")
+    candidates = []
+    for i, text in enumerate(texts):
+        if text in texts[:i]:
+            raise ValueError(
+                f"candidates[{i}]: found the text of candidates[{texts.index(text)}], expected another one"
+            )
+        try:
+            candidates.append(Candidate(text=text and _text(text)))
+        except ValueError as error:
+            raise ValueError(f"candidates[{i}]: {error}") from error
+    return tuple(candidates)
+
+
+_Name = Annotated[str, _name]
+_Seconds = Annotated[float, "a number of seconds"]
+_Texts = Annotated[tuple[str | None, ...], "a list of texts (null is any offer)"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _EventLine:
+    """The keys of an event."""
+
+    stream: _Name
+    time: _Seconds
+    text: Annotated[str, _text]
+    candidates: _Texts | None = None
+    costs: Mapping[str, Any] | None = None
+    domain: _Name = "unknown"
+    person: _Name | None = None
+    spoke: bool | None = None
+
+    def observation(self) -> Observation:
+        event = Event(time=self.time, text=self.text)
+        candidates = AN_OFFER if self.candidates is None else _candidates(self.candidates)
+        return Observation(self.stream, event, candidates, self.costs, self.domain, self.person, self.spoke)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OutcomeLine:
+    """The keys of an outcome."""
+
+    stream: _Name
+    offer: _Name
+    outcome: _Name
+    time: _Seconds
+    needed: bool | None = None
+
+    def offer_outcome(self) -> OfferOutcome:
+        time = Event(time=self.time, text="outcome").time  # finite, and within the bounds of an event
+        return OfferOutcome(self.stream, self.offer, self.outcome, time, self.needed)
+
+
+_EVENT = Annotated[_EventLine, _EventLine.observation]
+_OUTCOME = Annotated[_OutcomeLine, _OutcomeLine.offer_outcome]
 
 
 class Where(NamedTuple):

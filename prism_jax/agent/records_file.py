@@ -17,28 +17,32 @@ from etils import epath
 
 from prism_jax.agent.personal import Prediction, prediction_from
 from prism_jax.agent.records import FORMAT, SIGNALS
-from prism_jax.runtime.files import JsonError, check_regular, parse_json, read_lines
+from prism_jax.runtime.files import check_regular, read_lines
+from prism_jax.runtime.schema import Object, decode, read_json
 
-_NULL, _NUMBER = type(None), (int, float)
-_OUTCOME = {"stream": (str,), "offer": (str,), "outcome": (str,), "time": _NUMBER, "needed": (bool, _NULL)}
-_DECISION: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("stream", "history", "reason", "domain"), (str,)),
-    **dict.fromkeys(("event", "chosen"), (int,)),
-    **dict.fromkeys(("time", "propensity", "p_need", "p_accept", "p_need_fast", "p_accept_fast"), _NUMBER),
-    **dict.fromkeys(("spoke", "thought", "fired", "has_slow_pass", "critical", "explored"), (bool,)),
-    **dict.fromkeys(("fast", "costs", "trigger", "policy", "budgets", "tokens", "seconds", "fingerprints"), (dict,)),
-    **dict.fromkeys(("slow", "fields", "exploration"), (dict, _NULL)),
-    **dict.fromkeys(("offer", "candidate", "response"), (str, _NULL)),
-    "threshold": (*_NUMBER, _NULL),
-    "candidates": (list,),
+_PERSONAL = {"person": Object({"name": str}), "shadow": Object({"would_speak": bool})}
+_OUTCOME = {**dict.fromkeys(("stream", "offer", "outcome"), str), "time": float, "needed": bool | None, **_PERSONAL}
+_DECISION = {
+    **dict.fromkeys(("stream", "history", "reason", "domain"), str),
+    **dict.fromkeys(("event", "chosen"), int),
+    **dict.fromkeys(("time", "propensity", *SIGNALS[:4]), float),
+    **dict.fromkeys(("spoke", "thought", "fired", "has_slow_pass", "critical", "explored"), bool),
+    **dict.fromkeys(("fast", "costs", "trigger", "policy", "budgets", "seconds"), Mapping[str, Any]),
+    **dict.fromkeys(("slow", "exploration"), Mapping[str, Any] | None),
+    **dict.fromkeys(("offer", "candidate", "response"), str | None),
+    "threshold": float | None,
+    "candidates": tuple[Any, ...],
+    "fields": Mapping[str, str] | None,
+    "tokens": Object(dict.fromkeys(("read", "think", "respond"), int), others=int),
+    "fingerprints": Object(dict.fromkeys(("model", "calibration", "config"), str), others=str),
+    **_PERSONAL,
 }
-"""Keys of a record, and the types of their values."""
-_INSIDE: Mapping[str, tuple[tuple[str, ...], type]] = {
-    "tokens": (("read", "think", "respond"), int),
-    "fingerprints": (("model", "calibration", "config"), str),
-    "fields": ((), str),
+_KINDS = {
+    "outcome": Object(_OUTCOME, _PERSONAL),
+    "decision": Object(_DECISION, _PERSONAL),
+    "unanswered": Object({**_DECISION, "unanswered": str, **dict.fromkeys(SIGNALS)}, _PERSONAL),
 }
-"""Keys inside a value that must be there, and the type of all values inside it."""
+"""Keys of a record, and the types of their values; `unanswered` is a decision without signals."""
 _BEGINNING = b'{"format": '
 
 
@@ -127,34 +131,13 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
 
     Messages start with `place`, such as `FILE:LINE`.
     """
-    try:
-        record = parse_json(line, place, RecordsError)
-    except JsonError as error:
-        raise RecordsError(str(error)) from error
+    record = read_json(line, place, RecordsError)
     if not isinstance(record, dict) or record.get("kind") not in ("decision", "outcome"):
         raise RecordsError(f"{place}: found no record, expected a line that `python -m prism_jax agent` wrote")
     if record.get("format") != FORMAT:
         raise RecordsError(f"{place}: format: found {record.get('format')!r}, expected {FORMAT}")
-    kinds_of = _OUTCOME if record["kind"] == "outcome" else _DECISION
-    if "unanswered" in record:
-        kinds_of = {**kinds_of, "unanswered": (str,), **dict.fromkeys(SIGNALS, (_NULL,))}
-    for key, kinds in kinds_of.items():
-        if key not in record or type(record[key]) not in kinds:
-            raise RecordsError(f"{place}: {key}: found {record.get(key)!r:.80}, expected what the agent writes there")
-    for key, (names, kind) in (_INSIDE if record["kind"] == "decision" else {}).items():
-        inside = record[key] or {}
-        for name in (*names, *inside):
-            if type(value := inside.get(name)) is not kind:
-                raise RecordsError(
-                    f"{place}: {key}.{name:.40}: found {value!r:.80}, expected what the agent writes there"
-                )
-    record["time"] = float(record["time"])
-    person = record.get("person")
-    if person is not None and not (isinstance(person, dict) and isinstance(person.get("name"), str)):
-        raise RecordsError(f"{place}: person: found no name, expected what the agent writes there")
-    shadow = record.get("shadow")
-    if shadow is not None and not (isinstance(shadow, dict) and isinstance(shadow.get("would_speak"), bool)):
-        raise RecordsError(f"{place}: shadow: found no would_speak, expected what the agent writes there")
+    kind = _KINDS["unanswered" if "unanswered" in record else record["kind"]]
+    record["time"] = decode(kind, record, place, RecordsError)["time"]
     return record
 
 

@@ -11,23 +11,21 @@ import json
 import re
 import reprlib
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from etils import epath
 
 from prism_jax.judges.prompts import OURS
 from prism_jax.runtime.files import (
     check_folder_of,
-    check_keys,
-    check_text,
-    parse_json,
     read_lines,
     without_links,
     write_text,
     writing,
 )
 from prism_jax.runtime.lock import only_one
+from prism_jax.runtime.schema import decode, read_json
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -90,19 +88,6 @@ class Vote:
         return VoteKey(self.question, self.stream, self.step, self.candidate, self.judge, self.prompt)
 
 
-_OPTIONAL = tuple(field.name for field in dataclasses.fields(Vote) if field.default is not dataclasses.MISSING)
-_TEXT, _OPTIONAL_TEXT, _INDEX = ((str,), "text"), ((str, type(None)), "text or null"), ((int,), "a whole number")
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    **dict.fromkeys(("stream", "judge", "question", "prompt"), _TEXT),
-    **dict.fromkeys(("problem", "model", "request", "time"), _OPTIONAL_TEXT),
-    "step": _INDEX,
-    "candidate": ((int, type(None)), "a whole number or null"),
-    "verdict": ((bool, type(None)), "true, false or null"),
-    "cost": ((int, float), "a number"),
-}
-"""The types that JSON may give to each field, and their name in messages."""
-
-
 def read_votes(path: epath.PathLike) -> Iterator[Vote]:
     """Yields the verdicts of a file, in its order, without holding them all.
 
@@ -112,11 +97,12 @@ def read_votes(path: epath.PathLike) -> Iterator[Vote]:
     path = epath.Path(path)
     lines: dict[VoteKey, int] = {}
     for number, line in read_lines(path, VotesError, "verdicts as `judge` writes them"):
-        vote = _decode(parse_json(line, f"{path}:{number}", VotesError), f"{path}:{number}")
+        place = f"{path}:{number}"
+        vote: Vote = decode(Vote, read_json(line, place, VotesError), place, VotesError)
         first = lines.setdefault(vote.key, number)
         if first != number:
             raise VotesError(
-                f"{path}:{number}: judge: found a second verdict of {reprlib.repr(vote.judge)} on the same "
+                f"{place}: judge: found a second verdict of {reprlib.repr(vote.judge)} on the same "
                 f"question (first on line {first}), expected one"
             )
         yield vote
@@ -152,23 +138,6 @@ def merge_votes(path: epath.PathLike, votes: Sequence[Vote]) -> list[Vote]:
         new = {vote.key for vote in votes}
         write_votes(path, [*votes, *(vote for key, vote in kept.items() if key not in new)])
     return votes
-
-
-def _decode(value: Any, place: str) -> Vote:
-    """A line's JSON value as a verdict; a VotesError's message starts with `place`."""
-    if not isinstance(value, Mapping):
-        raise VotesError(f"{place}: found {reprlib.repr(value)}, expected an object with keys")
-    check_keys(value, _TYPES, place, VotesError, optional=_OPTIONAL)
-    for key, item in value.items():
-        types, expected = _TYPES[key]
-        if not isinstance(item, types) or (isinstance(item, bool) and bool not in types):
-            raise VotesError(f"{place}: {key}: found {reprlib.repr(item)}, expected {expected}")
-        if isinstance(item, str):
-            check_text(item, f"{place}: {key}", VotesError)
-    try:
-        return Vote(**{**value, "cost": float(value.get("cost", 0.0))})
-    except ValueError as error:
-        raise VotesError(f"{place}: {error}") from error
 
 
 def _is_time(text: str) -> bool:

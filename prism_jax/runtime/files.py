@@ -259,7 +259,7 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
     data = data.removeprefix(codecs.BOM_UTF8)  # programs put the mark before a file, and so between joined ones
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")
-    read_integer = _integer if _LONG in data.translate(_ZEROS) else None  # the built-in reader of integers is faster
+    read_integer = _integer if has_long_integers(data) else None  # the built-in reader of integers is faster
     try:
         text = data.decode("utf-8").rstrip()  # an error lies in what is there
         return json.loads(text, object_pairs_hook=_object, parse_int=read_integer)
@@ -274,6 +274,11 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
         raise error(f"{place}: {broken}") from broken
     except ValueError as broken:  # Python's limit on the number of digits of an integer
         raise error(f"{place}: found a number with too many digits, expected a JSON value") from broken
+
+
+def has_long_integers(data: bytes) -> bool:
+    """Whether there are so many digits in a row that they may be an integer beyond all doubles."""
+    return _LONG in data.translate(_ZEROS)
 
 
 def read_object(path: epath.PathLike, source: str, error: type[ValueError] = JsonError) -> dict[str, Any]:
@@ -317,12 +322,17 @@ def check_keys(
 
 def check_text(text: str, place: str, error: type[ValueError] = JsonError) -> None:
     """Raises `error` if UTF-8 cannot encode `text`, because JSON can escape one half of a surrogate pair."""
+    if problem := unencodable(text):
+        raise error(f"{place}: {problem}")
+
+
+def unencodable(text: str) -> str | None:
+    """Why UTF-8 cannot encode a text, in words; None where it can."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as broken:
-        raise error(
-            f"{place}: found the lone surrogate {text[broken.start]!a}, expected text that UTF-8 can encode"
-        ) from broken
+        return f"found the lone surrogate {text[broken.start]!a}, expected text that UTF-8 can encode"
+    return None
 
 
 def without_links(path: epath.PathLike) -> str:

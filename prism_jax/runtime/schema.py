@@ -1,4 +1,8 @@
-"""Dataclasses as schemas of JSON values: `pydantic_core` checks types, and the dataclass its own values.
+"""Types as schemas of JSON values: `pydantic_core` checks the types, and the classes and functions their own values.
+
+A type is a dataclass, or anything that one of its fields may be: a number, a text, a boolean, a tuple, a mapping from
+texts, an `Object`, `Any`, one of these or None, or `Annotated[TYPE, ...]` with what messages expect, in words, and with
+functions that return what the value becomes, or raise a ValueError such as "found 3, expected at most 2".
 
 Nothing is converted but what JSON writes in two ways: a whole number is a float, a list a tuple. Every key is known and
 every required key there. A refusal is one line that names the place, what was found and what was expected.
@@ -13,69 +17,135 @@ import functools
 import reprlib
 import types
 import typing
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pydantic_core
-from pydantic_core import core_schema
-
-from prism_jax.runtime.files import JsonError
+from prism_jax.runtime.files import MOST_LINE_BYTES, JsonError, has_long_integers, parse_json, unencodable
 from prism_jax.runtime.written import Label
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator, ValidationError, core_schema
 
+_SCALARS = {
+    bool: ("true or false", "true, false or null"),
+    float: ("a number", "a number or null"),
+    int: ("a whole number", "a whole number or null"),
+    str: ("text", "text or null"),
+}
+"""What is expected of a scalar, and of one that may be null; `core_schema` names its functions after the types."""
 _EXPECTED = {
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "string_type": "text",
-    "bool_type": "true or false",
+    "none_required": "null",
     "tuple_type": "a list",
     "dict_type": "an object with keys",
     "dataclass_type": "an object with keys",
 }
-"""What is expected where the library found an error of a type."""
-_SCALARS: dict[type, Any] = {
-    bool: core_schema.bool_schema,
-    float: core_schema.float_schema,
-    int: core_schema.int_schema,
-    str: core_schema.str_schema,
-}
+"""What is expected where the library found another error of a type."""
+_MOST_KEY = 80
+_COLON = rb"\u003"
+"""With what a colon within a text is escaped."""
 
 
-def decode(kind: type[T], value: Any, error: type[ValueError] = JsonError, whole: str = "the value") -> T:
-    """A JSON value, as `parse_json` returns it, as the dataclass `kind`.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Object:
+    """A JSON object that stays one, with keys of known types beside others."""
 
-    Its fields are numbers, texts, booleans, tuples, mappings from texts, other dataclasses, or one of these or None.
-    Raises `error`, whose message begins with the place within the value, or with `whole`, for any other value, and for
-    one that a dataclass itself refuses with a ValueError, whose message names the field.
+    types: Mapping[str, Any]
+    optional: Collection[str] = ()  # keys that may be missing, or null
+    others: Any = Any  # type of the values of all other keys
+
+
+def in_words(value: Any) -> str:
+    """A value as messages show it."""
+    return f"{reprlib.repr(value)} ({type(value).__name__})"
+
+
+def read_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> Any:
+    """What `parse_json` reads, in less than half of the time; for lines, of which there are many."""
+    from pydantic_core import from_json, to_json  # slow to import, and only what decodes needs it
+
+    try:
+        value = from_json(data)
+        # The library keeps the last value of a key that is repeated, so that fewer colons are written than were read.
+        if data.count(b":") == to_json(value).count(b":") and not has_long_integers(data) and _COLON not in data:
+            return value
+    except ValueError:
+        pass
+    return parse_json(data, place, error)  # which says what is wrong
+
+
+def decode(
+    kind: Any,
+    value: Any,
+    place: str,
+    error: type[ValueError] = JsonError,
+    shown: Callable[[Any], str] = in_words,
+) -> Any:
+    """A JSON value, as `read_json` returns it, as the type `kind`.
+
+    Raises `error`, whose message begins with `place`, such as `FILE:LINE`, and the place within the value, for any
+    other value, and for one that a dataclass itself refuses with a ValueError, whose message names the field. `shown`
+    says what was found.
     """
     try:
-        return _validator(typing.cast(Any, kind)).validate_python(value)
-    except pydantic_core.ValidationError as refused:
-        raise error(_message(refused, whole)) from refused
+        return _validator(kind).validate_python(value)
+    except ValueError as refused:
+        words = _message(typing.cast("ValidationError", refused), shown)
+        raise error(f"{place}: {words}") from refused
 
 
 @functools.cache
-def _validator(kind: type) -> pydantic_core.SchemaValidator:
-    return pydantic_core.SchemaValidator(_schema(kind))
+def _validator(kind: Any) -> SchemaValidator:
+    from pydantic_core import SchemaValidator
+
+    return SchemaValidator(_schema(kind))
 
 
-def _schema(kind: Any) -> core_schema.CoreSchema:
-    """The schema of an annotated type. Containers end at the first error, so that there are few to hold."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):  # the only unions are `something | None`
-        return core_schema.nullable_schema(_schema(arguments[0]))
+def _schema(kind: Any, *, optional: bool = False) -> core_schema.CoreSchema:
+    """The schema of a type, of which messages say whether it may be null, if it is a scalar.
+
+    Containers end at the first error, so that there are few to hold.
+    """
+    from pydantic_core import core_schema
+
     if kind is Label:
         return core_schema.no_info_before_validator_function(_number, _schema(float))
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        schema = _schema(arguments[0], optional=optional)
+        for check in arguments[1:]:
+            if isinstance(check, str):
+                outside = core_schema.list_schema(strict=True) if typing.get_origin(arguments[0]) is tuple else schema
+                named = core_schema.custom_error_schema(outside, "other_type", custom_error_message=check)
+                schema = core_schema.chain_schema([named, schema])
+            else:
+                schema = core_schema.no_info_after_validator_function(check, schema)
+        return schema
+    if origin in (typing.Union, types.UnionType):  # the only unions are `something | None`
+        return core_schema.nullable_schema(_schema(arguments[0], optional=True))
     if origin is tuple:
         return core_schema.tuple_schema([_schema(arguments[0])], variadic_item_index=0, fail_fast=True)
     if origin is collections.abc.Mapping:
-        return core_schema.dict_schema(_schema(arguments[0]), _schema(arguments[1]), fail_fast=True)
+        return core_schema.dict_schema(core_schema.str_schema(), _schema(arguments[1]), fail_fast=True)
+    if isinstance(kind, Object):
+        fields = {}
+        for key, of_key in kind.types.items():
+            schema, required = _schema(of_key), key not in kind.optional
+            schema = schema if required else core_schema.nullable_schema(schema)
+            fields[key] = core_schema.typed_dict_field(schema, required=required)
+        return core_schema.typed_dict_schema(fields, extra_behavior="allow", extras_schema=_schema(kind.others))
     if dataclasses.is_dataclass(kind):
         return _schema_of_record(typing.cast(type, kind))
-    return _SCALARS[kind](strict=True)
+    if kind is Any or kind is None:
+        return core_schema.any_schema() if kind else core_schema.none_schema()
+    # With a bound of its length, a text is one that UTF-8 can encode.
+    bounds = {"max_length": MOST_LINE_BYTES} if kind is str else {}
+    scalar = getattr(core_schema, f"{kind.__name__}_schema")(strict=True, **bounds)
+    return core_schema.custom_error_schema(scalar, "scalar_type", custom_error_message=_SCALARS[kind][optional])
 
 
 def _schema_of_record(kind: type) -> core_schema.CoreSchema:
+    from pydantic_core import core_schema
+
     hints, fields = typing.get_type_hints(kind, include_extras=True), []
     for field in dataclasses.fields(kind):
         schema, default = _schema(hints[field.name]), {}
@@ -97,9 +167,9 @@ def _check_keys(known: dict[str, None], value: Any) -> Any:
     """The value; the first key that is not known is refused, because the library would hold an error for each."""
     if isinstance(value, dict) and not value.keys() <= known.keys():
         key = next(key for key in value if key not in known)
-        similar = difflib.get_close_matches(key, known, n=1)
+        similar = difflib.get_close_matches(key[:_MOST_KEY], known, n=1)
         hint = f"{similar[0]!r}" if similar else f"one of {', '.join(known)}"
-        shown = key.encode(errors="backslashreplace").decode()  # it may hold one half of a surrogate pair
+        shown = key if key.isidentifier() and len(key) <= _MOST_KEY else f"{key!r:.{_MOST_KEY}}"
         raise ValueError(f"{shown}: found an unknown key, expected {hint}")
     return value
 
@@ -108,13 +178,18 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, bool) else value
 
 
-def _message(refused: pydantic_core.ValidationError, whole: str) -> str:
+def _message(refused: ValidationError, shown: Callable[[Any], str]) -> str:
     """The first refusal in words."""
     first = refused.errors(include_url=False)[0]
-    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])[1:]
-    if first["type"] == "value_error":  # of a dataclass, which names the field
-        return f"{place}.{first['ctx']['error']}" if place else str(first["ctx"]["error"])
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).removeprefix(".")
+    if first["type"] == "value_error":  # of a dataclass, which names the field, or of a check of what stands there
+        words = str(first["ctx"]["error"])
+        between = "" if not place else ": " if words.startswith("found ") else "."
+        return f"{place}{between}{words}"
     if first["type"] == "missing":
         return f"{place}: found nothing, expected this key"
-    found, expected = first["input"], _EXPECTED[first["type"]]
-    return f"{place or whole}: found {reprlib.repr(found)} ({type(found).__name__}), expected {expected}"
+    found, expected = first["input"], _EXPECTED.get(first["type"], first["msg"])
+    problem = unencodable(found) if isinstance(found, str) else None
+    if problem is None or (expected not in _SCALARS[str] and first["type"] != "string_unicode"):  # the latter of a key
+        problem = f"found {shown(found)}, expected {expected}"
+    return f"{place}: {problem}" if place else problem

@@ -14,8 +14,8 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.runtime.files import check_folder_of, parse_json, read_lines, temporary_beside
-from prism_jax.runtime.schema import decode
+from prism_jax.runtime.files import check_folder_of, read_lines, temporary_beside
+from prism_jax.runtime.schema import decode, read_json
 from prism_jax.streams.types import Stream
 
 
@@ -85,11 +85,7 @@ def encode_stream(stream: Stream) -> str:
 
 def decode_stream(line: bytes, place: str) -> Stream:
     """The stream of one line of a file; a StreamError begins with `place`, such as FILE:LINE."""
-    value = parse_json(line, place, StreamError)
-    try:
-        return decode(Stream, value, StreamError, "the line")
-    except StreamError as error:
-        raise StreamError(f"{place}: {error}") from error
+    return decode(Stream, read_json(line, place, StreamError), place, StreamError)
 
 
 def _encode(value: Any) -> Any:
