@@ -26,16 +26,13 @@ from etils import epath
 from prism_jax.decision import arrays
 from prism_jax.decision import gate as formulas
 from prism_jax.decision.calibration import (
-    IDENTITY_ROWS,
     OF_SCORES,
     CalibrationConfig,
-    CalibrationWarning,
     Calibrator,
     GroupedTemperature,
     Map,
     Rule,
     apply_map,
-    certain,
     map_from_dict,
     map_to_dict,
 )
@@ -223,23 +220,24 @@ class Gate:
         """
         from prism_jax.scores import Scores, ScoresError, located  # a decision needs no pyarrow
         from prism_jax.scores.joining import read_all
+        from prism_jax.scores.labels import maps_of_columns, maps_of_table
 
         point, config = OperatingPoint(c_fa=c_fa, c_fn=c_fn, policy=policy), CalibrationConfig(calibrator)
         columns = {"p_accept": p_accept, "y_accept": y_accept, "p_need": p_need, "y_need": y_need}
         arrays.check_index(**columns)
         columns = {name: arrays.column(name, values) for name, values in columns.items() if values is not None}
         if scores is None:
-            return cls(point, *_fitted_on(columns, config))
+            return cls(point, *maps_of_columns(columns, config))
         if columns:
             raise ValueError(f"scores: found a table beside {', '.join(columns)}, expected one or the other")
         if isinstance(scores, Scores):
-            return cls(point, *_fitted(scores, config), scores.need_meaning)
+            return cls(point, *maps_of_table(scores, config), scores.need_meaning)
         if not isinstance(scores, str | os.PathLike):
             found = f"found a {type(scores).__name__}, expected a scores table or its file"
             raise ValueError(f"scores: {found}; give columns by name, as in Gate.fit(p_accept=..., y_accept=...)")
         table = read_all(scores)
         try:
-            return cls(point, *_fitted(table, config), table.need_meaning)
+            return cls(point, *maps_of_table(table, config), table.need_meaning)
         except ScoresError as error:
             raise located(error, scores) from None
 
@@ -301,70 +299,6 @@ class Gate:
             raise
         except (TypeError, ValueError, OverflowError) as error:
             raise GateError(f"{file}: {error}") from None
-
-
-def _fitted(scores: Scores, config: CalibrationConfig) -> tuple[Map | None, Map | None]:
-    """The maps of p_accept and of p_need, on the rows that `Gate.fit` names; None without need, or if calibrated."""
-    from prism_jax.scores import ScoresError
-    from prism_jax.scores.labels import Signal, fit_labelled, read
-
-    if scores.calibrated is not None:
-        return None, None
-    if scores.split is not None:
-        folds = set() if scores.fold is None else set(scores.fold[scores.split == "test"].tolist())
-        name = "calibration" if len(folds) < 2 or (scores.split == "calibration").any() else "test"
-        if not (scores.split == name).any():
-            raise ScoresError(
-                "found no row of the split 'calibration', expected some: maps are not fitted on others", "split"
-            )
-        scores = scores.take(scores.split == name)
-
-    def fit(signal: Signal) -> Map:
-        readings = read(scores, signal, "fast")
-        domain = None if readings.rows.domain is None else readings.rows.domain[readings.known]
-        return fit_labelled(signal, "fast", config, *readings.labelled(), domain, readings.labels)
-
-    return fit("accept"), fit("need") if scores.has_need else None
-
-
-def _fitted_on(columns: Mapping[str, np.ndarray], config: CalibrationConfig) -> tuple[Map | None, Map | None]:
-    """The maps of p_accept and of p_need on one's own columns; None of a signal without labels."""
-    from prism_jax.scores.labels import Labels, Signal, fit_labelled
-
-    if not columns:
-        raise ValueError("scores: found none, expected a scores table, its file, or columns such as p_accept, y_accept")
-    if config.calibrator == "grouped":
-        raise ValueError("calibrator: found 'grouped', expected one without domains, which only a scores table has")
-    for name in ("p_accept", "p_need") if "y_need" in columns else ("p_accept",):
-        if name not in columns:
-            raise ValueError(f"{name}: found none beside {', '.join(columns)}, expected a probability for each row")
-    if any(map(len, columns.values())):
-        arrays.check_lengths(**columns)
-
-    expected = "a probability in [0, 1]: divide percentages by 100, and leave out rows without one"
-
-    def fit(signal: Signal) -> Map | None:
-        p, y = columns.get(f"p_{signal}"), columns.get(f"y_{signal}")
-        if p is None or not len(p):
-            return None
-        arrays.check_range(f"p_{signal}", p, 0.0, 1.0, expected)
-        if y is None:
-            return None
-        known = ~np.isnan(y)
-        arrays.check_range(
-            f"y_{signal}", np.where(known, y, 0.0), 0.0, 1.0, "a label in [0, 1], or None where it is not known"
-        )
-        if not known.any():
-            said = f"y_{signal}: found no label in {len(y)} rows, expected some; p_{signal} is taken as it is"
-            warnings.warn(said, CalibrationWarning, stacklevel=4)
-            return None
-        p, y, few = p[known], y[known], config.calibrator == "penalised"
-        if not few and y.mean() in (0.0, 1.0):
-            raise ValueError(f"y_{signal}: found only the label {y[0]:g}, expected both, or the calibrator 'penalised'")
-        labels = Labels(len(y), len(y) + (IDENTITY_ROWS if few else 0.0), int(certain(p).sum()), 0)
-        return fit_labelled(signal, None, config, p, y, np.ones(len(y)), None, labels)
-
-    return fit("accept"), fit("need")
 
 
 class GateError(ValueError):

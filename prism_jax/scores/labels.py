@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Shaped
 
-from prism_jax.decision.arrays import effective_count
+from prism_jax.decision import arrays
 from prism_jax.decision.calibration import (
+    IDENTITY_ROWS,
     CalibrationConfig,
     CalibrationWarning,
     Isotonic,
@@ -89,7 +91,7 @@ class Readings(NamedTuple):
         logged, propensity = (None if of is None else of[self.known] for of in (self.rows.logged, self.rows.propensity))
         shown = np.zeros(len(p), bool) if logged is None else logged == 1
         known = np.zeros(len(p), bool) if propensity is None else ~np.isnan(propensity)
-        return Labels(len(p), effective_count(weight), int(certain(p).sum()), int((shown & ~known).sum()))
+        return Labels(len(p), arrays.effective_count(weight), int(certain(p).sum()), int((shown & ~known).sum()))
 
     @property
     def known(self) -> Bool[np.ndarray, "n"]:
@@ -170,3 +172,62 @@ def fit_labelled(
     for message in messages:
         warnings.warn(f"{name}: {message}", CalibrationWarning, stacklevel=3)
     return fitted
+
+
+def maps_of_table(scores: Scores, config: CalibrationConfig) -> tuple[Map | None, Map | None]:
+    """The maps of p_accept and of p_need of `prism_jax.Gate.fit`; None without need, or of calibrated probabilities."""
+    if scores.calibrated is not None:
+        return None, None
+    if scores.split is not None:
+        folds = set() if scores.fold is None else set(scores.fold[scores.split == "test"].tolist())
+        name = "calibration" if len(folds) < 2 or (scores.split == "calibration").any() else "test"
+        if not (scores.split == name).any():
+            raise ScoresError(
+                "found no row of the split 'calibration', expected some: maps are not fitted on others", "split"
+            )
+        scores = scores.take(scores.split == name)
+
+    def fit(signal: Signal) -> Map:
+        readings = read(scores, signal, "fast")
+        domain = None if readings.rows.domain is None else readings.rows.domain[readings.known]
+        return fit_labelled(signal, "fast", config, *readings.labelled(), domain, readings.labels)
+
+    return fit("accept"), fit("need") if scores.has_need else None
+
+
+def maps_of_columns(columns: Mapping[str, np.ndarray], config: CalibrationConfig) -> tuple[Map | None, Map | None]:
+    """The maps of p_accept and of p_need on one's own columns; None of a signal without labels."""
+    if not columns:
+        raise ValueError("scores: found none, expected a scores table, its file, or columns such as p_accept, y_accept")
+    if config.calibrator == "grouped":
+        raise ValueError("calibrator: found 'grouped', expected one without domains, which only a scores table has")
+    for name in ("p_accept", "p_need") if "y_need" in columns else ("p_accept",):
+        if name not in columns:
+            raise ValueError(f"{name}: found none beside {', '.join(columns)}, expected a probability for each row")
+    if any(map(len, columns.values())):
+        arrays.check_lengths(**columns)
+
+    expected = "a probability in [0, 1]: divide percentages by 100, and leave out rows without one"
+
+    def fit(signal: Signal) -> Map | None:
+        p, y = columns.get(f"p_{signal}"), columns.get(f"y_{signal}")
+        if p is None or not len(p):
+            return None
+        arrays.check_range(f"p_{signal}", p, 0.0, 1.0, expected)
+        if y is None:
+            return None
+        known = ~np.isnan(y)
+        arrays.check_range(
+            f"y_{signal}", np.where(known, y, 0.0), 0.0, 1.0, "a label in [0, 1], or None where it is not known"
+        )
+        if not known.any():
+            said = f"y_{signal}: found no label in {len(y)} rows, expected some; p_{signal} is taken as it is"
+            warnings.warn(said, CalibrationWarning, stacklevel=4)
+            return None
+        p, y, few = p[known], y[known], config.calibrator == "penalised"
+        if not few and y.mean() in (0.0, 1.0):
+            raise ValueError(f"y_{signal}: found only the label {y[0]:g}, expected both, or the calibrator 'penalised'")
+        labels = Labels(len(y), len(y) + (IDENTITY_ROWS if few else 0.0), int(certain(p).sum()), 0)
+        return fit_labelled(signal, None, config, p, y, np.ones(len(y)), None, labels)
+
+    return fit("accept"), fit("need")
