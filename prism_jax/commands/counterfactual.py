@@ -74,17 +74,16 @@ def main() -> None:
                 f"--{name}: found it with {'a log' if log else 'records'}, expected it with a scores table: "
                 "others are read as a whole"
             )
+    signals = {"target": options.target, "calibration": options.calibration}
     if log:
         columns = parse_columns(options.columns, options.time_format, options.target)
         decisions = counterfactual.of_log(log, columns, settings, shown_only=options.shown_only)
-        counterfactual.write_tables(decisions, settings, options.workdir)
-        return
-    signals = {"target": options.target, "calibration": options.calibration}
-    if options.records:
+    elif options.records:
         decisions = counterfactual.of_scores(options.records, settings, records=True, **signals)
-        counterfactual.write_tables(decisions, settings, options.workdir)
-        return
-    counterfactual.estimate_scores(options.scores, settings, out=options.workdir, running=Running.of_flags(), **signals)
+    else:
+        running = Running.of_flags()
+        return counterfactual.estimate_scores(options.scores, settings, out=options.workdir, running=running, **signals)
+    counterfactual.write_tables(counterfactual.estimate_decisions(decisions, settings), settings, options.workdir)
 
 
 if __name__ == "__main__":

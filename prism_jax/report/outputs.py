@@ -88,15 +88,10 @@ def write_evaluation(
     calibrated: str = "",
     beside: Mapping[str, bytes] = {},
     keep_existing: bool = False,
-    days: bool = False,
 ) -> Evaluation:
-    """Writes an evaluation's files, prints its tables, and gives it back; arguments are those of `evaluate_into`.
-
-    The streams may be `days` of one person.
-    """
+    """Writes an evaluation's files, prints its tables, and gives it back; arguments are those of `evaluate_into`."""
     calibrated = calibrated or fitted.origin
     evaluation = dataclasses.replace(assembled.evaluation, population=population, calibrated=calibrated)
-    evaluation = dataclasses.replace(evaluation, unit="days") if days else evaluation
     facts = {name: without_credentials(fact) for name, fact in facts.items()}
     if metrics_path is not None and not epath.Path(metrics_path).exists():
         metrics_path = None

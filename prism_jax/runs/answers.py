@@ -79,12 +79,20 @@ def evaluate_log(
     wanted = {"--context": question.context, "--scores_out": scores_out, "--target": columns.target}
     of_memory = [name for name, value in wanted.items() if value]
     if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
-        if scores_out is None:
-            return publish(_studied(paths[0], columns, question, truth, shown_only)[1], question, workdir)
-        check_folder_of(scores_out)
-        check_outputs({"scores_out": scores_out}, {"scores": paths})
+        if scores_out is not None:
+            check_folder_of(scores_out)
+            check_outputs({"scores_out": scores_out}, {"scores": paths})
         log, findings = _studied(paths[0], columns, question, truth, shown_only)
-        return _published_and_exported(log, findings, columns, workdir, question, scores_out, keep_names=keep_names)
+        best, files = "" if findings.own is None else findings.own.best, {}
+        if scores_out is not None:
+            scores = scores_of_log(log, best, question.seed, keep_names=keep_names)
+            files[epath.Path(scores_out)] = encode_scores(scores_out, scores)
+        value = publish(findings, question, workdir, files)
+        if scores_out is not None:
+            print(f"scores: {scores_out}; p_accept is {columns.score} by {MAPS[best]}, fitted on other {log.unit}")
+            only = " --shown_only" if log.left_out else ""
+            print(f"python -m prism_jax evaluate --scores={scores_out}{only} --workdir=DIR reads it")
+        return value
     if of_memory:
         raise LogError(
             f"{pattern}: found {of_memory[0]} with a log that is read part by part, expected one file, without "
@@ -146,27 +154,6 @@ def _left_out_beside_today(findings: Findings, columns: LogColumns, shown_only: 
         "--runner, --workers and --skip_bad"
     )
     return {GATE: Drawn(findings.costs[findings.own.best].speak_rate, None, None, how)}
-
-
-def _published_and_exported(
-    log: AcceptanceLog,
-    findings: Findings,
-    columns: LogColumns,
-    workdir: str | os.PathLike[str],
-    question: Question,
-    path: str,
-    *,
-    keep_names: bool,
-) -> dict[str, Any]:
-    """Publishes what a log says, and writes it as a scores file as well."""
-    best = None if findings.own is None else findings.own.best
-    scores = scores_of_log(log, best, question.seed, keep_names=keep_names)
-    value = publish(findings, question, workdir, {epath.Path(path): encode_scores(path, scores)})
-    assert best is not None, "a log without a score is no scores table"
-    print(f"scores: {path}; p_accept is {columns.score} by {MAPS[best]}, fitted on other {log.unit}")
-    only = " --shown_only" if log.left_out else ""
-    print(f"python -m prism_jax evaluate --scores={path}{only} --workdir=DIR reads it")
-    return value
 
 
 class ShardedLog(Sharded):

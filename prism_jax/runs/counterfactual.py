@@ -63,7 +63,7 @@ def estimate_scores(
     left_out: dict[str, str] = {}
     if running.in_memory(paths):
         decisions = _of_files(paths, path, reading, left_out if running.skip_bad else None)
-        write_tables(decisions, settings, out)
+        write_tables(estimate_decisions(decisions, settings), settings, out)
     else:
         with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
             sharded = _sharded(paths, reading, running, out or folder)
@@ -71,7 +71,7 @@ def estimate_scores(
                 estimates = sharded.all_of(lambda run: estimate(run, reading))
             except ScoresError as error:
                 raise located(error, path) from None
-            _write(estimates, settings, out)
+            write_tables(estimates, settings, out)
             sharded.finish()
             left_out = sharded.left_out
     say_left_out(left_out, len(paths))
@@ -212,23 +212,8 @@ def _propensity(path: str | os.PathLike[str], log: AcceptanceLog, *, shown_only:
     return log.propensity
 
 
-def tables(decisions: Decisions, settings: EstimateSettings) -> list[Table]:
-    """The tables of a log in memory: the difference from the logging policy, the level of the cost, and the support.
-
-    The level is left out where the log does not tell it.
-
-    Raises:
-      OverlapError: where the log cannot support the estimate; the message says why.
-    """
-    return _tables(estimate_decisions(decisions, settings), settings)
-
-
-def write_tables(decisions: Decisions, settings: EstimateSettings, out: str | None) -> None:
-    """Prints the tables of a log in memory, and writes them as CSV, Markdown and LaTeX into a folder where asked."""
-    _write(estimate_decisions(decisions, settings), settings, out)
-
-
-def _tables(estimates: Estimates, settings: EstimateSettings) -> list[Table]:
+def tables(estimates: Estimates, settings: EstimateSettings) -> list[Table]:
+    """The difference from the logging policy, the level of the cost where the log tells it, and the support."""
     support, people = estimates.support, estimates.support.people
     notes = [*estimates.notes, f"{over_units(people, 'people')}."]
     if people < FEW:
@@ -246,14 +231,15 @@ def _tables(estimates: Estimates, settings: EstimateSettings) -> list[Table]:
     return [difference, *level, _support(support, estimates.drawn)]
 
 
-def _write(estimates: Estimates, settings: EstimateSettings, out: str | None) -> None:
-    results = _tables(estimates, settings)
+def write_tables(estimates: Estimates, settings: EstimateSettings, out: str | None) -> None:
+    """Prints the tables, and writes them as CSV, Markdown and LaTeX into a folder where asked."""
+    results = tables(estimates, settings)
     if out:
         names = ("difference", *(("level",) if estimates.level else ()), "support")
         folder = epath.Path(out)
         folder.mkdir(parents=True, exist_ok=True)
-        tables = zip(names, results, strict=True)
-        write_files({folder / file: text for name, table in tables for file, text in table.encoded(name).items()})
+        named = zip(names, results, strict=True)
+        write_files({folder / file: text for name, table in named for file, text in table.encoded(name).items()})
     print_all(results)
     if estimates.level_unknown:
         print(f"The mean cost itself is not shown: {estimates.level_unknown}.")

@@ -122,7 +122,7 @@ def evaluate_scores(
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
     config, population = CalibrationConfig(calibrator or OF_SCORES), [SHOWN_ONLY] * shown_only
     fits = None if calibration is None else read_calibration(calibration).pooled()
-    paths, sharded, days = find_files(pattern), None, False
+    paths, sharded = find_files(pattern), None
     left_out: dict[str, str] = {}
     try:
         if running.in_memory(paths):
@@ -131,22 +131,24 @@ def evaluate_scores(
                 scores = shown_offers(pattern, scores)
             else:
                 check_shown(pattern, scores)
-            evaluated = merged.evaluate_rows(scores, point, config, fits)
+            fitted, assembled = merged.evaluate_rows(scores, point, config, fits)
+            if days:
+                population.append("of one person")
+                assembled = assembled._replace(evaluation=dataclasses.replace(assembled.evaluation, unit="days"))
         else:
             refuse_records(paths)
             settings = [dataclasses.astuple(point), str(config), fits and fits.to_dict()]
             sharded = running.sharded(paths, folder, shown_only=shown_only, settings=str(settings))
             left_out = sharded.left_out
-            evaluated = sharded.all_of(
+            fitted, assembled = sharded.all_of(
                 lambda run: merged.evaluate(run, point, config, fits, exact=running.are_few(run.rows))
             )
     except ScoresError as error:
         raise located(error, pattern) from None
     calibrated = "" if calibration is None else f"calibrated by {calibration}"
     facts = as_facts(provenance()) | {"scores": pattern} | left_out_fact(left_out, len(paths))
-    how: dict[str, Any] = {"facts": facts, "calibrated": calibrated, "days": days}
-    population += ["of one person"] * days
-    write_evaluation(folder, *evaluated, point, population=", ".join(population), **how)
+    words: dict[str, Any] = {"population": ", ".join(population), "calibrated": calibrated}
+    write_evaluation(folder, fitted, assembled, point, facts=facts, **words)
     if sharded is not None:
         sharded.finish()
     say_left_out(left_out, len(paths))

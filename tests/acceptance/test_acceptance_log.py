@@ -108,7 +108,7 @@ def test_every_number_follows_from_the_predictions_of_each_row(weighed, weighted
     compared = [found.compared[name].value for name in ("score", "constant", "difference")]
     assert compared == pytest.approx([score, constant, score - constant], abs=1e-12)
     for name, brier in found.own.brier.items():
-        assert brier == pytest.approx(mean(errors[name][known], clipped[known]), abs=1e-12)
+        assert brier == pytest.approx(mean(errors[name][known], weight[known]), abs=1e-12)
     assert found.own.best == min(found.own.maps, key=found.own.brier.get)
     for part in found.parts:
         rows = (studied.seen >= part.low) & (studied.seen <= (part.high or np.inf if part.low else 0))

@@ -14,7 +14,7 @@ from prism_jax.decision.calibration import Rule
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs.answers import evaluate_log
-from prism_jax.runs.counterfactual import of_log, tables
+from prism_jax.runs.counterfactual import estimate_decisions, of_log, tables
 from prism_jax.runs.promising import promise_scores
 from prism_jax.scores import read_scores
 
@@ -181,7 +181,7 @@ def test_the_other_commands_take_one_persons_days(log, tmp_path, capsys, timed):
     roles = LOGGED if timed else LOGGED.replace("time=Shown at,", "")
     path, settings = str(tmp_path / "log.csv"), EstimateSettings(1.0, 2.0)
     decisions = of_log(path, parse_columns(roles, target="Confidence (0-10)>=5"), settings, shown_only=True)
-    difference = tables(decisions, settings)[0]
+    difference = tables(estimate_decisions(decisions, settings), settings)[0]
     assert f"Where people are spoken of, {'days' if timed else 'answers'} stand: one person" in difference.note
     assert len(set(decisions.person)) == (15 if timed else 550)
     given = {"level": 0.9, "columns": roles.split(","), "shown_only": True}

@@ -69,6 +69,10 @@ def test_a_log_answers_for_another_policy(tmp_path, table):
     }
 
 
+def tables_of(decisions, settings):
+    return counterfactual.tables(counterfactual.estimate_decisions(decisions, settings), settings)
+
+
 def designed(e, *, people=200, target=None, accepted=0.5, seed=0):
     """A log with these propensities, as the command reads one."""
     rng = np.random.default_rng(seed)
@@ -86,7 +90,7 @@ def test_the_model_of_a_persons_answers_has_not_seen_them(monkeypatch):
     monkeypatch.setattr(
         off_policy, "predictions", lambda *arguments: (folds.append(arguments[-1]), predictions(*arguments))[1]
     )
-    counterfactual.tables(decisions, counterfactual.EstimateSettings(resamples=20))
+    tables_of(decisions, counterfactual.EstimateSettings(resamples=20))
     (fold,) = folds
     assert len(set(fold)) > 1
     assert all(len(set(fold[decisions.person == person])) == 1 for person in range(37))
@@ -103,7 +107,7 @@ def test_logs_are_refused_by_their_probabilities_whatever_was_drawn():
     for seed in range(50):
         decisions = designed(np.where(rare, 0.002, 0.9), accepted=np.where(rare, 0.1, 0.7), seed=seed)
         try:
-            counterfactual.tables(decisions, counterfactual.EstimateSettings(resamples=20))
+            tables_of(decisions, counterfactual.EstimateSettings(resamples=20))
         except OverlapError:
             refused += 1
     assert refused == 50
@@ -112,8 +116,8 @@ def test_logs_are_refused_by_their_probabilities_whatever_was_drawn():
 def test_fewer_than_eight_people_have_no_intervals():
     for people in (2, 7):
         with pytest.raises(OverlapError, match=f"^people: found {people}, expected at least 8"):
-            counterfactual.tables(designed(np.full(2400, 0.5), people=people), counterfactual.EstimateSettings())
-    assert counterfactual.tables(designed(np.full(2400, 0.5), people=8), counterfactual.EstimateSettings())
+            tables_of(designed(np.full(2400, 0.5), people=people), counterfactual.EstimateSettings())
+    assert tables_of(designed(np.full(2400, 0.5), people=8), counterfactual.EstimateSettings())
 
 
 def test_offers_that_could_not_be_made_widen_the_interval_by_all_that_they_may_cost():
@@ -121,11 +125,11 @@ def test_offers_that_could_not_be_made_widen_the_interval_by_all_that_they_may_c
     e = np.where(hidden, 0.0, 0.5)
     settings = counterfactual.EstimateSettings(c_fa=5.0, c_fn=20.0, resamples=200)
     decisions = designed(e)
-    table = counterfactual.tables(decisions, settings)[0]
+    table = tables_of(decisions, settings)[0]
     assert "The log cannot show 0.8 % of the target's offers" in table.note
     low, high = interval(table)
     seen = dataclasses.replace(decisions, target=np.where(hidden, 0.0, 1.0))
-    low_seen, high_seen = interval(counterfactual.tables(seen, settings)[0])
+    low_seen, high_seen = interval(tables_of(seen, settings)[0])
     assert low_seen - low == pytest.approx(0.008 * 20, abs=0.002)
     assert high - high_seen == pytest.approx(0.008 * 5, abs=0.002)
 
@@ -133,11 +137,11 @@ def test_offers_that_could_not_be_made_widen_the_interval_by_all_that_they_may_c
 def test_the_level_is_shown_only_where_the_probabilities_of_all_rows_tell_it():
     e = np.where(np.arange(4000) % 20 == 7, 0.002, 0.5)
     decisions = designed(e, target=(e > 0.1) * 1.0)
-    assert [table.title[:4] for table in counterfactual.tables(decisions, counterfactual.EstimateSettings())] == [
+    assert [table.title[:4] for table in tables_of(decisions, counterfactual.EstimateSettings())] == [
         "Cost",
         "What",
     ]
-    assert len(counterfactual.tables(designed(np.full(4000, 0.5)), counterfactual.EstimateSettings())) == 3
+    assert len(tables_of(designed(np.full(4000, 0.5)), counterfactual.EstimateSettings())) == 3
 
 
 def test_a_refusal_says_how_much_exploration_would_have_been_enough():
@@ -146,13 +150,13 @@ def test_a_refusal_says_how_much_exploration_would_have_been_enough():
     with pytest.raises(
         OverlapError, match=r"^overlap: found that 50.0 %.*; a probability of at least 0\.(\d+) for each"
     ):
-        counterfactual.tables(designed(gate * 1.0), counterfactual.EstimateSettings())
+        tables_of(designed(gate * 1.0), counterfactual.EstimateSettings())
     enough = off_policy.enough_exploration(always, designed(gate * 1.0).logged, np.arange(6000) % 200)
     assert enough == 0.02  # of 3,000 rows, 0.01 makes 30 effective changes
     explored = np.where(gate, 1 - enough, enough)
-    assert len(counterfactual.tables(designed(explored), counterfactual.EstimateSettings())) == 3
+    assert len(tables_of(designed(explored), counterfactual.EstimateSettings())) == 3
     with pytest.raises(OverlapError, match="no exploration would have been enough for a log of this length"):
-        counterfactual.tables(designed(np.full(40, 0.5), people=40), counterfactual.EstimateSettings())
+        tables_of(designed(np.full(40, 0.5), people=40), counterfactual.EstimateSettings())
 
 
 REFUSED = {
@@ -194,7 +198,7 @@ def test_a_log_without_propensities_answers_for_its_shown_offers(tmp_path, table
         counterfactual.of_log(path, parse_columns(roles), settings)
     decisions = counterfactual.of_log(path, parse_columns(roles), settings, shown_only=True)
     assert len(decisions.target) == shown.sum() and decisions.logged.offered.all()
-    difference = counterfactual.tables(decisions, settings)[0]
+    difference = tables_of(decisions, settings)[0]
     assert f"Of shown offers only: {(~shown).sum()} of {ROWS} were not made and are left out." in difference.note
     low, high = interval(difference)
     dropped = columns["p"] < 0.5
@@ -249,7 +253,7 @@ def test_a_scores_table_answers_for_the_gate(tmp_path, table):
     decisions = counterfactual.of_scores(str(tmp_path / "scores.parquet"), settings)
     gate = (1 - columns["p"]) <= 3 * columns["p"] * need
     np.testing.assert_array_equal(decisions.target, gate)
-    difference, level, _ = counterfactual.tables(decisions, settings)
+    difference, level, _ = tables_of(decisions, settings)
     assert "streams are resampled in their place" in difference.note
     cost = np.where(gate, 1.0 - accepted, 3.0 * accepted).mean()
     for row in level.sections[0].rows:
@@ -289,10 +293,10 @@ def test_records_of_the_agent_answer_where_it_explored(tmp_path):
     settings = counterfactual.EstimateSettings(c_fn=8.0)
     decisions = counterfactual.of_scores(str(path), settings, records=True)
     assert len(decisions.target) == 600 and (decisions.logged.propensity > 0).all()
-    assert len(counterfactual.tables(decisions, settings)) == 3
+    assert len(tables_of(decisions, settings)) == 3
     strict = counterfactual.EstimateSettings(c_fn=8.0, least_effective=1e6)
     with pytest.raises(OverlapError, match=r"^effective offers: found \d"):
-        counterfactual.tables(decisions, strict)
+        tables_of(decisions, strict)
 
 
 def test_files_of_records_or_scores_in_a_folder_are_one_log(tmp_path):
@@ -301,7 +305,7 @@ def test_files_of_records_or_scores_in_a_folder_are_one_log(tmp_path):
         write_records(tmp_path / f"{name}.jsonl", stream=name)
         number.append(len(counterfactual.of_scores(str(tmp_path / f"{name}.jsonl"), settings, records=True).target))
     both = counterfactual.of_scores(str(tmp_path), settings, records=True)
-    assert len(both.target) == sum(number) and len(counterfactual.tables(both, settings)) == 3
+    assert len(both.target) == sum(number) and len(tables_of(both, settings)) == 3
     scores = counterfactual.of_scores(str(tmp_path / "*.jsonl"), settings)
     np.testing.assert_array_equal(scores.target, both.target)
     with pytest.raises(
