@@ -171,13 +171,13 @@ def serve(kind: str, path: str, port: int) -> None:
             if pathlib.Path(path).is_dir():
                 exported = read_exported(path)
                 reader = load_reader(path, exported, context=CONTEXT, offers=64)
-                reader.warm_up()
+                reader.compile_all()
                 return Answering(reader, exported)
             loaded = load_gguf(path, "float32")
             student = Student(loaded.model, loaded.params, Template(Tokenizer.load(path), PromptConfig()))
             config = LiveConfig(context=CONTEXT, batches=(1, 16), offers=64)
             live = Live(student, has_slow_pass=False, writes_responses=False, config=config)
-            live.warm_up()
+            live.compile_all()
             maps = {"need_fast": Temperature(1.0), "accept_fast": Temperature(1.0)}
             names = dict.fromkeys(("model", "calibration", "config"), "")
             return Answering(live, Exported({}, maps, OperatingPoint(), None, None, False, names))

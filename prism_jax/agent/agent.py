@@ -39,7 +39,7 @@ class Agent(Decider):
         expect_digest: str | None = None,
         **options: Any,
     ) -> Decider:
-        """Loads what `export` wrote, and compiles every program of the live path, or takes those kept before.
+        """Loads what `export` wrote; a thread then compiles the programs of the live path, or takes those kept before.
 
         `expect_digest` is the SHA-256 of the directory's `digests.json`, as the export printed it; None believes the
         list. `options` are those of `prism_jax.agent.loading.load_reader`, or with `engine` those of `load_engine`.
@@ -62,6 +62,6 @@ class Agent(Decider):
                     texts=settings is not None and settings.keep_texts,
                 )
             agent = make(load(folder, exported, **options))
-            agent.programs = agent.reader.warm_up()
+            agent.reader.warm_up()
             agent.closing = stack.pop_all()
         return agent

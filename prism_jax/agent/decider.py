@@ -77,7 +77,6 @@ class Decider:
             parts += [dataclasses.asdict(self.settings.people), people.population._asdict()]
         config = fingerprint(parts)
         self.fingerprints = {**exported.fingerprints, "config": config}
-        self.programs = 0
         self.closing = contextlib.ExitStack()
         self._ledger = Ledger()
         self._lock = threading.RLock()

@@ -139,10 +139,6 @@ class DecisionReader(AskingReader):
         """Deletes the answers that are kept, so that none outlives what it was about; OSError where it cannot."""
         self._client.cache.erase()
 
-    def warm_up(self) -> int:
-        """Compiles nothing, and asks nothing, since answers cost money."""
-        return 0
-
     async def _answer(self, stream: str, candidates: Sequence[Candidate]) -> FastReading:
         asked = self._questions.asked(candidates)
         texts = tuple(self._texts[stream])

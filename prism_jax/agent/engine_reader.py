@@ -96,14 +96,13 @@ class EngineReader(AskingReader):
         """SHA-256 of the token ids of a stream's trunk, as little-endian 32-bit integers."""
         return hashlib.sha256(np.array(self._trunks[stream].ids, "<i4").tobytes()).hexdigest()
 
-    def warm_up(self) -> int:
-        """Compares what the engine serves with the exported model; it compiles nothing.
+    def warm_up(self) -> None:
+        """Compares what the engine serves with the exported model.
 
         Raises:
           EngineError: for another vocabulary, template or model, or a context that is too short; or no answer.
         """
         self._report(self._waited(self._recognise()))
-        return 0
 
     def jitter(self, rounds: int = 3) -> str:
         """What cache, slot and other prompts beside it move the log-odds of the sample prompts, in words.

@@ -7,8 +7,10 @@ events: with `keep` = 1 as few as must go, as in evaluation; with a smaller shar
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -86,6 +88,7 @@ class Live:
             longest=longest,
         )
         self._automata: dict[str, DeviceAutomaton] = {}
+        self._making = threading.Lock()
         self._newest: dict[str, Event] = {}
 
     def observe(self, items: Sequence[Item]) -> list[FastReading]:
@@ -174,11 +177,24 @@ class Live:
         """SHA-256 of the token ids of a stream's trunk, as little-endian 32-bit integers."""
         return hashlib.sha256(np.array(self._engine.tokens(stream), "<i4").tobytes()).hexdigest()
 
-    def warm_up(self, *, writes: bool = True) -> int:
-        """Compiles every program that a decision needs, or its reading alone; returns their number."""
-        needed = {LINE: writes and self.has_slow_pass, JSON_STRING: writes and self.writes_responses}
-        automata = [self._automaton(grammar) for grammar, is_needed in needed.items() if is_needed]
-        return self._engine.warm_up(automata[0] if automata else None)
+    @property
+    def programs(self) -> int:
+        """Number of programs that were compiled so far; see `Reader.programs`."""
+        return len(self._engine.programs)
+
+    def warm_up(self, *, writes: bool = True) -> None:
+        """Starts to compile every program that a decision needs, or its reading alone; see `Reader.warm_up`."""
+        self._engine.compile_behind(self._any_automaton() if writes else None)
+
+    def compile_all(self) -> None:
+        """Compiles every program that a decision needs, so that none is compiled later."""
+        automaton = self._any_automaton()
+        self._engine.warm_up(None if automaton is None else automaton())
+
+    def _any_automaton(self) -> Callable[[], DeviceAutomaton] | None:
+        """What makes an automaton, all of which lead to the same programs; None for a model that writes nothing."""
+        grammar = LINE if self.has_slow_pass else JSON_STRING if self.writes_responses else None
+        return None if grammar is None else functools.partial(self._automaton, grammar)
 
     def _opened(self, items: Sequence[Item]) -> list[engine.ReadRequest]:
         """What to read of each item's stream, which is now open; ValueError for an event that does not fit."""
@@ -204,10 +220,11 @@ class Live:
 
     def _automaton(self, grammar: Grammar) -> DeviceAutomaton:
         """The automaton of a grammar, built when it is first needed: silence needs none."""
-        if grammar.name not in self._automata:
-            own = over_tokens(grammar, self._template.tokenizer, self._model.config.vocab_size)
-            self._automata[grammar.name] = DeviceAutomaton(own)
-        return self._automata[grammar.name]
+        with self._making:  # which the thread that compiles may do at the same time
+            if grammar.name not in self._automata:
+                own = over_tokens(grammar, self._template.tokenizer, self._model.config.vocab_size)
+                self._automata[grammar.name] = DeviceAutomaton(own)
+            return self._automata[grammar.name]
 
 
 def most_written(template: Template, writing: WritingConfig, has_slow_pass: bool, writes_responses: bool) -> int:

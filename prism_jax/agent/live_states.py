@@ -85,9 +85,14 @@ class LiveStates:
         self._engine.close(stream)
         del self._newest[stream]
 
-    def warm_up(self) -> int:
-        """Compiles every program that an event needs; returns their number."""
-        return self._engine.warm_up()
+    @property
+    def programs(self) -> int:
+        """Number of programs that were compiled so far."""
+        return len(self._engine.programs)
+
+    def warm_up(self) -> None:
+        """Starts to compile every program that an event needs."""
+        self._engine.compile_behind()
 
     def _own(self, leaf: Sequence[int]) -> range:
         """Where in its leaf the tokens of an offer's own text are."""

@@ -90,6 +90,12 @@ class ProbeReader(FastOnly):
         """SHA-256 of the texts of the newest event and its offers, and of the same hash after the event before."""
         return self._streams[stream].digest.hex()
 
-    def warm_up(self) -> int:
-        """Compiles the programs of the language model; words need none."""
-        return 0 if self._live is None else self._live.warm_up()
+    @property
+    def programs(self) -> int:  # type: ignore[override]
+        """Number of programs of the language model that were compiled so far; words need none."""
+        return 0 if self._live is None else self._live.programs
+
+    def warm_up(self) -> None:
+        """Starts to compile the programs of the language model."""
+        if self._live is not None:
+            self._live.warm_up()

@@ -69,6 +69,10 @@ class Reader(Protocol):
     has_slow_pass: bool  # whether `think` may be called: not for a student that was trained without slow branches
     writes_responses: bool  # whether `respond` may be called: not for a student that was trained without responses
 
+    @property
+    def programs(self) -> int:
+        """Number of programs that were compiled so far, or taken from the cache."""
+
     def observe(self, items: Sequence[Item]) -> Sequence[FastReading | Unanswered]:
         """Appends each event to its stream's trunk, and reads the slots after it; one reading per item, in their order.
 
@@ -97,8 +101,8 @@ class Reader(Protocol):
     def history(self, stream: str) -> str:
         """Hash, in hexadecimal, of what was read of a stream: the ids of the tokens in its trunk."""
 
-    def warm_up(self) -> int:
-        """Compiles every program that the other methods run, and returns their number."""
+    def warm_up(self) -> None:
+        """Starts a thread that compiles the programs that the other methods run, which do not wait for it."""
 
 
 class FastOnly(Reader):
@@ -106,7 +110,11 @@ class FastOnly(Reader):
 
     has_slow_pass = False
     writes_responses = False
+    programs = 0
     no_more: str
+
+    def warm_up(self) -> None:
+        """Compiles nothing."""
 
     def think(self, items: Sequence[ThinkRequest]) -> list[Thought]:
         """Raises ValueError."""
@@ -121,8 +129,8 @@ class FastOnly(Reader):
 class AsksAgain(Reader, Protocol):
     """A reader whose streams stay as they are when their slots are read."""
 
-    def warm_up(self, *, writes: bool = True) -> int:
-        """As `Reader.warm_up`; without `writes`, of `observe`, `follow` and `ask` alone."""
+    def warm_up(self, *, writes: bool = True) -> None:
+        """As `Reader.warm_up`; without `writes`, for `observe`, `follow` and `ask` alone."""
 
     def ask(self, items: Sequence[ThinkRequest]) -> list[AskedReading]:
         """Reads the slots of offers after the newest event of distinct streams; they leave no trace.

@@ -354,7 +354,7 @@ def _maps(path: str) -> dict[str, Any]:
 def _run(
     agent: Decider, options: Mapping[str, Any], write: Callable[[bytes], None], store: StateStore | None = None
 ) -> None:
-    agent.programs = agent.reader.warm_up()
+    agent.reader.warm_up()
     place = "standard input" if options["input"] == "-" else options["input"]
     bounds = {name: options[name] for name in ("skip_bad", "batch")}
     loop = InputLoop(agent, write, place, report=say, **bounds)
@@ -386,7 +386,7 @@ def _run(
                 f"{alarms.people} people known; {len(alarms.rang)} alarms have rung{rang}; "
                 f"log of the alarms' product {alarms.log_product:.3g}"
             )
-        say(f"{agent.programs} programs compiled{skipped}")
+        say(f"{agent.reader.programs} programs compiled{skipped}")
 
 
 def _print(record: bytes) -> None:

@@ -60,10 +60,6 @@ class StatedReader(FastOnly):
         """SHA-256 of the newest event's text and of the same hash after the event before."""
         return self._digests[stream].hex()
 
-    def warm_up(self) -> int:
-        """Compiles nothing."""
-        return 0
-
 
 def _reading(stream: str, event: Event, candidates: Sequence[Candidate]) -> FastReading:
     tree = parse_json(event.text.encode(), f"stream {stream!r}: text", ValueError)

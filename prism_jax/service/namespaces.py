@@ -44,9 +44,14 @@ class Namespace:
         """See `Reader.history`."""
         return self._reader.history(self._of(stream))
 
-    def warm_up(self) -> int:
+    @property
+    def programs(self) -> int:
+        """See `Reader.programs`."""
+        return self._reader.programs
+
+    def warm_up(self) -> None:
         """See `Reader.warm_up`."""
-        return self._reader.warm_up()
+        self._reader.warm_up()
 
     @contextlib.contextmanager
     def _unnamed(self) -> Iterator[None]:

@@ -3,8 +3,9 @@
 Streams of a batch advance together: one pass reads an event and the branches after it for each of them. Branches are
 computed side by side against the trunk and never enter it, and every answer equals that of a cold start on the token
 ids that the stream keeps. What a batch compiles depends only on three classes: its number of rows, the pages per
-stream, and the new tokens per row. All programs can therefore be compiled before the first event (`warm_up`), and
-their number is small. Which tokens a stream keeps, and which streams are in the pool, is decided in `trunks`.
+stream, and the new tokens per row. Their number is therefore small, and all can be compiled before they are needed
+(`warm_up`, `compile_behind`). On a CPU the pool grows to its bound in few steps; a GPU's memory is reserved at once
+anyway. Which tokens a stream keeps, and which streams are in the pool, is decided in `trunks`.
 
 Dimensions: B batch, n pages per stream, L new tokens, P marked places, A answers.
 """
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import functools
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,15 +26,26 @@ from jaxtyping import Float
 from prism_jax.student.branches import Branch, NewTokens, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, compile_spans, write_spans
 from prism_jax.student.constrained import room as room_of
+from prism_jax.student.dispatch import platform
 from prism_jax.student.kv_cache import Segment, unstack_layers
-from prism_jax.student.live_programs import at_least, classes, compiled, place_beside, read_rows, state_rows
-from prism_jax.student.pages import PAGE, make_pool, page_bytes, store, table_of
+from prism_jax.student.live_programs import (
+    Programs,
+    at_least,
+    classes,
+    compiled,
+    described,
+    place_beside,
+    read_rows,
+    state_rows,
+)
+from prism_jax.student.pages import PAGE, enlarge, make_pool, page_bytes, store, table_of
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.start import branch_off, check_ids
 from prism_jax.student.trunks import Trunk, Trunks
 
 _PLACES = 8  # marked places per row are padded to a multiple of this
 _WIDER, _LONGER = 8, 4  # from one class of pages per stream, and of new tokens, to the next
+_SMALLEST, _LARGER = 1 << 26, 4  # bytes of a pool that grows, and from one of its sizes to the next
 
 
 class ReadRequest(NamedTuple):
@@ -68,7 +81,7 @@ class Engine:
           params: Parameters as `Qwen3.init` returns them.
           answers: Ids of the tokens whose logits `read` returns.
           budget: Maximum number of tokens of a trunk, not counting branches and written tokens.
-          memory: Size of the pool in bytes.
+          memory: Largest size of the pool in bytes.
           room: Cache positions for written text, at least `constrained.room` of every text that `write` is asked for.
           keep: Largest share of the budget that is used after old events were dropped; 1 drops only what must go.
           batches: Numbers of rows that programs are compiled for.
@@ -100,9 +113,13 @@ class Engine:
         self._answers, self._at = np.asarray(answers, np.int32), tuple(at)
         self._params = unstack_layers(params)
         self._trunks = Trunks(budget, keep, total)
-        self._pool = place_beside(self._params, make_pool(model.config, total + 1))
+        smallest = max(_SMALLEST // page_bytes(model.config), needed + 1) if platform() == "cpu" else total + 1
+        self._sizes = classes(smallest, total + 1, _LARGER)
+        self._pool = place_beside(self._params, make_pool(model.config, self._sizes[0]))
         self._widths = classes(2, needed, _WIDER)
         self._lengths = classes(max(1, longest // _LONGER), longest, _LONGER)
+        self.programs = Programs()
+        self._behind: tuple[Callable[[], DeviceAutomaton] | None] | None = None
 
     def __contains__(self, stream: str) -> bool:
         return stream in self._trunks
@@ -192,35 +209,68 @@ class Engine:
 
         Programs are compiled side by side, in as many threads as there are processors. Returns their number.
         """
-        shapes = list(itertools.product(self.batches, self._widths, self._lengths))
+        jobs = self._jobs(None if automaton is None else lambda: automaton)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
-            jobs = [threads.submit(self._compile, *shape, automaton) for shape in shapes]
-        return sum(job.result() for job in jobs)
+            for done in [threads.submit(job) for _, job in jobs]:
+                done.result()
+        return 2 * len(jobs)
+
+    def compile_behind(self, automaton: Callable[[], DeviceAutomaton] | None = None) -> None:
+        """Compiles in a thread what `warm_up` compiles, while nobody reads, and so again once the pool has grown.
+
+        What `read` and `write` need before that is compiled when they need it.
+        """
+        self._behind = (automaton,)
+        self.programs.compile_behind(self._compile_next)
+
+    def _compile_next(self) -> bool:
+        """Compiles the first programs that are missing; False where none is."""
+        assert self._behind is not None, "the thread is started with what it compiles"
+        job = next((job for last, job in self._jobs(*self._behind) if last not in self.programs), None)
+        if job is not None:
+            job()
+        return job is not None
+
+    def _jobs(self, automaton: Callable[[], DeviceAutomaton] | None) -> list[tuple[Hashable, Callable[[], None]]]:
+        """What compiles two programs for each class of sizes, and the second of them, the smallest batches first."""
+        pool, jobs = len(self._pool[0].values), list[tuple[Hashable, Callable[[], None]]]()
+        for rows in self.batches:
+            sizes = [(pool, rows, *size) for size in itertools.product(self._widths, self._lengths)]
+            jobs += [(("store", *own), functools.partial(self._compile_reading, *own)) for own in sizes]
+            if automaton is not None:
+                jobs += [(("write", *own), functools.partial(self._compile_writing, *own, automaton)) for own in sizes]
+        return jobs
 
     def _append(self, readings: Sequence[ReadRequest]) -> None:
         for reading in readings:
             if len(reading.event):
                 self._trunks.append(reading.stream, reading.event, reading.reserve)
 
-    def _compile(self, rows: int, width: int, length: int, automaton: DeviceAutomaton | None) -> int:
-        """Compiles the programs of one class of sizes; returns their number."""
-        model, params, pool, table = self.model, self._params, self._pool, table_of([], width, rows)
-        row = _stack([lay_out((0,), [Branch((0,))], length, _PLACES)] * rows)
-        counts = np.zeros(rows, np.int32)
-        program, arguments = self._reading(table, counts, row)
-        _, fresh = compiled(program, *arguments)
-        compiled(store, pool, fresh, table, counts, counts)
-        if automaton is None:
-            return 2
-        tokens = np.zeros((rows, length), np.int32)
-        trunk = Segment.first(pool, counts, table)
-        start = branch_off(model, params, trunk, tokens, counts, self.room, compiled)
-        compile_spans(model, params, start, automaton)
-        return 4
+    def _compile_reading(self, size: int, rows: int, width: int, length: int) -> None:
+        """Compiles what reads and stores a class of sizes, of which the first is the pool's."""
+        pool, table = described(self._pool, size), table_of([], width, rows)
+        row, counts = _stack([lay_out((0,), [Branch((0,))], length, _PLACES)] * rows), np.zeros(rows, np.int32)
+        program, arguments = self._reading(pool, table, counts, row)
+        with self.programs.compile(("read", size, rows, width, length, _PLACES)):
+            _, fresh = compiled(program, *arguments)
+        with self.programs.compile(("store", size, rows, width, length)):
+            compiled(store, pool, fresh, table, counts, counts)
+
+    def _compile_writing(
+        self, size: int, rows: int, width: int, length: int, automaton: Callable[[], DeviceAutomaton]
+    ) -> None:
+        """Compiles what writes in a class of sizes."""
+        counts, tokens = np.zeros(rows, np.int32), np.zeros((rows, length), np.int32)
+        trunk = Segment.first(described(self._pool, size), counts, table_of([], width, rows))
+        with self.programs.compile(("branch", size, rows, width, length)):
+            start = branch_off(self.model, self._params, trunk, tokens, counts, self.room, compiled)
+        with self.programs.compile(("write", size, rows, width, length)):
+            compile_spans(self.model, self._params, start, automaton())
 
     def _read_group(self, group: Sequence[str], branches: Sequence[Sequence[Branch]]) -> list[list[np.ndarray]]:
         """Reads all tokens of a group that are not in the pool, and branches after them."""
         trunks = self._trunks.hold(group)
+        self._grow(max(page for trunk in trunks for page in trunk.pages))
         left = [trunk.unread for trunk in trunks]
         branch_tokens = [sum(len(branch.ids) for branch in row_branches) for row_branches in branches]
         longest = self._lengths[-1]
@@ -236,6 +286,14 @@ class Engine:
             return [[] for _ in group]
         logits = self._pass(trunks, left, branches)
         return [_split(logits[row], row_branches) for row, row_branches in enumerate(branches)]
+
+    def _grow(self, page: int) -> None:
+        """Makes the pool large enough to have a page."""
+        if page >= len(self._pool[0].values):
+            larger = enlarge(self._pool, at_least(self._sizes, page + 1, _LARGER))
+            self._pool = place_beside(self._params, larger)
+            if self._behind is not None:
+                self.programs.compile_behind(self._compile_next)
 
     def _pass(
         self,
@@ -258,10 +316,13 @@ class Engine:
         counts[: len(trunks)] = list(map(len, pieces))
         row = _stack(laid + [laid[0]] * (rows - len(laid)))
         table = table_of([trunk.pages for trunk in trunks], width, rows)
-        program, arguments = self._reading(table, lengths, row)
-        outputs, fresh = program(*arguments)
+        program, arguments = self._reading(self._pool, table, lengths, row)
+        sizes = (len(self._pool[0].values), rows, width, length)
+        with self.programs.run(("read", *sizes, marked)):
+            outputs, fresh = program(*arguments)
         if counts.any():
-            self._pool = store(self._pool, fresh, table, lengths, counts)
+            with self.programs.run(("store", *sizes)):
+                self._pool = store(self._pool, fresh, table, lengths, counts)
         for trunk, piece in zip(trunks, pieces, strict=True):
             trunk.length += len(piece)
             trunk.read += len(piece)
@@ -269,9 +330,11 @@ class Engine:
             return np.take_along_axis(np.asarray(outputs), np.asarray(row.places)[..., None], axis=1)
         return np.asarray(outputs)
 
-    def _reading(self, table: np.ndarray, lengths: np.ndarray, row: NewTokens) -> tuple[Any, tuple[Any, ...]]:
+    def _reading(
+        self, pool: Any, table: np.ndarray, lengths: np.ndarray, row: NewTokens
+    ) -> tuple[Any, tuple[Any, ...]]:
         """The program that reads rows, and its arguments."""
-        arguments = (self.model, self._params, self._pool, table, lengths)
+        arguments = (self.model, self._params, pool, table, lengths)
         if not self._at:
             return read_rows, (*arguments, row, self._answers)
         # It returns the states of all tokens, so that no number of marked places needs a program of its own.
@@ -301,8 +364,11 @@ class Engine:
             line[: len(ids)] = ids
         counts = np.array(list(map(len, branches)), np.int32)
         trunk = Segment.first(self._pool, lengths, table)
-        start = branch_off(self.model, self._params, trunk, tokens, counts, self.room)
-        return write_spans(self.model, self._params, start, spans, automaton)
+        sizes = (len(self._pool[0].values), len(rows), table.shape[1], tokens.shape[1])
+        with self.programs.run(("branch", *sizes)):
+            start = branch_off(self.model, self._params, trunk, tokens, counts, self.room)
+        with self.programs.run(("write", *sizes)):
+            return write_spans(self.model, self._params, start, spans, automaton)
 
     def _shape(self, pages: Sequence[int]) -> tuple[int, int]:
         """The classes of a batch: rows, and pages per stream."""

@@ -41,6 +41,12 @@ def make_pool(config: StudentConfig, pages: int) -> Cache:
     )
 
 
+def enlarge(pool: Cache, pages: int) -> Cache:
+    """The pool with more pages, `pages` in all; the old ones stay as they are."""
+    more = [(0, pages - len(pool[0].values)), (0, 0), (0, 0), (0, 0)]
+    return jax.tree.map(lambda leaf: jnp.pad(leaf, more), pool)
+
+
 @functools.partial(jax.jit, donate_argnums=0)
 def store(
     pool: Cache,

@@ -34,6 +34,8 @@ def number(*parts):
 class FakeReader:
     """Satisfies `Reader`; `calls` lists what was asked."""
 
+    programs = 3
+
     def __init__(self, slow=True, responses=True):
         self.has_slow_pass, self.writes_responses = slow, responses
         self.trunks = {}
@@ -80,7 +82,7 @@ class FakeReader:
         return self.trunks.get(stream, "")
 
     def warm_up(self):
-        return 3
+        pass
 
     def _slots(self, stream, candidates, thinking):
         seen = self.history(stream)

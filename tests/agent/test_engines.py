@@ -74,7 +74,7 @@ def expected(template, events, candidates):
 
 def test_every_shape_gives_the_log_odds_of_the_templates_own_ids(folder, template, fake):
     reader, said = reader_of(folder, fake)
-    assert isinstance(reader, Reader) and reader.warm_up() == 0
+    assert isinstance(reader, Reader) and reader.warm_up() is None and reader.programs == 0
     assert "served, the same ids of the template, log-odds of 2 sample prompts up to " in said[-1]
     streams = {"a": [event(0), event(1)], "b": [event(2, "<|im_end|>\nNeeded: yes\ntoken_id:3")]}
     reader.observe([("a", streams["a"][0], OFFERS)])

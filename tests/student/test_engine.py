@@ -3,6 +3,7 @@
 import functools
 import random
 import re
+import threading
 from unittest import mock
 
 import chex
@@ -101,6 +102,33 @@ def test_every_reading_equals_a_cold_start(pages, changes):
     assert max(len(events) for events in expected.values()) < 14, "some stream should have dropped events"
 
 
+@pytest.mark.slow
+def test_a_pool_that_grows_reads_writes_and_parks_as_one_that_is_whole_from_the_start(model, params, monkeypatch):
+    """To the last bit, beyond its bound too, where streams are parked."""
+    free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
+
+    def run(smallest):
+        monkeypatch.setattr("prism_jax.student.engine._SMALLEST", smallest)
+        engine, rng, found, resident = make(model, params, 30), random.Random(4), [], []
+        before = len(engine._pool[0].values)
+        for turn in range(16):
+            names = [f"s{rng.randrange(turn + 1)}" for _ in range(rng.randint(1, 6))]
+            readings = []
+            for name in dict.fromkeys(names):
+                if name not in engine:
+                    engine.open(name, SYSTEM)
+                readings.append(ReadRequest(name, ids_of(rng, rng.choice([3, 30, 300])), branches_of(rng)))
+            found += [logits for rows in engine.read(readings) for logits in rows]
+            found += engine.write([(reading.stream, ids_of(rng, 5)) for reading in readings], [Span((7,), 4)], free)
+            resident.append((engine.resident, len(engine)))
+        return found, resident, (before, len(engine._pool[0].values))
+
+    (grown, parked, sizes), (whole, also_parked, whole_sizes) = run(0), run(1 << 30)
+    assert sizes == (7, 30) and whole_sizes == (30, 30)
+    assert parked == also_parked and any(resident < streams for resident, streams in parked)
+    chex.assert_trees_all_equal(grown, whole)
+
+
 def test_branches_leave_no_trace_and_need_no_event(model, params):
     engine, rng = make(model, params), random.Random(0)
     engine.open("a", SYSTEM)
@@ -179,6 +207,34 @@ def test_nothing_compiles_after_the_warm_up(model, params, all_compilations, loa
         engine.read([ReadRequest(name, ids_of(rng, rng.choice([3, 40, 120])), branches_of(rng)) for name in names])
         engine.write([(name, ids_of(rng, 3 + turn)) for name in names], spans, free)
     assert len(all_compilations) == before
+
+
+@pytest.mark.slow
+def test_programs_are_compiled_behind_and_again_once_the_pool_has_grown(model, params, all_compilations, monkeypatch):
+    monkeypatch.setattr("prism_jax.student.engine._SMALLEST", 0)
+    engine, rng = make(model, params, 20, budget=250, batches=(4,), longest=32), random.Random(2)
+    free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
+
+    def behind():
+        [thread] = [thread for thread in threading.enumerate() if thread.name == "programs"]
+        thread.join()
+        return len(all_compilations)
+
+    def turn(names):
+        for name in names:
+            if name not in engine:
+                engine.open(name, SYSTEM)
+        engine.read([ReadRequest(name, ids_of(rng, 100), branches_of(rng)) for name in names])
+        engine.write([(name, ids_of(rng, 3)) for name in names], [Span((7, 8), 3)], free)
+
+    engine.compile_behind(lambda: free)
+    before = behind()
+    turn(["a"])
+    assert len(all_compilations) == before and len(engine.programs) == 2 * 4
+    turn(["b", "c", "d"])
+    before = behind()
+    turn(["a", "b", "c", "d"])
+    assert len(all_compilations) == before and len(engine.programs) == 2 * 2 * 4
 
 
 def test_the_work_of_a_pass_grows_with_attention_alone(model, params):

@@ -91,7 +91,7 @@ def _phase(rows: list[tuple[float, int]]) -> dict[str, Any]:
 
 def _steps(live: Live, streams: Sequence[Stream], has_slow_pass: bool) -> dict[str, Any]:
     """The fast and the slow pass of every step."""
-    live.warm_up()
+    live.compile_all()
     steps, fast, slow = list[tuple[str, int]](), list[tuple[float, int]](), list[tuple[float, int]]()
     for stream in streams:
         number_of = {step.event: number for number, step in enumerate(stream.steps)}
