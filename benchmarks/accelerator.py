@@ -331,6 +331,7 @@ def main() -> None:
         for found in SIDES[f"{kind} {side}"](args, *map(int, rest)):
             print(json.dumps(found), flush=True)
         return
+    from prism_jax.training.compiled.cards import peak
     from prism_jax.training.logs import flops
 
     config = student(args.preset, args.attention)
@@ -340,7 +341,7 @@ def main() -> None:
     print(f"{args.preset}, {args.rows} rows of {args.length} tokens; {datetime.date.today()}")
     for side in ("ours", "theirs"):
         measurement = measure(sys.argv[1:], "train", side)
-        best = flops.peak(measurement.get("device", ""))
+        best = peak(measurement.get("device", ""))
         share = f"MFU {needed / measurement['seconds'] / best:.1%}" if best else ""
         print(line(f"training step, {side}", tokens, measurement, share), flush=True)
     for batch in args.batches:

@@ -37,7 +37,7 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.student import Qwen3, StudentConfig, presets
 from prism_jax.student.weights import save_hf
-from prism_jax.training.logs.flops import peak
+from prism_jax.training.compiled.cards import peak
 
 TINY = StudentConfig(hidden_dim=128, num_layers=4, num_heads=4, num_kv_heads=2, head_dim=32, mlp_dim=384)
 CONTEXT = 4096

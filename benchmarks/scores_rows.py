@@ -41,8 +41,8 @@ BATCH = 1000
 """Streams that are made and written at once."""
 ANSWERS = "--columns=person=stream,time=time,score=p_accept_fast,accepted=y_accept"
 COMMAND = (
-    "import sys; from prism_jax.__main__ import main; from prism_jax.runs import scores_files; "
-    "scores_files.MOST_EXACT_ROWS = int(sys.argv.pop(1)); main(sys.argv[1:])"
+    "import sys; from prism_jax.__main__ import main; from prism_jax.runs import running; "
+    "running.MOST_EXACT_ROWS = int(sys.argv.pop(1)); main(sys.argv[1:])"
 )
 """The command, which holds up to so many rows in memory."""
 READ = "import sys; from prism_jax.scores import read_scores; print(len(read_scores(sys.argv[1])))"

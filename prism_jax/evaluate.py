@@ -27,11 +27,10 @@ from etils import epath
 from ml_collections import config_flags
 
 from prism_jax.acceptance import written_times
-from prism_jax.acceptance.looking import show_columns_of_log
 from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
-from prism_jax.runs.scores_files import OF_FILES, Running, evaluate_scores
+from prism_jax.runs.running import OF_FILES, Running
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
 
@@ -128,6 +127,10 @@ def main() -> int | None:
         _evaluate_log(options)
         return None
     if options["scores"] is not None:
+        # Neither help nor a refused flag needs what reads files.
+        from prism_jax.acceptance.looking import show_columns_of_log
+        from prism_jax.runs.scores_files import evaluate_scores
+
         point = OperatingPoint(**{name: options[name] for name in POINT})
         for name in OF_A_LOG:
             if options[name]:

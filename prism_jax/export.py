@@ -14,12 +14,8 @@ from __future__ import annotations
 from absl import flags
 from etils import epath
 
-from prism_jax.runs.export import export_base, export_run
-from prism_jax.runs.probe_export import export_probe, is_probe
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.training.run import NOT_TRAINED
-from prism_jax.training.workdir import Workdir
 
 
 def define_flags() -> None:
@@ -46,6 +42,12 @@ def define_flags() -> None:
 
 def main() -> int | None:
     """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
+    # Neither help nor a refused flag needs a language model.
+    from prism_jax.runs.export import export_base, export_run
+    from prism_jax.runs.probe_export import export_probe, is_probe
+    from prism_jax.training.run import NOT_TRAINED
+    from prism_jax.training.workdir import Workdir
+
     output = epath.Path(flags.FLAGS.workdir)
     if flags.FLAGS.weights is not None:
         for flag in ("adapter", "calibration"):

@@ -18,15 +18,9 @@ import sys
 from absl import flags
 from ml_collections import config_flags
 
-from prism_jax.runs.machine import check_device_count, check_machine, show_plan
-from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime import command, distributed
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.dataclass_config import from_config_dict, settings
 from prism_jax.training.compiled.cards import CARDS
-from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
-from prism_jax.training.run_config import RunConfig
-from prism_jax.training.workdir import Workdir
 
 # Constants of malloc.h, each with its number and our value: never return the free end of the heap to the system, never
 # map a block outside the heap, and use one heap for all threads, because any other heap cannot hold large blocks.
@@ -78,15 +72,26 @@ def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
     keep_freed_memory()
+    # Neither help nor a refused flag needs a language model.
+    from prism_jax.runtime.dataclass_config import from_config_dict, settings
+    from prism_jax.training.run_config import RunConfig
+
     if options.check:
+        from prism_jax.runs.machine import check_machine
+
         return check_machine(
             options.platform, options.devices or 1, options.device_memory, workdir=options.workdir, disk=options.disk
         )
     if options.list_settings:
         print("\n".join(settings(from_config_dict(RunConfig, options.config or {}))))
         return None
-    distributed.start()
     config = from_config_dict(RunConfig, options.config)
+    from prism_jax.runs.machine import check_device_count, show_plan
+    from prism_jax.runs.pipeline import train_and_evaluate
+    from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
+    from prism_jax.training.workdir import Workdir
+
+    distributed.start()
     check_device_count(config, options.devices)
     if options.plan:
         return show_plan(config, options.device_memory, options.target, options.plan_out)

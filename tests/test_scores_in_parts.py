@@ -30,7 +30,8 @@ from prism_jax.evaluation.merged import histograms
 from prism_jax.gate import Gate
 from prism_jax.runs import sharded
 from prism_jax.runs.answers import evaluate_log
-from prism_jax.runs.scores_files import Running, evaluate_scores
+from prism_jax.runs.running import Running
+from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import Scores, ScoresError, parts, write_scores
 from prism_jax.scores.joining import joined
 
@@ -39,8 +40,8 @@ FILES = ("calibration.json", "evaluation.json", "gate.json")
 IN_PARTS = [
     sys.executable,
     "-c",
-    "import sys; from prism_jax.__main__ import main; from prism_jax.runs import scores_files\n"
-    "scores_files.MOST_EXACT_ROWS = 0; main(sys.argv[1:])",
+    "import sys; from prism_jax.__main__ import main; from prism_jax.runs import running\n"
+    "running.MOST_EXACT_ROWS = 0; main(sys.argv[1:])",
 ]
 """The command, which takes even few rows for too many to be held in memory."""
 

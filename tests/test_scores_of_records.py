@@ -15,8 +15,8 @@ from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records_streams import streams_from_records
 from prism_jax.agent.settings import AgentSettings, Exploration, Terms, terms_from_record
 from prism_jax.agent.steps import Observation
+from prism_jax.decision.off_policy import EstimateSettings
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.probe.fitting import StreamInputs, fit_probe
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe

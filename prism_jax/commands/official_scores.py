@@ -28,13 +28,9 @@ from typing import get_args
 from absl import flags
 
 from prism_jax.judges.prompts import MOST_EVENTS
-from prism_jax.proactivebench.scoring import score_official
-from prism_jax.proactivebench.traces import export_taught, export_traces, export_written
-from prism_jax.report.table import print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.streams.proactivebench import Need
-from prism_jax.streams.traces import fixed_turn
+from prism_jax.streams.proactivebench_source import Need
 
 SOURCES: dict[str, tuple[str, ...]] = {
     "traces": (
@@ -82,6 +78,12 @@ def main() -> None:
         for name in names if needed != source else ():
             if options[name].present:
                 raise ValueError(f"--{name}: found it with --{source}, expected it with --{needed} only")
+    # Neither help nor a refused flag needs what reads files.
+    from prism_jax.proactivebench.scoring import score_official
+    from prism_jax.proactivebench.traces import export_taught, export_traces, export_written
+    from prism_jax.report.table import print_all
+    from prism_jax.streams.traces import fixed_turn
+
     if source == "traces":
         tables = score_official(options.flag_values_dict())
         if options.workdir:

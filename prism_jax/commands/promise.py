@@ -18,10 +18,8 @@ from absl import flags
 from prism_jax.acceptance import written_times
 from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation.promise_units import promised_policies
-from prism_jax.runs.promising import families_of, promise_scores
-from prism_jax.runs.scores_files import MOST_EXACT_ROWS, Running
-from prism_jax.runs.sharded import RUNNERS
+from prism_jax.decision.policies import promised_policies
+from prism_jax.runs.running import MOST_EXACT_ROWS, RUNNERS, Running
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 
@@ -80,6 +78,8 @@ def define_flags() -> None:
 
 def main() -> None:
     """Certifies and prints."""
+    from prism_jax.runs.promising import families_of, promise_scores  # more than the flags need
+
     options = flags.FLAGS
     promise_scores(
         options.scores,

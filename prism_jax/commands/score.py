@@ -14,25 +14,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 from etils import epath
 
 from prism_jax.agent.exported import Exported, read_exported
-from prism_jax.agent.live import most_written
 from prism_jax.agent.loading import load_student, load_template, writing_of
 from prism_jax.agent.serving import exported_model
-from prism_jax.runs import workers
-from prism_jax.runs.many_streams import FOLD, ShardScorer, ShardSettings, score_many
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.distributed import define_cache_flag, keep_programs
 from prism_jax.runtime.files import read_object, without_links
-from prism_jax.scoring.fast import Offers, packed_offers
-from prism_jax.scoring.passes import Passes
 from prism_jax.streams import Stream
-from prism_jax.streams.shards import Shard, find_files
+from prism_jax.streams.shards import Shard, ShardSettings, find_files
+
+if TYPE_CHECKING:  # what scores loads JAX, which help and what is refused before do without
+    from prism_jax.runs.many_streams import ShardScorer
+    from prism_jax.scoring.fast import Offers
+    from prism_jax.scoring.passes import Passes
 
 _SHOWN = 5
 
@@ -50,12 +50,18 @@ class _Loader:
     compilation_cache: str | None
 
     def __call__(self) -> ShardScorer:
+        from prism_jax.runs.many_streams import ShardScorer
+
         keep_programs(self.compilation_cache, all_of_them=True)
         student = load_student(self.model, self.exported, self.dtype)
         return ShardScorer(student, self.passes, self.settings, self.exported.need_target, self.out)
 
     def pack(self) -> Callable[[Stream], list[Offers]]:
         """A function that packs a stream; it raises ValueError where a decision does not fit into the context."""
+        from prism_jax.agent.live import most_written
+        from prism_jax.runs.many_streams import FOLD
+        from prism_jax.scoring.fast import packed_offers
+
         template, passes, settings = load_template(self.model, self.exported), self.passes, self.settings
         written = most_written(template, passes.writing, passes.slow, passes.responses)
         packing: dict[str, Any] = {"split": settings.split, "fold": FOLD, "context": settings.context}
@@ -69,6 +75,8 @@ class _Loader:
 
     def runner(self, kind: str, count: int) -> Callable[[Sequence[Shard]], Iterator[Shard]]:
         """A function that scores shards with so many workers."""
+        from prism_jax.runs import workers
+
         if kind == "ray":
             return functools.partial(workers.on_ray, self, workers=count)
         if count == 1:
@@ -86,6 +94,8 @@ def score(options: Mapping[str, Any]) -> None:
     _check_out(options["workdir"], options["model"], files)
     with exported_model(options["model"]) as model:
         loader = _loader(model, options)
+        from prism_jax.runs.many_streams import score_many  # after all that is refused without it
+
         shards = score_many(
             epath.Path(options["workdir"]),
             files,
@@ -129,6 +139,8 @@ def _loader(model: epath.Path, options: Mapping[str, Any]) -> _Loader:
         context = read_object(path, digests.EXPORT).get("model_max_length")
         if type(context) is not int:
             raise ValueError(f"{path}: model_max_length: found {context!r:.80}, expected tokens; --context states them")
+    from prism_jax.scoring.passes import Passes
+
     settings = ShardSettings(context, options["split"], options["batch"], options["shard"])
     # As in an evaluation, all that it was trained for.
     passes = Passes(exported.has_slow_pass, exported.writes_responses, writing_of(model, exported))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DEPLOYABLE", "POLICIES", "Policy", "answering_to_ratio"]
+__all__ = ["DEPLOYABLE", "POLICIES", "Policy", "answering_to_ratio", "promised_policies"]
 
 SignalMap = Callable[[Any, Any, Any], tuple[Any, Any]]
 """(p_need, p_accept, base_rate) to the (p_need, p_accept) on which the dynamic gate decides; a constant is a scalar."""
@@ -120,3 +120,9 @@ DEPLOYABLE = tuple(name for name, policy in POLICIES.items() if policy.deployabl
 def answering_to_ratio() -> tuple[str, ...]:
     """The policies whose decisions depend on the cost ratio."""
     return tuple(name for name, policy in POLICIES.items() if policy.answers_to_ratio)
+
+
+def promised_policies() -> tuple[str, ...]:
+    """The policies that can be promised: deployable ones whose offers are nested in the cost ratio, the gate first."""
+    names = [name for name in answering_to_ratio() if POLICIES[name].deployable]
+    return tuple(sorted(names, key=lambda name: name != "dynamic"))

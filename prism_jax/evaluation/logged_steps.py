@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
-from prism_jax.decision import arrays, gate, off_policy
-from prism_jax.decision.off_policy import Logged
+from prism_jax.decision import arrays, gate
+from prism_jax.decision.off_policy import EstimateSettings, Logged
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.agreement import PROPENSITIES
@@ -23,26 +23,6 @@ from prism_jax.scores.texts import ordered
 _LEAST = 1e-4
 """Probabilities nearer to 0 or 1 than this count as this in the model of the doubly robust estimate."""
 Rows = Float64[np.ndarray, " rows"]
-
-
-@dataclasses.dataclass(frozen=True)
-class EstimateSettings:
-    """Costs, limits and resampling."""
-
-    c_fa: float = 1.0  # cost of an offer that is not accepted
-    c_fn: float = 2.0  # cost of silence where help was needed and an offer would have been accepted
-    # largest share of the target's offers that the log may be unable to show
-    most_uncovered: float = off_policy.support.MOST_UNCOVERED
-    least_effective: float = off_policy.support.LEAST_EFFECTIVE  # smallest effective number of the target's offers
-    # smallest effective number of offers that tell the policies apart
-    least_changes: float = off_policy.support.LEAST_CHANGES
-    resamples: int = 2000  # bootstrap resamples of people
-    seed: int = 0  # seed of the resamples
-
-    @property
-    def limits(self) -> dict[str, float]:
-        """The limits of `off_policy.check_support`."""
-        return {name: getattr(self, name) for name in ("most_uncovered", "least_effective", "least_changes")}
 
 
 @dataclasses.dataclass(frozen=True)

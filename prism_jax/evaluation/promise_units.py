@@ -11,18 +11,11 @@ from jaxtyping import Bool, Float, Float64, Int, Shaped
 from prism_jax.decision import audbc, metrics, risk
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
-from prism_jax.decision.policies import POLICIES, answering_to_ratio
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import with_need
 from prism_jax.evaluation.policy_rows import judged
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Thinking
-
-
-def promised_policies() -> tuple[str, ...]:
-    """The policies that can be promised: deployable ones whose offers are nested in the cost ratio; the gate first."""
-    names = [name for name in answering_to_ratio() if POLICIES[name].deployable]
-    return tuple(sorted(names, key=lambda name: name != "dynamic"))
 
 
 class Family(NamedTuple):

@@ -22,12 +22,12 @@ from jaxtyping import Float
 from prism_jax.decision import risk
 from prism_jax.decision.calibration import CalibrationConfig, Map
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import promised_policies
 from prism_jax.decision.uncertainty import SHARE, Cells, Estimate, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.promise_units import (
     Family,
     Units,
-    promised_policies,
 )
 
 INCREASING = ("temperature", "penalised", "isotonic")

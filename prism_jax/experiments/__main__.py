@@ -42,17 +42,11 @@ from absl import flags
 from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.experiments.paper import outputs, registry, runner
-from prism_jax.experiments.paper.exported import Model
-from prism_jax.experiments.paper.study import PAPER, ExperimentResult, IntervalSettings
-from prism_jax.experiments.paper.systems import SystemOptions
-from prism_jax.experiments.paper.trainings import Trainings
-from prism_jax.report.table import print_all
-from prism_jax.runs.scores_files import OF_FILES, Running
-from prism_jax.runs.store import Store
+from prism_jax.experiments.paper import registry
+from prism_jax.experiments.paper.system_options import RESAMPLES, SystemOptions
+from prism_jax.runs.running import OF_FILES, Running
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.runtime.provenance import provenance
 from prism_jax.training.pathways.table import Method
 
 
@@ -68,7 +62,7 @@ def define_flags() -> None:
     flags.DEFINE_enum("method", "corrected", get_args(Method), "With paper: also AUDBC and pathways as it prints them.")
     flags.DEFINE_bool("paper_numbers", False, "Show the paper's numbers too, which are on other data.")
     flags.DEFINE_integer("seeds", 1, "Number of seeds to train with; tables show means over them.", 1)
-    flags.DEFINE_integer("resamples", IntervalSettings.resamples, "Number of bootstrap resamples of each interval.", 1)
+    flags.DEFINE_integer("resamples", RESAMPLES, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():
         flags.DEFINE_float(name, getattr(OperatingPoint, name), f"{what} of the tables that do not vary it.")
     flags.DEFINE_string("model", None, "Exported student, or workdir of a run, whose passes `latency` times.")
@@ -95,6 +89,13 @@ def main(arguments: list[str]) -> None:
         raise ValueError(
             f"--seeds: found {options.seeds} beside --scores, --system or --model, expected 1: nothing is trained"
         )
+    # What follows loads a language model and all that it needs.
+    from prism_jax.experiments.paper import runner
+    from prism_jax.experiments.paper.exported import Model
+    from prism_jax.experiments.paper.study import PAPER, IntervalSettings
+    from prism_jax.experiments.paper.trainings import Trainings
+    from prism_jax.runs.store import Store
+
     costs: dict[str, Any] = {name: options[name].value for name in ("c_fa", "c_fn", "margin")}
     set_costs = {name: value for name, value in costs.items() if options[name].present}
     few = systems.system and not options["resamples"].present
@@ -118,6 +119,11 @@ def main(arguments: list[str]) -> None:
 
 def study(arguments: list[str]) -> None:
     """Runs a study: prints each table as soon as it is there, and writes all of them at the end."""
+    from prism_jax.experiments.paper import outputs
+    from prism_jax.experiments.paper.study import ExperimentResult
+    from prism_jax.report.table import print_all
+    from prism_jax.runtime.provenance import provenance
+
     name, folder, tables = _only(arguments), flags.FLAGS.workdir, []
     for table in importlib.import_module(f"prism_jax.experiments.{name}").main():
         print_all([table])

@@ -31,8 +31,7 @@ from prism_jax.scores.joining import read_all
 from prism_jax.scores.labels import Signal, read
 from prism_jax.streams import Step, Stream, proactivebench
 from prism_jax.streams.edit import map_steps
-from prism_jax.streams.proactivebench import Need
-from prism_jax.streams.proactivebench_source import Leakage, measure_leakage
+from prism_jax.streams.proactivebench_source import Leakage, Need, measure_leakage
 from prism_jax.training.pathways.supervision import with_soft_labels
 
 Labels = Literal["majority", "votes"]

@@ -35,7 +35,7 @@ from prism_jax.report.tables import over_units
 from prism_jax.scores import Scores, write_scores
 from prism_jax.scores.labels import Signal
 from prism_jax.streams import Stream, proactivebench
-from prism_jax.streams.proactivebench import Need
+from prism_jax.streams.proactivebench_source import Need
 
 TFIDF, WORDS, STATES = "TF-IDF of words and bigrams", "probe on words", "probe on words and states"
 FILES = {WORDS: "probe_words.parquet", STATES: "probe_states.parquet"}

@@ -33,7 +33,7 @@ from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream, proactivebench
-from prism_jax.streams.proactivebench import Need
+from prism_jax.streams.proactivebench_source import Need
 
 NEEDS: tuple[Need, ...] = ("strict", "majority")
 _AS_IT_IS = SignalFit(Temperature(1.0), base_rate=0.5, count=1, effective_count=1.0)

@@ -26,11 +26,11 @@ from prism_jax.acceptance.parts import PART_ROWS, Answers, Divided, answered_row
 from prism_jax.acceptance.statistics import EVERYBODY
 from prism_jax.acceptance.study import in_memory, study_parts
 from prism_jax.acceptance.tables import GATE, Drawn
-from prism_jax.decision.off_policy import OverlapError
-from prism_jax.evaluation.logged_steps import EstimateSettings
+from prism_jax.decision.off_policy import EstimateSettings, OverlapError
 from prism_jax.runs.counterfactual import decisions_of_log, estimate_decisions
-from prism_jax.runs.scores_files import Running, say_left_out, usable_cpus
-from prism_jax.runs.sharded import Sharded, Work, count_rows
+from prism_jax.runs.running import Running, usable_cpus
+from prism_jax.runs.scores_files import say_left_out
+from prism_jax.runs.sharded import Sharded, Work, count_rows, held_in_memory
 from prism_jax.runtime.files import check_folder_of, check_outputs
 from prism_jax.scores import encode_scores
 from prism_jax.scores.joining import find_files
@@ -78,7 +78,7 @@ def evaluate_log(
     paths = find_files(pattern, SUFFIXES, "log")
     wanted = {"--context": question.context, "--scores_out": scores_out, "--target": columns.target}
     of_memory = [name for name, value in wanted.items() if value]
-    if len(paths) == 1 and (running.in_memory(paths) or (of_memory and running == Running())):
+    if len(paths) == 1 and (held_in_memory(paths, running) or (of_memory and running == Running())):
         if scores_out is not None:
             check_folder_of(scores_out)
             check_outputs({"scores_out": scores_out}, {"scores": paths})

@@ -13,17 +13,18 @@ from etils import epath
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.logs import ONE_PERSON, AcceptanceLog, read_log
 from prism_jax.decision import off_policy
-from prism_jax.decision.off_policy import Drawn, Estimator, Logged, Support
+from prism_jax.decision.off_policy import Drawn, EstimateSettings, Estimator, Logged, Support
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation import logged_steps
 from prism_jax.evaluation.fits import read_calibration
-from prism_jax.evaluation.logged_steps import Decisions, EstimateSettings, Reading, Rows, model_feature, target_gate
+from prism_jax.evaluation.logged_steps import Decisions, Reading, Rows, model_feature, target_gate
 from prism_jax.evaluation.merged.counterfactual import Estimates, estimate, over_log
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import over_units
-from prism_jax.runs.scores_files import Running, refuse_records, say_left_out
-from prism_jax.runs.sharded import Sharded
+from prism_jax.runs.running import Running
+from prism_jax.runs.scores_files import refuse_records, say_left_out
+from prism_jax.runs.sharded import Sharded, held_in_memory, open_sharded
 from prism_jax.runtime.files import parse_json, read_lines, write_files
 from prism_jax.scores import ScoresError, located
 from prism_jax.scores.joining import find_files, read_files
@@ -51,7 +52,7 @@ def estimate_scores(
       target: Column with the target's probability of an offer; None is the gate at the settings' costs.
       calibration: A calibration.json to apply to the signals.
       out: Folder for the tables; what is merged so far of many rows stands there, too.
-      running: How files are read; more than `scores_files.MOST_EXACT_ROWS` rows are read part by part.
+      running: How files are read; more than `running.MOST_EXACT_ROWS` rows are read part by part.
 
     Raises:
       ScoresError: for a table without log or propensities.
@@ -61,7 +62,7 @@ def estimate_scores(
     paths = find_files(path)
     reading = _reading(settings, target, calibration)
     left_out: dict[str, str] = {}
-    if running.in_memory(paths):
+    if held_in_memory(paths, running):
         decisions = _of_files(paths, path, reading, left_out if running.skip_bad else None)
         write_tables(estimate_decisions(decisions, settings), settings, out)
     else:
@@ -81,9 +82,10 @@ def _sharded(paths: Sequence[str], reading: Reading, running: Running, folder: s
     """What runs statistics over the parts of some files, and keeps in the folder what a later call resumes from."""
     refuse_records(paths)
     settings = ["counterfactual", dataclasses.astuple(reading.settings), reading.target]
-    return running.sharded(
+    return open_sharded(
         paths,
         folder,
+        running,
         extra=() if reading.target is None else (reading.target,),
         settings=str([*settings, reading.fits and reading.fits.to_dict()]),
     )

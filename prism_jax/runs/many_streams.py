@@ -26,7 +26,6 @@ from etils import epath
 from tqdm import tqdm
 
 from prism_jax.prompting.packing import AXES, Packed
-from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.runtime.lock import only_one
@@ -37,7 +36,7 @@ from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, write_streams
-from prism_jax.streams.shards import Shard, Shards, cut, read_shard
+from prism_jax.streams.shards import Shard, Shards, ShardSettings, cut, read_shard
 
 NAME = "score.json"
 FOLD = 0
@@ -48,21 +47,6 @@ SOURCE = "`python -m prism_jax score`"
 _PACKAGES = ("prism_jax", "jax", "jaxlib", "numpy", "pyarrow", "tokenizers")
 """What may change a score or its bytes."""
 _OF_SLOW_PASS = ("p_need_slow", "p_accept_slow", "tokens_slow", "fields_correct")
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardSettings:
-    """What the scores depend on beside the model and the streams."""
-
-    context: int  # maximum number of tokens up to the end of one decision
-    split: str = "test"  # what stands in the column `split`
-    batch: int = 16  # number of streams per forward pass
-    shard: int = 500  # number of streams per shard
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "context", "batch", "shard")
-        if not self.split:
-            raise ValueError("split: found an empty name, expected one such as test")
 
 
 class ShardScorer:

@@ -25,7 +25,9 @@ from prism_jax.evaluation.promises import Line, PromiseResult, Wanted
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import over_units
-from prism_jax.runs.scores_files import Running, refuse_records, say_left_out, shown_offers
+from prism_jax.runs.running import Running
+from prism_jax.runs.scores_files import refuse_records, say_left_out, shown_offers
+from prism_jax.runs.sharded import held_in_memory, open_sharded
 from prism_jax.runtime.files import check_folder_of, check_outputs, write_json
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.joining import find_files, read_files
@@ -80,7 +82,7 @@ def promise_scores(
       time_format: How its dates such as 3/4/2026 are read (`written_times.TIME_FORMATS`).
       shown_only: Leaves out the offers that were not made; the promise is then about shown offers only.
       out: JSON file for the result.
-      running: How scores files are read; more than `scores_files.MOST_EXACT_ROWS` rows are read part by part.
+      running: How scores files are read; more than `running.MOST_EXACT_ROWS` rows are read part by part.
 
     Raises:
       ValueError: naming the place, for promises, scores or a calibration that cannot be used.
@@ -102,7 +104,7 @@ def promise_scores(
         if out is not None:
             check_folder_of(out)
             check_outputs({"out": out}, {"scores": paths, "calibration": calibration})
-        if columns is None and not running.in_memory(paths):
+        if columns is None and not held_in_memory(paths, running):
             result, left_out = _of_parts(paths, wanted, running, shown_only=shown_only, **how)
         else:
             if columns is not None:
@@ -142,7 +144,7 @@ def _of_parts(
     """The result for scores files that are read part by part, and the files that were left out with the reasons."""
     refuse_records(paths)
     with tempfile.TemporaryDirectory(prefix="prism_jax_") as folder:
-        sharded = running.sharded(paths, folder, shown_only=shown_only)
+        sharded = open_sharded(paths, folder, running, shown_only=shown_only)
         result = sharded.all_of(lambda run: promise(run, wanted, exact=running.are_few(run.rows), **how))
         return result, sharded.left_out
 

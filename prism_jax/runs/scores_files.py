@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import flags
 from etils import epath
 
 from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Calibrator
@@ -19,7 +16,8 @@ from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.merged import running as merged
 from prism_jax.report.outputs import write_evaluation
 from prism_jax.report.tables import SHOWN_ONLY
-from prism_jax.runs.sharded import RUNNERS, RunnerName, Sharded, count_rows
+from prism_jax.runs.running import Running
+from prism_jax.runs.sharded import held_in_memory, open_sharded
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.files import holds_records
@@ -29,66 +27,6 @@ from prism_jax.scores.units import folds_of
 
 _FOLDS = 5
 _NEED = ("p_need_fast", "p_need_slow", "y_need", "need_target")
-
-
-MOST_EXACT_ROWS = 2_000_000
-"""Up to so many rows a table is evaluated exactly, in memory unless on a cluster; more are evaluated part by part."""
-
-
-OF_FILES = ("runner", "workers", "skip_bad")
-"""Flags that say how files are read and evaluated."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Running:
-    """How scores files are read and evaluated.
-
-    Attributes:
-      runner: `local` processes, or `ray`.
-      workers: Number of processes or tasks; None is one for each processor.
-      skip_bad: Whether files that cannot be read are left out, and said so.
-      most: Up to so many rows everything is exact; None is `MOST_EXACT_ROWS`.
-    """
-
-    runner: RunnerName = "local"
-    workers: int | None = None
-    skip_bad: bool = False
-    most: int | None = None
-
-    @staticmethod
-    def define_flags() -> None:
-        """Defines the flags of `OF_FILES`."""
-        flags.DEFINE_enum(
-            "runner", "local", RUNNERS, "With --scores: what reads parts, processes here or a Ray cluster."
-        )
-        flags.DEFINE_integer(
-            "workers",
-            None,
-            f"With --scores of more than {MOST_EXACT_ROWS:,} rows, which are read part by part: how many parts at "
-            "once; by default all processors.",
-            lower_bound=1,
-        )
-        flags.DEFINE_bool("skip_bad", False, "With --scores: leave out files that cannot be read, and say which.")
-
-    @classmethod
-    def of_flags(cls) -> Running:
-        """What the flags say."""
-        return cls(**{name: getattr(flags.FLAGS, name) for name in OF_FILES})
-
-    def in_memory(self, paths: Sequence[str]) -> bool:
-        """Whether all rows of some files are held in memory: there are few, or they are decision records."""
-        if self.runner != "local":
-            return False
-        return self.are_few(count_rows(paths)) or any(map(_holds_records, paths))
-
-    def are_few(self, rows: int) -> bool:
-        """Whether so many rows are evaluated exactly."""
-        return rows <= (MOST_EXACT_ROWS if self.most is None else self.most)
-
-    def sharded(self, paths: Sequence[str], folder: epath.PathLike, **options: Any) -> Sharded:
-        """What runs statistics over parts of some files, and keeps their states in a folder."""
-        own: dict[str, Any] = {"runner": self.runner, "skip_bad": self.skip_bad, **options}
-        return Sharded(paths, pathlib.Path(folder), workers=self.workers or usable_cpus(), **own)
 
 
 def evaluate_scores(
@@ -125,7 +63,7 @@ def evaluate_scores(
     paths, sharded = find_files(pattern), None
     left_out: dict[str, str] = {}
     try:
-        if running.in_memory(paths):
+        if held_in_memory(paths, running):
             scores, days = _read_all(paths, left_out if running.skip_bad else None, calibrated=fits is not None)
             if shown_only:
                 scores = shown_offers(pattern, scores)
@@ -138,7 +76,7 @@ def evaluate_scores(
         else:
             refuse_records(paths)
             settings = [dataclasses.astuple(point), str(config), fits and fits.to_dict()]
-            sharded = running.sharded(paths, folder, shown_only=shown_only, settings=str(settings))
+            sharded = open_sharded(paths, folder, running, shown_only=shown_only, settings=str(settings))
             left_out = sharded.left_out
             fitted, assembled = sharded.all_of(
                 lambda run: merged.evaluate(run, point, config, fits, exact=running.are_few(run.rows))
@@ -167,15 +105,11 @@ def _read_all(paths: list[str], left_out: dict[str, str] | None, *, calibrated: 
 
 def refuse_records(paths: Sequence[str]) -> None:
     """Refuses files of decision records among those that are read part by part."""
-    if bad := list(filter(_holds_records, paths)):
+    if bad := list(filter(holds_records, paths)):
         raise ScoresError(
             "found decision records, expected a scores table: records are read as a whole, without --runner=ray",
             place=bad[0],
         )
-
-
-def _holds_records(path: str) -> bool:
-    return path.endswith(".jsonl") and holds_records(path)
 
 
 def left_out_fact(left_out: Mapping[str, str], files: int) -> dict[str, str]:
@@ -189,11 +123,6 @@ def say_left_out(left_out: Mapping[str, str], files: int) -> None:
         print(f"left out: {reason}")
     if left_out:
         print(f"left out: {len(left_out)} of {files} files")
-
-
-def usable_cpus() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _of_records(path: str, scores: Scores, calibrated: bool) -> tuple[Scores, bool]:

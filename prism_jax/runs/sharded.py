@@ -24,25 +24,26 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
 from absl import logging
+from etils import epath
 from tqdm import tqdm
 
 from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.evaluation.merged.states import State, Statistic, decode, encode, merge
+from prism_jax.runs.running import RunnerName, Running, usable_cpus
 from prism_jax.runs.workers import connect_ray, end_with_parent
 from prism_jax.runtime.files import open_regular, write_bytes
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.agreement import PROPENSITIES
+from prism_jax.scores.files import holds_records
 from prism_jax.scores.joining import check_columns
 from prism_jax.scores.parts import Part, as_parquet, columns_of, gather, parts_of, read_part
 
 T = TypeVar("T")
-RunnerName = Literal["local", "ray"]
-RUNNERS: tuple[RunnerName, ...] = ("local", "ray")
 _AHEAD = 2
 """Parts that are handed out beyond the number of workers, so that none waits for the merging."""
 _SECONDS = 2.0
@@ -385,3 +386,16 @@ def _rows(path: str) -> int:
             return pq.read_metadata(file).num_rows
     except (OSError, ValueError):
         return 0
+
+
+def held_in_memory(paths: Sequence[str], running: Running) -> bool:
+    """Whether all rows of some files are held in memory: there are few, or they are decision records."""
+    if running.runner != "local":
+        return False
+    return running.are_few(count_rows(paths)) or any(map(holds_records, paths))
+
+
+def open_sharded(paths: Sequence[str], folder: epath.PathLike, running: Running, **options: Any) -> Sharded:
+    """What runs statistics over parts of some files, and keeps their states in a folder."""
+    own: dict[str, Any] = {"runner": running.runner, "skip_bad": running.skip_bad, **options}
+    return Sharded(paths, Path(folder), workers=running.workers or usable_cpus(), **own)

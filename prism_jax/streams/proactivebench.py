@@ -20,10 +20,10 @@ from absl import logging
 from etils import epath
 
 from prism_jax.streams import proactivebench_source
+from prism_jax.streams.proactivebench_source import Need
 from prism_jax.streams.times import to_seconds
 from prism_jax.streams.types import Candidate, Event, Step, Stream
 
-Need = Literal["strict", "majority", "any_valid"]
 Candidates = Literal["listed", "constant"]
 
 SPLIT = "streams"

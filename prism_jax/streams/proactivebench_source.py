@@ -18,7 +18,7 @@ import hashlib
 import json
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from etils import epath
 
@@ -27,6 +27,8 @@ from prism_jax.runtime.files import check_text, parse_json, read_bounded, read_l
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.times import to_seconds
 
+Need = Literal["strict", "majority", "any_valid"]
+"""Definitions of need (`prism_jax.streams.proactivebench`)."""
 REWARD_FILES = ("dataset/reward_data/train_data.jsonl", "dataset/reward_data/test_data.jsonl")
 STREAM_FOLDER = "dataset/test_data"
 LAYOUT = (

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from etils import epath
 
+from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.runtime.files import on_disk, read_lines
 from prism_jax.streams.jsonl import StreamError, decode_stream, read_streams
 from prism_jax.streams.types import Stream
@@ -25,6 +26,21 @@ T = TypeVar("T")
 
 _EXPECTED = "JSON lines"
 _MAGIC = "*?["
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardSettings:
+    """What the scores of shards depend on beside the model and the streams."""
+
+    context: int  # maximum number of tokens up to the end of one decision
+    split: str = "test"  # what stands in the column `split`
+    batch: int = 16  # number of streams per forward pass
+    shard: int = 500  # number of streams per shard
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "context", "batch", "shard")
+        if not self.split:
+            raise ValueError("split: found an empty name, expected one such as test")
 
 
 class Piece(NamedTuple):

@@ -14,7 +14,7 @@ Where to change what:
   `prism_jax/runs/curation.py`
 - the report of updates, or the warning of few: `updates` in `loop.py`
 - the optimizer: `optimization/optimizer.py`
-- a GPU that `--plan --target` compiles for: `CARDS` in `compiled/cards.py`; its peak in `logs/flops.py`
+- a GPU that `--plan --target` compiles for: `CARDS` in `compiled/cards.py`, beside its peak
 - what a plan says of a compiled step: `compiled/plan.py`; counting in `accounting.py`, what is needed in `theory.py`
 - what of a run's inputs is compared: `fingerprints.py`
 """

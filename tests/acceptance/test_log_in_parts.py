@@ -19,7 +19,7 @@ from prism_jax.acceptance.labelled import Labelled, Placements
 from prism_jax.decision.score_maps import Scale
 from prism_jax.evaluation.merged import states
 from prism_jax.runs import answers, sharded
-from prism_jax.runs.scores_files import Running
+from prism_jax.runs.running import Running
 
 ROLES = "person=who,time=at,accepted=took"
 

@@ -11,8 +11,8 @@ from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.logs import read_log
 from prism_jax.decision.calibration import Rule
+from prism_jax.decision.off_policy import EstimateSettings
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation.logged_steps import EstimateSettings
 from prism_jax.runs.answers import evaluate_log
 from prism_jax.runs.counterfactual import estimate_decisions, of_log, tables
 from prism_jax.runs.promising import promise_scores

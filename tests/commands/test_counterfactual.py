@@ -18,7 +18,7 @@ from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged, OverlapError
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.runs import counterfactual
-from prism_jax.runs.scores_files import Running
+from prism_jax.runs.running import Running
 from prism_jax.scores import ScoresError
 from prism_jax.streams import Event
 

@@ -28,7 +28,7 @@ from prism_jax.scoring.responses import with_responses
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams
-from prism_jax.streams.shards import cut, find_files
+from prism_jax.streams.shards import ShardSettings, cut, find_files
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,7 @@ def test_shards_without_rationales_have_the_columns_of_those_with(exported, file
     fast = {"stream": "a", "step": 0, "candidate": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}
     slow = {"p_need_slow": 0.5, "p_accept_slow": 0.5, "tokens_slow": 3}
     monkeypatch.setattr(many_streams, "score_passes", lambda *_, **__: Scored(iter([fast | slow]), []))
-    settings = many_streams.ShardSettings(context=2048)
+    settings = ShardSettings(context=2048)
     student = load_student(exported, read_exported(exported), "float32")
     scorer = many_streams.ShardScorer(student, Passes(slow=True), settings, "given_accept", tmp_path)
     monkeypatch.setattr(many_streams, "_unpacked", lambda: ())

@@ -7,17 +7,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from prism_jax.decision import off_policy
-from prism_jax.decision.off_policy import OverlapError
+from prism_jax.decision.off_policy import EstimateSettings, OverlapError
 from prism_jax.evaluation import logged_steps
 from prism_jax.evaluation.fits import Calibration, write_calibration
-from prism_jax.evaluation.logged_steps import EstimateSettings, Reading
+from prism_jax.evaluation.logged_steps import Reading
 from prism_jax.evaluation.merged import states
 from prism_jax.evaluation.merged.counterfactual import Folds, estimate, over_log
 from prism_jax.evaluation.merged.running import over
 from prism_jax.evaluation.merged.states import UnitSums
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.runs import counterfactual, sharded
-from prism_jax.runs.scores_files import Running
+from prism_jax.runs.running import Running
 from prism_jax.scores import Scores, ScoresError, parts, write_scores
 
 SETTINGS = EstimateSettings(c_fn=3.0, resamples=300)

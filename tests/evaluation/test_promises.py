@@ -15,8 +15,8 @@ from prism_jax.decision import gate, risk
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
-from prism_jax.decision.policies import POLICIES, Policy
-from prism_jax.evaluation import promise_units, promises
+from prism_jax.decision.policies import POLICIES, Policy, promised_policies
+from prism_jax.evaluation import promises
 from prism_jax.evaluation.fits import write_calibration
 from prism_jax.evaluation.merged import promising
 from prism_jax.evaluation.merged.running import over
@@ -27,7 +27,7 @@ from prism_jax.evaluation.protocol import calibrate
 from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
 from prism_jax.runs import sharded
 from prism_jax.runs.promising import families_of, promise_scores
-from prism_jax.runs.scores_files import Running
+from prism_jax.runs.running import Running
 from prism_jax.scores import Scores, ScoresError, parts, write_scores
 
 POINT = OperatingPoint(c_fa=1.0, c_fn=2.0, margin=0.0)
@@ -347,7 +347,7 @@ def test_dismissals_are_judged_by_acceptance_alone_and_limits_may_be_percentages
 
 
 def test_a_policy_of_the_registry_can_be_promised(scores, monkeypatch):
-    assert promise_units.promised_policies() == ("dynamic", "static", "product")
+    assert promised_policies() == ("dynamic", "static", "product")
     cautious = Policy("cautious", "", signals=lambda n, p, _: (n, p**2), threshold=POLICIES["dynamic"].threshold)
     monkeypatch.setitem(POLICIES, "cautious", cautious)
     families = [Family("dynamic"), Family("cautious")]

@@ -28,7 +28,7 @@ from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report import tables
 from prism_jax.report.tables import UNEQUAL
-from prism_jax.runs.scores_files import Running
+from prism_jax.runs.running import Running
 from prism_jax.runs.store import Store
 from prism_jax.scores import Scores, ScoresError, write_scores
 from prism_jax.scores.labels import acceptance_weight

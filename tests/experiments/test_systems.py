@@ -13,7 +13,8 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import paired_p_values
 from prism_jax.experiments.paper import main, runner
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
-from prism_jax.experiments.paper.systems import OWN, PEOPLE, SystemOptions
+from prism_jax.experiments.paper.system_options import SystemOptions
+from prism_jax.experiments.paper.systems import OWN, PEOPLE, read_systems
 from prism_jax.judges.prompts import questions
 from prism_jax.judges.robustness import Judged, compare_judged
 from prism_jax.judges.votes import write_votes
@@ -203,7 +204,7 @@ def table(folder, name, **changes):
 
 def test_a_scores_table_is_judged_by_its_labels(tmp_path):
     options = SystemOptions(system=[table(tmp_path, "one")])
-    systems = options.read(POINT, SETTINGS)
+    systems = read_systems(options, POINT, SETTINGS)
     data = systems.systems[0].data
     offer = data.decide("slow_on_margin", "calibrated").offer
     need, accept = data.steps.y_need, data.steps.y_accept

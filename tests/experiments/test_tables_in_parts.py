@@ -18,7 +18,7 @@ from prism_jax.experiments.paper import case_study, drawing, in_parts, registry,
 from prism_jax.experiments.paper.sheet import Number
 from prism_jax.experiments.paper.study import PAPER, IntervalSettings, SkippedError, Study
 from prism_jax.runs import sharded
-from prism_jax.runs.scores_files import Running
+from prism_jax.runs.running import Running
 from prism_jax.scores import Scores, parts, write_scores
 
 COUNTED = ("recall", "precision", "accuracy", "f1", "slow_rate", "flip_rate", "tokens", "only_first", "only_second")

@@ -11,7 +11,7 @@ from prism_jax.decision.calibration import fit_temperature
 from prism_jax.evaluation import protocol, splits
 from prism_jax.experiments.paper import drawing, runner, written
 from prism_jax.experiments.paper.study import PAPER, SkippedError
-from prism_jax.runs.scores_files import Running
+from prism_jax.runs.running import Running
 from prism_jax.scores import Scores
 
 

@@ -29,6 +29,7 @@ from prism_jax.decision.off_policy.models import Moments, coefficients, cross_fi
 from prism_jax.decision.off_policy.propensities import DOUBTED, MOST_OFF, Drawn, doubt, drawn, drawn_sums, edges_of
 from prism_jax.decision.off_policy.support import (
     EXPLORATION,
+    EstimateSettings,
     OverlapError,
     Support,
     check,
@@ -50,6 +51,7 @@ __all__ = [
     "LEAST_PEOPLE",
     "MOST_OFF",
     "Drawn",
+    "EstimateSettings",
     "Estimator",
     "Logged",
     "Moments",

@@ -6,6 +6,7 @@ offers with a large weight are rare, most logs have none of them, and look harml
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -34,6 +35,26 @@ _ROUNDING = 1e-12
 
 class OverlapError(ValueError):
     """A log that cannot say what the target policy would have cost; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EstimateSettings:
+    """Costs, limits and resampling."""
+
+    c_fa: float = 1.0  # cost of an offer that is not accepted
+    c_fn: float = 2.0  # cost of silence where help was needed and an offer would have been accepted
+    # largest share of the target's offers that the log may be unable to show
+    most_uncovered: float = MOST_UNCOVERED
+    least_effective: float = LEAST_EFFECTIVE  # smallest effective number of the target's offers
+    # smallest effective number of offers that tell the policies apart
+    least_changes: float = LEAST_CHANGES
+    resamples: int = 2000  # bootstrap resamples of people
+    seed: int = 0  # seed of the resamples
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits of `check_support`."""
+        return {name: getattr(self, name) for name in ("most_uncovered", "least_effective", "least_changes")}
 
 
 class Support(NamedTuple):

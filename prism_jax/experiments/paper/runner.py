@@ -20,12 +20,14 @@ from prism_jax.experiments.paper.in_parts import TableSums, sum_tables
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Study, Subject
-from prism_jax.experiments.paper.systems import SystemOptions, Systems
+from prism_jax.experiments.paper.system_options import SystemOptions
+from prism_jax.experiments.paper.systems import Systems, read_systems
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.report.tables import ALONE
-from prism_jax.runs.scores_files import Running, left_out_fact, refuse_records, say_left_out
-from prism_jax.runs.sharded import Sharded
+from prism_jax.runs.running import Running
+from prism_jax.runs.scores_files import left_out_fact, refuse_records, say_left_out
+from prism_jax.runs.sharded import Sharded, held_in_memory, open_sharded
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import ScoresError, located
@@ -107,7 +109,7 @@ class Inputs:
     @property
     def in_parts(self) -> bool:
         """Whether the scores are read part by part."""
-        return self.scores is not None and not self.running.in_memory(self.files)
+        return self.scores is not None and not held_in_memory(self.files, self.running)
 
     @property
     def studies(self) -> tuple[Study, ...]:
@@ -136,7 +138,7 @@ class Inputs:
     @functools.cached_property
     def read_systems(self) -> Systems:
         """The systems with their verdicts."""
-        return self.systems.read(self.point, self.settings, self.method)
+        return read_systems(self.systems, self.point, self.settings, self.method)
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
@@ -146,7 +148,7 @@ class Inputs:
     @property
     def beside_paper(self) -> Study:
         """The study of the file, with that of `scores_paper`; SkippedError for files that are read part by part."""
-        if self.in_parts or not self.running.in_memory(find_files(paper := self.scores_paper or "")):
+        if self.in_parts or not held_in_memory(find_files(paper := self.scores_paper or ""), self.running):
             raise SkippedError("--scores_paper: two files are compared in memory only, of fewer rows")
         return dataclasses.replace(self.studies[0], of_paper=self._of_file(paper))
 
@@ -230,10 +232,10 @@ def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) ->
 def _sharded(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> Sharded:
     """What runs statistics over the parts of the scores files."""
     refuse_records(inputs.files)
-    running = inputs.running
-    return running.sharded(
+    return open_sharded(
         inputs.files,
         folder,
+        inputs.running,
         settings=str([names, inputs.point, inputs.settings, inputs.method]),
     )
 

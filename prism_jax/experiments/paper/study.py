@@ -12,6 +12,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.experiments.paper.sheet import Sheet
+from prism_jax.experiments.paper.system_options import RESAMPLES
 from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.experiments.paper.timing import Timing, timing
 from prism_jax.experiments.paper.trainings import Trainings
@@ -32,7 +33,8 @@ class SkippedError(ValueError):
 class IntervalSettings:
     """How all intervals are computed."""
 
-    resamples: int = 2000  # number of bootstrap resamples of whole streams, or of whole people (`EvaluationData.unit`)
+    # number of bootstrap resamples of whole streams, or of whole people (`EvaluationData.unit`)
+    resamples: int = RESAMPLES
     seed: int = 0  # seed of the resamples
     level: float = 0.95  # nominal coverage
     seeds: int = 1  # number of seeds that the tables average over; above 1, intervals are over seeds (`over_seeds`)

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from absl import flags
 from etils import epath
 
 from prism_jax.decision import metrics
@@ -29,15 +28,15 @@ from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells
 from prism_jax.experiments.paper.sheet import Measure, Number
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
+from prism_jax.experiments.paper.system_options import SystemOptions, named
 from prism_jax.judges.agreements import HUMAN_CONFIG
 from prism_jax.judges.ballots import Ballots
 from prism_jax.judges.labelling import gather, human_of, judge_ballots, votes_of
 from prism_jax.judges.panels import majority
-from prism_jax.judges.prompts import MOST_EVENTS, OURS
+from prism_jax.judges.prompts import OURS
 from prism_jax.judges.robustness import Judged, deeds, judged
 from prism_jax.proactivebench.tables import RECALLS
 from prism_jax.report.tables import over_units
-from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import ScoresError, located
 from prism_jax.scores.joining import find_files, read_files
 from prism_jax.streams import Stream
@@ -187,65 +186,28 @@ def _check_one_judge(tables: Sequence[System]) -> None:
                 )
 
 
-@dataclasses.dataclass(frozen=True)
-class SystemOptions:
-    """What the flags say of systems and their judges."""
+def read_systems(
+    options: SystemOptions, point: OperatingPoint, settings: IntervalSettings, method: Method = "corrected"
+) -> Systems:
+    """Reads all systems, and the votes on what they did.
 
-    system: Sequence[str] = ()
-    panel: Sequence[str] = ()
-    human: Sequence[str] = ()
-    against: str | None = None
-    most_events: int = MOST_EVENTS
-
-    @staticmethod
-    def define_flags() -> None:
-        """Defines a flag for each attribute."""
-        flags.DEFINE_multi_string(
-            "system", [], "NAME=PATH of a scores table, a folder of traces, or streams that were logged; repeated."
-        )
-        flags.DEFINE_multi_string(
-            "panel", [], "With --system: NAME=VOTES of the judges of one panel; repeated, also for a panel's next file."
-        )
-        flags.DEFINE_list("human", [], "With --system: files of people's votes, with commas between them.")
-        flags.DEFINE_string("against", None, "With --system: the name of the system that others are compared with.")
-        flags.DEFINE_integer("most_events", MOST_EVENTS, "With --panel: most events in a question.", 1)
-        refuse_empty("against")
-
-    @classmethod
-    def of_flags(cls) -> SystemOptions:
-        """What the flags say; ValueError for one that has no use without --system."""
-        for name in ("panel", "human", "against", "most_events"):
-            if flags.FLAGS[name].present and not flags.FLAGS.system:
-                raise ValueError(f"--{name}: found it without --system, expected --system=NAME=PATH with it")
-        return cls(**{field.name: getattr(flags.FLAGS, field.name) for field in dataclasses.fields(cls)})
-
-    def read(self, point: OperatingPoint, settings: IntervalSettings, method: Method = "corrected") -> Systems:
-        """Reads all systems, and the votes on what they did.
-
-        Raises:
-          ValueError, OSError: naming the flag or the file that cannot be used.
-        """
-        paths = _named("system", self.system)
-        for name, of_name in paths.items():
-            if len(of_name) > 1:
-                raise ValueError(f"--system: found {name!r} {len(of_name)} times, expected a name for each system")
-        systems = tuple(_read(name, path, point) for name, (path,) in paths.items())
-        streams = list(itertools.chain.from_iterable(system.streams for system in systems))
-        panels = dict[str, Ballots]()
-        for name, files in _named("panel", self.panel).items():
-            panels |= panels_of(name, files, streams, self.most_events)
-        human = human_of(self.human, streams, self.most_events) if self.human else None
-        names = {*panels, *(judge for ballots in panels.values() for judge in ballots.judges)}
-        if human is not None and (same := names.intersection(human.judges)):
-            raise ValueError(
-                f"--human: found people named {', '.join(sorted(same))}, as judges are, expected other names"
-            )
-        return Systems(systems, panels, human, self.against, settings, method)
-
-    @property
-    def votes(self) -> list[str]:
-        """The files of votes."""
-        return [*itertools.chain.from_iterable(_named("panel", self.panel).values()), *self.human]
+    Raises:
+      ValueError, OSError: naming the flag or the file that cannot be used.
+    """
+    paths = named("system", options.system)
+    for name, of_name in paths.items():
+        if len(of_name) > 1:
+            raise ValueError(f"--system: found {name!r} {len(of_name)} times, expected a name for each system")
+    systems = tuple(_read(name, path, point) for name, (path,) in paths.items())
+    streams = list(itertools.chain.from_iterable(system.streams for system in systems))
+    panels = dict[str, Ballots]()
+    for name, files in named("panel", options.panel).items():
+        panels |= panels_of(name, files, streams, options.most_events)
+    human = human_of(options.human, streams, options.most_events) if options.human else None
+    names = {*panels, *(judge for ballots in panels.values() for judge in ballots.judges)}
+    if human is not None and (same := names.intersection(human.judges)):
+        raise ValueError(f"--human: found people named {', '.join(sorted(same))}, as judges are, expected other names")
+    return Systems(systems, panels, human, options.against, settings, method)
 
 
 def panels_of(name: str, paths: Sequence[str], streams: Sequence[Stream], most_events: int) -> dict[str, Ballots]:
@@ -259,17 +221,6 @@ def panels_of(name: str, paths: Sequence[str], streams: Sequence[Stream], most_e
         )
         for prompt in prompts
     }
-
-
-def _named(flag: str, values: Sequence[str]) -> dict[str, list[str]]:
-    """The paths by name of NAME=PATH."""
-    paths: dict[str, list[str]] = {}
-    for value in values:
-        name, equals, path = value.partition("=")
-        if not (name.strip() and equals and path):
-            raise ValueError(f"--{flag}: found {value!r}, expected NAME=PATH")
-        paths.setdefault(name, []).append(path)
-    return paths
 
 
 def _read(name: str, path: str, point: OperatingPoint) -> System:

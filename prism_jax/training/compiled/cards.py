@@ -8,7 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 
-from prism_jax.training.logs.flops import peak
+# Dense bfloat16 FLOP/s by prefix of JAX's device_kind; the longest prefix that matches applies. Where a data sheet
+# gives the rate with sparsity, half of it is used.
+PEAKS = {
+    "NVIDIA A100": 312e12,  # NVIDIA A100 Tensor Core GPU, data sheet
+    "NVIDIA H100 PCIe": 756e12,  # NVIDIA H100 Tensor Core GPU, data sheet
+    "NVIDIA H100 NVL": 835e12,  # the same, later edition
+    "NVIDIA H100": 989e12,  # the same: SXM
+    "NVIDIA H200": 989e12,  # NVIDIA H200 Tensor Core GPU, data sheet
+    "NVIDIA L4": 121e12,  # NVIDIA L4 Tensor Core GPU, data sheet
+    "TPU v4": 275e12,  # cloud.google.com/tpu/docs/v4
+    "TPU v5 lite": 197e12,  # cloud.google.com/tpu/docs/v5e
+    "TPU v5": 459e12,  # cloud.google.com/tpu/docs/v5p
+    "TPU v6 lite": 918e12,  # cloud.google.com/tpu/docs/v6e
+}
+
+
+def peak(device_kind: str) -> float | None:
+    """Dense bfloat16 FLOP/s of a kind of device; None if unknown."""
+    return next((PEAKS[name] for name in sorted(PEAKS, key=len, reverse=True) if device_kind.startswith(name)), None)
 
 
 @dataclasses.dataclass(frozen=True)

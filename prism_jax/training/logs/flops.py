@@ -1,4 +1,4 @@
-"""The arithmetic that a step needs and the peak rate of devices, which give model FLOPs utilisation (MFU).
+"""The arithmetic that a step needs; over a device's peak (`compiled/cards.py`) it is model FLOPs utilisation (MFU).
 
 As in PaLM's appendix B (arXiv 2204.02311), only the operations that the loss requires are counted: padding,
 rematerialised layers and masked attention scores are not. Multiplying a token by a matrix of n parameters takes 2 n
@@ -14,21 +14,6 @@ import numpy as np
 
 from prism_jax.prompting.packing import Packed
 from prism_jax.student import StudentConfig
-
-# Dense bfloat16 FLOP/s by prefix of JAX's device_kind; the longest prefix that matches applies. Where a data sheet
-# gives the rate with sparsity, half of it is used.
-PEAKS = {
-    "NVIDIA A100": 312e12,  # NVIDIA A100 Tensor Core GPU, data sheet
-    "NVIDIA H100 PCIe": 756e12,  # NVIDIA H100 Tensor Core GPU, data sheet
-    "NVIDIA H100 NVL": 835e12,  # the same, later edition
-    "NVIDIA H100": 989e12,  # the same: SXM
-    "NVIDIA H200": 989e12,  # NVIDIA H200 Tensor Core GPU, data sheet
-    "NVIDIA L4": 121e12,  # NVIDIA L4 Tensor Core GPU, data sheet
-    "TPU v4": 275e12,  # cloud.google.com/tpu/docs/v4
-    "TPU v5 lite": 197e12,  # cloud.google.com/tpu/docs/v5e
-    "TPU v5": 459e12,  # cloud.google.com/tpu/docs/v5p
-    "TPU v6 lite": 918e12,  # cloud.google.com/tpu/docs/v6e
-}
 
 
 class Work(NamedTuple):
@@ -65,8 +50,3 @@ def flops(student: StudentConfig, done: Work) -> float:
     layer = student.hidden_dim * (2 * heads + 2 * keys + 3 * student.mlp_dim)
     matrices = student.num_layers * layer * done.tokens + student.vocab_size * student.hidden_dim * done.responses
     return 6.0 * matrices + 12.0 * student.num_layers * heads * done.pairs
-
-
-def peak(device_kind: str) -> float | None:
-    """Dense bfloat16 FLOP/s of a kind of device; None if unknown."""
-    return next((PEAKS[name] for name in sorted(PEAKS, key=len, reverse=True) if device_kind.startswith(name)), None)

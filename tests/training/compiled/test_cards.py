@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from prism_jax.training.compiled.cards import CARDS, UNDESCRIBED, card
-from prism_jax.training.logs.flops import peak
+from prism_jax.training.compiled.cards import CARDS, PEAKS, UNDESCRIBED, card, peak
 
 # Dense bfloat16 FLOP/s, bytes per second of memory and of NVLink in one direction, streaming multiprocessors, and
 # compute capability, from NVIDIA's data sheets of the A100, the H100 SXM and the H200 SXM.
@@ -103,3 +102,10 @@ def test_an_unknown_card_is_refused_with_the_known_ones(target):
     with pytest.raises(ValueError) as error:
         card(target)
     assert str(error.value) == f"target: found {target!r}, expected one of a100-40gb, a100-80gb, h100, h200"
+
+
+def test_the_longest_matching_name_gives_the_peak():
+    assert peak("NVIDIA A100-SXM4-80GB") == 312e12
+    assert peak("NVIDIA H100 PCIe") == PEAKS["NVIDIA H100 PCIe"] != peak("NVIDIA H100 80GB HBM3")
+    assert peak("TPU v5 lite") == PEAKS["TPU v5 lite"]
+    assert peak("cpu") is None
