@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -22,34 +23,54 @@ from prism_jax.training.memory.plan import gib, parse_bytes, plan_memory, step_s
 from prism_jax.training.memory.shapes import device_memory
 from prism_jax.training.run_config import RunConfig
 
+# Oldest driver of each extra that installs JAX for CUDA (docs.jax.dev/en/latest/installation.html).
+_DRIVERS = {"cuda13": 580, "cuda12": 525}
 
-def check_driver() -> Iterator[str]:
-    """Checks that NVIDIA's driver responds and that other processes use no GPU memory."""
+
+def list_gpus() -> list[str]:
+    """Index, driver version and MiB in use of every GPU, as nvidia-smi prints them; RuntimeError where it cannot."""
     query = ["nvidia-smi", "--query-gpu=index,driver_version,memory.used", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield f"driver: nvidia-smi could not run ({error}), expected NVIDIA's driver; install it, or request a GPU node"
-        return
+        raise RuntimeError(
+            f"driver: nvidia-smi could not run ({error}), expected NVIDIA's driver; install it, or request a GPU node"
+        ) from error
     if done.returncode:
         lines = (done.stdout + done.stderr).strip().splitlines() or ["no message"]
-        yield f"driver: nvidia-smi found {lines[0]!r}, expected its list of GPUs; reinstall or reload the driver"
-        return
-    yield from used_memory(done.stdout.splitlines())
+        raise RuntimeError(
+            f"driver: nvidia-smi found {lines[0]!r}, expected its list of GPUs; reinstall or reload the driver"
+        )
+    return done.stdout.splitlines()
 
 
-def used_memory(lines: Sequence[str]) -> Iterator[str]:
-    """Finds old drivers and GPUs in use, from the index, driver version and MiB that nvidia-smi prints."""
+def fitting_extra(lines: Sequence[str]) -> str:
+    """The newest extra that the drivers in `list_gpus()` can run; the oldest where none can, or without a GPU."""
+    oldest = min((_driver(line) for line in lines), default=0)
+    return next((extra for extra, driver in _DRIVERS.items() if oldest >= driver), "cuda12")
+
+
+def _driver(line: str) -> int:
+    return int(line.split(",")[1].split(".")[0])
+
+
+def check_gpus(lines: Sequence[str], installed: str) -> Iterator[str]:
+    """Finds GPUs in use, and drivers that are too old for the installed extra, in the lines of `list_gpus()`."""
     for line in lines:
         index, driver, used = (field.strip() for field in line.split(","))
-        if int(driver.split(".")[0]) < 525:
-            yield f"driver: found {driver}, expected at least 525, the oldest for CUDA 12; update it"
+        if _driver(line) < _DRIVERS[installed]:
+            other = fitting_extra([line])
+            yield (
+                f"driver: found {driver}, expected at least {_DRIVERS[installed]}, the oldest for CUDA "
+                f"{installed.removeprefix('cuda')}; update it"
+                + (f", or install 'prism_jax[{other}]'" if _driver(line) >= _DRIVERS[other] else "")
+            )
         if int(used) > 1024:
             yield f"gpu {index}: found {int(used):,} MiB in use, expected a free GPU; end its processes (nvidia-smi)"
 
 
-def check_devices(count: int, platform: str, memory: str) -> Iterator[str]:
-    """Checks that JAX sees the devices that a run needs."""
+def check_devices(count: int, platform: str, memory: str, extra: str = "cuda12") -> Iterator[str]:
+    """Checks that JAX sees the devices that a run needs; `extra` is the one that would install it for GPUs."""
     try:
         devices = jax.devices()
     except RuntimeError as error:
@@ -57,7 +78,7 @@ def check_devices(count: int, platform: str, memory: str) -> Iterator[str]:
         return
     if devices[0].platform != platform:
         yield (
-            f"jax: found {devices[0].platform} devices, expected {platform}; install 'prism_jax[cuda12]' and unset "
+            f"jax: found {devices[0].platform} devices, expected {platform}; install 'prism_jax[{extra}]' and unset "
             "JAX_PLATFORMS"
         )
     elif len(devices) != count:
@@ -83,9 +104,16 @@ def check_machine(platform: str, devices: int, memory: str, *, workdir: str | No
     `memory` is what each device must have, such as "74GiB", and `disk` the free space on the disk of `workdir`; an
     empty memory accepts any, and no workdir checks no disk.
     """
-    problems = list(check_driver()) if platform == "gpu" else []
+    problems, gpus = [], []
+    if platform == "gpu":
+        try:
+            gpus = list_gpus()
+        except RuntimeError as error:
+            problems.append(str(error))
+    installed = next((extra for extra in _DRIVERS if importlib.util.find_spec(f"jax_{extra}_plugin")), "cuda12")
+    problems += check_gpus(gpus, installed)
     distributed.start()
-    problems += [*check_devices(devices, platform, memory), *check_disk(workdir, disk)]
+    problems += [*check_devices(devices, platform, memory, fitting_extra(gpus)), *check_disk(workdir, disk)]
     for problem in problems:
         sys.stderr.write(problem + "\n")
     if problems:

@@ -1,6 +1,6 @@
 """Compiles a training step for NVIDIA GPUs that are not present.
 
-XLA's compiler for CUDA comes in three wheels, which `launch/compiler.sh` installs. It gets a description of the card in
+XLA's compiler for CUDA comes in a few wheels, which `launch/compiler.sh` installs. It gets a description of the card in
 place of the card, and runs nothing. It therefore cannot time alternatives: matrix products become Triton kernels, where
 a card may prefer cuBLAS. Calls of cuDNN are compiled without cuDNN, so the memory of their workspaces is unknown.
 """
@@ -31,8 +31,8 @@ OPTIONS: dict[str, str | bool] = {"xla_gpu_autotune_level": "0"}
 
 def has_compiler() -> bool:
     """Whether XLA's compiler for CUDA is installed in this environment."""
-    plugins = importlib.util.find_spec("jax_plugins")
-    return plugins is not None and importlib.util.find_spec("jax_plugins.xla_cuda12") is not None
+    names = [f"jax_plugins.xla_cuda{version}" for version in (12, 13)]
+    return bool(importlib.util.find_spec("jax_plugins")) and any(map(importlib.util.find_spec, names))
 
 
 def absent_mesh(card: Card, sizes: tuple[int, int, int], limit: int) -> Mesh:
