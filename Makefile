@@ -1,6 +1,12 @@
 # `make quickstart` and `make test` need nothing but Python 3.11 or newer; they install everything else.
 PYTHON ?= python3
-BIN := .venv/bin
+# Where PYTHON names another version than that of `.venv`, its environment lies beside it, such as `.venv-3.13`.
+VENV := .venv
+ifneq ($(origin PYTHON),file)
+version := $(or $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'),$(error PYTHON: found $(PYTHON), which does not run; expected a Python from 3.11))
+VENV := $(if $(wildcard .venv/lib),$(if $(wildcard .venv/lib/python$(version)),.venv,.venv-$(version)),.venv)
+endif
+BIN := $(VENV)/bin
 export JAX_PLATFORMS ?=
 # Without bytecode on disk, every process would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -12,66 +18,68 @@ PURE := $(addprefix tests/,decision evaluation probe people acceptance streams)
 .PHONY: quickstart distill-demo people-demo test test-slow studies mutants lint docs audit clean
 .DELETE_ON_ERROR:
 
-quickstart: .venv/installed
+quickstart: $(VENV)/installed
 	$(BIN)/python -m prism_jax train --config=configs/quickstart.py --workdir=runs/quickstart
 
-distill-demo: .venv/installed-remote
+distill-demo: $(VENV)/installed-remote
 	$(BIN)/python -m prism_jax experiments distill_demo --workdir=runs/distill_demo
 
-people-demo: .venv/installed
+people-demo: $(VENV)/installed
 	$(BIN)/python -m prism_jax experiments people_demo --workdir=runs/people_demo $(if $(LOGS),--logs="$(LOGS)")
 
-test: .venv/installed-dev
+test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow and not study"
 
 # What takes longer, and again the tests of pure functions with shapes checked, more examples, and optimised programs.
-test-slow: .venv/installed-dev
+test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n 2 --thorough --dist=loadfile --no-loadscope-reorder -m "slow and not study"
 	$(BIN)/python -m pytest -n 2 --thorough --optimised --dist=worksteal -m "not slow and not study" $(PURE)
 
-# Long runs that no change needs to pass: repetitions of studies, and configs compiled for GPUs that are not here.
-studies: .venv/installed-studies
+# Long runs that no change needs to pass: repetitions of studies, configs compiled for GPUs that are not here, and the
+# fast tests on Python 3.13.
+studies: $(VENV)/installed-studies
 	$(BIN)/python -m pytest --thorough --optimised -m study
+	launch/python.sh
 
 # Which of the seeded faults in tests/mutants/faults no fast test notices.
-mutants: .venv/installed-dev
+mutants: $(VENV)/installed-dev
 	mkdir -p build
 	$(BIN)/python tests/mutants/run.py --all --out=build/mutants.jsonl
 
-lint: .venv/installed-dev
+lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: .venv/installed-dev
+docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Known vulnerabilities of what is installed, by the database of PyPI.
-audit: .venv/installed-dev
+audit: $(VENV)/installed-dev
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/pip install --quiet pip-audit
-	build/audit/bin/pip-audit --path "$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	build/audit/bin/pip-audit --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
-.venv/bin/python:
+$(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prism_jax needs Python 3.11 or newer, found %s; set PYTHON=..." % sys.version.split()[0])'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 
-.venv/installed: setup.py pyproject.toml | .venv/bin/python
+$(VENV)/installed: setup.py pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable .
 	touch $@
 
-.venv/installed-remote: setup.py pyproject.toml | .venv/bin/python
+$(VENV)/installed-remote: setup.py pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[remote]'
-	touch $@ .venv/installed
+	touch $@ $(VENV)/installed
 
-.venv/installed-dev: setup.py pyproject.toml | .venv/bin/python
+$(VENV)/installed-dev: setup.py pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[dev]'
-	touch $@ .venv/installed .venv/installed-remote
+	touch $@ $(VENV)/installed $(VENV)/installed-remote
 
-.venv/installed-studies: setup.py pyproject.toml | .venv/bin/python
+$(VENV)/installed-studies: setup.py pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[dev,studies]'
-	touch $@ .venv/installed .venv/installed-remote .venv/installed-dev
+	touch $@ $(VENV)/installed $(VENV)/installed-remote $(VENV)/installed-dev
 
 clean:
-	rm -rf .venv runs build dist *.egg-info
+	rm -rf .venv .venv-* runs build dist *.egg-info

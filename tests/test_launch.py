@@ -4,6 +4,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -30,7 +31,7 @@ def dry_run(root, script, flags=("--config=configs/quickstart.py", "--workdir=ru
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("script", (*SCRIPTS, "common.sh", "compiler.sh", "measure.sh"))
+@pytest.mark.parametrize("script", (*SCRIPTS, "common.sh", "compiler.sh", "measure.sh", "python.sh"))
 def test_bash_reads_the_script(root, script):
     done = subprocess.run(["bash", "-n", root / "launch" / script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -118,6 +119,16 @@ def test_every_flag_of_xla_has_its_comment(root):
             assert any(above.startswith("#") for above in lines[max(0, number - 2) : number]), line
 
 
+def test_without_a_newer_python_or_a_way_to_make_one_its_tests_are_skipped_with_a_reason(root, tmp_path):
+    for name in ("bash", "dirname"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    done = launch(root, "python.sh", (), PATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.fullmatch(
+        r"python.sh: skipped: found no python3.13 that runs, and (user \d+, e|no debootstrap).+\n", done.stderr
+    )
+
+
 def test_the_check_names_each_problem_in_a_line(tmp_path):
     """The test runs on a machine without GPUs, and requests eight and more disk space than exists."""
     flags = ("--devices=8", "--disk=1000000000GiB", f"--workdir={tmp_path}", "--config=configs/quickstart.py")
@@ -140,9 +151,23 @@ def test_the_check_needs_neither_config_nor_workdir_and_is_no_plan():
 
 
 def test_a_gpu_in_use_or_with_an_old_driver_is_named():
-    found = list(machine.used_memory(["0, 550.54, 3", "1, 470.1, 20000"]))
+    found = list(machine.check_gpus(["0, 550.54, 3", "1, 470.1, 20000"], "cuda12"))
     assert [line.split(":")[0] for line in found] == ["driver", "gpu 1"]
+    assert found[0] == "driver: found 470.1, expected at least 525, the oldest for CUDA 12; update it"
     assert "20,000 MiB in use" in found[1]
+    (line,) = machine.check_gpus(["0, 550.54, 3", "1, 580.65.06, 3"], "cuda13")
+    assert "550.54, expected at least 580, the oldest for CUDA 13; update it, or install 'prism_jax[cuda12]'" in line
+
+
+@pytest.mark.parametrize(
+    ("drivers", "extra"),
+    [(["580.65.06"], "cuda13"), (["590.1", "570.2"], "cuda12"), (["470.1"], "cuda12"), ([], "cuda12")],
+)
+def test_the_extra_that_fits_the_driver_is_named(drivers, extra):
+    lines = [f"{index}, {driver}, 3" for index, driver in enumerate(drivers)]
+    assert machine.fitting_extra(lines) == extra
+    (line,) = machine.check_devices(1, "gpu", "", machine.fitting_extra(lines))
+    assert f"expected gpu; install 'prism_jax[{extra}]' and unset JAX_PLATFORMS" in line
 
 
 def test_the_wrong_number_of_devices_is_named():
