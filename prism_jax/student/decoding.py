@@ -256,7 +256,7 @@ def attend_in_runs(q: Float[Array, "B N H"], cached: Sequence[Cached]) -> Float[
         count = -(-tiles // max(_TILES, -(-tiles * rows * own // _PROGRAMS)))
         shapes.append(_Runs(tile, -(-tiles // count), count))
         stop = jnp.max(jnp.where(seen, jnp.arange(1, seen.shape[1] + 1), 0), axis=1, keepdims=True)
-        pages = jnp.arange(rows)[:, None] if table is None else jnp.asarray(table)
+        pages = np.arange(rows, dtype=np.int32)[:, None] if table is None else jnp.asarray(table)
         inputs += [keys, values, jnp.asarray(seen, jnp.int8), stop, pages]
 
     def spec(array: Array) -> pl.BlockSpec:
@@ -280,8 +280,12 @@ def attend_in_runs(q: Float[Array, "B N H"], cached: Sequence[Cached]) -> Float[
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=3),
         name="attend",
     )(q.reshape(rows, own, group, width), *inputs)
-    factor = jnp.exp(peak - jnp.max(peak, axis=2, keepdims=True))
-    return (jnp.sum(values * factor, axis=2) / jnp.sum(total * factor, axis=2)).reshape(q.shape).astype(q.dtype)
+    # Sums that are written out, run by run, become one kernel of XLA, and reductions two.
+    runs = range(grid[2])
+    top = functools.reduce(jnp.maximum, (peak[:, :, run] for run in runs))
+    factors = [jnp.exp(peak[:, :, run] - top) for run in runs]
+    above, below = (sum(part[:, :, run] * factors[run] for run in runs) for part in (values, total))
+    return (above / below).reshape(q.shape).astype(q.dtype)
 
 
 def _attend(q: Any, *refs: Any, shapes: Sequence[_Runs], group: int) -> None:

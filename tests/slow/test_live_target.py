@@ -1,4 +1,4 @@
-"""The programs of live streams, compiled for a GPU that is absent: what they need beside pool and parameters."""
+"""The programs of live streams and of decoding, compiled for a GPU that is absent: what they need and do."""
 
 import json
 
@@ -73,3 +73,23 @@ def test_a_batch_of_long_streams_fits_into_a_gibibyte(on_target):
     # Beside logits, only keys and values of new tokens and of room for them: no trunk.
     new = 2 * 36 * ROWS * 8 * 128 * 2
     assert all(result < new * (NEW + ROOM) + (1 << 24) for _, result in needed.values()), needed
+
+
+COUNTS = """
+import json, sys
+
+sys.path.insert(0, "benchmarks")
+import kernels
+
+for rows in (1, 8, 64):
+    print(json.dumps(kernels.count(sys.argv[1], "qwen3_8b", "cudnn", rows, 4096, 128)))
+"""
+
+
+@pytest.mark.parametrize("target", ["h200", "a100-80gb"])
+def test_a_written_token_takes_few_kernels_and_reads_little_beside_weights_and_cache(on_target, target):
+    """Qwen3-8B by the kernels of `decoding`; for many rows the cache that they update in place counts as read whole."""
+    kernels, read, least = zip(*on_target(COUNTS, target), strict=True)
+    assert [found <= most for found, most in zip(kernels, (310, 345, 490), strict=True)] == [True] * 3, kernels
+    ratios = [ours / must for ours, must in zip(read, least, strict=True)]
+    assert all(ratio <= most for ratio, most in zip(ratios, (1.01, 1.03, 1.1), strict=True)), ratios
