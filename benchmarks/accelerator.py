@@ -11,9 +11,10 @@ and AdamW states, which is less, because masters would not fit. Model FLOPs util
 layers nor what a causal mask hides (`prism_jax.training.logs.flops`). Decoding must read every weight and the cache at
 least once per token; "roofline" is the time for that as a share of the measured time.
 
-One NVIDIA H200, 2026-11-27, JAX 0.11.2 on CUDA 13, torch 2.11.0+cu130, transformers 5.17.0, `--batches 1` and
-`--run decode ours 8`: the step takes 1.739 s (MFU 46.7 %, 68.8 GiB), theirs 2.251 s (36.1 %, 78.7 GiB); 128 tokens take
-0.804 s (roofline 52.3 %), theirs 4.440 s (9.5 %), and for eight rows 0.796 s.
+One NVIDIA H200, 2026-11-27, at commit d25278d0, before the products of inference were joined, and with `remat=full`;
+JAX 0.11.2 on CUDA 13, torch 2.11.0+cu130, transformers 5.17.0, `--batches 1` and `--run decode ours 8`: the step
+takes 1.739 s (MFU 46.7 %, 68.8 GiB), theirs 2.251 s (36.1 %, 78.7 GiB); 128 tokens take 0.804 s (roofline 52.3 %),
+theirs 4.440 s (9.5 %), and for eight rows 0.796 s.
 """
 
 from __future__ import annotations

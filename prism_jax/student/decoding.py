@@ -249,7 +249,7 @@ def attend_in_runs(q: Float[Array, "B N H"], cached: Sequence[Cached]) -> Float[
     """Attention of scaled queries over the visible positions of caches; a run of positions gives a partial softmax."""
     (rows, heads, width), own = q.shape, cached[0].keys.shape[1]
     shapes: list[_Runs] = []
-    inputs: list[Array] = []
+    inputs: list[Array | np.ndarray] = []
     for keys, values, seen, table in cached:
         tile = math.gcd(keys.shape[3], _TILE)
         tiles = seen.shape[1] // tile
@@ -259,7 +259,7 @@ def attend_in_runs(q: Float[Array, "B N H"], cached: Sequence[Cached]) -> Float[
         pages = np.arange(rows, dtype=np.int32)[:, None] if table is None else jnp.asarray(table)
         inputs += [keys, values, jnp.asarray(seen, jnp.int8), stop, pages]
 
-    def spec(array: Array) -> pl.BlockSpec:
+    def spec(array: Array | np.ndarray) -> pl.BlockSpec:
         if array.ndim == 2:
             return pl.BlockSpec((None, array.shape[1]), lambda row, head, run: (row, 0))
         return pl.BlockSpec((len(array), None, *array.shape[2:]), lambda row, head, run: (0, head, 0, 0))

@@ -90,6 +90,6 @@ for rows in (1, 8, 64):
 def test_a_written_token_takes_few_kernels_and_reads_little_beside_weights_and_cache(on_target, target):
     """Qwen3-8B by the kernels of `decoding`; for many rows the cache that they update in place counts as read whole."""
     kernels, read, least = zip(*on_target(COUNTS, target), strict=True)
-    assert [found <= most for found, most in zip(kernels, (310, 345, 490), strict=True)] == [True] * 3, kernels
+    assert [found <= most for found, most in zip(kernels, (310, 275, 490), strict=True)] == [True] * 3, kernels
     ratios = [ours / must for ours, must in zip(read, least, strict=True)]
     assert all(ratio <= most for ratio, most in zip(ratios, (1.01, 1.03, 1.1), strict=True)), ratios
