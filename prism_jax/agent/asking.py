@@ -11,7 +11,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from prism_jax.agent.reader import FastOnly, FastReading, Item, Unanswered
 from prism_jax.streams import Candidate, Event
@@ -22,11 +22,14 @@ T = TypeVar("T")
 
 
 class NoAnswerError(Exception):
-    """Why an event has no answer, in words without texts; `late` says that its deadline passed."""
+    """Why an event has no answer, in words without texts.
 
-    def __init__(self, words: str, tokens: int = 0, *, late: bool = False) -> None:
+    `late` says that its deadline passed, and `hopeless`, where the server refuses every request, why, naming the flag.
+    """
+
+    def __init__(self, words: str, tokens: int = 0, *, late: bool = False, hopeless: str = "") -> None:
         super().__init__(words)
-        self.words, self.tokens, self.late = words, tokens, late
+        self.words, self.tokens, self.late, self.hopeless = words, tokens, late, hopeless
 
 
 class AskingReader(FastOnly, abc.ABC):
@@ -39,6 +42,9 @@ class AskingReader(FastOnly, abc.ABC):
     no_more = "found a model that is served elsewhere, which has no {} here, expected a student"
     mixed: tuple[str, ...] = ()
     """What there is to say where the answers name several models."""
+    ends: Literal["never", "first", "always"] = "never"
+    """Whether a server that refuses every request ends the reading by EndpointError, in place of silence: always, or
+    only where it has answered nothing yet."""
     attempt = 0
     """Which asking of the same it is; where answers are kept, each has its own."""
 
@@ -46,6 +52,7 @@ class AskingReader(FastOnly, abc.ABC):
         self._deadline = deadline
         self._newest: dict[str, Event] = {}
         self._late: str | None = None
+        self._answered = False
         self._turns = asyncio.Semaphore(TURNS)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="asking", daemon=True)
@@ -95,10 +102,17 @@ class AskingReader(FastOnly, abc.ABC):
             if self._late is not None:
                 return Unanswered(self._late)
             try:
-                return await self._answer(stream, candidates)
+                reading = await self._answer(stream, candidates)
+                self._answered = True
+                return reading
             except NoAnswerError as error:
-                if error.late:
+                ends = error.hopeless and (self.ends == "always" or (self.ends == "first" and not self._answered))
+                if error.late or ends:
                     self._late = error.words
+                if ends:
+                    from prism_jax.remote.failures import EndpointError  # of the extra `remote`, as above
+
+                    raise EndpointError(error.hopeless) from None
                 return Unanswered(error.words, error.tokens)
             except BaseException:
                 self._late = "another event of its batch ended in an error"

@@ -152,7 +152,9 @@ class DecisionReader(AskingReader):
             try:
                 answer = await self._client.ask(request, deadline=ends - time.monotonic())
             except (BudgetSpent, EndpointError) as error:
-                raise NoAnswerError(f"the decision model gave no answer ({in_brief(error)})", tokens) from None
+                hopeless = f"--decisions: {error}" if isinstance(error, EndpointError) else ""
+                words = f"the decision model gave no answer ({in_brief(error)})"
+                raise NoAnswerError(words, tokens, hopeless=hopeless) from None
             tokens += answer.prompt_tokens + answer.completion_tokens
             if answer.text is None:
                 late = time.monotonic() >= ends
@@ -162,6 +164,9 @@ class DecisionReader(AskingReader):
         if None in found:
             refused = found.index(None)
             question = "of need" if refused == 0 else f"of acceptance of candidate {refused - 1}"
-            raise NoAnswerError(f"the decision model refuses the question {question}", tokens)
+            # as a server of ours does where a question's name is none of its own
+            ours = refused == 1 and found.count(None) == len(candidates) and not isinstance(self._questions, Slots)
+            hint = f"; one that prism_jax serves is asked by --questions={SLOTS}" if ours else ""
+            raise NoAnswerError(f"the decision model refuses the question {question}{hint}", tokens)
         z_need, *z_accept = log_odds(np.array(found, np.float64), CERTAIN).tolist()
         return FastReading(z_need, tuple(z_accept), tokens)

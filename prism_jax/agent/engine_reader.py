@@ -136,7 +136,8 @@ class EngineReader(AskingReader):
         except (TimeoutError, EngineError, *_NO_ANSWER) as error:
             late = isinstance(error, TimeoutError)
             why = f"within {self._deadline:g} s" if late else f"({in_brief(error)})"
-            raise NoAnswerError(f"the engine gave no answer {why}", tokens, late=late) from None
+            hopeless = f"--engine: {error}" if isinstance(error, EndpointError) else ""
+            raise NoAnswerError(f"the engine gave no answer {why}", tokens, late=late, hopeless=hopeless) from None
         finally:
             self._slots.give(slot)
         return FastReading(found[0].z, tuple(one.z for one in found[1:]), tokens)

@@ -355,6 +355,8 @@ def _run(
     agent: Decider, options: Mapping[str, Any], write: Callable[[bytes], None], store: StateStore | None = None
 ) -> None:
     agent.reader.warm_up()
+    if isinstance(agent.reader, AskingReader):
+        agent.reader.ends = "first"
     place = "standard input" if options["input"] == "-" else options["input"]
     bounds = {name: options[name] for name in ("skip_bad", "batch")}
     loop = InputLoop(agent, write, place, report=say, **bounds)

@@ -141,9 +141,11 @@ def main() -> None:
         if gate is not None:
             check_model(gate, model, options["check"])
         if isinstance(reader, AskingReader):
+            reader.ends = "always"
             reader.warm_up()  # compares an engine with the export
         # A check is an asking of its own, of which nothing is kept yet.
-        askings = [_ask(reader, streams, attempt) for attempt in ((0, 1) if gate is None else (time.time_ns(),))]
+        attempts, flag = (0, 1) if gate is None else (time.time_ns(),), "engine" if options["engine"] else "decisions"
+        askings = [_ask(reader, streams, attempt, flag) for attempt in attempts]
         if isinstance(reader, AskingReader):
             command.say(reader.sent)
         asked = askings[0]
@@ -172,6 +174,8 @@ def main() -> None:
                 own = read_labelled(_own(folder, exported, options), streams)
                 print(f"the engine's {_distance(asked, own, found.gate, streams, 'our own')}")
         print(f"asked again, {_distance(askings[1], asked, found.gate, streams, 'those of the first time')}")
+        if reasons:
+            print(f"fitted on {_answered(asked, len(steps))}")
     print(f"gate: {options['out']}")
 
 
@@ -380,14 +384,31 @@ def _distance(first: Labelled, second: Labelled, gate: Gate, streams: Sequence[S
     )
 
 
-def _ask(reader: Reader, streams: Sequence[Stream], attempt: int) -> Labelled:
-    """One asking at all steps; ValueError where several models have answered."""
-    if isinstance(reader, AskingReader):
-        reader.attempt = attempt
+def _answered(asked: Labelled, steps: int) -> str:
+    """At how many steps there was an answer, and why there was none at others, in words."""
+    reasons = collections.Counter(asked.unanswered)
+    [(reason, count)] = reasons.most_common(1)
+    total = reasons.total()
+    why = reason if count == total else f"at {count} of them {reason}"
+    return f"{steps - total} of {steps} steps, since {total} have no answer: {why}"
+
+
+def _ask(reader: Reader, streams: Sequence[Stream], attempt: int, flag: str) -> Labelled:
+    """One asking at all steps; ValueError where several models have answered, or most steps have no answer.
+
+    A gate of the minority would be one of the steps that a server happens to take; a check counts lost answers itself.
+    """
+    if not isinstance(reader, AskingReader):
+        return read_labelled(reader, streams)
+    reader.attempt = attempt
     asked = read_labelled(reader, streams)
-    if isinstance(reader, AskingReader) and reader.mixed:
+    steps, missing = sum(len(stream.steps) for stream in streams), sum(asked.unanswered.values())
+    if reader.mixed:
         command.say(reader.sent)
         raise ValueError(f"--decisions: {reader.mixed[0]}, and no map fits them; another --answers asks anew")
+    if 2 * missing > steps and (attempt == 0 or missing == steps):
+        command.say(reader.sent)
+        raise ValueError(f"--{flag}: found answers at {_answered(asked, steps)}, expected them at half of the steps")
     return asked
 
 

@@ -129,7 +129,10 @@ class Client:
             words = f"the endpoint rejects the request: {failure}"
         except failures.EndpointError as failure:
             self.cache.settle(prepared.key, None, billed=False)
-            raise failures.EndpointError(f"{self.endpoint.base_url}: {failure}") from None
+            self.tally.count_failure(str(failure))
+            missing = str(failure).startswith("HTTP 404")
+            hint = f"; the address to state ends before {prepared.path}, mostly with /v1" if missing else ""
+            raise failures.EndpointError(f"{self.endpoint.base_url}{prepared.path}: {failure}{hint}") from None
         except BaseException:  # such as Ctrl-C: the request stays recorded as sent
             self.cache.drop(prepared.key)
             raise

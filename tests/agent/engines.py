@@ -89,7 +89,7 @@ class Fake:
                 fake.asked.append((self.path, body))
                 fake.headers.append(self.headers)
                 fault = fake.always or (fake.faults.pop(0) if fake.faults else None)
-                if fault in (429, 500, 503):
+                if fault in (400, 401, 404, 429, 500, 503):
                     return self.reply(fault, {"error": {"message": "busy"}}, {"Retry-After": "0"})
                 if fault == "redirect":
                     return self.reply(307, {}, {"Location": fake.elsewhere + self.path})
@@ -194,6 +194,8 @@ class Fake:
         ]
         if fault == "refusal":
             answers[-1] = {"type": "refusal", "name": None}
+        if fault == "need alone":
+            answers[1:] = [{"type": "refusal", "name": None}] * len(answers[1:])
         if fault == "few":
             answers.pop()
         if fault == "another order":

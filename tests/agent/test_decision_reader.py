@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import pathlib
 import signal
 import sqlite3
 import threading
@@ -15,6 +16,7 @@ from scipy.special import logit
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.decision_reader import Questions
 from prism_jax.agent.loading import load_decisions
+from prism_jax.agent.reader import Unanswered
 from prism_jax.agent.state.durable import Events
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.calibration import Platt, Temperature, apply_map
@@ -25,6 +27,7 @@ from prism_jax.streams import Candidate, Event
 pytest.importorskip("openai", reason="decision models are asked by the client of the extra `remote`")
 
 from prism_jax.remote.cache import Cache
+from prism_jax.remote.failures import EndpointError
 
 GATE = Gate(OperatingPoint(c_fa=1.0, c_fn=2.0), accept=Platt(0.7, -0.4), need=Platt(1.3, 0.2))
 OFFERS = (Candidate(text="Look at the failing test?"), Candidate())
@@ -77,6 +80,7 @@ def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, ca
     ("fault", "reason"),
     [
         ("refusal", "silent: the decision model refuses the question of acceptance of candidate 1"),
+        ("need alone", "silent: the decision model refuses the question of acceptance of candidate 0; one that prism_"),
         ("few", "silent: the decision model gave no answer (gave up after"),
         ("another order", "silent: the decision model gave no answer (gave up after"),
         (500, "silent: the decision model gave no answer (gave up after"),
@@ -90,11 +94,50 @@ def test_no_answer_is_silence_with_its_reason_within_the_deadline(fake, cache, f
     assert not decision.spoke and decision.reason.startswith(reason), decision.reason
     assert time.monotonic() - began < 4
     assert ("HTTP 500" in decision.reason) == (fault == 500)
-    tally = agent.reader._client.tally
-    assert tally.failed == (fault != "refusal") and decision.tokens["read"] == (fault == "refusal") * 6
+    tally, refused = agent.reader._client.tally, fault in ("refusal", "need alone")
+    assert tally.failed == (not refused) and decision.tokens["read"] == refused * 6
     fake.always = None
     decision = agent.observe("s", Event(time=1.0, text="y"), OFFERS)
     assert decision.unanswered is None and [one["content"] for one in fake.asked[-1][1]["input"]] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"), [(401, ", it refuses the API key$"), (404, "; the address to state ends before")]
+)
+def test_a_server_that_refuses_every_request_ends_what_waits_for_it_alone(fake, cache, status, hint):
+    reader, _ = load_decisions(fake.url, "m", GATE, cache=cache, deadline=2.0)
+    names = [f"s{number}" for number in range(20)]
+
+    def observed(time):
+        return reader.observe([(name, Event(time=time, text=name), OFFERS) for name in names])
+
+    fake.always = status
+    assert all(isinstance(one, Unanswered) for one in observed(0.0)) and len(fake.asked) == 20
+    reader.ends = "first"
+    with pytest.raises(EndpointError, match=rf"^--decisions: {fake.url}/decisions: HTTP {status}.*{hint}"):
+        observed(1.0)
+    assert len(fake.asked) <= 28 and reader._client.tally.failed == len(fake.asked)
+    fake.always = None
+    assert not any(isinstance(one, Unanswered) for one in observed(2.0))
+    fake.always = status  # after an answer, such an event is silence of its own
+    assert all(isinstance(one, Unanswered) for one in observed(3.0))
+    reader.ends = "always"
+    with pytest.raises(EndpointError, match=f"HTTP {status}"):
+        observed(4.0)
+    reader.close()
+
+
+def test_the_pages_request_is_what_is_sent_and_its_answer_is_read(fake, cache, monkeypatch, tmp_path):
+    page = pathlib.Path("docs/decision_models.md").read_text()
+    request, answer = map(json.loads, page.partition("```json\n")[2].partition("\n```")[0].splitlines())
+    words = tmp_path / "words.json"
+    words.write_text(json.dumps({"need": "Is help needed?", "accept": "Accepted: {offer}"}))
+    reader, _ = load_decisions(fake.url, "NAME", GATE, cache=cache, questions=words, prompt_cache=False)
+    monkeypatch.setattr(fake, "decisions", lambda body, fault: answer)
+    (found,) = reader.observe([("s", Event(time=0.0, text="3 tests fail."), (Candidate(text="Shall I look?"),))])
+    reader.close()
+    assert fake.asked == [("/decisions", request)]
+    assert (found.z_need, *found.z_accept) == pytest.approx((logit(0.7), logit(0.4))) and found.tokens == 92
 
 
 def test_answers_are_kept_money_is_bounded_and_personal_data_stays(fake, cache):

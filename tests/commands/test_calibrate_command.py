@@ -246,6 +246,33 @@ def test_answers_of_several_models_make_no_gate(tmp_path, monkeypatch, capsys):
     fake.close()
 
 
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ([404] * 9, "--decisions: http.*/decisions: HTTP 404"),
+        (
+            [400] * 5,
+            r"--decisions: found answers at 4 of 9 steps, since 5 have no answer: the decision model .* HTTP 400",
+        ),
+        ([400] * 4, None),
+    ],
+)
+def test_a_gate_of_few_of_the_steps_is_refused_and_one_of_some_says_so(tmp_path, monkeypatch, capsys, faults, message):
+    fake, streams = Fake("decisions", None, faults), unlabelled(3)
+    log_odds = {(s.id, n): np.ones(1 + len(t.candidates)) for s in streams for n, t in enumerate(s.steps)}
+    write_streams(tmp_path / "labels", labelled(streams, log_odds))
+    options = {"decisions": fake.url, "decision_model": "m", "answers": "a", "budget": 1.0}
+    if message is None:
+        calibrated(tmp_path, monkeypatch, **options)
+        assert "fitted on 5 of 9 steps, since 4 have no answer: the decision" in capsys.readouterr().out
+    else:
+        with pytest.raises((ValueError, RuntimeError), match=message):
+            calibrated(tmp_path, monkeypatch, **options)
+        assert len(fake.asked) == (3 if 404 in faults else 9)  # those under way, or one asking
+    assert (tmp_path / "out").exists() == (message is None)
+    fake.close()
+
+
 @pytest.mark.parametrize("name", OF_THE_GATE)
 def test_a_check_refuses_what_the_gate_has_of_its_own(name, tmp_path, monkeypatch):
     of_check = {"check": "gate.json", "decisions": "http://127.0.0.1:9"} | OF_THE_GATE | {name: OPTIONS[name]}

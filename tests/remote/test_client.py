@@ -244,7 +244,7 @@ def test_a_slow_answer_times_out_and_is_fetched_by_its_idempotency_key(connected
 def test_a_rejected_request_is_an_error_and_a_refusing_endpoint_ends_the_job(connected, status, raised):
     with connected(Faults(status=status)) as (fake, client):
         if raised:
-            with pytest.raises(EndpointError, match=rf"^http://127\.0\.0\.1:\d+/v1: HTTP {status}"):
+            with pytest.raises(EndpointError, match=rf"^http://127\.0\.0\.1:\d+/v1/chat/completions: HTTP {status}"):
                 ask(client, "hello")
         else:
             (answer,) = ask(client, "hello")
