@@ -6,11 +6,12 @@ the text of the offer (null is "an offer"); optional `domain`.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 from etils import epath
 
@@ -21,7 +22,8 @@ from prism_jax.agent.serving import exported_model
 from prism_jax.agent.settings import PeopleSettings
 from prism_jax.agent.signals import Signals
 from prism_jax.agent.state.store import StateStore
-from prism_jax.runtime.files import check_text, parse_json, read_lines
+from prism_jax.runtime.files import read_lines
+from prism_jax.runtime.schema import Words, decode, read_json, some
 from prism_jax.runtime.shown_text import visible
 from prism_jax.streams import Candidate, Event
 
@@ -32,45 +34,29 @@ class ScenarioError(ValueError):
     """A file of scenarios that cannot be used; the message names file and line, what was found and expected."""
 
 
-class Scenario(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Scenario:
     """A situation with an offer."""
 
-    events: tuple[str, ...]  # texts of the events, the newest last
-    offer: str | None  # text of the offer; None is "an offer"
-    domain: str
+    events: Annotated[tuple[Words, ...], some]  # texts of the events, the newest last
+    offer: Words | None  # text of the offer; None is "an offer"
+    domain: Words = "unknown"
 
     @property
     def id(self) -> str:
         """Says whether two scenarios are the same."""
-        return hashlib.sha256(json.dumps(self).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(dataclasses.astuple(self)).encode()).hexdigest()[:16]
 
 
 def read_scenarios(path: epath.PathLike) -> list[Scenario]:
     """Reads a file of scenarios; ScenarioError names the line that is none, or says that no line is there."""
-    scenarios = [_scenario(line, f"{path}:{number}") for number, line in read_lines(path, ScenarioError, "scenarios")]
+    scenarios = []
+    for number, line in read_lines(path, ScenarioError, "scenarios"):
+        place = f"{path}:{number}"
+        scenarios.append(decode(Scenario, read_json(line, place, ScenarioError), place, ScenarioError))
     if not scenarios:
         raise ScenarioError(f"{path}: found no scenario, expected one per line")
     return scenarios
-
-
-def _scenario(line: bytes, place: str) -> Scenario:
-    tree = parse_json(line, place, ScenarioError)
-    if not isinstance(tree, dict) or not {"events", "offer"} <= set(tree) <= {"events", "offer", "domain"}:
-        raise ScenarioError(f"{place}: expected an object with the keys events, offer and perhaps domain")
-    events, offer, domain = tree["events"], tree["offer"], tree.get("domain", "unknown")
-    if not isinstance(events, list) or not events:
-        raise ScenarioError(f"{place}: events: found no list of texts, expected at least one")
-    for name, text in [
-        *((f"events[{i}]", text) for i, text in enumerate(events)),
-        ("offer", offer),
-        ("domain", domain),
-    ]:
-        if name == "offer" and text is None:
-            continue
-        if not isinstance(text, str) or not text.strip():
-            raise ScenarioError(f"{place}: {name}: found no text, expected words")
-        check_text(text, f"{place}: {name}", ScenarioError)
-    return Scenario(tuple(events), offer, domain)
 
 
 def score(agent: Decider, scenarios: Sequence[Scenario]) -> list[float]:

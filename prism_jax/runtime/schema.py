@@ -54,6 +54,27 @@ class Object:
     others: Any = Any  # type of the values of all other keys
 
 
+class Loose:
+    """A dataclass whose object may have other keys, too, which are not read."""
+
+
+def _words(text: str) -> str:
+    if not text.strip():
+        raise ValueError(f"found {reprlib.repr(text)}, expected words")
+    return text
+
+
+def some(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A check of a list that may not be empty."""
+    if not items:
+        raise ValueError("found an empty list, expected at least one entry")
+    return items
+
+
+Words = Annotated[str, _words]
+"""A text that is not blank."""
+
+
 def in_words(value: Any) -> str:
     """A value as messages show it."""
     return f"{reprlib.repr(value)} ({type(value).__name__})"
@@ -157,9 +178,10 @@ def _schema_of_record(kind: type) -> core_schema.CoreSchema:
             schema = core_schema.with_default_schema(schema, **default)
         fields.append(core_schema.dataclass_field(field.name, schema, kw_only=True))
     names = [field["name"] for field in fields]
-    schema = core_schema.dataclass_schema(
-        kind, core_schema.dataclass_args_schema(kind.__name__, fields), names, post_init=hasattr(kind, "__post_init__")
-    )
+    arguments = core_schema.dataclass_args_schema(kind.__name__, fields, extra_behavior="ignore")
+    schema = core_schema.dataclass_schema(kind, arguments, names, post_init=hasattr(kind, "__post_init__"))
+    if issubclass(kind, Loose):
+        return schema
     return core_schema.no_info_before_validator_function(functools.partial(_check_keys, dict.fromkeys(names)), schema)
 
 

@@ -16,14 +16,14 @@ import collections
 import dataclasses
 import hashlib
 import json
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from etils import epath
 
 from prism_jax.runtime.digests import sha256
-from prism_jax.runtime.files import check_text, parse_json, read_bounded, read_lines
+from prism_jax.runtime.files import parse_json, read_bounded, read_lines
+from prism_jax.runtime.schema import Loose, Words, decode, read_json, some
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.times import to_seconds
 
@@ -36,8 +36,41 @@ LAYOUT = (
 )
 DOMAINS = {"code": "coding"}  # any other prefix of a file's name is itself the domain
 
-_KINDS: dict[type, str] = {str: "text", bool: "true or false", list: "a list", dict: "an object with keys"}
 
+@dataclasses.dataclass(frozen=True)
+class _Event(Loose):
+    event: Words  # what a user did, in every file of the repository
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment(_Event):
+    """What a user did, and when."""
+
+    time: Words
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row(Loose):
+    obs: Annotated[tuple[Moment, ...], some]
+    pred_task: Words | None
+    valid: bool
+    help_needed: bool
+    annotation: Annotated[tuple[bool, ...], some]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step(Loose):
+    observation: _Event
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed(Loose):
+    """A step of a stream's file."""
+
+    observation: Moment
+
+
+_STEPS = Annotated[tuple[_Step, ...], "a list of steps"]
 ORDER_SEED = 0
 """Seed of the order of a step's offers."""
 
@@ -107,13 +140,9 @@ def _stream_files(source: epath.Path) -> dict[str, list[str]]:
     """Maps the stem of each stream file to the texts of its events."""
     files = {}
     for path in _stream_paths(source):
-        steps = parse_json(read_bounded(path, StreamError), str(path), StreamError)
-        if not isinstance(steps, list):
-            raise StreamError(f"{path}: found {reprlib.repr(steps)}, expected a list of steps")
-        files[path.stem] = [
-            _field(_field(step, "observation", dict, f"{path}: [{i}]."), "event", str, f"{path}: [{i}].observation.")
-            for i, step in enumerate(steps)
-        ]
+        value = parse_json(read_bounded(path, StreamError), str(path), StreamError)
+        steps = decode(_STEPS, value, str(path), StreamError)
+        files[path.stem] = [step.observation.event for step in steps]
     return files
 
 
@@ -121,8 +150,16 @@ def read_judgements(source: epath.Path, name: str) -> Iterator[Judgement]:
     """Yields the rows of one of `REWARD_FILES`; raises StreamError naming file, line and field of a malformed one."""
     path = _existing(source / name)
     for number, line in read_lines(path, StreamError, "JSON lines"):
-        value = parse_json(line, f"{path}:{number}", StreamError)
-        yield _judgement(value, f"{path}:{number}")
+        place = f"{path}:{number}"
+        row: _Row = decode(_Row, read_json(line, place, StreamError), place, StreamError)
+        yield Judgement(
+            place=place,
+            events=tuple((moment.time, moment.event) for moment in row.obs),
+            offer=row.pred_task,
+            valid=row.valid,
+            help_needed=row.help_needed,
+            votes=row.annotation,
+        )
 
 
 def _judgements(source: epath.Path) -> list[Judgement]:
@@ -133,45 +170,6 @@ def _judgements(source: epath.Path) -> list[Judgement]:
     if not rows:
         raise StreamError(f"{source}: found no rows in {' and '.join(REWARD_FILES)}, expected one per judgement")
     return list(rows.values())
-
-
-def _judgement(value: Any, place: str) -> Judgement:
-    """Checks a line of the reward data and converts it to a row."""
-    prefix = f"{place}: "
-    events = _field(value, "obs", list, prefix)
-    votes = _field(value, "annotation", list, prefix)
-    for name, items in (("obs", events), ("annotation", votes)):
-        if not items:
-            raise StreamError(f"{prefix}{name}: found an empty list, expected at least one entry")
-    for i, vote in enumerate(votes):
-        if not isinstance(vote, bool):
-            raise StreamError(f"{prefix}annotation[{i}]: found {reprlib.repr(vote)}, expected true or false")
-    silence = "pred_task" in value and value["pred_task"] is None
-    return Judgement(
-        place=place,
-        events=tuple(
-            (_field(event, "time", str, f"{prefix}obs[{i}]."), _field(event, "event", str, f"{prefix}obs[{i}]."))
-            for i, event in enumerate(events)
-        ),
-        offer=None if silence else _field(value, "pred_task", str, prefix),
-        valid=_field(value, "valid", bool, prefix),
-        help_needed=_field(value, "help_needed", bool, prefix),
-        votes=tuple(votes),
-    )
-
-
-def _field(record: Any, name: str, kind: type, place: str) -> Any:
-    """Returns `record[name]`, which must have the type `kind` and, if text, not be blank; errors start with `place`."""
-    if not isinstance(record, dict):
-        raise StreamError(f"{place}{name}: found {reprlib.repr(record)} around it, expected an object with this key")
-    if name not in record:
-        raise StreamError(f"{place}{name}: found nothing, expected this key")
-    value = record[name]
-    if not isinstance(value, kind) or (isinstance(value, str) and not value.strip()):
-        raise StreamError(f"{place}{name}: found {reprlib.repr(value)}, expected {_KINDS[kind]}")
-    if isinstance(value, str):
-        check_text(value, f"{place}{name}", StreamError)
-    return value
 
 
 def _stream(rows: Sequence[Judgement], files: Mapping[str, list[str]]) -> dict[str, Any]:

@@ -14,19 +14,26 @@ import dataclasses
 import itertools
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from etils import epath
 
 from prism_jax.runtime.files import check_text, encode_json, new_folder, parse_json, read_bounded
+from prism_jax.runtime.schema import Loose, decode, some
 from prism_jax.streams.jsonl import StreamError
-from prism_jax.streams.proactivebench_source import DOMAINS
+from prism_jax.streams.proactivebench_source import DOMAINS, Observed
 from prism_jax.streams.times import to_seconds
 from prism_jax.streams.types import Candidate, Event, Step, Stream
 
 Mode = Literal["official", "fixed"]
 NULL_WORDS = ("", "null", "none")
 """Texts that say that nothing is proposed, in lower case and without white space around them."""
+
+
+def _json(file: str) -> str:
+    if not file.endswith(".json"):
+        raise ValueError(f"found {reprlib.repr(file)}, expected a name NAME.json")
+    return file
 
 
 class _Absent:
@@ -54,6 +61,22 @@ class TraceEvent:
 
 
 Trace = tuple[TraceEvent, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step(Observed):
+    agent_response: Any = ABSENT
+    judgement: Annotated[tuple[bool, ...], "a list of true and false"] | None = None
+    other_infomation: Any = None
+    task_status: Any = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Category(Loose):
+    files: Annotated[tuple[Annotated[str, _json], ...], "a list of names NAME.json"]
+
+
+_STEPS = Annotated[tuple[_Step, ...], "a list of events", some]
 
 
 class Turn(NamedTuple):
@@ -96,9 +119,7 @@ def says_null(text: str) -> bool:
 def read_trace(path: epath.PathLike) -> Trace:
     """Reads one stream's trace; raises StreamError naming file, event and key, for anything but a trace."""
     value = parse_json(read_bounded(path, StreamError), str(path), StreamError)
-    if not isinstance(value, list) or not value:
-        raise StreamError(f"{path}: found {reprlib.repr(value)}, expected a list of events")
-    return tuple(_event(item, f"{path}: [{index}]") for index, item in enumerate(value))
+    return tuple(_event(item, f"{path}: [{i}]") for i, item in enumerate(decode(_STEPS, value, str(path), StreamError)))
 
 
 def read_traces(folder: epath.PathLike) -> dict[str, Trace]:
@@ -139,15 +160,8 @@ def time_of(event: Event) -> str:
 def read_categories(path: epath.PathLike) -> dict[str, tuple[str, ...]]:
     """Reads splits.json: the streams of each category by its name; raises StreamError naming file and category."""
     value = parse_json(read_bounded(path, StreamError), str(path), StreamError)
-    if not isinstance(value, dict):
-        raise StreamError(f"{path}: found {reprlib.repr(value)}, expected an object with categories as keys")
-    categories = {}
-    for name, content in value.items():
-        files = content.get("files") if isinstance(content, dict) else None
-        if not isinstance(files, list) or not all(isinstance(file, str) and file.endswith(".json") for file in files):
-            raise StreamError(f"{path}: {name}.files: found {reprlib.repr(files)}, expected a list of names NAME.json")
-        categories[name] = tuple(file.removesuffix(".json") for file in files)
-    return categories
+    files = decode(Mapping[str, _Category], value, str(path), StreamError)
+    return {name: tuple(file.removesuffix(".json") for file in content.files) for name, content in files.items()}
 
 
 def trace_stream(name: str, trace: Sequence[TraceEvent]) -> Stream:
@@ -184,32 +198,19 @@ def trace_stream(name: str, trace: Sequence[TraceEvent]) -> Stream:
     )
 
 
-def _event(item: Any, place: str) -> TraceEvent:
+def _event(step: _Step, place: str) -> TraceEvent:
     """One event of a file; `place` starts every message."""
-    observation = item.get("observation") if isinstance(item, dict) else None
-    if not isinstance(observation, dict):
-        raise StreamError(f"{place}.observation: found {reprlib.repr(observation)}, expected an object with keys")
-    for key in ("time", "event"):
-        if not isinstance(observation.get(key), str) or not observation[key].strip():
-            raise StreamError(f"{place}.observation.{key}: found {reprlib.repr(observation.get(key))}, expected text")
-        check_text(observation[key], f"{place}.observation.{key}", StreamError)
-    answer = item.get("agent_response", ABSENT)
+    answer, fields = step.agent_response, step.other_infomation
     for text in answer if isinstance(answer, list | dict) else ():
         if isinstance(text, str):
             check_text(text, f"{place}.agent_response", StreamError)
-    judgement = item.get("judgement")
-    if judgement is not None and not (
-        isinstance(judgement, list) and all(isinstance(verdict, bool) for verdict in judgement)
-    ):
-        raise StreamError(f"{place}.judgement: found {reprlib.repr(judgement)}, expected a list of true and false")
-    response_fields, status = item.get("other_infomation"), item.get("task_status")
     return TraceEvent(
-        time=observation["time"],
-        text=observation["event"],
+        time=step.observation.time,
+        text=step.observation.event,
         answer=answer,
-        judgement=None if judgement is None else tuple(judgement),
-        response_fields=response_fields if isinstance(response_fields, dict) else None,
-        status=status is True,
+        judgement=step.judgement,
+        response_fields=fields if isinstance(fields, dict) else None,
+        status=step.task_status is True,
     )
 
 

@@ -16,22 +16,32 @@ import dataclasses
 import itertools
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from absl import logging
 from etils import epath
 
 from prism_jax.prompting.template import RESPONSE_KEYS
-from prism_jax.runtime.files import check_text, parse_json, read_bounded
+from prism_jax.runtime.files import parse_json, read_bounded
+from prism_jax.runtime.schema import decode, some
 from prism_jax.streams import Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError
-from prism_jax.streams.proactivebench_source import DOMAINS
+from prism_jax.streams.proactivebench_source import DOMAINS, Observed
 from prism_jax.streams.times import to_seconds
 from prism_jax.teacher.answers import answer_text, candidates_of
 
 OFFER = RESPONSE_KEYS[2]
 """The key of what an answer proposes."""
 _FAILED = "candidate_task"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step(Observed):
+    agent_response: Any = None
+    other_infomation: Any = None
+
+
+_STEPS = Annotated[tuple[_Step, ...], "a list of steps", some]
 
 
 class ModelAnswer(NamedTuple):
@@ -78,9 +88,10 @@ def read_recordings(path: epath.PathLike) -> list[Recording]:
     for file in _files(path):
         model, name = file.parent.name, file.stem
         own_events = []
-        for index, step in enumerate(_steps(file)):
-            place = f"{file}: [{index}]"
-            own_events.append(_event(step, place))
+        value = parse_json(read_bounded(file, StreamError), str(file), StreamError)
+        for index, step in enumerate(decode(_STEPS, value, str(file), StreamError)):
+            place, moment = f"{file}: [{index}]", step.observation
+            own_events.append((moment.time, moment.event))
             answer = _answer(step, place, model, index)
             if answer is None:
                 failed[model] += 1
@@ -118,32 +129,9 @@ def _files(path: epath.Path) -> list[epath.Path]:
     return files or files_of_folders
 
 
-def _steps(file: epath.Path) -> list[Any]:
-    steps = parse_json(read_bounded(file, StreamError), str(file), StreamError)
-    if not isinstance(steps, list) or not steps:
-        raise StreamError(f"{file}: found {reprlib.repr(steps)}, expected a list of steps")
-    return steps
-
-
-def _event(step: Any, place: str) -> tuple[str, str]:
-    observation = step.get("observation") if isinstance(step, dict) else None
-    if not isinstance(observation, dict):
-        raise StreamError(
-            f"{place}.observation: found {reprlib.repr(observation)}, expected an object with time and event"
-        )
-    texts = []
-    for key in ("time", "event"):
-        value = observation.get(key)
-        if not isinstance(value, str) or not value.strip():
-            raise StreamError(f"{place}.observation.{key}: found {reprlib.repr(value)}, expected text")
-        check_text(value, f"{place}.observation.{key}", StreamError)
-        texts.append(value)
-    return texts[0], texts[1]
-
-
-def _answer(step: dict[str, Any], place: str, model: str, event: int) -> ModelAnswer | None:
+def _answer(step: _Step, place: str, model: str, event: int) -> ModelAnswer | None:
     """The answer of a step; None where the request failed or the offer is no text."""
-    response = step.get("agent_response")
+    response, fields = step.agent_response, step.other_infomation
     if isinstance(response, dict) and response.keys() == {_FAILED}:
         return None
     if not isinstance(response, list) or len(response) > 1:
@@ -153,7 +141,6 @@ def _answer(step: dict[str, Any], place: str, model: str, event: int) -> ModelAn
     if response and not isinstance(response[0], str | None):
         return None
     texts = {OFFER: answer_text(response[0] if response else None, f"{place}.agent_response[0]")}
-    fields = step.get("other_infomation")
     if not isinstance(fields, dict):
         raise StreamError(f"{place}.other_infomation: found {reprlib.repr(fields)}, expected an object with keys")
     for key in RESPONSE_KEYS:

@@ -358,10 +358,10 @@ def test_rating_at_the_terminal(tmp_path, monkeypatch, capsys):
     ("line", "message"),
     [
         ("", "found no scenario"),
-        ("{}\n", "f:1: expected an object with the keys events, offer and perhaps domain"),
-        ('{"events": [], "offer": null}\n', "f:1: events: found no list of texts"),
-        ('{"events": ["a", 3], "offer": null}\n', r"f:1: events\[1\]: found no text, expected words"),
-        ('{"events": ["a"], "offer": " "}\n', "f:1: offer: found no text"),
+        ("{}\n", "f:1: events: found nothing, expected this key"),
+        ('{"events": [], "offer": null}\n', "f:1: events: found an empty list"),
+        ('{"events": ["a", 3], "offer": null}\n', r"f:1: events\[1\]: found 3 \(int\), expected text"),
+        ('{"events": ["a"], "offer": " "}\n', "f:1: offer: found ' ', expected words"),
     ],
 )
 def test_bad_scenarios_are_named_by_line(tmp_path, line, message):

@@ -70,11 +70,14 @@ def test_judges_get_a_step_for_each_answer():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([], r"code_1\.json: found \[\], expected a list of events"),
-        ([{}], r"\[0\]\.observation: found None, expected an object"),
-        ([{"observation": {"time": 3, "event": "x"}}], r"\[0\]\.observation\.time: found 3, expected text"),
-        ([{"observation": {"time": "3", "event": " "}}], r"\[0\]\.observation\.event: found ' ', expected text"),
-        ([{"observation": {"time": "3", "event": "x"}, "judgement": [1]}], r"judgement: found \[1\], expected a list"),
+        ([], r"code_1\.json: found an empty list, expected at least one"),
+        ([{}], r"\[0\]\.observation: found nothing, expected this key"),
+        ([{"observation": {"time": 3, "event": "x"}}], r"\[0\]\.observation\.time: found 3 \(int\), expected text"),
+        ([{"observation": {"time": "3", "event": " "}}], r"\[0\]\.observation\.event: found ' ', expected words"),
+        (
+            [{"observation": {"time": "3", "event": "x"}, "judgement": [1]}],
+            r"judgement\[0\]: found 1 \(int\), expected true",
+        ),
     ],
 )
 def test_malformed_traces_are_errors(tmp_path, content, message):
@@ -90,7 +93,7 @@ def test_malformed_categories_and_folders_are_errors(tmp_path):
     path = tmp_path / "splits.json"
     path.write_text('{"all": {"files": ["a.json", "b.json"]}}')
     assert read_categories(path) == {"all": ("a", "b")}
-    for content, message in (("[]", "expected an object"), ('{"all": {"files": ["a"]}}', r"all\.files: found")):
+    for content, message in (("[]", "expected an object"), ('{"all": {"files": ["a"]}}', r"all\.files\[0\]: found")):
         path.write_text(content)
         with pytest.raises(StreamError, match=message):
             read_categories(path)

@@ -60,16 +60,16 @@ BROKEN = {
         "[1].agent_response: found ['a', 'b'], expected",
     ),
     "no answer": (lambda s: s[1].pop("agent_response"), "[1].agent_response: found None, expected a list with at most"),
-    "no event": (lambda s: s[2].pop("observation"), "[2].observation: found None, expected an object with"),
+    "no event": (lambda s: s[2].pop("observation"), "[2].observation: found nothing, expected this key"),
     "an empty event": (lambda s: s[0]["observation"].update(event=" "), "[0].observation.event: found ' ', expected"),
-    "a number": (lambda s: s[0]["observation"].update(time=3), "[0].observation.time: found 3, expected text"),
+    "a number": (lambda s: s[0]["observation"].update(time=3), "[0].observation.time: found 3 (int), expected text"),
     "no fields": (lambda s: s[3].pop("other_infomation"), "[3].other_infomation: found None, expected an object with"),
     "a field of numbers": (
         lambda s: s[3]["other_infomation"].update(Purpose=1),
         "[3].other_infomation.Purpose: found",
     ),
     "half a character": (lambda s: s[1].update(agent_response=["\ud800"]), "[1].agent_response[0]: found the lone"),
-    "a step that is none": (lambda s: s.append(3), "[4].observation: found None, expected an object"),
+    "a step that is none": (lambda s: s.append(3), "[4]: found 3 (int), expected an object"),
 }
 
 
