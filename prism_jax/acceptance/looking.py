@@ -248,8 +248,9 @@ def _by_content(columns: Sequence[_Looked], known: Collection[str]) -> dict[str,
         "accepted": partly or of_two,
         "logged": [one for one in of_two if partly and one not in partly and "accepted" not in known],
     }
-    said = {role: (few[0].cells.name, few[0].said(role)) for role, few in guesses.items() if len(few) == 1}
-    return {role: (name, text) for role, (name, text) in said.items() if text is not None and role not in known}
+    said = {role: [(one.cells.name, one.said(role)) for one in few] for role, few in guesses.items()}
+    found = {role: [(name, text) for name, text in few if text is not None] for role, few in said.items()}
+    return {role: few[0] for role, few in found.items() if len(few) == 1 and role not in known}
 
 
 def _agreeing(path: str, rows: pa.Table, roles: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:

@@ -134,7 +134,7 @@ def test_roles_are_guessed_by_content_where_no_name_tells(tmp_path):
     rows = ""
     for i in range(12):
         shown, taken = "ja" if i % 3 else "nein", ("ja", "nein")[i % 2] if i % 3 else ""
-        rows += f"u{i % 3};{1 + i}.3.2026 9:00;{30 + i},5 %;{shown};{taken};x\n"
+        rows += f"u{i % 3};{1 + i}.3.2026 9:00;{30 + i},5 %;{shown};{taken};{'xy'[i % 2]}\n"
     (tmp_path / "log.csv").write_text(f"Kundin;Zeitpunkt;Sicherheit;Angezeigt;Angenommen;Fläche\n{rows}")
     _, roles, more = roles_of(tmp_path / "log.csv")
     assert roles == [
