@@ -27,6 +27,7 @@ from prism_jax.runs.scores_files import refuse_records, say_left_out
 from prism_jax.runs.sharded import Sharded, held_in_memory, open_sharded
 from prism_jax.runtime.files import parse_json, read_lines, write_files
 from prism_jax.scores import ScoresError, located
+from prism_jax.scores.files import holds_records
 from prism_jax.scores.joining import find_files, read_files
 from prism_jax.scores.records import by_days, is_record
 
@@ -122,7 +123,7 @@ def _reading(
 def _of_files(paths: Sequence[str], path: str, reading: Reading, left_out: dict[str, str] | None = None) -> Decisions:
     """The steps of some files that `path` names, in memory."""
     scores = read_files(paths, left_out=left_out)
-    days = by_days(scores) if reading.records else None
+    days = by_days(scores) if any(map(holds_records, paths)) else None
     try:
         steps, facts = logged_steps.decided(scores if days is None else days)
         logged_steps.check(facts)

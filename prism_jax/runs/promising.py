@@ -26,10 +26,11 @@ from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import over_units
 from prism_jax.runs.running import Running
-from prism_jax.runs.scores_files import refuse_records, say_left_out, shown_offers
+from prism_jax.runs.scores_files import of_records, refuse_records, say_left_out, shown_offers
 from prism_jax.runs.sharded import held_in_memory, open_sharded
 from prism_jax.runtime.files import check_folder_of, check_outputs, write_json
 from prism_jax.scores import Scores, ScoresError, located
+from prism_jax.scores.files import holds_records
 from prism_jax.scores.joining import find_files, read_files
 
 NAMES = {"betting": "betting", "hoeffding_bentkus": "Hoeffding and Bentkus", "expectation": "in expectation"}
@@ -97,7 +98,7 @@ def promise_scores(
     wanted = Wanted(promises, point, 1 - level, tuple(families) or (Family(point.policy),), start)
     running = Running() if running is None else running
     how: dict[str, Any] = {"config": config, "calibration": fits, "test_share": test_share}
-    scores, scale, column = None, Scale(), "p_accept_fast"
+    scores, scale, column, days = None, Scale(), "p_accept_fast", False
     left_out: dict[str, str] = {}
     try:
         paths = [path] if columns else find_files(path)
@@ -111,9 +112,11 @@ def promise_scores(
                 scores, scale, column = _read_log(path, parse_columns(columns, time_format), shown_only=shown_only)
             else:
                 scores = read_files(paths, left_out=left_out if running.skip_bad else None)
+                if records := next(filter(holds_records, paths), None):
+                    scores, days = of_records(records, scores, calibrated=True)
                 scores = shown_offers(path, scores) if shown_only else scores
             result = promise(over([scores]), wanted, exact=True, **how)
-            if columns is not None and scores.person is None:
+            if days or (columns is not None and scores.person is None):
                 result = result._replace(unit="day")
     except ScoresError as error:
         raise located(error, path) from None

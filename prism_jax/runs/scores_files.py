@@ -100,7 +100,7 @@ def _read_all(paths: list[str], left_out: dict[str, str] | None, *, calibrated: 
     # Nothing here reads columns without a meaning.
     scores = read_files(paths, extra=False, left_out=left_out)
     records = next((path for path in paths if path not in (left_out or ()) and holds_records(path)), None)
-    return (scores, False) if records is None else _of_records(records, scores, calibrated)
+    return (scores, False) if records is None else of_records(records, scores, calibrated)
 
 
 def refuse_records(paths: Sequence[str]) -> None:
@@ -125,7 +125,7 @@ def say_left_out(left_out: Mapping[str, str], files: int) -> None:
         print(f"left out: {len(left_out)} of {files} files")
 
 
-def _of_records(path: str, scores: Scores, calibrated: bool) -> tuple[Scores, bool]:
+def of_records(path: str, scores: Scores, calibrated: bool) -> tuple[Scores, bool]:
     """Decision records as they can be evaluated: with folds, and without need where no outcome says anything of it.
 
     Each fold of people (of streams, where no event names a person; of the days of one person) is calibrated on the
