@@ -370,7 +370,7 @@ def test_times_of_one_kind_in_all_chunks(tmp_path, small):
 @pytest.mark.slow
 def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
     """Nothing of a file that cannot be read to its end is kept, not even the numbers of its people."""
-    table, roles = simulated(), f"{ROLES},score=p"
+    table, roles = simulated(), f"{ROLES},score=p,group=where"
     (tmp_path / "log").mkdir()
     pa.csv.write_csv(table.slice(0, 300), tmp_path / "log" / "a.csv")
     pq.write_table(table.slice(300), tmp_path / "log" / "c.parquet")
@@ -380,7 +380,7 @@ def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
     pa.csv.write_csv(bad, tmp_path / "log" / "b.csv")
     with (tmp_path / "log" / "b.csv").open("ab") as file:
         file.write(b"1,2\n")
-    with pytest.raises(LogError, match=r"b\.csv.*found 2 values, expected 10"):
+    with pytest.raises(LogError, match=r"b\.csv.*found 2 values, expected 11"):
         in_parts(tmp_path / "log", roles, tmp_path / "out")
     capsys.readouterr()
     found = in_parts(tmp_path / "log", roles, tmp_path / "out", skip_bad=True)
