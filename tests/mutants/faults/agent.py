@@ -158,9 +158,9 @@ PEOPLE = (
     Fault(
         "map-chosen-without-weights",
         "acceptance/statistics.py",
-        "else gate * ~np.isnan(rows.score)",
+        "else weight * ~np.isnan(rows.score)",
         "else 1.0 * ~np.isnan(rows.score)",
-        "The map of a score is chosen without the weights of the log.",
+        "The map of a score is chosen without the weights of the study.",
         ("acceptance/test_acceptance_log.py", "acceptance/test_study.py"),
         vital=True,
     ),
