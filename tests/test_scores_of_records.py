@@ -22,6 +22,7 @@ from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.runs import counterfactual
 from prism_jax.runs.promising import promise_scores
+from prism_jax.runs.running import Running
 from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import ScoresError, read_scores
 from prism_jax.scores.records import TIMEOUT, by_days
@@ -231,10 +232,14 @@ def test_the_records_of_one_person_are_evaluated_by_days(tmp_path, capsys, strea
     assert (evaluation["unit"], evaluation["units"], evaluation["population"]) == ("days", 10, "of one person")
     found = by_days(read_scores(path))
     assert set(found.stream if streams == 1 else found.person) == {f"2024-10-{4 + day:02d}" for day in range(10)}
-    # A promise is about such days, and another gate is compared over them.
-    promise_scores(str(path), ["false_alarms<=0.9"], OperatingPoint(), level=0.9, shown_only=True)
+    # A promise is about such days, and another gate is compared over them; files that cannot be read are left out.
+    (tmp_path / "all").mkdir()
+    path.rename(tmp_path / "all" / path.name)
+    (path := tmp_path / "all").joinpath("bad.jsonl").write_text("{\n")
+    running = Running(skip_bad=True)
+    promise_scores(str(path), ["false_alarms<=0.9"], OperatingPoint(), level=0.9, shown_only=True, running=running)
     assert "Certified on 10 days" in " ".join(capsys.readouterr().out.split())
-    decisions = counterfactual.of_scores(str(path), EstimateSettings())
+    decisions = counterfactual.of_scores(str(path / "records.jsonl"), EstimateSettings())
     assert len(set(decisions.person)) == 10 and "people are spoken of, days stand: one person" in decisions.notes[-1]
     assert "streams are resampled" not in " ".join(decisions.notes)
 

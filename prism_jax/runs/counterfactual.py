@@ -123,7 +123,7 @@ def _reading(
 def _of_files(paths: Sequence[str], path: str, reading: Reading, left_out: dict[str, str] | None = None) -> Decisions:
     """The steps of some files that `path` names, in memory."""
     scores = read_files(paths, left_out=left_out)
-    days = by_days(scores) if any(map(holds_records, paths)) else None
+    days = by_days(scores) if any(path not in (left_out or ()) and holds_records(path) for path in paths) else None
     try:
         steps, facts = logged_steps.decided(scores if days is None else days)
         logged_steps.check(facts)

@@ -112,7 +112,7 @@ def promise_scores(
                 scores, scale, column = _read_log(path, parse_columns(columns, time_format), shown_only=shown_only)
             else:
                 scores = read_files(paths, left_out=left_out if running.skip_bad else None)
-                if records := next(filter(holds_records, paths), None):
+                if records := next((file for file in paths if file not in left_out and holds_records(file)), None):
                     scores, days = of_records(records, scores, calibrated=True)
                 scores = shown_offers(path, scores) if shown_only else scores
             result = promise(over([scores]), wanted, exact=True, **how)
