@@ -123,18 +123,26 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
     )
 
 
-def with_gate(exported: Exported, gate: Gate) -> Exported:
+def fits(gate: Gate, model: str, name: str | None) -> bool:
+    """Whether a gate may stand before the model of a fingerprint, or decision model of a name, at whatever address."""
+    of = gate.fitted
+    return of is None or of["model"] == model or (name is not None and of.get("decision_model") == name)
+
+
+def with_gate(exported: Exported, gate: Gate, name: str | None = None) -> Exported:
     """The same model with the maps, costs and policy of a gate, as one that was calibrated where it is served.
+
+    `name` is that of a decision model.
 
     Raises:
       ExportedError: for a gate that was fitted on another model.
     """
     model = exported.fingerprints["model"]
-    if gate.fitted is not None and gate.fitted["model"] != model:
+    if gate.fitted is not None and not fits(gate, model, name):
+        cure = "remove the gate's key fitted" if name is None else f"set its fitted.decision_model to {name!r}"
         raise ExportedError(
             f"--gate: found maps that were fitted on the model {gate.fitted['model']:.12}, expected those of "
-            f"{model:.12}: `python -m prism_jax calibrate` fits them; where both are one model, at two addresses, "
-            "remove the gate's key fitted"
+            f"{model:.12}: `python -m prism_jax calibrate` fits them; where both are one model, {cure}"
         )
     maps = {"need_fast": gate.need or Temperature(1.0), "accept_fast": gate.accept or Temperature(1.0)}
     return dataclasses.replace(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
+from prism_jax.agent.exported import fits
 from prism_jax.agent.labelled import Labelled
 from prism_jax.agent.signals import probabilities
 from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
@@ -25,6 +26,9 @@ CHANCE = 0.05
 """How improbable more flips than between the two askings have to be, of a model that does not repeat itself exactly."""
 
 
+SIGNALS = ("need", "accept")
+
+
 class Checked(NamedTuple):
     """How a model answers now, against the time when its gate was fitted."""
 
@@ -32,6 +36,8 @@ class Checked(NamedTuple):
     steps: int  # of so many that have an answer now and had one then
     change: Estimate | None  # what a judged step costs more now; None where no step is judged
     failures: list[str]  # why the gate no longer fits, in words; empty where it does
+    # by how much the mean log-odds of each signal is higher now; None of a gate that does not have those of then
+    moved: Mapping[str, float] | None = None
 
 
 def read_fitted(path: str, labels: Sequence[str | os.PathLike[str]]) -> Gate:
@@ -43,6 +49,9 @@ def read_fitted(path: str, labels: Sequence[str | os.PathLike[str]]) -> Gate:
     again = gate.fitted["again"]
     if not isinstance(again, dict) or not {"flips", "steps", "log_odds"} <= again.keys():
         raise GateError(f"{path}: fitted.again: found {again!r:.80}, expected flips, steps and log_odds: fit it again")
+    means = gate.fitted.get("log_odds", {"need": 0.0, "accept": 0.0})
+    if not (isinstance(means, dict) and all(isinstance(means.get(name), float) for name in SIGNALS)):
+        raise GateError(f"{path}: fitted.log_odds: found {means!r:.80}, expected numbers of need and accept")
     if not again["steps"]:
         raise GateError(f"{path}: fitted.again: found no step that had two answers, expected some: fit it again")
     if gate.fitted["labels"] != [sha256(one) for one in labels]:
@@ -50,13 +59,13 @@ def read_fitted(path: str, labels: Sequence[str | os.PathLike[str]]) -> Gate:
     return gate
 
 
-def check_model(gate: Gate, model: str, path: str) -> None:
-    """Raises GateError where the gate of a file was fitted on another model than the one that is asked now."""
+def check_model(gate: Gate, model: str, path: str, name: str | None = None) -> None:
+    """Raises GateError where the gate of a file was fitted on another model than the one, of a name, asked now."""
     of = (gate.fitted or {}).get("model", "")
-    if of != model:
+    if not fits(gate, model, name):
         raise GateError(
             f"--check: {path}: found a gate of the model {of:.12}, expected that of {model:.12}, which is asked now: "
-            "ask the same export, or the same URL and name of a decision model, or fit it again, by calibrate --out"
+            "ask the same export, or a decision model of the same name, or fit it again, by calibrate --out"
         )
 
 
@@ -80,6 +89,12 @@ def differing(first: Sequence[int | None], second: Sequence[int | None]) -> tupl
     return sum(one != two for one, two in both), len(both)
 
 
+def mean_log_odds(asked: Labelled) -> dict[str, float]:
+    """The mean log-odds of each signal over the steps that have an answer, and over their candidates; NaN of none."""
+    need, accept = [z[0] for z in asked.log_odds.values()], [one for z in asked.log_odds.values() for one in z[1:]]
+    return {name: float(np.mean(own)) if own else np.nan for name, own in zip(SIGNALS, (need, accept), strict=True)}
+
+
 def distance(first: Labelled, second: Labelled) -> tuple[float, float]:
     """How far the log-odds of two askings are apart: on average, and at most; 0 without any."""
     both = first.log_odds.keys() & second.log_odds.keys()
@@ -94,18 +109,22 @@ def fitted_on(
     askings: Sequence[Labelled],
     gate: Gate,
     figures: Mapping[str, Any],
+    name: str | None = None,
 ) -> dict[str, Any]:
     """What a gate was fitted on, as JSON values: the model's fingerprint, digests of labels, decisions and figures.
 
-    Of two askings of the same questions the maps are those of the first.
+    `name` is that of a decision model, which is the same one at another address. Of two askings of the same questions
+    the maps are those of the first.
     """
     decided, again = (decisions_of(one, gate, streams) for one in askings)
     flips, steps = differing(decided, again)
     mean, most = distance(*askings)
     return {
         "model": model,
+        **({} if name is None else {"decision_model": name}),
         "labels": [sha256(path) for path in files],
         "decisions": decided,
+        "log_odds": mean_log_odds(askings[0]),
         "again": {"flips": flips, "steps": steps, "log_odds": [mean, most]},
         "figures": dict(figures),
     }
@@ -143,7 +162,9 @@ def check(gate: Gate, streams: Sequence[Stream], asked: Labelled, scores: Scores
     change = _change(gate, streams, dict(zip(keys, zip(before, now, strict=True), strict=True)), scores)
     if change is not None and change.low > 0:
         failures.append(f"the cost per judged step rose by {change.value:.3g}, at least {change.low:.3g}")
-    return Checked(flips, steps, change, failures)
+    then, means = gate.fitted.get("log_odds"), mean_log_odds(asked)
+    moved = None if then is None else {name: means[name] - then[name] for name in SIGNALS}
+    return Checked(flips, steps, change, failures, moved)
 
 
 def _change(

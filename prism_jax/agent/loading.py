@@ -199,7 +199,7 @@ def load_decisions(
     reader = DecisionReader(client, words, **settings)
     fingerprints = {"model": fingerprint([url, model]), "config": fingerprint({**asked, "window": window})}
     bare = Exported({}, {}, gate.point, None, None, writes_responses=False, fingerprints=fingerprints)
-    return reader, with_gate(bare, gate)
+    return reader, with_gate(bare, gate, model)
 
 
 def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, config: Mapping[str, Any]) -> Reader:

@@ -99,8 +99,12 @@ def define_flags() -> None:
     define_asking_flags()
     flags.DEFINE_bool("compare", None, "With --engine: also read --model here, and say how far the engine is away.")
     flags.DEFINE_bool("redact", True, "With --decisions: cut personal data and secrets from what is sent.")
-    flags.DEFINE_float("c_fa", None, "C_FA, the cost of an offer that is not accepted; default: the export's.", 1e-6)
-    flags.DEFINE_float("c_fn", None, "C_FN, the cost of silence where help was missed; default: the export's.", 0.0)
+    flags.DEFINE_float(
+        "c_fa", None, "C_FA, the cost of an offer that is not accepted; default: the export's, or 1.", 1e-6
+    )
+    flags.DEFINE_float(
+        "c_fn", None, "C_FN, the cost of silence where help was missed; default: the export's, or 2.", 0.0
+    )
     flags.DEFINE_enum("policy", None, DEPLOYABLE, "The rule that decides; default: the export's.")
     flags.DEFINE_enum("calibrator", None, CALIBRATORS, f"The kind of map; default: {OF_SCORES}.")
     flags.DEFINE_float(
@@ -139,7 +143,7 @@ def main() -> None:
             return
         reader, model = _reader(options, folder, exported, current, stack)
         if gate is not None:
-            check_model(gate, model, options["check"])
+            check_model(gate, model, options["check"], options["decision_model"])
         if isinstance(reader, AskingReader):
             reader.ends = "always"
             reader.warm_up()  # compares an engine with the export
@@ -163,7 +167,8 @@ def main() -> None:
             warnings.simplefilter("ignore", CalibrationWarning)  # of folds of few labels; the maps are printed
             counts = options["identity_rows"] or IDENTITY_ROWS
             found = recalibrate(scores, current.point, config, identity_rows=counts, current=current)
-        fitted = fitted_on(model, find_files(labels), streams, askings, found.gate, found.figures)
+        of = model, find_files(labels), streams, askings, found.gate, found.figures
+        fitted = fitted_on(*of, options["decision_model"])
         dataclasses.replace(found.gate, fitted=fitted).save(options["out"])
         print_all(tables(found))
         for line in lines(found):
@@ -215,7 +220,7 @@ def tables(found: Recalibrated) -> list[Table]:
     if found.change is None or found.before is None or found.after is None or found.passed is None:
         return [signals]
     costs = Table(
-        "Cost per judged step",
+        f"Cost per judged step at C_FA = {found.gate.point.c_fa:g}, C_FN = {found.gate.point.c_fn:g}",
         "gate",
         (
             Column("cost", "With its interval", text=True),
@@ -421,9 +426,21 @@ def _print_check(found: Checked, gate: Gate, path: str) -> None:
     )
     if found.change is not None:
         print(f"change of the cost per judged step: {_interval(found.change, sign=True)}")
+    apart = again["log_odds"][0]
+    if found.moved is not None:
+        moved = ", ".join(f"p_{signal} {by:+.2g}" for signal, by in found.moved.items())
+        print(f"mean log-odds moved since the fit: {moved}; two askings differed by {apart:.2g} on average")
     if found.failures:
         raise ValueError(f"--check: {path}: {'; '.join(found.failures)}; fit it again")
-    print(f"{path}: the model answers as when it was fitted")
+    if found.moved is None:
+        print(f"{path}: the model decides as when it was fitted; how far its log-odds moved, this file cannot tell")
+    elif max(map(abs, found.moved.values())) > apart:
+        print(
+            f"{path}: the model decides about as when it was fitted, but its log-odds moved by more than two askings "
+            "differed: its probabilities are no longer those that the maps were fitted on, so fit it again"
+        )
+    else:
+        print(f"{path}: the model answers as when it was fitted")
 
 
 def _shares(of: Passed) -> tuple[str, str]:

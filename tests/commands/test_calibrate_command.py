@@ -320,6 +320,11 @@ def test_a_gate_is_of_the_model_that_it_was_fitted_on(folder, tmp_path):
     assert with_gate(exported, Gate.load(path)).point.c_fn == 3.0 and Gate.load(path).fitted == own.fitted
     with pytest.raises(ValueError, match=r"--gate: found maps that were fitted on the model 000000000000, expected"):
         with_gate(exported, other)
+    moved = dataclasses.replace(other, fitted={"model": "0" * 64, "decision_model": "m"})
+    assert with_gate(exported, moved, "m").point.c_fn == 3.0  # one decision model, at another address
+    check_model(moved, "1" * 64, "gate.json", "m")
+    with pytest.raises(ValueError, match=r"where both are one model, set its fitted\.decision_model to 'n'"):
+        with_gate(exported, moved, "n")
     path.write_text(json.dumps(own.to_dict() | {"fitted": 3}))
     with pytest.raises(ValueError, match=r"gate\.json: fitted: found 3, expected an object with the fingerprint"):
         Gate.load(path)
@@ -369,6 +374,34 @@ def test_more_flips_or_lost_answers_than_between_two_askings_fail(before, now, a
     ]
     found = check(gate, streams, Labelled([], log_odds, {}), Scores.from_rows(rows))
     assert bool(found.failures) == fails and found.change is None
+
+
+@pytest.mark.parametrize(
+    ("then", "apart", "said"),
+    [
+        (-9.0, 0.0, "the model answers as when it was fitted"),
+        (-10.2, 0.0, "moved by more than two askings differed"),
+        (-10.2, 1.5, "the model answers as when it was fitted"),
+        (None, 0.0, "how far its log-odds moved, this file cannot tell"),
+    ],
+)
+def test_a_check_says_by_how_much_log_odds_moved_where_no_decision_flips(then, apart, said, capsys):
+    means = {} if then is None else {"log_odds": {"need": 9.0, "accept": then}}
+    fitted = {"model": "m", "decisions": [0] * 4, "again": {"flips": 0, "steps": 4, "log_odds": [apart] * 2}, **means}
+    gate = dataclasses.replace(Gate.at_costs(c_fa=1.0, c_fn=1.0), fitted=fitted)
+    streams = [
+        Stream(
+            id=f"s{n}", domain="coding", events=(Event(time=0.0, text="x"),), steps=(Step(event=0, candidates=OFFERS),)
+        )
+        for n in range(4)
+    ]
+    row = {"step": 0, "time": 0.0, "p_need_fast": 0.9, "p_accept_fast": 0.1}
+    rows = [{"stream": one.id, "candidate": k, **row} for one in streams for k in range(2)]
+    asked = Labelled([], {(one.id, 0): (9.0, -9.0, -9.0) for one in streams}, {})
+    calibrate._print_check(check(gate, streams, asked, Scores.from_rows(rows)), gate, "gate.json")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("gate.json: ") and said in lines[-1]
+    assert ("mean log-odds moved since the fit: p_need +0, p_accept +1.2; two" in lines[-2]) == (then == -10.2)
 
 
 @pytest.mark.parametrize(
