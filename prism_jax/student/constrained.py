@@ -20,7 +20,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Int8
 
 from prism_jax.student.branches import bucket
-from prism_jax.student.decoding import fits
 from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read_next
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.start import Start, check_ids
@@ -132,10 +131,13 @@ def _fused(model: Qwen3, params: Params, start: Start) -> bool:
 
     `auto` leaves writing to XLA: no GPU has shown yet that the kernels are right and faster there.
     """
+    if model.config.attention != "cudnn":
+        return False
+    from prism_jax.student.decoding import fits  # loads Pallas, which nothing else needs
+
     placed = getattr(jax.tree.leaves(params)[0], "sharding", None)
     one = placed is None or len(placed.device_set) == 1
-    capacity = [capacity_of(start.cache), capacity_of(start.trunk.cache)]
-    return one and model.config.attention == "cudnn" and fits(model.config, capacity)
+    return one and fits(model.config, [capacity_of(start.cache), capacity_of(start.trunk.cache)])
 
 
 def room(spans: Sequence[Span]) -> int:

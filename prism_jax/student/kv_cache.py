@@ -22,7 +22,6 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from prism_jax.student.attention import no_branches
-from prism_jax.student.decoding import Cached, decode_block
 from prism_jax.student.dispatch import ChosenPath, attention_path, dispatch
 from prism_jax.student.flash import flash_cached
 from prism_jax.student.layers import Keep, join, keep_all, rotary_tables
@@ -227,6 +226,8 @@ def _read_next_fused(
     segments: list[list[LayerSegment]],
     at: Int[Array, ""],
 ) -> tuple[Float[Array, "B D"], Cache]:
+    from prism_jax.student.decoding import Cached, decode_block  # loads Pallas, which nothing else needs
+
     config, written = model.config, []
     rotary = rotary_tables(position_B[:, None], config.head_dim, config.rope_theta)
     x = params["embedding"][token_B].astype(config.dtype)

@@ -274,7 +274,7 @@ def _join(tree: Tree, window: int) -> tuple[Array, Array, TreeMask]:
 
 @functools.cache
 def _abstract_params(model: Qwen3) -> Params:
-    return jax.eval_shape(model.init, jax.random.key(0))
+    return jax.eval_shape(lambda: model.init(jax.random.key(0)))  # traced too, so that no key is computed
 
 
 @functools.cache

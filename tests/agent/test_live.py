@@ -4,6 +4,8 @@ import concurrent.futures
 import functools
 import json
 import resource
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -183,6 +185,14 @@ def test_a_reader_that_writes_nothing_has_fewer_programs_and_the_same_slots(mode
     for event in streams[0].events[:3]:
         z = [reader.observe([("a", event, (Candidate(text="Tea?"),))])[0] for reader in both]
         np.testing.assert_allclose((z[0].z_need, *z[0].z_accept), (z[1].z_need, *z[1].z_accept), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_start_loads_neither_the_kernels_of_a_gpu_nor_special_functions():
+    """Each takes a tenth of a second of the two until a first decision."""
+    code = "import prism_jax.agent.serving, prism_jax.agent.live, prism_jax.student.weights, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "flax.nnx" in loaded and not {"jax.experimental.pallas", "scipy.special"} & set(loaded)
 
 
 def test_a_context_without_room_to_write_is_refused(model, params, template):

@@ -71,7 +71,7 @@ def _check(model: Qwen3, params: Params, dtype: np.dtype) -> None:
         raise ValueError(
             f"params: found other shapes than the model's at {', '.join(different)}, expected the model's own"
         )
-    if broken := [name for parameter in parameters(params, "hf") for name in not_finite(parameter, dtype.name)]:
+    if broken := [name for parameter in parameters(params, "hf") for name in not_finite([parameter], dtype.name)]:
         raise ValueError(f"params: {listed(broken)}: found NaN or infinity, expected finite {dtype.name} numbers")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import jax
@@ -104,13 +104,16 @@ def listed(names: Collection[str]) -> str:
     return shown if len(names) <= _SPELLED_OUT else f"{shown} and {len(names) - _SPELLED_OUT} more"
 
 
-def not_finite(parameter: Parameter, dtype: str) -> list[str]:
-    """The names of the parameter's tensors that are not finite everywhere in a dtype; computed on the devices."""
-    finite = _all_finite(parameter.leaf, dtype, 1 if parameter.stacked else 0)
-    return [name for name, good in zip(parameter.tensors, np.atleast_1d(finite), strict=True) if not good]
+def not_finite(placed: Sequence[Parameter], dtype: str) -> list[str]:
+    """The names of the tensors that are not finite everywhere in a dtype; computed on the devices, by one program."""
+    each = _all_finite([parameter.leaf for parameter in placed], dtype, tuple(p.stacked for p in placed))
+    names = [name for parameter in placed for name in parameter.tensors]
+    finite = np.concatenate([np.atleast_1d(own) for own in each])
+    return [name for name, good in zip(names, finite, strict=True) if not good]
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
-def _all_finite(leaf: jax.Array, dtype: str, first_axis: int) -> jax.Array:
-    """Whether all numbers are finite; one value, or one per layer if `first_axis` is 1."""
-    return jnp.isfinite(leaf.astype(dtype)).all(axis=tuple(range(first_axis, leaf.ndim)))
+def _all_finite(leaves: Sequence[jax.Array], dtype: str, stacked: tuple[bool, ...]) -> list[jax.Array]:
+    """Whether all numbers of each array are finite: one value, or one per layer where layers are stacked."""
+    pairs = zip(leaves, stacked, strict=True)
+    return [jnp.isfinite(leaf.astype(dtype)).all(axis=tuple(range(layers, leaf.ndim))) for leaf, layers in pairs]

@@ -60,13 +60,13 @@ def place(file: TensorFile, model: Qwen3, mesh: Mesh | None, blocks: int = 0) ->
     wanted = parameters(Qwen3(model.config.lowest(blocks)).abstract_params(), file.form)
     total = sum(_size(index) * p.leaf.dtype.itemsize for p in wanted for index in _pieces(p, _sharding(p, mesh)))
     params: Params = {}
-    broken: list[str] = []
+    placed = []
     with tqdm(total=total, unit="B", unit_scale=True, desc="weights", disable=None) as progress:
         for parameter in wanted:
             leaf = _place(file, parameter, mesh, progress)
-            broken += not_finite(dataclasses.replace(parameter, leaf=leaf), model.config.param_dtype)
+            placed.append(dataclasses.replace(parameter, leaf=leaf))
             _put(params, parameter.path, leaf)
-    if broken:
+    if broken := not_finite(placed, model.config.param_dtype):
         dtype = model.config.param_dtype
         raise ValueError(f"{file.where}: {listed(broken)}: found NaN or infinity, expected finite {dtype} numbers")
     return params
