@@ -19,7 +19,7 @@ import time as clock
 from typing import Any
 
 from prism_jax.adapters.client import Answer, Client
-from prism_jax.adapters.wire import ClientError, stream_of
+from prism_jax.adapters.wire import ClientError, define_server_flags, stream_of, token_of
 
 MOST_CLOSED = 10_000
 """Newest offers with an outcome that are remembered: a wake-up that comes again does not open them anew."""
@@ -109,13 +109,12 @@ class _Server(http.server.HTTPServer):
 def main(arguments: list[str] | None = None) -> None:
     """Answers a scheduler on this machine until it is stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", required=True, help="address of the server with state")
-    parser.add_argument("--token", help="bearer token")
+    define_server_flags(parser)
     parser.add_argument("--port", type=int, default=8001, help="port to listen on")
     parser.add_argument("--ignored_after", type=float, default=3600.0, help="seconds after which silence is an answer")
     given = parser.parse_args(arguments)
     try:
-        _Handler.beats = Heartbeat(Client(given.url, given.token), given.ignored_after)
+        _Handler.beats = Heartbeat(Client(given.url, token_of(given)), given.ignored_after)
     except ValueError as error:
         sys.exit(f"error: {error}")
     _Server(("127.0.0.1", given.port), _Handler).serve_forever()

@@ -20,7 +20,10 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 
-from agents import ToolGuardrailFunctionOutput, ToolInputGuardrail, ToolInputGuardrailData
+try:
+    from agents import ToolGuardrailFunctionOutput, ToolInputGuardrail, ToolInputGuardrailData
+except ImportError as error:
+    raise ImportError(f"found no OpenAI Agents SDK ({error}), expected it: pip install openai-agents") from error
 
 from prism_jax.adapters.client import Client
 from prism_jax.adapters.wire import message_of, stream_of

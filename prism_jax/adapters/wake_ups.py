@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from prism_jax.adapters.client import Client
 from prism_jax.adapters.heartbeat import Heartbeat
+from prism_jax.adapters.wire import define_server_flags, token_of
 
 WAKE_UPS, RIGHT = 27, 13
 """Wake-ups of a day, and the number of the one at which speaking is right."""
@@ -45,15 +46,14 @@ def days_of(client: Client, wrong: float, right: float, name: str, days: int = 5
 def main(arguments: list[str] | None = None) -> None:
     """Prints a row per day."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", required=True, help="address of the server with state")
-    parser.add_argument("--token", help="bearer token")
+    define_server_flags(parser)
     parser.add_argument("--days", type=int, default=5, help="number of days")
     given = parser.parse_args(arguments)
     run = uuid.uuid4().hex[:8]  # a person of their own, so that a run knows nothing of another one
     for host, (wrong, right) in HOSTS.items():
         print(f"a host that {host}: spoke where silence was right (of 26), where speaking was (of 1)")
-        client = Client(given.url, given.token)
         try:
+            client = Client(given.url, token_of(given))
             for day, spoken in enumerate(days_of(client, wrong, right, f"{run} {host}", given.days), 1):
                 print(f"  day {day}: {spoken[0]:2d}, {spoken[1]}")
         except (OSError, ValueError) as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import http.client
 import json
+import os
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
@@ -91,3 +93,21 @@ def message_of(arguments: Mapping[str, Any]) -> str:
     """What a tool call says: its only argument where that is a text, and otherwise all of them as JSON."""
     (first, *others) = arguments.values() or [""]
     return first if isinstance(first, str) and not others else json.dumps(arguments, ensure_ascii=False)
+
+
+def define_server_flags(parser: argparse.ArgumentParser) -> None:
+    """Defines the flags that name a server and its token."""
+    parser.add_argument("--url", required=True, help="address of the server with state")
+    parser.add_argument("--key", help="name of the environment variable that holds the bearer token")
+    parser.add_argument("--token", help="the bearer token itself, which the list of processes shows to others")
+
+
+def token_of(given: argparse.Namespace) -> str | None:
+    """The token that these flags state; ValueError for two, or a variable that is not there."""
+    if given.key is None:
+        return given.token
+    if given.token is not None:
+        raise ValueError("--token: found it with --key, expected one of them")
+    if not os.environ.get(given.key):
+        raise ValueError(f"--key: found no environment variable {given.key!r:.80}, expected it to hold the token")
+    return os.environ[given.key]

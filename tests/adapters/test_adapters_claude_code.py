@@ -34,7 +34,7 @@ def test_a_question_is_denied_where_the_gate_is_silent_and_has_no_answer_where_i
     # The same call is resumed, and the numbers say otherwise.
     assert claude_code.answer_of(use_of("AskUserQuestion", "toolu_1", **QUESTION), client, p_accept=0.9) == silent
     assert [one["spoke"] for one in records("session-1")] == [False, True]
-    assert records("session-1")[1]["candidate"] == "Done"
+    assert [one["candidate"] for one in records("session-1")] == ["Which branch?", "Done"]
 
 
 @pytest.mark.parametrize("tool", ["Bash", "Write", "Edit", "mcp__mail__send", "askuserquestion", "ExitPlanMode"])
@@ -105,10 +105,17 @@ def test_the_command_reads_a_hook_and_prints_the_answer(server, monkeypatch, cap
             use_of("PushNotification", "t", m="x"),
         ),
         (["--url=http://localhost:9"], "no object"),
+        (["--url=http://localhost:9", "--otherwise=speak", "--p_need=0.3"], use_of("AskUserQuestion", "t", **QUESTION)),
+        (
+            ["--url=http://localhost:9", "--otherwise=speak", "--key=NO_SUCH"],
+            use_of("AskUserQuestion", "t", **QUESTION),
+        ),
     ],
 )
 def test_whatever_fails_in_the_command_withholds(flags, hook, monkeypatch, capsys):
     """A hook that ends with an error lets the question be asked."""
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(hook)))
     claude_code.main(flags)
-    assert json.loads(capsys.readouterr().out)["hookSpecificOutput"]["permissionDecision"] == "deny"
+    said = capsys.readouterr()
+    assert json.loads(said.out)["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert said.err.startswith("prism_jax: ") and said.err.count("\n") == 1

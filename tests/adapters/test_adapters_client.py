@@ -1,6 +1,8 @@
 """The client of the server with state: the server's own answers, outages, refusals, and clocks of several callers."""
 
+import argparse
 import concurrent.futures
+import importlib
 import itertools
 import json
 import pathlib
@@ -144,6 +146,27 @@ def test_a_token_is_sent(tmp_path):
         assert Client(running.url, "secret").ask("s", p_accept=0.9).speak
         with pytest.raises(ClientError, match="status 401"):
             Client(running.url, "other").ask("s", p_accept=0.9)
+
+
+def test_a_token_comes_from_the_environment(monkeypatch):
+    parser = argparse.ArgumentParser()
+    wire.define_server_flags(parser)
+    url = "--url=http://localhost:9"
+    monkeypatch.setenv("GATE_TOKEN", "secret")
+    assert wire.token_of(parser.parse_args([url, "--key=GATE_TOKEN"])) == "secret"
+    assert wire.token_of(parser.parse_args([url, "--token=other"])) == "other"
+    assert wire.token_of(parser.parse_args([url])) is None
+    with pytest.raises(ValueError, match="--token: found it with --key"):
+        wire.token_of(parser.parse_args([url, "--key=GATE_TOKEN", "--token=other"]))
+    with pytest.raises(ValueError, match="--key: found no environment variable 'NO_SUCH'"):
+        wire.token_of(parser.parse_args([url, "--key=NO_SUCH"]))
+
+
+def test_a_sdk_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "agents", None)
+    monkeypatch.delitem(sys.modules, "prism_jax.adapters.openai_agents", raising=False)
+    with pytest.raises(ImportError, match="expected it: pip install openai-agents"):
+        importlib.import_module("prism_jax.adapters.openai_agents")
 
 
 def test_the_client_loads_the_standard_library_alone():
