@@ -252,7 +252,7 @@ def ratio_table(evaluation: Evaluation) -> Table:
     across = evaluation.ratios
     note = (
         f"On {across.steps} judged test steps of {across.streams} {_streams(evaluation)}. Costs: log-uniform ratios "
-        f"C_FN / C_FA from {across.low_ratio:g} to {across.high_ratio:g}."
+        f"C_FN / C_FA from {across.low_ratio:g} to {across.high_ratio:g}, scaled so that C_FA + C_FN = 1."
     )
     if across.no_area is None:
         note += f" AUDBC: {_over_units(evaluation)}."

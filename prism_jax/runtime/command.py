@@ -14,6 +14,7 @@ import signal
 import sys
 import textwrap
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -60,6 +61,9 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
     for name in (match[1] for match in overrides if match):  # such as training.steps
         if problem := _unknown(name, argv):
             return problem
+        if path is None and CONFIG in flags.FLAGS:
+            expected = "expected the config file whose setting it changes"
+            return f"--{CONFIG}.{name}: found it without --{CONFIG}=FILE, {expected}"
     return message if isinstance(error, flags.Error) else f"flags: {message}"
 
 
@@ -219,7 +223,7 @@ def start(
             return _fail(f"found no argument, expected {arguments} (see --help)", trouble)
         if not arguments and len(argv) > 1:
             return _fail(f"found argument {argv[1]!r}, expected flags only (see --help)", trouble)
-        sys.unraisablehook = _log_unraisable
+        sys.unraisablehook, warnings.formatwarning = _log_unraisable, _in_one_line
         try:
             status = main(list(argv[1:])) if arguments else main()
         except KeyboardInterrupt:
@@ -249,6 +253,18 @@ def start(
         return rest
 
     app.run(wrapped, flags_parser=parse)
+
+
+def _in_one_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning of ours without its place in the code, which tells a user nothing; others as Python shows them."""
+    if category.__module__.startswith("prism_jax."):
+        return f"warning: {' '.join(str(message).split())}\n"
+    return _PYTHONS(message, category, filename, lineno, line)
+
+
+_PYTHONS = warnings.formatwarning
 
 
 def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -81,7 +82,7 @@ MANY_EPOCHS = 10
 
 def warn_of_many_epochs(training: TrainingConfig, epoch: float) -> None:
     """Warns if the rows are read more than `MANY_EPOCHS` times and the last checkpoint is taken, good or not."""
-    if not training.keep_best and training.steps > MANY_EPOCHS * epoch:
+    if not training.keep_best and training.steps > math.ceil(MANY_EPOCHS * epoch):
         logging.warning(
             "training.steps: found %d updates, which are %.1f epochs, expected at most %d, or validation streams that "
             "choose the checkpoint: --config.data.validation=0.1 --config.training.keep_best=1",

@@ -10,6 +10,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
+from prism_jax.decision.calibration import CalibrationWarning
 from prism_jax.runtime import command
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -113,6 +114,24 @@ def test_a_setting_that_is_not_there_comes_with_the_one_that_was_meant(tmp_path,
         given(argv)
     monkeypatch.setattr(flags, "FLAGS", given)
     assert command.explain(raised.value, argv).startswith(f"--config.{message}")
+
+
+def test_a_setting_without_the_config_file_asks_for_it(monkeypatch):
+    argv, given = ["main", "--config.training.steps=7"], flags.FlagValues()
+    config_flags.DEFINE_config_file("config", None, "", flag_values=given, sys_argv=argv)
+    with pytest.raises(flags.Error) as raised:
+        given(argv)
+    monkeypatch.setattr(flags, "FLAGS", given)
+    expected = (
+        "--config.training.steps: found it without --config=FILE, expected the config file whose setting it changes"
+    )
+    assert command.explain(raised.value, argv) == expected
+
+
+def test_a_warning_of_ours_is_one_line_without_its_place_in_the_code():
+    ours = command._in_one_line(CalibrationWarning("p_need: found\n T"), CalibrationWarning, "labels.py", 173)
+    assert ours == "warning: p_need: found T\n"
+    assert "x.py:7: UserWarning" in command._in_one_line(UserWarning("y"), UserWarning, "x.py", 7)
 
 
 @pytest.mark.parametrize(

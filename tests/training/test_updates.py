@@ -104,12 +104,12 @@ def test_a_schedule_with_too_few_updates_to_warm_up_is_a_warning(caplog):
 
 
 def test_many_epochs_without_a_choice_of_the_checkpoint_are_a_warning(caplog):
-    def warnings(epochs, **settings):
+    def warnings(epochs, epoch=3.0, **settings):
         caplog.clear()
-        warn_of_many_epochs(tiny.with_training(steps=0, epochs=epochs, **settings).training.over(3.0), 3.0)
+        warn_of_many_epochs(tiny.with_training(steps=0, epochs=epochs, **settings).training.over(epoch), epoch)
         return caplog.messages
 
-    assert warnings(10.0) == []
+    assert warnings(10.0) == warnings(10.0, 4 / 3) == []  # 14 whole updates are 10.5 epochs
     (message,) = set(warnings(12.0))
     assert message.startswith("training.steps: found 36 updates, which are 12.0 epochs, expected at most 10, or valid")
     chosen = dataclasses.replace(tiny.CONFIG, data=dataclasses.replace(tiny.CONFIG.data, validation=0.2))
