@@ -1,7 +1,5 @@
 """What a log says by surface, beside sums over its rows."""
 
-import types
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,15 @@ from prism_jax.acceptance.by_group import Groups, group_table
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import read_log
 from prism_jax.acceptance.parts import Answers
+from prism_jax.acceptance.statistics import Model, Predictor
+from prism_jax.decision.score_maps import Scale
+
+
+class Known(Predictor):
+    """Predicts the score."""
+
+    def predictions(self, rows, people=None):
+        return {"it": rows.score}
 
 
 def test_each_surface_has_its_own_rate_and_saving():
@@ -16,8 +23,7 @@ def test_each_surface_has_its_own_rate_and_saving():
     person, p = np.repeat(np.arange(10), 30), rng.uniform(0, 1, 300)
     y, surface = (rng.random(300) < p).astype(np.float64), rng.integers(0, 2, 300)
     surface[:5] = -1  # one person alone has offers without a surface
-    model = types.SimpleNamespace(weighted=False)
-    predictor = types.SimpleNamespace(predictions=lambda rows: {"it": rows.score}, model=model)
+    predictor = Known(Model({}, (), probability=True, weighted=False), {}, Scale())
     groups = Groups(predictor, "it", (1.0, 2.0), 0)
     state = groups.init()
     for rows in (slice(150), slice(150, 300)):  # of five people each
