@@ -288,3 +288,18 @@ def _equations(jaxpr):
 def equations():
     """Lists every primitive operation of a traced function, including those inside scans and other nested programs."""
     return lambda function, *args: list(_equations(jax.make_jaxpr(function)(*args).jaxpr))
+
+
+@pytest.fixture(scope="session")
+def scan_results():
+    """Divides the types of what a scan returns into those that it carries and those that it stacks.
+
+    They are told by the axis that it adds, as versions of JAX name the parameters of a scan differently.
+    """
+
+    def divide(equation):
+        inner = getattr(equation.params["jaxpr"], "jaxpr", equation.params["jaxpr"])
+        pairs = [(outer.aval, own.aval) for outer, own in zip(equation.outvars, inner.outvars, strict=True)]
+        return [[outer for outer, own in pairs if (outer.ndim > own.ndim) == stacks] for stacks in (False, True)]
+
+    return divide

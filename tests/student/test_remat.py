@@ -127,10 +127,10 @@ def test_a_policy_recomputes_the_products_that_it_does_not_keep(remat, traced):
 
 
 @pytest.mark.parametrize("remat", KEEPING)
-def test_a_block_keeps_its_input_and_what_the_policy_names(remat, traced):
+def test_a_block_keeps_its_input_and_what_the_policy_names(remat, traced, scan_results):
     made, _ = traced(remat)
     blocks = [e for e in made if e.primitive.name == "scan" and e.params["length"] == TINY.num_layers]
-    stacked = [variable.aval for variable in blocks[0].outvars[blocks[0].params["num_carry"] :]]
+    _, stacked = scan_results(blocks[0])
     device = [aval.shape for aval in stacked if aval.memory_space == jax.memory.Space.Device]
     host = [aval.shape for aval in stacked if aval.memory_space == jax.memory.Space.Host]
     row = (TINY.num_layers, ROWS, LENGTH)

@@ -112,7 +112,7 @@ def test_every_device_keeps_its_rows():
 
 
 @pytest.mark.slow
-def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equations):
+def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equations, scan_results):
     """At depth 1 no scan carries an array of the shape of stacked parameters; at depth 2 one carries the sum."""
     narrow = slots(param_dtype="bfloat16")
     abstract = narrow.model.abstract_params()
@@ -123,9 +123,8 @@ def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equati
         found = set()
         for equation in equations(function, abstract, whole(), jnp.asarray(0.1)):
             if equation.primitive.name == "scan":
-                start = equation.params["num_consts"]
-                carry = equation.invars[start : start + equation.params["num_carry"]]
-                found |= {variable.aval.dtype.name for variable in carry if variable.aval.shape == shape}
+                carry, _ = scan_results(equation)
+                found |= {aval.dtype.name for aval in carry if aval.shape == shape}
         return found
 
     assert carried(1) == set()
