@@ -10,8 +10,16 @@ BIN := $(VENV)/bin
 export JAX_PLATFORMS ?=
 # Without bytecode on disk, every process would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
-# Bytecode is written when a module is first imported; most installed modules never are.
+# Most installed modules are never imported. Bytecode of those that we import is written after the installation, for
+# starts that may not write any themselves, as where a Dockerfile sets PYTHONDONTWRITEBYTECODE.
 PIP := $(BIN)/pip install --quiet --no-compile
+define IMPORT_ALL
+import contextlib, importlib, pkgutil, prism_jax
+for module in pkgutil.walk_packages(prism_jax.__path__, "prism_jax."):
+    with contextlib.suppress(Exception):  # such as that of an extra that is not installed
+        importlib.import_module(module.name)
+endef
+export IMPORT_ALL
 
 PURE := $(addprefix tests/,decision evaluation probe people acceptance streams)
 
@@ -67,18 +75,22 @@ $(VENV)/bin/python:
 
 $(VENV)/installed: setup.py pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable .
+	$(BIN)/python -c "$$IMPORT_ALL"
 	touch $@
 
 $(VENV)/installed-remote: setup.py pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[remote]'
+	$(BIN)/python -c "$$IMPORT_ALL"
 	touch $@ $(VENV)/installed
 
 $(VENV)/installed-dev: setup.py pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[dev]'
+	$(BIN)/python -c "$$IMPORT_ALL"
 	touch $@ $(VENV)/installed $(VENV)/installed-remote
 
 $(VENV)/installed-studies: setup.py pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[dev,studies]'
+	$(BIN)/python -c "$$IMPORT_ALL"
 	touch $@ $(VENV)/installed $(VENV)/installed-remote $(VENV)/installed-dev
 
 clean:
