@@ -82,22 +82,6 @@ def test_the_decision_half_loads_no_language_model():
     assert not {"flax", "transformers", "tokenizers", "torch", "orbax", "grain", "tensorflow", "sklearn"} & loaded
 
 
-def test_what_only_labels_or_reads_flags_loads_neither_training_nor_a_model():
-    """Labelling and judging need streams, and a machine that does only that has no Orbax.
-
-    Help and a refused flag come after a command's own imports, which no command that may do without JAX lets load it.
-    """
-    sources = "prism_jax.streams.sources, prism_jax.commands.label, prism_jax.commands.audit, prism_jax.commands.report"
-    deciding = (
-        "prism_jax.agent.__main__, prism_jax.commands.serve, prism_jax.commands.state, prism_jax.commands.calibrate"
-    )
-    code = f"import {sources}, {deciding}, sys; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert not {"jax", "orbax", "flax", "grain", "transformers"} & {
-        name.split(".")[0] for name in loaded.stdout.split()
-    }
-
-
 @pytest.mark.slow
 def test_tables_and_scores_of_files_need_no_extra():
     """What asks nobody runs on the packages of a plain installation."""

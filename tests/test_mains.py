@@ -294,7 +294,8 @@ def test_only_to_look_at_a_log_no_folder_is_needed(tmp_path):
 def test_the_package_lists_its_commands_and_runs_them():
     package = ROOT / "prism_jax"
     runnable = {path.stem for path in package.glob("*.py") if "__main__" in path.read_text()} - {"__main__", "__init__"}
-    runnable |= {path.stem for path in (package / "commands").glob("*.py")} - {"__init__"}
+    runnable |= {path.stem for path in (package / "commands").glob("*.py") if "__main__" in path.read_text()}
+    runnable -= {"__init__"}
     runnable |= {path.parent.name for path in package.glob("*/__main__.py")}
     listed = forked.run("prism_jax")
     assert listed.returncode == 0

@@ -11,6 +11,7 @@ from judged_streams import panel_of, vote_on
 
 from prism_jax.agent.exported import read_exported
 from prism_jax.commands import score
+from prism_jax.commands.judging import judge
 from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol, splits
@@ -20,7 +21,6 @@ from prism_jax.judges.votes import write_votes
 from prism_jax.proactivebench.traces import export_written
 from prism_jax.prompting.template import RESPONSE_KEYS, WritingConfig
 from prism_jax.runs.export import export_run
-from prism_jax.runs.judging import judge
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import read_scores

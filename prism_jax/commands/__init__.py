@@ -1,6 +1,8 @@
 """The commands, one module each: its flags, and one call of the job that they describe.
 
-Belongs here: what `python -m prism_jax NAME` runs, and a job that only one command does.
+Belongs here: what `python -m prism_jax NAME` runs, and a job that only one command does. A long job has a module of its
+own, such as `judging.py`, which is imported once the flags are known: help and a refused flag load no library that
+computes (tests/test_starts.py).
 Does not belong here: what a study or a second command also does (`prism_jax.runs`), formulas, tables of evaluation.
 `train`, `evaluate` and `export` stand beside the package's `__main__`, and `agent` in its own folder, because they are
 also typed as `python -m prism_jax train`.

@@ -31,8 +31,8 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     # Neither help nor a refused flag needs what trains.
+    from prism_jax.commands.probing import train_and_evaluate_probe
     from prism_jax.probe.probe_config import ProbeConfig
-    from prism_jax.runs.probing import train_and_evaluate_probe
     from prism_jax.runtime.dataclass_config import from_config_dict
 
     options = flags.FLAGS

@@ -17,7 +17,6 @@ from typing import Any
 from absl import flags
 from etils import epath
 
-from prism_jax.evaluation.policy_rows import ALL_POLICIES
 from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.templates import load_template
@@ -26,7 +25,7 @@ from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import check_folder_of, check_outputs, check_regular, parse_json, read_bounded, write_text
 
 COLUMNS: tuple[tuple[Column, Callable[[Mapping[str, Any]], str]], ...] = (
-    (Column("policy", "The deployed policy."), lambda run: ALL_POLICIES[_deployed(run)["policy"]].label),
+    (Column("policy", "The deployed policy."), lambda run: _policy(run)),
     (Column("C_FA", "Cost of an offer that is not accepted."), lambda run: f"{run['point']['c_fa']:g}"),
     (Column("C_FN", "Cost of silence where help was needed and wanted."), lambda run: f"{run['point']['c_fn']:g}"),
     (Column("steps", "Judged steps of the test split."), lambda run: str(run["counts"]["judged"])),
@@ -86,6 +85,12 @@ def _cells(run: epath.Path) -> tuple[str, ...]:
     except (KeyError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__} {error}".strip()
         raise ValueError(f"{place}: found {reason} while reading, expected what `evaluate` writes") from None
+
+
+def _policy(run: Mapping[str, Any]) -> str:
+    from prism_jax.evaluation.policy_rows import ALL_POLICIES  # more than the flags need
+
+    return ALL_POLICIES[_deployed(run)["policy"]].label
 
 
 def _deployed(run: Mapping[str, Any]) -> Mapping[str, Any]:

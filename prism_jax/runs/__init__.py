@@ -10,7 +10,6 @@ Where to change what:
 - an export: `export.py`, `probe_export.py`; the rule in words: `RULE` in `export.py`
 - the evaluation of a scores file of any agent: `scores_files.py`; of a log of answers: `answers.py`; the flags that say
   how files are read: `running.py`
-- a probe: `probing.py`; what a panel of judges is asked: `judging.py`
 - the check of a machine, and memory plans: `machine.py`
 - curation, promises and counterfactual costs of a file: `curation.py`, `promising.py`, `counterfactual.py`
 """

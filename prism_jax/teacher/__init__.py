@@ -8,5 +8,6 @@ Where to change what:
 - what a teacher is asked, and what its answers become: `prompts.py`; `labelling.py`
 - which texts the text calibrator reads, and how it is applied: `text_calibrator.py`; its fit: `text_fit.py`
 - an importer of answers: `recorded.py`; `conversations.py` and `sharegpt.py` for the official training data; what
-  they share in `answers.py`; a new one also in `_READERS` and `SOURCES` of `prism_jax/commands/label.py`
+  they share in `answers.py`; a new one also in `_READERS` of `prism_jax/commands/labelling.py`
+  and `SOURCES` of `label.py` there
 """

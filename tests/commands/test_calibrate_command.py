@@ -17,7 +17,7 @@ from prism_jax.agent.fitted import check, check_model, read_fitted
 from prism_jax.agent.labelled import Labelled, read_labelled
 from prism_jax.agent.loading import load_decisions, load_engine
 from prism_jax.agent.records import NOT_KEPT
-from prism_jax.commands import calibrate
+from prism_jax.commands import calibrate, calibrating
 from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.gate import Gate
 from prism_jax.scores import Scores, read_scores
@@ -132,10 +132,10 @@ def test_labels_may_stand_in_several_files(tmp_path):
     streams = unlabelled(3)
     write_streams(tmp_path / "a.jsonl", streams[:2])
     write_streams(tmp_path / "b.jsonl", streams[2:])
-    assert calibrate.read_labels(str(tmp_path)) == calibrate.read_labels(str(tmp_path / "*.jsonl")) == (streams, {})
+    assert calibrating.read_labels(str(tmp_path)) == calibrating.read_labels(str(tmp_path / "*.jsonl")) == (streams, {})
     write_streams(tmp_path / "c.jsonl", streams[:1])
     with pytest.raises(ValueError, match=r"c\.jsonl: found the stream 's0' of another file"):
-        calibrate.read_labels(str(tmp_path))
+        calibrating.read_labels(str(tmp_path))
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_the_distance_to_our_own_reader_is_that_of_the_log_odds():
     events = tuple(Event(time=float(place), text="x") for place in range(2))
     steps = tuple(Step(event=place, candidates=OFFERS[: 1 + place]) for place in range(2))
     readings = (Labelled([], found, {}) for found in (engine, own))
-    said = calibrate._distance(
+    said = calibrating._distance(
         *readings, gate, [Stream(id="a", domain="coding", events=events, steps=steps)], "our own"
     )
     assert said.startswith("log-odds are 0.48 away from our own on average and 2.2 at most; 1 of 2 decisions")
@@ -398,7 +398,7 @@ def test_a_check_says_by_how_much_log_odds_moved_where_no_decision_flips(then, a
     row = {"step": 0, "time": 0.0, "p_need_fast": 0.9, "p_accept_fast": 0.1}
     rows = [{"stream": one.id, "candidate": k, **row} for one in streams for k in range(2)]
     asked = Labelled([], {(one.id, 0): (9.0, -9.0, -9.0) for one in streams}, {})
-    calibrate._print_check(check(gate, streams, asked, Scores.from_rows(rows)), gate, "gate.json")
+    calibrating._print_check(check(gate, streams, asked, Scores.from_rows(rows)), gate, "gate.json")
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("gate.json: ") and said in lines[-1]
     assert ("mean log-odds moved since the fit: p_need +0, p_accept +1.2; two" in lines[-2]) == (then == -10.2)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from etils import epath
 
+from prism_jax.commands.probing import train_and_evaluate_probe
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.probe.probe_config import ProbeConfig
-from prism_jax.runs.probing import train_and_evaluate_probe
 from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import Scores, ScoresError, write_scores
 from prism_jax.streams import Candidate, Event, Step, Stream

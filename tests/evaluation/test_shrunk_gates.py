@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy
 
-from prism_jax.commands.calibrate import lines
+from prism_jax.commands.calibrating import lines
 from prism_jax.decision.calibration import (
     CALIBRATORS,
     CalibrationConfig,

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from judged_streams import bare, labelled, offering, panel_of, voted, votes_of
 
+from prism_jax.commands.judging import judge, show_people, write_page
 from prism_jax.judges.votes import write_votes
 from prism_jax.remote.endpoints import RemoteConfig
-from prism_jax.runs.judging import judge, show_people, write_page
 from prism_jax.streams.jsonl import read_streams, write_streams
 
 NAMES = ("a", "b", "c")

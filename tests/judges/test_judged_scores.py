@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from judged_streams import MOST_EVENTS, bare, labelled, panel_of, vote_on
 
+from prism_jax.commands.judging import judge
 from prism_jax.judges.labelling import gather, judged_scores, label_streams, teacher_scores
 from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import questions
 from prism_jax.judges.votes import write_votes
-from prism_jax.runs.judging import judge
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
 from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_candidates, map_steps

@@ -13,6 +13,7 @@ from judged_streams import bare, labelled
 from real_checkout import CHECKOUT, needs_checkout, run_script
 from test_published import checkout
 
+from prism_jax.commands.judging import judge
 from prism_jax.judges.ballots import Item
 from prism_jax.judges.judging import ATTEMPTS, JudgesConfig, judge_streams
 from prism_jax.judges.labelling import gather, judge_ballots, label_streams
@@ -24,7 +25,6 @@ from prism_jax.prompting.published import JUDGE_SCRIPT
 from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
-from prism_jax.runs.judging import judge
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.jsonl import write_streams

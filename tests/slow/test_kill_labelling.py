@@ -6,7 +6,7 @@ import pytest
 from etils import epath
 from killed import assert_none_paid_twice, finish, kill_again_and_again, start
 
-from prism_jax.commands.label import label_file
+from prism_jax.commands.labelling import label_file
 from prism_jax.proactivebench.prompted import prompt_agent
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults

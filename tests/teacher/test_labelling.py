@@ -7,7 +7,7 @@ import json
 import pytest
 from etils import epath
 
-from prism_jax.commands.label import label_file
+from prism_jax.commands.labelling import label_file
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from etils import epath
 
 from prism_jax.agent.lines import InputLines, Where, parse_line
@@ -30,17 +28,6 @@ ANSWERED = ("p_need", "p_accept", "threshold", "reason", "candidate", "response"
 """What an answer and a record have both."""
 BATCH = 1000
 """Records of a transaction, and of a row group."""
-_COLUMNS = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("stream", pa.string()),
-        ("person", pa.string()),
-        ("event", pa.int64()),
-        ("offer", pa.string()),
-        ("time", pa.float64()),
-        ("record", pa.string()),
-    ]
-)
 
 
 class Moved(NamedTuple):
@@ -139,10 +126,15 @@ def export_records(folder: epath.PathLike, path: epath.PathLike, **conditions: A
     try:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             if path.suffix == ".parquet":
-                with pq.ParquetWriter(file, _COLUMNS, compression="zstd") as writer:
+                import pyarrow as pa  # which no other job on a state needs
+                import pyarrow.parquet as pq
+
+                texts = {name: pa.string() for name in ("kind", "stream", "person", "event", "offer", "time", "record")}
+                columns = pa.schema(texts | {"event": pa.int64(), "time": pa.float64()})
+                with pq.ParquetWriter(file, columns, compression="zstd") as writer:
                     records = all_records(folder, **conditions)
                     while rows := list(itertools.islice(records, BATCH)):
-                        writer.write_table(pa.Table.from_pylist([_row(record) for record in rows], _COLUMNS))
+                        writer.write_table(pa.Table.from_pylist([_row(record) for record in rows], columns))
                         count += len(rows)
             else:
                 for record in all_records(folder, **conditions):
