@@ -119,6 +119,21 @@ def test_every_flag_of_xla_has_its_comment(root):
             assert any(above.startswith("#") for above in lines[max(0, number - 2) : number]), line
 
 
+@pytest.mark.parametrize(
+    ("own", "folder"), [("{}.{}".format(*sys.version_info), ".venv"), ("3.0", ".venv-{}.{}".format(*sys.version_info))]
+)
+def test_another_python_has_its_environment_beside_that_of_the_first(root, tmp_path, own, folder):
+    for name in ("Makefile", "setup.py", "pyproject.toml"):
+        shutil.copy(root / name, tmp_path)
+    (tmp_path / ".venv" / "lib" / f"python{own}").mkdir(parents=True)
+    for wanted, flags in ((folder, [f"PYTHON={sys.executable}"]), (".venv", [])):
+        outer = ("PYTHON", "VENV", "MAKEFLAGS")  # of the `make test` that may run this
+        environment = {name: value for name, value in os.environ.items() if name not in outer}
+        command = ["make", "-n", "lint", *flags]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert f"{wanted}/bin/ruff check ." in done.stdout.splitlines(), done.stderr
+
+
 def test_without_a_newer_python_or_a_way_to_make_one_its_tests_are_skipped_with_a_reason(root, tmp_path):
     for name in ("bash", "dirname"):
         (tmp_path / name).symlink_to(shutil.which(name))
