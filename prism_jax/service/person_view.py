@@ -146,7 +146,7 @@ def sentence(found: Preview) -> str:
     if not found.decisions:
         return "There was nothing to decide on in the last 7 days."
     if not found.fewer and not found.more:
-        return f"Nothing would have changed: {_count(found.offers, 'offer')} with today's settings."
+        return f"Nothing would have changed: {_count(found.offers, 'offer')} with the present settings."
     parts = []
     if found.fewer:
         lost = f", {found.lost} that you accepted lost" if found.lost else ", none that you accepted lost"

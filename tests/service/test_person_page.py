@@ -362,7 +362,7 @@ def test_levels_have_words_for_every_preview():
     zero = Preview(10, 5, 0, 0, 0, 0.0)
     cases = {
         zero._replace(decisions=0): "There was nothing to decide on in the last 7 days.",
-        zero: "Nothing would have changed: 5 offers with today's settings.",
+        zero: "Nothing would have changed: 5 offers with the present settings.",
         zero._replace(fewer=3, lost=1): "3 fewer offers, 1 that you accepted lost.",
         zero._replace(fewer=1): "1 fewer offer, none that you accepted lost.",
         zero._replace(more=2, expected=1.2): "2 more offers, about 1 of which you would have accepted.",
