@@ -81,7 +81,7 @@ def in_words(value: Any) -> str:
 
 
 def read_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> Any:
-    """What `parse_json` reads, in less than half of the time; for lines, of which there are many."""
+    """What `parse_json` reads, in about two thirds of the time; for lines, of which there are many."""
     from pydantic_core import from_json, to_json  # slow to import, and only what decodes needs it
 
     try:
