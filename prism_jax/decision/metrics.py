@@ -62,9 +62,9 @@ def confusion(decision: Vector, y: Vector, weight: Vector | None = None) -> Conf
     label = arrays.as_float(label)
     v = xp.ones_like(label) if weight is None else arrays.as_float(xp.asarray(weight))
     dtype = np.float64 if xp is np else None
-    positive, negative = v * label, v * (1 - label)
-    offers = (xp.where(chosen, of, 0).sum(dtype=dtype) for of in (positive, negative))
-    silences = (xp.where(chosen, 0, of).sum(dtype=dtype) for of in (positive, negative))
+    positive, negative, offered = v * label, v * (1 - label), chosen.astype(v.dtype)
+    offers = ((offered * of).sum(dtype=dtype) for of in (positive, negative))  # a product takes less time than `where`
+    silences = (((1 - offered) * of).sum(dtype=dtype) for of in (positive, negative))
     return Confusion(*offers, *silences)
 
 

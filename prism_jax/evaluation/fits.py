@@ -161,6 +161,8 @@ class Calibration:
                 raise ScoresError("found no such column, expected it: temperatures are per domain", "domain")
             if rows.calibrated is not None and fitted != Temperature(1.0):
                 raise ScoresError("found true, expected no such column: maps take raw probabilities", "calibrated")
+            if mask.all():
+                return np.asarray(apply_map(fitted, p, domain))  # without a copy
             if mask.any():
                 calibrated[mask] = apply_map(fitted, p[mask], None if domain is None else domain[mask])
         return calibrated

@@ -166,8 +166,16 @@ class EvaluationData:
 
     def by_unit(self, values: Float64[np.ndarray, "judged"]) -> Float64[np.ndarray, "units"]:
         """The sum of values over the judged steps of each unit."""
-        sums = np.bincount(self.judged_units, values, minlength=len(self.named_units[0]))
+        starts, units = self._runs
+        sums = np.bincount(units, np.add.reduceat(values, starts), minlength=len(self.named_units[0]))
         return sums.astype(np.float64, copy=False)  # of no rows at all they are integers
+
+    @functools.cached_property
+    def _runs(self) -> tuple[Int64[np.ndarray, "runs"], Int64[np.ndarray, "runs"]]:
+        """Where runs of judged steps of one unit begin, and their units: adding up runs is faster than single steps."""
+        unit = self.judged_units
+        starts = np.flatnonzero(np.append(True, unit[1:] != unit[:-1])[: len(unit)])
+        return starts, unit[starts]
 
     def of_judged(self, values: Shaped[np.ndarray, "steps"]) -> Shaped[np.ndarray, "judged"]:
         """The values of the judged steps; those of all where every step is judged, without a copy."""
@@ -216,7 +224,8 @@ class EvaluationData:
 
     def counted(self, decided: Decided) -> Counted:
         """The labels that each decision counts with: its candidate's for an offer, the best candidate's for silence."""
-        return Counted(self.label("need"), np.where(decided.offer, self.label("accept", decided), self.best_accept))
+        accept, best = self.label("accept", decided), self.best_accept  # of one candidate, the same column
+        return Counted(self.label("need"), accept if accept is best else np.where(decided.offer, accept, best))
 
     def costs(self, decided: Decided) -> Float64[np.ndarray, "steps"]:
         """Realised cost of each step, NaN where a label is unknown."""

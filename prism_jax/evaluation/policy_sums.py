@@ -81,25 +81,25 @@ def sums_of(
 
     `weight` are the judged steps' weights of acceptance labels.
     """
-    judged, point, decided = data.judged, data.point, deciding.decided
+    point, decided = data.point, deciding.decided
     sees_labels = deciding.policy == "clairvoyant"  # it chooses the best candidate
     counted = Counted(data.label("need"), data.best_accept) if sees_labels else data.counted(decided)
-    need, accept = (label[judged] for label in counted)
-    offer, gold = decided.offer[judged], need * accept
-    costs = metrics.step_costs(offer, accept, gold, point.c_fa, point.c_fn)
-    of_gold = metrics.step_costs(offer, gold, gold, point.c_fa, point.c_fn)
+    need, accept, offer = map(data.of_judged, (*counted, decided.offer))
+    gold, offered = need * accept, offer.astype(np.float64)
+    costs = offered * (point.c_fa * (1 - accept)) + (1 - offered) * (point.c_fn * gold)  # `metrics.step_costs`, faster
     decisions = offer if sees_labels else decided.offer
+    counts, answers = _confusion(offer, gold, weight), _confusion(offer, accept, weight)
     sums = PolicySums(
         mass=float(weight.sum()),
-        realised=float((weight * costs).sum()),
-        gold=float((weight * of_gold).sum()),
+        realised=float(point.c_fa * answers.fp + point.c_fn * counts.fn),
+        gold=float(point.c_fa * counts.fp + point.c_fn * counts.fn),
         expected=float(data.expected_costs(decided).sum()) if data.has_truth else None,
         offers=int(np.count_nonzero(decisions)),
         of=len(decisions),
         steps=len(decided.offer),
         slow=int(np.count_nonzero(decided.slow)),
-        counts=_confusion(offer, gold, weight),
-        answers=_confusion(offer, accept, weight),
+        counts=counts,
+        answers=answers,
     )
     return costs, sums
 

@@ -100,7 +100,8 @@ class Readings(NamedTuple):
 
     def labelled(self) -> tuple[Float64[np.ndarray, "k"], Float64[np.ndarray, "k"], Float64[np.ndarray, "k"]]:
         """Probability, label and weight of the rows whose probability and label are known."""
-        return self.p[self.known], self.y[self.known], self.weight[self.known]
+        known = self.known
+        return (self.p, self.y, self.weight) if known.all() else (self.p[known], self.y[known], self.weight[known])
 
 
 def read(rows: Scores, signal: Signal, thinking: Thinking, *, own_offers: bool | None = None) -> Readings:

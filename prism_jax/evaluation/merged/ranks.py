@@ -129,7 +129,11 @@ def measured(data: EvaluationData, plan: Plan) -> Iterator[tuple[Measured, Readi
         raw = read(data.rows, signal, thinking, own_offers=thinking == "fast" or plan.own_offers)
         calibrated = raw.p  # all NaN
         if not np.isnan(raw.p).all():
-            calibrated = plan.calibration.calibrated(signal, thinking, raw.rows)
+            known = raw.rows is data.steps and (thinking == "fast" or data.slow)  # then they are kept
+            name = f"{signal}_{thinking}"
+            calibrated = (
+                data.signal(name, "calibrated") if known else plan.calibration.calibrated(signal, thinking, raw.rows)
+            )
         yield (signal, thinking, "raw"), raw
         yield (signal, thinking, "calibrated"), raw._replace(p=calibrated)
 
