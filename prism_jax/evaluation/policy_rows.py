@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,8 @@ ALL_POLICIES = {**POLICIES, **ORACLES, **SLOW_POLICIES}
 NOT_WITHOUT_NEED = ("static", "product", "need_only")
 """Policies that are not compared where need is certain: the first two decide as `dynamic`, the last always the same."""
 FORMS: tuple[Form, ...] = ("calibrated", "raw")
+PIECE = 1 << 16
+"""Steps of a piece."""
 
 
 class Truth(NamedTuple):
@@ -123,6 +126,8 @@ class EvaluationData:
     has_need: bool = True  # whether need is a signal with labels; otherwise it is taken as certain (`evaluation.need`)
     candidates: Scores | None = None  # every candidate of these steps; None where they have one each
     whole: Whole = ONE_CANDIDATE  # what holds for all steps, of which these may be a part
+    # of `pieces`: the names of the units of all judged steps, and the number of each of these steps' unit
+    units: tuple[list[str], Int64[np.ndarray, "steps"]] | None = None
 
     def at(self, point: OperatingPoint) -> EvaluationData:
         """The same steps at another operating point, with what is known of them already: none of it depends on it."""
@@ -156,6 +161,8 @@ class EvaluationData:
     @functools.cached_property
     def named_units(self) -> tuple[list[str], Int64[np.ndarray, "judged"]]:
         """The units of the judged steps in alphabetical order, and the number of each judged step's unit."""
+        if self.units is not None:
+            return self.units[0], self.of_judged(self.units[1])
         names, number = self.steps.numbered("stream" if self.whole.unit == "streams" else "person")
         return ordered(*renumbered(names, number[self.judged]))
 
@@ -163,6 +170,21 @@ class EvaluationData:
     def judged_units(self) -> Int64[np.ndarray, "judged"]:
         """The unit of each judged step, as its number in alphabetical order."""
         return self.named_units[1]
+
+    def pieces(self) -> Iterator[EvaluationData]:
+        """These steps in pieces whose temporary arrays fit the cache; all at once where steps have many candidates."""
+        if len(self.steps) <= PIECE or self.rows is not self.steps:
+            yield self
+            return
+        number = np.zeros(len(self.steps), np.int64)
+        number[self.judged] = self.judged_units
+        for start in range(0, len(self.steps), PIECE):
+            part = slice(start, start + PIECE)
+            steps, units = self.steps.take(part), (self.named_units[0], number[part])
+            thought = None if self.thought is None else steps
+            piece = dataclasses.replace(self, steps=steps, thought=thought, candidates=None, units=units)
+            piece._kept.update({name: p[part] for name, p in self._kept.items()})
+            yield piece
 
     def by_unit(self, values: Float64[np.ndarray, "judged"]) -> Float64[np.ndarray, "units"]:
         """The sum of values over the judged steps of each unit."""

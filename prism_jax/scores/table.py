@@ -135,8 +135,8 @@ class Scores:
         """The columns of the schema that the table has, by name, in the order of the schema."""
         return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
 
-    def take(self, rows: Int[np.ndarray, "n"] | Bool[np.ndarray, "n"]) -> Scores:
-        """A table of the given rows, selected by index or by mask; raises ScoresError when no row is selected."""
+    def take(self, rows: Int[np.ndarray, "n"] | Bool[np.ndarray, "n"] | slice) -> Scores:
+        """A table of some rows, by index, by mask or as a slice of views; ScoresError when no row is selected."""
         taken = copy.copy(self)  # rows of a checked table need no second check
         for name, array in self.columns().items():
             taken._set(name, array[rows])

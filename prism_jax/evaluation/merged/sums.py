@@ -102,7 +102,7 @@ class Sums(Statistic):
         more: dict[str, Any] = {}
         data = test_data(rows, plan)
         if data is not None:
-            more |= self._test(data) | {"signals": self._signals(data)}
+            more |= self._test(data)
             if plan.kept is None:
                 more["shown"] = _beginning(data.rows, sys.maxsize if plan.exact else MOST_SHOWN)
         if (dependence := self._dependence(rows)) is not None:
@@ -110,16 +110,31 @@ class Sums(Statistic):
         return merge(state, more)
 
     def _test(self, data: EvaluationData) -> State:
-        """Everything about the decisions on some test steps."""
+        """Everything about some test steps."""
+        state: dict[str, Any] = {}
+        for piece in data.pieces():
+            state = merge(state, self._piece(piece))
+        columns, most = state.pop("columns"), sys.maxsize if self.plan.exact else None
+        if len(data.weight):
+            if self.plan.no_area is None:
+                deciding = ratios.deciding(data)
+                columns |= self._areas(data, deciding)
+                state["points"] = self._points(data, deciding)
+            state["units"] = UnitSums.of(data.named_units[0], columns, resamples=RESAMPLES, seed=SEED, most=most)
+        return state
+
+    def _piece(self, data: EvaluationData) -> State:
+        """What adds up over the pieces of some test steps, with the `columns` of the sums by unit."""
         plan, weight = self.plan, data.weight
         state: dict[str, Any] = {"counts": _counts(data, weight), "groups": breakdowns.sums_by_group(data)}
+        state["signals"] = self._signals(data)
         if plan.surface and plan.uncountable is None:
             state["surface"] = surfaces.counts(data, plan.columns, plan.groups)
         policies, columns = {}, {"weight": data.by_unit(weight)}
+        state |= {"policies": policies, "columns": columns}
         for compared in policy_sums.compared(data):
             costs, policies[compared.policy, compared.form] = policy_sums.sums_of(data, compared, weight)
             columns[column("policy", compared.policy, compared.form)] = data.by_unit(costs * weight)
-        state["policies"] = policies
         if plan.fitted_on:
             shares = self.shares(data)
             costs_of_shares, sums = triggers.sums_of(data, shares)
@@ -133,13 +148,7 @@ class Sums(Statistic):
             return state
         if plan.has_need:
             columns |= self._second(data, weight)
-        deciding = ratios.deciding(data)
-        state["references"], state["mean_costs"] = self._mean_costs(data, deciding)
-        if plan.no_area is None:
-            columns |= self._areas(data, deciding)
-            state["points"] = self._points(data, deciding)
-        most = sys.maxsize if plan.exact else None
-        state["units"] = UnitSums.of(data.named_units[0], columns, resamples=RESAMPLES, seed=SEED, most=most)
+        state["references"], state["mean_costs"] = self._mean_costs(data, ratios.deciding(data))
         return state
 
     def _second(self, data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> _Columns:
@@ -250,7 +259,9 @@ class Sums(Statistic):
         data = EvaluationData(part.steps(), plan.calibration, plan.point, None, has_truth=False, whole=whole)
         if not data.judged.any():
             return None
-        sums = second_signal.dependence_sums(data)
+        sums: dict[str, Any] = {}
+        for piece in data.pieces():
+            sums = merge(sums, second_signal.dependence_sums(piece))
         most = sys.maxsize if plan.exact else None
         return UnitSums.of(data.named_units[0], sums, resamples=RESAMPLES, seed=SEED, most=most)
 
