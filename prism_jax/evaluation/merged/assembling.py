@@ -44,11 +44,11 @@ class Assembled(NamedTuple):
 
 def settings_of(plan: Plan, ranks: State) -> Settings:
     """What the last statistic needs of the ranks, whose curves are let go."""
-    above: tuple[Above, ...] = ()
+    above, curves = (), list(ranks["curves"])
     if "accept" in ranks:
         above = tuple(highest(ranks["accept"], "weight", mass) for mass in ranks["gate"].tolist())
     return Settings(
-        areas={key: area(ranks["curves"].pop(key)) for key in list(ranks["curves"])},
+        areas={key: of if isinstance(of := ranks["curves"].pop(key), Area) else area(of) for key in curves},
         turning={form: turning_ratios(histogram) for form, histogram in ranks["turning"].items()},
         thresholds=thresholds(ranks),
         above=above,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,14 +78,15 @@ class Histogram:
         columns: dict[str, Float64[np.ndarray, "rows"]],
         onto: Onto | None = None,
         bins: Int32[np.ndarray, "rows"] | None = None,
+        orders: Sequence[Int64[np.ndarray, "rows"]] = (),
     ) -> Histogram:
-        """The histogram of some values, with the sums of these columns; `bins` are those of `_of_each`.
+        """The histogram of some values, with the sums of these columns; `bins` and `orders` are those of `_of_each`.
 
         `onto` gives the values their places on a grid, in the same order, None those that have them. Rounding may give
         two values one place: a bin is mixed where its values differ.
         """
         if grid is None:
-            return cls._of_each(values, columns, bins)
+            return cls._of_each(values, columns, bins, orders)
         index, number = grid.bin_of(values if onto is None else onto(values)), grid.bins + 4
         value = np.full(number, np.nan, values.dtype)
         value[index[::-1]] = values[::-1]  # the first of each bin stays
@@ -100,15 +101,21 @@ class Histogram:
         values: Inexact[np.ndarray, "rows"],
         columns: dict[str, Float64[np.ndarray, "rows"]],
         bins: Int32[np.ndarray, "rows"] | None = None,
+        orders: Sequence[Int64[np.ndarray, "rows"]] = (),
     ) -> Histogram:
-        """The histogram with a bin for each distinct value; writes the bin of each row into `bins`, where given."""
-        order = np.argsort(values)
+        """The histogram with a bin for each distinct value; writes the bin of each row into `bins`, where given.
+
+        Where one of some `orders` is, or reverses, that of the values, these need not be sorted.
+        """
+        order = _known_order(values, orders)
+        order = np.argsort(values) if order is None else order
         values = values[order]
-        begins = np.append(True, values[1:] != values[:-1])[: len(values)]
-        first = np.flatnonzero(begins)
-        sums = {name: np.add.reduceat(column[order], first) for name, column in columns.items()}
+        first = _first_of_each(values)
+        sums = {name: column[order] for name, column in columns.items()}
+        if len(first) < len(values):
+            sums = {name: np.add.reduceat(column, first) for name, column in sums.items()}
         if bins is not None:
-            bins[order] = np.cumsum(begins) - 1
+            bins[order] = np.repeat(np.arange(len(first), dtype=np.int32), np.diff(first, append=len(values)))
         return cls(None, sums, values[first], np.zeros(len(first), bool))
 
     def merge(self, other: Histogram) -> Histogram:
@@ -129,6 +136,20 @@ class Histogram:
         return len(self.value)
 
 
+def _known_order(
+    values: Inexact[np.ndarray, "rows"], orders: Sequence[Int64[np.ndarray, "rows"]]
+) -> Int64[np.ndarray, "rows"] | None:
+    """The first of some orders, or of their reverses, in which these values ascend; None where they do in none."""
+    for order in (of[::step] for of in orders if len(of) == len(values) for step in (1, -1)):
+        if all((at[1:] >= at[:-1]).all() for at in (values[order[::few]] for few in (_FEW, 1))):
+            return order
+    return None
+
+
+_FEW = 997
+"""One in so many values tells most orders from another one."""
+
+
 class Area(NamedTuple):
     """The area under benefit over burden from a histogram of what decisions rank by, and what a step adds to it."""
 
@@ -144,6 +165,11 @@ class Area(NamedTuple):
         """The area divided by the oracle's, of `gold` weight, and its error; NaN without gold."""
         oracle = gold * self.mass - gold**2 / 2
         return (self.area / oracle, self.error / oracle) if oracle > 0 else (math.nan, math.nan)
+
+    def without_bins(self) -> Area:
+        """The area alone, without what is known of each bin."""
+        none = np.zeros(0)
+        return self._replace(before_benefit=none, after_burden=none, value=none)
 
     def bin_of(self, values: Inexact[np.ndarray, "events"], onto: Onto) -> Int64[np.ndarray, "events"]:
         """The bin of each of the events that the area is of, as in `Histogram.of`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ class Ranks:
             return state
         if self.plan.no_area is None:
             pairs = ratios.deciding(data)
-            for (policy, form), histogram in zip(pairs, each(self.plan, self._ranked(weight), pairs), strict=True):
+            for (policy, form), histogram in zip(pairs, each(self.plan, self._ranked(data), pairs), strict=True):
                 if isinstance(policy, ratios.ByValue):
                     state["turning"][form] = histogram
                 else:
@@ -80,7 +80,8 @@ class Ranks:
         if self.plan.has_need:
             need, accept = map(data.of_judged, data.signals("fast", "calibrated"))
             point = self.plan.point
-            state["accept"] = Histogram.of(self.plan.grid(histograms.LOG_ODDS), accept, {"weight": weight}, log_odds)
+            grid, orders = self.plan.grid(histograms.LOG_ODDS), self._orders(data)
+            state["accept"] = Histogram.of(grid, accept, {"weight": weight}, log_odds, orders=orders)
             state["gate"] = np.array(
                 [
                     float((np.asarray(gate.decide(need, accept, point.c_fa, ratio * point.c_fa)) * weight).sum())
@@ -89,32 +90,45 @@ class Ranks:
             )
         return state
 
-    def _ranked(
-        self, weight: Float64[np.ndarray, "judged"]
-    ) -> Callable[[tuple[ratios.Sweep | ratios.ByValue, Form]], Histogram]:
-        """What gives the histogram of what a policy ranks by."""
-        plan = self.plan
+    def _orders(self, data: EvaluationData) -> list[Int64[np.ndarray, "judged"]]:
+        """The orders of the raw signals, which maps and some policies keep or reverse; none where they are on grids."""
+        if self.plan.kept is None:
+            return []
+        if "orders" not in self.plan.kept:
+            self.plan.kept["orders"] = [np.argsort(data.of_judged(p)) for p in data.signals("fast", "raw")]
+        return self.plan.kept["orders"]
 
-        def ranked(pair: tuple[ratios.Sweep | ratios.ByValue, Form]) -> Histogram:
+    def _ranked(
+        self, data: EvaluationData
+    ) -> Callable[[tuple[ratios.Sweep | ratios.ByValue, Form]], Histogram | Area]:
+        """What gives the histogram of what a policy ranks by; of steps that are all, the area and its sums by unit."""
+        plan, weight, orders = self.plan, data.weight, self._orders(data)
+
+        def ranked(pair: tuple[ratios.Sweep | ratios.ByValue, Form]) -> Histogram | Area:
             policy, form = pair
             if isinstance(policy, ratios.ByValue):
                 turns, grid = policy.critical_ratios(), plan.grid(histograms.LOG_RATIO)
                 return Histogram.of(grid, turns, {"turns": np.ones(len(turns))}, log_ratio)
-            events, bins = policy.events(weight), None
-            if plan.kept is not None:
-                bins = plan.kept[policy.policy, form] = np.empty(len(events.mass), np.int32)
-            return curve_of(events, exact=plan.exact, bins=bins)
+            events = policy.events(weight)
+            if plan.kept is None:
+                return curve_of(events, exact=plan.exact)
+            bins = np.empty(len(events.mass), np.int32)
+            area = histograms.area(curve_of(events, exact=True, bins=bins, orders=orders))
+            shares = shares_of(area, events, data.judged_units, bins)
+            plan.kept[policy.policy, form] = [data.by_unit(share) for share in shares]
+            return area.without_bins()
 
         return ranked
 
     def _signals(self, data: EvaluationData) -> dict[Measured, Histogram]:
         """The weight of either label by the value of each signal."""
         found: dict[Measured, Histogram] = {}
+        grid, orders = self.plan.grid(histograms.LOG_ODDS), self._orders(data)
         for key, readings in measured(data, self.plan):
             p, y, weight = readings.labelled()
             if len(y):
                 columns = {"one": weight * y, "zero": weight * (1 - y)}
-                found[key] = Histogram.of(self.plan.grid(histograms.LOG_ODDS), p, columns, log_odds)
+                found[key] = Histogram.of(grid, p, columns, log_odds, orders=orders)
         return found
 
 
@@ -150,12 +164,18 @@ def rank_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
     return value if at.beyond is None else np.nextafter(value, np.where(at.beyond, np.inf, -np.inf))
 
 
-def curve_of(events: Events, *, exact: bool = False, bins: Int32[np.ndarray, "events"] | None = None) -> Histogram:
-    """The histogram of a curve's events, of which `histograms.area` is the area; `bins` as in `Histogram.of`."""
+def curve_of(
+    events: Events,
+    *,
+    exact: bool = False,
+    bins: Int32[np.ndarray, "events"] | None = None,
+    orders: Sequence[Int64[np.ndarray, "events"]] = (),
+) -> Histogram:
+    """The histogram of a curve's events, of which `histograms.area` is the area; `bins, orders` as in `Histogram`."""
     mass, gold = (np.asarray(column, np.float64) for column in (events.mass, events.gold))
     columns, grid = {"mass": mass, "gold": gold}, None if exact else histograms.LOG_RATIO
     columns |= {} if exact else {"abs_gold": np.abs(gold)}
-    return Histogram.of(grid, _place_of(events.at), columns, lambda _: rank_of(events.at), bins)
+    return Histogram.of(grid, _place_of(events.at), columns, lambda _: rank_of(events.at), bins, orders)
 
 
 def _place_of(at: CriticalRatio) -> Inexact[np.ndarray, "events"]:

@@ -206,10 +206,12 @@ class Sums(Statistic):
 
         def shares(curve: tuple[ratios.Sweep, Form]) -> _Columns:
             policy, form = curve
-            area, bins = self.settings.areas[policy.policy, form], (plan.kept or {}).get((policy.policy, form))
             names = (column(part, policy.policy, form) for part in AREA)
-            parts = shares_of(area, policy.events(weight), data.judged_units, bins)
-            return dict(zip(names, map(data.by_unit, parts), strict=True))
+            parts = (plan.kept or {}).get((policy.policy, form))  # of all steps, the ranks have summed them already
+            if parts is None:
+                area = self.settings.areas[policy.policy, form]
+                parts = map(data.by_unit, shares_of(area, policy.events(weight), data.judged_units))
+            return dict(zip(names, parts, strict=True))
 
         for found in each(plan, shares, curves):
             columns |= found
