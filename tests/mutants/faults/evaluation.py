@@ -33,8 +33,8 @@ EVALUATION = (
     Fault(
         "evaluation-swaps-costs",
         "evaluation/policy_sums.py",
-        "costs = metrics.step_costs(offer, accept, gold, point.c_fa, point.c_fn)",
-        "costs = metrics.step_costs(offer, accept, gold, point.c_fn, point.c_fa)",
+        "realised=float(point.c_fa * answers.fp + point.c_fn * counts.fn)",
+        "realised=float(point.c_fn * answers.fp + point.c_fa * counts.fn)",
         "An offer that is refused is charged as missed help, and the other way round.",
         ("evaluation/test_policy_rows.py", "evaluation/test_intervals.py"),
         vital=True,
@@ -42,8 +42,8 @@ EVALUATION = (
     Fault(
         "silence-by-the-chosen-candidate",
         "evaluation/policy_rows.py",
-        'np.where(decided.offer, self.label("accept", decided), self.best_accept)',
-        'self.label("accept", decided)',
+        "accept if accept is best else np.where(decided.offer, accept, best)",
+        "accept",
         "Silence costs nothing where another candidate would have been accepted.",
         ("evaluation/test_slow_candidates.py", "evaluation/test_policy_rows.py"),
         vital=True,
