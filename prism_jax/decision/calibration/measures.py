@@ -103,9 +103,14 @@ def negative_log_likelihood(p: Vector, y: Vector, weight: Vector | None = None) 
       ValueError: for unequal lengths, empty input, or a value outside its range.
     """
     xp, p, y, weight = _checked(p, y, weight)
-    special = arrays.special(xp)
-    losses = -(special.xlogy(y, p) + special.xlog1py(1 - y, -p))
-    return _mean(xp, losses, weight)
+    if xp is np:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = y * np.log(p), (1 - y) * np.log1p(-p)
+        one, zero = (np.where(np.isnan(term), 0.0, term) for term in terms)  # 0 * log 0, the only NaN here, is 0
+    else:
+        special = arrays.special(xp)
+        one, zero = special.xlogy(y, p), special.xlog1py(1 - y, -p)
+    return _mean(xp, -(one + zero), weight)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,13 +210,19 @@ def reliability_curve(
 def _sums(p: Any, y: Any, weight: Any, bins: int, scheme: Scheme) -> tuple[BinSums, Any]:
     """The sums of some rows over bins of either scheme, and the bins' edges."""
     _, prob, label, w, edges = _prepare(np.asarray(p), np.asarray(y), np.asarray(weight), bins, scheme)
+    weighted = not (w == 1).all()
 
     def columns(rows: slice) -> list[Any]:
-        mass, gap = w[rows], prob[rows] - label[rows]
-        return [None, mass, mass**2, mass * prob[rows], mass * label[rows], gap * mass, gap * mass * gap]
+        gap, of = prob[rows] - label[rows], (prob[rows], label[rows])
+        if not weighted:
+            return [None, *of, gap, gap * gap]
+        mass = w[rows]
+        return [None, *(mass * column for column in of), gap * mass, gap * mass * gap, mass, mass**2]
 
     uniform = scheme == "equal_width"
-    return BinSums(*binning.bin_sums(prob, bins, edges, uniform=uniform, columns=columns)), edges
+    count, *sums = binning.bin_sums(prob, bins, edges, uniform=uniform, columns=columns)
+    masses = sums[4:] if weighted else [count.astype(np.float64)] * 2
+    return BinSums(count, *masses, *sums[:4]), edges
 
 
 def _reliability(edges: Any, count: Any, mass: Any, squares: Any, sum_p: Any, sum_y: Any, level: float) -> Reliability:

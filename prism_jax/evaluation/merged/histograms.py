@@ -110,12 +110,13 @@ class Histogram:
         order = _known_order(values, orders)
         order = np.argsort(values) if order is None else order
         values = values[order]
-        first = _first_of_each(values)
+        begins = _begins(values)
+        first = np.flatnonzero(begins)
         sums = {name: column[order] for name, column in columns.items()}
         if len(first) < len(values):
             sums = {name: np.add.reduceat(column, first) for name, column in sums.items()}
         if bins is not None:
-            bins[order] = np.repeat(np.arange(len(first), dtype=np.int32), np.diff(first, append=len(values)))
+            bins[order] = np.cumsum(begins) - 1
         return cls(None, sums, values[first], np.zeros(len(first), bool))
 
     def merge(self, other: Histogram) -> Histogram:
@@ -199,10 +200,10 @@ class Area(NamedTuple):
         """
         cell = unit * len(self.before_benefit) + bins
         order = _order_of(cell)
-        first = _first_of_each(cell[order])
-        of_cell, of_unit = np.add.reduceat(gold[order], first), np.bincount(unit, gold)
+        begins, benefit = _begins(cell[order]), np.append(0.0, np.cumsum(gold[order]))
+        edges, of_unit = benefit[np.append(np.flatnonzero(begins), len(cell))], np.bincount(unit, gold)
         before = np.empty(len(cell))
-        before[order] = np.repeat(np.cumsum(of_cell) - of_cell / 2, np.diff(first, append=len(cell)))
+        before[order] = ((edges[1:] + edges[:-1]) / 2)[np.cumsum(begins) - 1]
         before -= (np.cumsum(of_unit) - of_unit)[unit]
         share = (np.bincount(unit, mass) / self.mass)[unit]
         return mass * before - share * (parts - self.area / self.mass * mass)
@@ -216,9 +217,9 @@ def _order_of(keys: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
     return order
 
 
-def _first_of_each(values: Inexact[np.ndarray, "n"] | Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "distinct"]:
-    """Where each distinct one of sorted values begins."""
-    return np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+def _begins(values: Inexact[np.ndarray, "n"] | Int64[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
+    """Whether each of sorted values is the first of equal ones."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
 def area(histogram: Histogram) -> Area:
