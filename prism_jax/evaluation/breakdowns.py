@@ -117,6 +117,8 @@ class _Groups:
 
     def __init__(self, data: EvaluationData):
         self.data, self.deployed = data, trace(data)
+        names, self.stream = data.steps.numbered("stream")
+        self.streams = unit_keys(names)
         self.weight = acceptance_weight(data.steps)
         self.need_weight = np.ones_like(self.weight)
         deployed, point = self.deployed, data.point
@@ -140,7 +142,7 @@ class _Groups:
         weight = self.weight[judged]
         costs = [(weight * values[judged]).sum() for values in (data.missed, *self.costs.values())]
         return GroupSums(
-            streams=np.unique(unit_keys(set(data.steps.stream[members].tolist()))),
+            streams=np.unique(self.streams[np.unique(self.stream[members])]),
             steps=len(members),
             judged=len(judged),
             offers=int(np.count_nonzero(deployed.decision[members])),

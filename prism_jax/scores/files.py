@@ -253,8 +253,8 @@ def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarra
         column = as_seconds(column)
     if not _has_kind(column.type, spec.kind):
         raise ScoresError(f"found the type {column.type}, expected {TYPES[spec.kind]}: {spec.expected}", name)
-    null = as_numpy(column.is_null().cast(pa.int8())).astype(bool)
-    if null.any() and not spec.nullable:
+    null = column.null_count > 0 and as_numpy(column.is_null().cast(pa.int8())).astype(bool)
+    if not (null is False or spec.nullable):
         raise ScoresError(f"found null, expected {spec.expected}", name, start + int(null.argmax()))
     if spec.kind == "text":
         return pool.texts(column, one_spelling if name == "person" else str)
@@ -265,10 +265,10 @@ def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarra
         if (large := index > np.iinfo(np.int64).max).any():
             row = int(large.argmax())
             raise ScoresError(f"found {index[row]}, expected {spec.expected} and below 2^63", name, start + row)
-        return index.astype(np.int64)
+        return index.astype(np.int64, copy=False)
     plain = pa.int8() if pa.types.is_boolean(column.type) else pa.float64()
-    values = as_numpy(column.cast(plain, safe=False)).astype(np.float64)
-    invalid = np.isnan(values) & ~null
+    values = as_numpy(column.cast(plain, safe=False)).astype(np.float64, copy=False)
+    invalid = np.isnan(values) & np.logical_not(null)
     if invalid.any():
         raise ScoresError(f"found nan, expected {spec.expected}", name, start + int(invalid.argmax()))
     return values

@@ -40,6 +40,8 @@ CHUNK_ROWS = 1 << 17
 """About how many rows are in memory at once."""
 GATHERED_ROWS = 1 << 18
 """About how many rows of whole streams stand in a file that `gather` writes; all of them are in memory at once."""
+_FEW_ROWS = 1 << 10
+"""Rows that are looked at first to find where a step ends."""
 _MOST_FILES = 500
 """Files that `gather` has open at once; of very many rows, more of them stand in each."""
 _UNREAD = ("votes", "tokens_response")
@@ -167,7 +169,7 @@ def _tables(reader: pq.ParquetFile, part: Part, names: list[str]) -> Iterator[tu
     if batches:
         yield True, pa.Table.from_batches(batches)
     for number in range(part.last, reader.num_row_groups):
-        for batch in _batches(reader, [number], names, part.chunk):
+        for batch in _batches(reader, [number], names, min(part.chunk, _FEW_ROWS)):
             yield False, pa.Table.from_batches([batch])
 
 
@@ -198,14 +200,20 @@ def _last_key(reader: pq.ParquetFile, group: int) -> Key | None:
 
 def _beginning(table: pa.Table, key: Key) -> int:
     """How many rows at the beginning have this stream and step."""
+    if _key(table, 0) != key:
+        return 0
     first = pc.index(_is_step(table, key), False).as_py()
     return len(table) if first < 0 else first
 
 
 def _last_step(table: pa.Table) -> int:
-    """The row at which the last step begins."""
-    others = np.flatnonzero(~_is_step(table, _key(table, -1)).to_numpy())
-    return int(others[-1]) + 1 if len(others) else 0
+    """The row at which the last step begins, which the last rows tell nearly always."""
+    key = _key(table, -1)
+    for first in (max(len(table) - _FEW_ROWS, 0), 0):
+        others = np.flatnonzero(~_is_step(table.slice(first), key).to_numpy())
+        if len(others):
+            return first + int(others[-1]) + 1
+    return 0
 
 
 def _is_step(table: pa.Table, key: Key) -> pa.ChunkedArray:
@@ -228,10 +236,11 @@ def _scores(table: pa.Table, checked: bool) -> Scores:
         if name not in COLUMNS:
             numbers[name] = object_array(table.column(name).to_pylist())
             continue
-        column = table.column(name).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.unify_dictionaries().chunks)
-        numbers[name] = from_arrow(name, column, 0, pools[name])
+        parts, start = [], 0
+        for chunk in table.column(name).chunks:
+            parts.append(from_arrow(name, chunk, start, pools[name]))
+            start += len(chunk)
+        numbers[name] = np.concatenate(parts)
     columns, texts = of_pools(numbers, pools)
     if not checked:
         return Scores.from_columns(columns, texts)

@@ -36,8 +36,10 @@ def of_split(rows: Scores, split: str) -> Scores | None:
     """The rows of a split, or all of a table without splits; None where there are none."""
     if rows.split is None:
         return rows
-    member = rows.split == split
-    return rows if member.all() else rows.take(member) if member.any() else None
+    names, number = rows.numbered("split")
+    if split not in names:
+        return None
+    return rows if len(names) == 1 else rows.take(number == names.index(split))
 
 
 def test_data(rows: Scores, plan: Plan) -> EvaluationData | None:

@@ -153,7 +153,8 @@ def _by_split(rows: Scores) -> dict[str, Scores]:
     """The rows of each split; under no name those of a table without splits."""
     if rows.split is None:
         return {"": rows}
-    return {name: rows.take(rows.split == name) for name in set(rows.split.tolist())}
+    names, number = rows.numbered("split")
+    return {name: rows if len(names) == 1 else rows.take(number == place) for place, name in enumerate(names)}
 
 
 def streams_of(rows: Scores) -> Streams:
