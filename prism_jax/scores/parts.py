@@ -32,7 +32,7 @@ from prism_jax.scores.files import (
 )
 from prism_jax.scores.schema import COLUMNS, REQUIRED, ScoresError, as_column, object_array
 from prism_jax.scores.table import Scores
-from prism_jax.scores.texts import Pool, as_seconds, is_moment
+from prism_jax.scores.texts import Pool, as_numpy, as_seconds, is_moment
 
 PART_ROWS = 1 << 20
 """About how many rows a part has: row groups are put together up to this number, and never divided."""
@@ -210,7 +210,8 @@ def _last_step(table: pa.Table) -> int:
     """The row at which the last step begins, which the last rows tell nearly always."""
     key = _key(table, -1)
     for first in (max(len(table) - _FEW_ROWS, 0), 0):
-        others = np.flatnonzero(~_is_step(table.slice(first), key).to_numpy())
+        same = _is_step(table.slice(first), key).cast(pa.int8()).combine_chunks()
+        others = np.flatnonzero(as_numpy(same) == 0)
         if len(others):
             return first + int(others[-1]) + 1
     return 0
