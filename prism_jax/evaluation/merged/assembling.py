@@ -44,7 +44,8 @@ class Assembled(NamedTuple):
 
 def settings_of(plan: Plan, ranks: State) -> Settings:
     """What the last statistic needs of the ranks, whose curves are let go."""
-    above, curves = (), list(ranks["curves"])
+    above: tuple[Above, ...] = ()
+    curves = list(ranks["curves"])
     if "accept" in ranks:
         above = tuple(highest(ranks["accept"], "weight", mass) for mass in ranks["gate"].tolist())
     return Settings(

@@ -98,9 +98,7 @@ class Ranks:
             self.plan.kept["orders"] = [np.argsort(data.of_judged(p)) for p in data.signals("fast", "raw")]
         return self.plan.kept["orders"]
 
-    def _ranked(
-        self, data: EvaluationData
-    ) -> Callable[[tuple[ratios.Sweep | ratios.ByValue, Form]], Histogram | Area]:
+    def _ranked(self, data: EvaluationData) -> Callable[[tuple[ratios.Sweep | ratios.ByValue, Form]], Histogram | Area]:
         """What gives the histogram of what a policy ranks by; of steps that are all, the area and its sums by unit."""
         plan, weight, orders = self.plan, data.weight, self._orders(data)
 

@@ -130,7 +130,8 @@ class Sums(Statistic):
         state["signals"] = self._signals(data)
         if plan.surface and plan.uncountable is None:
             state["surface"] = surfaces.counts(data, plan.columns, plan.groups)
-        policies, columns = {}, {"weight": data.by_unit(weight)}
+        policies: dict[Any, Any] = {}
+        columns = {"weight": data.by_unit(weight)}
         state |= {"policies": policies, "columns": columns}
         for compared in policy_sums.compared(data):
             costs, policies[compared.policy, compared.form] = policy_sums.sums_of(data, compared, weight)
