@@ -169,7 +169,7 @@ def _tables(reader: pq.ParquetFile, part: Part, names: list[str]) -> Iterator[tu
     if batches:
         yield True, pa.Table.from_batches(batches)
     for number in range(part.last, reader.num_row_groups):
-        for batch in _batches(reader, [number], names, min(part.chunk, _FEW_ROWS)):
+        for batch in _batches(reader, [number], names, part.chunk):
             yield False, pa.Table.from_batches([batch])
 
 
@@ -200,8 +200,6 @@ def _last_key(reader: pq.ParquetFile, group: int) -> Key | None:
 
 def _beginning(table: pa.Table, key: Key) -> int:
     """How many rows at the beginning have this stream and step."""
-    if _key(table, 0) != key:
-        return 0
     first = pc.index(_is_step(table, key), False).as_py()
     return len(table) if first < 0 else first
 

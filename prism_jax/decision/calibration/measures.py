@@ -210,19 +210,13 @@ def reliability_curve(
 def _sums(p: Any, y: Any, weight: Any, bins: int, scheme: Scheme) -> tuple[BinSums, Any]:
     """The sums of some rows over bins of either scheme, and the bins' edges."""
     _, prob, label, w, edges = _prepare(np.asarray(p), np.asarray(y), np.asarray(weight), bins, scheme)
-    weighted = not (w == 1).all()
 
     def columns(rows: slice) -> list[Any]:
-        gap, of = prob[rows] - label[rows], (prob[rows], label[rows])
-        if not weighted:
-            return [None, *of, gap, gap * gap]
-        mass = w[rows]
-        return [None, *(mass * column for column in of), gap * mass, gap * mass * gap, mass, mass**2]
+        mass, gap = w[rows], prob[rows] - label[rows]
+        return [None, mass, mass**2, mass * prob[rows], mass * label[rows], gap * mass, gap * mass * gap]
 
     uniform = scheme == "equal_width"
-    count, *sums = binning.bin_sums(prob, bins, edges, uniform=uniform, columns=columns)
-    masses = sums[4:] if weighted else [count.astype(np.float64)] * 2
-    return BinSums(count, *masses, *sums[:4]), edges
+    return BinSums(*binning.bin_sums(prob, bins, edges, uniform=uniform, columns=columns)), edges
 
 
 def _reliability(edges: Any, count: Any, mass: Any, squares: Any, sum_p: Any, sum_y: Any, level: float) -> Reliability:

@@ -77,16 +77,15 @@ class Histogram:
         values: Inexact[np.ndarray, "rows"],
         columns: dict[str, Float64[np.ndarray, "rows"]],
         onto: Onto | None = None,
-        bins: Int32[np.ndarray, "rows"] | None = None,
-        orders: Sequence[Int64[np.ndarray, "rows"]] = (),
+        **known: Any,
     ) -> Histogram:
-        """The histogram of some values, with the sums of these columns; `bins` and `orders` are those of `_of_each`.
+        """The histogram of some values, with the sums of these columns; what is `known` goes to `_of_each`.
 
         `onto` gives the values their places on a grid, in the same order, None those that have them. Rounding may give
         two values one place: a bin is mixed where its values differ.
         """
         if grid is None:
-            return cls._of_each(values, columns, bins, orders)
+            return cls._of_each(values, columns, **known)
         index, number = grid.bin_of(values if onto is None else onto(values)), grid.bins + 4
         value = np.full(number, np.nan, values.dtype)
         value[index[::-1]] = values[::-1]  # the first of each bin stays
@@ -137,18 +136,13 @@ class Histogram:
         return len(self.value)
 
 
-def _known_order(
-    values: Inexact[np.ndarray, "rows"], orders: Sequence[Int64[np.ndarray, "rows"]]
-) -> Int64[np.ndarray, "rows"] | None:
+def _known_order(values: Inexact[np.ndarray, "rows"], orders: Sequence[Int64[np.ndarray, "rows"]]) -> Any:
     """The first of some orders, or of their reverses, in which these values ascend; None where they do in none."""
     for order in (of[::step] for of in orders if len(of) == len(values) for step in (1, -1)):
-        if all((at[1:] >= at[:-1]).all() for at in (values[order[::few]] for few in (_FEW, 1))):
+        # One in a thousand values tells most orders from another.
+        if all((at[1:] >= at[:-1]).all() for at in (values[order[::few]] for few in (1000, 1))):
             return order
     return None
-
-
-_FEW = 997
-"""One in so many values tells most orders from another one."""
 
 
 class Area(NamedTuple):
@@ -166,11 +160,6 @@ class Area(NamedTuple):
         """The area divided by the oracle's, of `gold` weight, and its error; NaN without gold."""
         oracle = gold * self.mass - gold**2 / 2
         return (self.area / oracle, self.error / oracle) if oracle > 0 else (math.nan, math.nan)
-
-    def without_bins(self) -> Area:
-        """The area alone, without what is known of each bin."""
-        none = np.zeros(0)
-        return self._replace(before_benefit=none, after_burden=none, value=none)
 
     def bin_of(self, values: Inexact[np.ndarray, "events"], onto: Onto) -> Int64[np.ndarray, "events"]:
         """The bin of each of the events that the area is of, as in `Histogram.of`."""

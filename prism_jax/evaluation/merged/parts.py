@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +13,6 @@ from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.splits import CALIBRATION, TEST
 from prism_jax.scores import Scores
-
-T, R = TypeVar("T"), TypeVar("R")
-
-
-def each(plan: Plan, compute: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What is computed for each item, at once where rows stay in memory: NumPy sorts and sums outside of the lock."""
-    if plan.kept is None:
-        return list(map(compute, items))
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 4)) as pool:
-        return list(pool.map(compute, items))
 
 
 def filled(rows: Scores, plan: Plan) -> Scores:

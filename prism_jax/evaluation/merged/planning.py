@@ -219,8 +219,8 @@ class Plan:
     exact: bool = False  # whether all rows fit into memory, so that nothing is counted on a grid
     own_offers: bool = True  # whether every test row has a p_accept of the slow pass (`scores.labels.read`)
     surface: bool = True  # whether decisions are counted over costs and triggers
-    # what the ranks know of a table that stays in memory: its steps by the `id` of its rows, and the bins of the events
-    # of each curve by policy and form; None where no table does
+    # what the ranks know of a table that stays in memory: its steps by the `id` of its rows, the orders of its signals,
+    # and the sums by unit of each curve by policy and form; None where no table does
     kept: dict[Any, Any] | None = dataclasses.field(default=None, compare=False)
 
     def grid(self, of: Grid) -> Grid | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from prism_jax.evaluation import ratios, second_signal, triggers
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import MOST, Area, Histogram
-from prism_jax.evaluation.merged.parts import each, fitted_parts, moves_of, test_data
+from prism_jax.evaluation.merged.parts import fitted_parts, moves_of, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.scan import SIGNALS
 from prism_jax.evaluation.merged.states import State, Statistic, merge
@@ -70,13 +70,12 @@ class Ranks:
         state: dict[str, Any] = {"curves": {}, "turning": {}}
         if not len(weight):
             return state
-        if self.plan.no_area is None:
-            pairs = ratios.deciding(data)
-            for (policy, form), histogram in zip(pairs, each(self.plan, self._ranked(data), pairs), strict=True):
-                if isinstance(policy, ratios.ByValue):
-                    state["turning"][form] = histogram
-                else:
-                    state["curves"][policy.policy, form] = histogram
+        for policy, form in ratios.deciding(data) if self.plan.no_area is None else ():
+            if isinstance(policy, ratios.ByValue):
+                turns, grid = policy.critical_ratios(), self.plan.grid(histograms.LOG_RATIO)
+                state["turning"][form] = Histogram.of(grid, turns, {"turns": np.ones(len(turns))}, log_ratio)
+            else:
+                state["curves"][policy.policy, form] = self._curve(data, policy, form)
         if self.plan.has_need:
             need, accept = map(data.of_judged, data.signals("fast", "calibrated"))
             point = self.plan.point
@@ -98,25 +97,15 @@ class Ranks:
             self.plan.kept["orders"] = [np.argsort(data.of_judged(p)) for p in data.signals("fast", "raw")]
         return self.plan.kept["orders"]
 
-    def _ranked(self, data: EvaluationData) -> Callable[[tuple[ratios.Sweep | ratios.ByValue, Form]], Histogram | Area]:
-        """What gives the histogram of what a policy ranks by; of steps that are all, the area and its sums by unit."""
-        plan, weight, orders = self.plan, data.weight, self._orders(data)
-
-        def ranked(pair: tuple[ratios.Sweep | ratios.ByValue, Form]) -> Histogram | Area:
-            policy, form = pair
-            if isinstance(policy, ratios.ByValue):
-                turns, grid = policy.critical_ratios(), plan.grid(histograms.LOG_RATIO)
-                return Histogram.of(grid, turns, {"turns": np.ones(len(turns))}, log_ratio)
-            events = policy.events(weight)
-            if plan.kept is None:
-                return curve_of(events, exact=plan.exact)
-            bins = np.empty(len(events.mass), np.int32)
-            area = histograms.area(curve_of(events, exact=True, bins=bins, orders=orders))
-            shares = shares_of(area, events, data.judged_units, bins)
-            plan.kept[policy.policy, form] = [data.by_unit(share) for share in shares]
-            return area.without_bins()
-
-        return ranked
+    def _curve(self, data: EvaluationData, policy: ratios.Sweep, form: Form) -> Histogram | Area:
+        """The histogram of what a policy ranks by; of a table in memory the area, whose sums by unit are kept."""
+        kept, events = self.plan.kept, policy.events(data.weight)
+        if kept is None:
+            return curve_of(events, exact=self.plan.exact)
+        bins, none = np.empty(len(events.mass), np.int32), np.zeros(0)
+        area = histograms.area(curve_of(events, exact=True, bins=bins, orders=self._orders(data)))
+        kept[policy.policy, form] = [*map(data.by_unit, shares_of(area, events, data.judged_units, bins))]
+        return area._replace(before_benefit=none, after_burden=none, value=none)
 
     def _signals(self, data: EvaluationData) -> dict[Measured, Histogram]:
         """The weight of either label by the value of each signal."""
@@ -140,12 +129,10 @@ def measured(data: EvaluationData, plan: Plan) -> Iterator[tuple[Measured, Readi
             continue
         raw = read(data.rows, signal, thinking, own_offers=thinking == "fast" or plan.own_offers)
         calibrated = raw.p  # all NaN
-        if not np.isnan(raw.p).all():
-            known = raw.rows is data.steps and (thinking == "fast" or data.slow)  # then they are kept
-            name = f"{signal}_{thinking}"
-            calibrated = (
-                data.signal(name, "calibrated") if known else plan.calibration.calibrated(signal, thinking, raw.rows)
-            )
+        if raw.rows is data.steps and (thinking == "fast" or data.slow):
+            calibrated = data.signal(f"{signal}_{thinking}", "calibrated")
+        elif not np.isnan(raw.p).all():
+            calibrated = plan.calibration.calibrated(signal, thinking, raw.rows)
         yield (signal, thinking, "raw"), raw
         yield (signal, thinking, "calibrated"), raw._replace(p=calibrated)
 
@@ -162,18 +149,12 @@ def rank_of(at: CriticalRatio) -> Float64[np.ndarray, "events"]:
     return value if at.beyond is None else np.nextafter(value, np.where(at.beyond, np.inf, -np.inf))
 
 
-def curve_of(
-    events: Events,
-    *,
-    exact: bool = False,
-    bins: Int32[np.ndarray, "events"] | None = None,
-    orders: Sequence[Int64[np.ndarray, "events"]] = (),
-) -> Histogram:
-    """The histogram of a curve's events, of which `histograms.area` is the area; `bins, orders` as in `Histogram`."""
+def curve_of(events: Events, *, exact: bool = False, **known: Any) -> Histogram:
+    """The histogram of a curve's events, of which `histograms.area` is the area; `known` goes to `Histogram.of`."""
     mass, gold = (np.asarray(column, np.float64) for column in (events.mass, events.gold))
     columns, grid = {"mass": mass, "gold": gold}, None if exact else histograms.LOG_RATIO
     columns |= {} if exact else {"abs_gold": np.abs(gold)}
-    return Histogram.of(grid, _place_of(events.at), columns, lambda _: rank_of(events.at), bins, orders)
+    return Histogram.of(grid, _place_of(events.at), columns, lambda _: rank_of(events.at), **known)
 
 
 def _place_of(at: CriticalRatio) -> Inexact[np.ndarray, "events"]:

@@ -18,7 +18,7 @@ from prism_jax.evaluation import breakdowns, policy_rows, policy_sums, ratios, s
 from prism_jax.evaluation.intervals import RESAMPLES, SEED
 from prism_jax.evaluation.merged import histograms
 from prism_jax.evaluation.merged.histograms import Above, Area
-from prism_jax.evaluation.merged.parts import each, of_split, test_data
+from prism_jax.evaluation.merged.parts import of_split, test_data
 from prism_jax.evaluation.merged.planning import Plan
 from prism_jax.evaluation.merged.ranks import Measured, measured, share_of, shares_of, urgencies
 from prism_jax.evaluation.merged.states import Beginning, Keys, State, Statistic, UnitSums, merge, stored
@@ -203,19 +203,13 @@ class Sums(Statistic):
         """The part of each step in the area of each curve, the gold of the curve's end, and that of the best."""
         plan, weight = self.plan, data.weight
         columns = {"best": data.by_unit(weight * data.of_judged(data.missed))}
-        curves = [(policy, form) for policy, form in deciding if isinstance(policy, ratios.Sweep)]
-
-        def shares(curve: tuple[ratios.Sweep, Form]) -> _Columns:
-            policy, form = curve
-            names = (column(part, policy.policy, form) for part in AREA)
-            parts = (plan.kept or {}).get((policy.policy, form))  # of all steps, the ranks have summed them already
-            if parts is None:
-                area = self.settings.areas[policy.policy, form]
-                parts = map(data.by_unit, shares_of(area, policy.events(weight), data.judged_units))
-            return dict(zip(names, parts, strict=True))
-
-        for found in each(plan, shares, curves):
-            columns |= found
+        for policy, form in deciding:
+            if isinstance(policy, ratios.Sweep):
+                parts: Any = (plan.kept or {}).get((policy.policy, form))  # the ranks may have summed them already
+                if parts is None:
+                    area = self.settings.areas[policy.policy, form]
+                    parts = map(data.by_unit, shares_of(area, policy.events(weight), data.judged_units))
+                columns |= zip((column(part, policy.policy, form) for part in AREA), parts, strict=True)
         return columns
 
     def _points(self, data: EvaluationData, deciding: _Deciding) -> dict[str, UnitSums]:
