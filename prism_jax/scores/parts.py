@@ -40,8 +40,6 @@ CHUNK_ROWS = 1 << 17
 """About how many rows are in memory at once."""
 GATHERED_ROWS = 1 << 18
 """About how many rows of whole streams stand in a file that `gather` writes; all of them are in memory at once."""
-_FEW_ROWS = 1 << 10
-"""Rows that are looked at first to find where a step ends."""
 _MOST_FILES = 500
 """Files that `gather` has open at once; of very many rows, more of them stand in each."""
 _UNREAD = ("votes", "tokens_response")
@@ -207,7 +205,7 @@ def _beginning(table: pa.Table, key: Key) -> int:
 def _last_step(table: pa.Table) -> int:
     """The row at which the last step begins, which the last rows tell nearly always."""
     key = _key(table, -1)
-    for first in (max(len(table) - _FEW_ROWS, 0), 0):
+    for first in (max(len(table) - 1000, 0), 0):
         same = _is_step(table.slice(first), key).cast(pa.int8()).combine_chunks()
         others = np.flatnonzero(as_numpy(same) == 0)
         if len(others):

@@ -109,7 +109,7 @@ class Histogram:
         order = _known_order(values, orders)
         order = np.argsort(values) if order is None else order
         values = values[order]
-        begins = _begins(values)
+        begins = np.append(True, values[1:] != values[:-1])[: len(values)]
         first = np.flatnonzero(begins)
         sums = {name: column[order] for name, column in columns.items()}
         if len(first) < len(values):
@@ -189,7 +189,8 @@ class Area(NamedTuple):
         """
         cell = unit * len(self.before_benefit) + bins
         order = _order_of(cell)
-        begins, benefit = _begins(cell[order]), np.append(0.0, np.cumsum(gold[order]))
+        cell, benefit = cell[order], np.append(0.0, np.cumsum(gold[order]))
+        begins = np.append(True, cell[1:] != cell[:-1])
         edges, of_unit = benefit[np.append(np.flatnonzero(begins), len(cell))], np.bincount(unit, gold)
         before = np.empty(len(cell))
         before[order] = ((edges[1:] + edges[:-1]) / 2)[np.cumsum(begins) - 1]
@@ -204,11 +205,6 @@ def _order_of(keys: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
     for shift in range(16, int(keys.max(initial=0)).bit_length(), 16):
         order = order[np.argsort((keys[order] >> shift).astype(np.uint16), kind="stable")]
     return order
-
-
-def _begins(values: Inexact[np.ndarray, "n"] | Int64[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
-    """Whether each of sorted values is the first of equal ones."""
-    return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
 def area(histogram: Histogram) -> Area:
