@@ -6,7 +6,7 @@ from synthetic_scores import POINT, make_columns
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.uncertainty import poisson_weights, unit_keys
-from prism_jax.evaluation import protocol
+from prism_jax.evaluation import policy_rows, protocol
 from prism_jax.evaluation.merged import histograms, planning, running, states, sums
 from prism_jax.evaluation.merged.scan import Scan
 from prism_jax.scores import Scores, ScoresError
@@ -100,6 +100,18 @@ def coarse(monkeypatch):
 
 APPROXIMATE = ("audbc_low", "audbc_high", "miscalibration", "discrimination", "accept_alone", "audbc")
 """Numbers with a bound of their own, or an interval to first order."""
+
+
+@pytest.mark.filterwarnings("ignore::prism_jax.decision.calibration.CalibrationWarning")
+@pytest.mark.parametrize("name", ["slow pass", "weights", "people"])
+def test_pieces_of_a_table_give_the_numbers_of_the_whole(name, monkeypatch):
+    scores = Scores.from_columns(TABLES[name]())
+    _, whole = running.evaluate_rows(scores, POINT)
+    monkeypatch.setattr(policy_rows, "PIECE", 150)
+    _, pieces = running.evaluate_rows(scores, POINT)
+    numbers = dict(leaves(pieces.evaluation.to_dict()))
+    for path, value in leaves(whole.evaluation.to_dict()):
+        assert numbers[path] == (pytest.approx(value, rel=1e-9, abs=1e-12) if isinstance(value, float) else value), path
 
 
 @pytest.mark.filterwarnings("ignore::prism_jax.decision.calibration.CalibrationWarning")

@@ -142,3 +142,18 @@ def test_probabilities_below_the_precision_of_1_keep_their_order():
     found = histograms.isotonic_score(histograms.labelled(log_odds(p), y, np.ones(5)), 2.0)
     best = np.average((measures.fit_isotonic(p, y)(p) - y) ** 2)
     assert 0 <= found.score - best + 1e-12 <= found.error + 2e-12 < 1e-9
+
+
+@given(st.integers(0, 10_000), st.integers(1, 200), st.booleans())
+def test_known_orders_change_no_histogram(seed, n, few):
+    """Whether values ascend in one of the orders, descend in it, or neither."""
+    rng = np.random.default_rng(seed)
+    p = rng.choice([0.2, 0.5, 0.7], n) if few else rng.random(n)
+    columns, orders = {"weight": rng.random(n)}, [rng.permutation(n), np.argsort(p)]
+    for values in (p, log_odds(p), 1 / (1 + p), rng.random(n)):
+        bins, known_bins = np.empty(n, np.int32), np.empty(n, np.int32)
+        plain = histograms.Histogram.of(None, values, columns, bins=bins)
+        known = histograms.Histogram.of(None, values, columns, bins=known_bins, orders=orders)
+        np.testing.assert_array_equal(known.value, plain.value)
+        np.testing.assert_allclose(known.sums["weight"], plain.sums["weight"], rtol=1e-12)
+        np.testing.assert_array_equal(known_bins, bins)
