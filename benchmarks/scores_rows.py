@@ -1,4 +1,4 @@
-"""Seconds and memory of the evaluation of scores files with very many rows.
+"""Seconds, CPU seconds and memory of the evaluation of scores files with very many rows.
 
     python benchmarks/scores_rows.py                                # a million rows, every path of `evaluate --scores`
     python benchmarks/scores_rows.py --rows=10000000 --paths=exact,parts-1,parts-2,ray-2,peer      # minutes
@@ -99,18 +99,22 @@ def _logged(rng: np.random.Generator, table: pa.Table) -> pa.Table:
 
 
 def measured(name: str, rows: int, command: list[str]) -> float:
-    """Runs a command and prints its seconds, and the peak of the memory of all its processes."""
-    started, peak = time.perf_counter(), 0
+    """Runs a command and prints its seconds, those of CPUs, and the peak of the memory of all its processes."""
+    started, before, peak = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN), 0
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
         while process.poll() is None:
             peak = max(peak, _memory(process.pid))
             time.sleep(0.1)
-        seconds = time.perf_counter() - started
+        seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         if process.returncode:
             errors.seek(0)
             sys.exit(f"{name} failed: {errors.read()[-2000:].decode(errors='replace')}")
-    print(f"{name:>12}: {seconds:7.1f} s, {peak >> 20:8,} MiB at most, {peak / rows:6.0f} B per row", flush=True)
+    print(
+        f"{name:>12}: {seconds:7.1f} s, {cpu:7.1f} CPU s, {peak >> 20:8,} MiB at most, {peak / rows:6.0f} B per row",
+        flush=True,
+    )
     return seconds
 
 
