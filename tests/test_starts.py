@@ -95,6 +95,11 @@ def test_labelling_and_calibrating_load_neither_training_nor_a_model(module):
     assert {"jax", "orbax", "flax", "grain", "transformers"}.isdisjoint(chains(f"prism_jax.{module}"))
 
 
+@pytest.mark.parametrize("module", ["runs.scores_files", "acceptance.looking", "commands.judging"])
+def test_scores_are_evaluated_without_jax_where_nothing_is_thought_about_slowly(module):
+    assert {"jax", "flax"}.isdisjoint(chains(f"prism_jax.{module}"))
+
+
 def test_imports_in_functions_and_for_types_are_not_counted():
     text = "import a\nif TYPE_CHECKING:\n    import b\ntry:\n    import c\nexcept E:\n    import d\n"
     text += "def f():\n    import e\n"

@@ -29,7 +29,7 @@ from prism_jax.acceptance.logs import (
     log_of,
 )
 from prism_jax.decision import off_policy
-from prism_jax.decision.losses import propensity_weight
+from prism_jax.decision.propensity import propensity_weight
 from prism_jax.decision.score_maps import Scale
 
 FOLDS = 10

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-import jax.numpy as jnp
-import jax.scipy.special as jax_special
 import numpy as np
-import scipy
 from jaxtyping import Float
 
 from prism_jax.decision import arrays, gate
@@ -67,7 +64,8 @@ def urgency(
         return xp.asarray(value_of_thinking(p_need, p_accept, c_fa, c_fn, moves))
     if trigger == "entropy":
         p_both = accept * need
-        x_log_x = (lambda p: -jax_special.entr(p)) if xp is jnp else (lambda p: scipy.special.xlogy(p, p))
+        special = arrays.special(xp)
+        x_log_x = (lambda p: special.xlogy(p, p)) if xp is np else (lambda p: -special.entr(p))
         return -(x_log_x(p_both) + x_log_x(1 - p_both))
     if seed is None:
         raise ValueError("seed: found None, expected an integer for the trigger 'random'")

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -189,7 +187,7 @@ def control_surface(
     arrays.check_lengths(**probabilities.named(), **columns)
     inputs = [value for value in (*probabilities.arrays, *columns.values()) if value is not None]
     device = arrays.is_traced(*inputs) or any(on_accelerator(value) for value in inputs)
-    xp = jnp if device else np
+    xp = arrays.namespace(*inputs) if device else np
     signals = _signals(xp, probabilities)
     best = best_label(y, y_slow, y_best)
     classes = _classes(xp, y, y_need, y_accept, groups, num_groups, best)
@@ -217,7 +215,7 @@ def control_surface(
         pairs_of=labels,
         silence=_GOLD if best is None else _MISSED,
     )
-    return _as_jax(surface) if arrays.namespace(*inputs) is jnp and not device else surface
+    return surface if device or arrays.namespace(*inputs) is np else _as_jax(surface)
 
 
 def _signals(xp: Any, probabilities: BothPasses) -> BothPasses:
@@ -248,7 +246,7 @@ def _check_missing(signals: BothPasses, margins: np.ndarray, grid: CostGrid) -> 
     (missing,) = np.nonzero(np.isnan(np.asarray(signals.slow.need)))
     if len(missing) == 0:
         return
-    without = jax.tree.map(lambda value: np.asarray(value)[missing], signals)
+    without = BothPasses(*(Pass(*(np.asarray(value)[missing] for value in of)) for of in signals))
     start, stop = host_slow_range(without, margins.max(), grid)
     needed = start < stop
     if needed.any():
@@ -297,7 +295,7 @@ def _classes(
 
 def _integers(xp: Any, name: str, value: Any) -> Any:
     """`value` as an array of integers of at least 0."""
-    if not jnp.issubdtype(value.dtype, np.integer):
+    if not np.issubdtype(value.dtype, np.integer):
         raise ValueError(f"{name}: found dtype {value.dtype}, expected integers")
     arrays.check_range(name, value, 0.0, np.inf, "an integer of at least 0")
     return xp.asarray(value)
@@ -391,6 +389,9 @@ def _as_jax(surface: Surface) -> Surface:
     Raises:
       ValueError: if a token sum does not fit JAX's default integers.
     """
+    import jax
+    import jax.numpy as jnp
+
     top = jnp.iinfo(jnp.result_type(int)).max
     if surface.slow_tokens is not None and surface.slow_tokens.max() > top:
         raise ValueError(

@@ -19,7 +19,6 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.queues import SimpleQueue
 from typing import Any, TypeVar
 
-import jax
 from tqdm import tqdm
 
 I = TypeVar("I")  # noqa: E741 -- the type of an item
@@ -28,6 +27,8 @@ Load = Callable[[], Callable[[I], object]]
 
 def in_process(load: Load[I], items: Sequence[I]) -> Iterator[I]:
     """Works in this process: a thread per device, each of which loads for itself."""
+    import jax
+
     devices = jax.local_devices()[: len(items)]
     if len(devices) <= 1:
         work = load()
@@ -35,7 +36,7 @@ def in_process(load: Load[I], items: Sequence[I]) -> Iterator[I]:
             work(item)
             yield item
         return
-    free: queue.SimpleQueue[jax.Device] = queue.SimpleQueue()
+    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for device in devices:
         free.put(device)
     own = threading.local()
@@ -158,6 +159,8 @@ def _as_done(pool: concurrent.futures.Executor, work: Callable[[I], I], items: S
 
 def _devices() -> tuple[str, int]:
     """The platform and the number of devices, asked for in a process of its own: asking takes the devices' memory."""
+    import jax
+
     return jax.default_backend(), jax.local_device_count()
 
 
@@ -168,6 +171,8 @@ _LOADED: list[Callable[[Any], object]] = []
 def _begin(places: SimpleQueue[int]) -> None:
     """Begins a worker process: on its own device, deaf to Ctrl-C, and ending when its parent does, even by kill -9."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import jax
+
     jax.config.update("jax_cuda_visible_devices", str(places.get()))
     tqdm.set_lock(threading.RLock())  # its own is shared by processes, and a worker that dies leaves that behind
     end_with_parent()

@@ -27,6 +27,7 @@ from prism_jax.decision.calibration import (
     fit_map,
     fit_penalised,
 )
+from prism_jax.decision.propensity import propensity_weight
 from prism_jax.scores.schema import ScoresError
 from prism_jax.scores.table import Scores
 
@@ -40,8 +41,6 @@ def acceptance_weight(scores: Scores) -> Float64[np.ndarray, "rows"]:
     if scores.logged is not None and scores.propensity is not None:
         offered = (scores.logged == 1) & ~np.isnan(scores.propensity)
         if offered.any():  # columns that are null in every row are as good as none
-            from prism_jax.decision.losses import propensity_weight  # the losses load JAX
-
             weight[offered] = propensity_weight(scores.logged[offered], scores.propensity[offered])
     return weight
 

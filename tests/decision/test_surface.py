@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prism_jax.decision import gate, metrics, surface
-from prism_jax.decision.costs import cost_grid, surface_counts
+from prism_jax.decision.costs import cost_grid, cost_search, surface_counts
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.surface import control_surface
 
@@ -149,7 +149,7 @@ def test_index_search_is_exact_next_to_every_quotient():
     for ulps in (-2, -1, 0, 1, 2):
         costs = np.sort((ratios.view(np.int32) + ulps).view(np.float32))
         grid = cost_grid.cost_grid(costs)
-        index = np.asarray(cost_grid.decision_index(need, accept, grid))
+        index = np.asarray(cost_search.decision_index(need, accept, grid))
         assert np.all((1 - accept)[index > 0] > (accept * need * costs[index - 1])[index > 0])
         inside = index < len(costs)
         assert np.all((1 - accept)[inside] <= (accept * need * np.append(costs, np.float32(np.inf))[index])[inside])
@@ -217,10 +217,10 @@ class BothWaysOfCounting(chex.TestCase, parameterized.TestCase):
 
 
 def test_host_blocks_compile_few_programs():
-    before = surface_counts._slow_range._cache_size()
+    before = cost_search.compiled_slow_range._cache_size()
     for n in (5000, 6000, 8000):
         control_surface(**random_steps(n, n))
-    assert surface_counts._slow_range._cache_size() - before <= 1
+    assert cost_search.compiled_slow_range._cache_size() - before <= 1
 
 
 def test_groups_partition_the_surface():

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import DTypeLike
 
+from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array
-from prism_jax.decision.costs.cost_grid import CostGrid, decision_index, host_decision_index, round_up, slow_range
+from prism_jax.decision.costs.cost_grid import CostGrid, host_decision_index, round_up
 from prism_jax.decision.passes import BothPasses
 
 _CHUNK = 1 << 15
@@ -61,17 +58,22 @@ def count_on_device(
     columns: int,
 ) -> Histograms:
     """The histograms, `columns` = K + 1 bins each, counted by XLA's scatter in int32; may be traced."""
+    import jax
+    import jax.numpy as jnp
+
+    from prism_jax.decision.costs.cost_search import decision_index, slow_range
+
     label = classes.label.astype(jnp.int32)
     group = jnp.zeros_like(label) if classes.group is None else classes.group.astype(jnp.int32)
     base, label_base = group * columns, (group * classes.labels + label) * columns
     fast = decision_index(*signals.fast, grid)
     slow = decision_index(*signals.slow, grid)
 
-    def one_margin(margin: jax.Array) -> Histograms:
+    def one_margin(margin: Array) -> Histograms:
         start, stop = slow_range(*signals.fast, fast, margin[None], grid)
         start, stop = start[0], stop[0]
 
-        def histogram(index: Any, *shape: int, weight: Any = 1) -> jax.Array:
+        def histogram(index: Any, *shape: int, weight: Any = 1) -> Array:
             bins = jnp.zeros(int(np.prod(shape)) * columns, jnp.int32)
             return bins.at[index].add(weight).reshape(*shape, columns)
 
@@ -135,7 +137,7 @@ def host_slow_range(signals: BothPasses, margin: Any, grid: CostGrid) -> tuple[n
 
 def on_accelerator(value: Any) -> bool:
     """Whether an array is concrete and on a device other than a CPU."""
-    return isinstance(value, jax.Array) and any(device.platform != "cpu" for device in value.devices())
+    return arrays.is_jax(value) and any(device.platform != "cpu" for device in value.devices())
 
 
 class _Block(NamedTuple):
@@ -148,16 +150,14 @@ class _Block(NamedTuple):
     stop: np.ndarray
 
 
-_decision_index = jax.jit(decision_index)
-_slow_range = jax.jit(slow_range)  # compiled separately, so that XLA computes the indices only once
-
-
 def _blocks(signals: BothPasses, margins: np.ndarray, grid: CostGrid) -> Iterator[_Block]:
     """Computes the indices in blocks of few different shapes, so that jit compiles few programs."""
     steps = len(signals.fast.need)
     chunk = min(_CHUNK, round_up(steps, 256))
     wide = min(_MARGINS, round_up(len(margins), 1))
     padded_margins = np.pad(margins, (0, -len(margins) % wide))
+    if margins.any():
+        from prism_jax.decision.costs import cost_search  # XLA, where the slow pass may run
     for row in range(0, steps, chunk):
         rows = slice(row, min(row + chunk, steps))
         valid = rows.stop - row
@@ -167,13 +167,14 @@ def _blocks(signals: BothPasses, margins: np.ndarray, grid: CostGrid) -> Iterato
             yield _Block(rows, 0, fast, ranges, ranges)
             continue
         part = [np.pad(value[rows], (0, chunk - valid)) if valid < chunk else value[rows] for value in signals.arrays]
-        with _host_precision(grid.costs.dtype):
-            fast = _decision_index(part[0], part[1], grid)
-            slow = np.asarray(_decision_index(part[2], part[3], grid))[:valid]
+        with cost_search.host_precision(grid.costs.dtype):
+            fast = cost_search.compiled_decision_index(part[0], part[1], grid)
+            slow = np.asarray(cost_search.compiled_decision_index(part[2], part[3], grid))[:valid]
         for margin in range(0, len(margins), wide):
             real = min(wide, len(margins) - margin)
-            with _host_precision(grid.costs.dtype):
-                ranges = _slow_range(part[0], part[1], fast, padded_margins[margin : margin + wide], grid)
+            with cost_search.host_precision(grid.costs.dtype):
+                of = padded_margins[margin : margin + wide]
+                ranges = cost_search.compiled_slow_range(part[0], part[1], fast, of, grid)
             start, stop = (np.asarray(index)[:real, :valid] for index in ranges)
             yield _Block(rows, margin, slow, start, stop)
 
@@ -193,14 +194,3 @@ def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
         while (block := pending.result()) is not None:
             pending = pool.submit(next, blocks, None)
             yield block
-
-
-@contextmanager
-def _host_precision(dtype: DTypeLike) -> Iterator[None]:
-    """A context in which this thread's JAX uses float64 exactly if `dtype` is float64, and the CPU if there is one."""
-    try:
-        device = jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS names accelerators only
-        device = None
-    with jax.enable_x64(np.dtype(dtype) == np.float64), jax.default_device(device):
-        yield

@@ -21,9 +21,7 @@ from prism_jax.decision.losses.propensity import (
     AcceptDiagnostics,
     AcceptSums,
     Sums,
-    check_positivity,
     doubly_robust_label,
-    propensity_weight,
 )
 from prism_jax.decision.losses.rewards import (
     RewardWeights,
@@ -31,6 +29,7 @@ from prism_jax.decision.losses.rewards import (
     reward_weights,
     total_reward,
 )
+from prism_jax.decision.propensity import check_positivity, propensity_weight
 
 __all__ = [
     "NORMAL_975",

@@ -24,10 +24,9 @@ from prism_jax.decision.losses.propensity import (
     AcceptDiagnostics,
     AcceptSums,
     Sums,
-    check_positivity,
-    clipped_weight,
     doubly_robust_label,
 )
+from prism_jax.decision.propensity import check_positivity, clipped_weight
 
 Estimator = Literal["ips", "snips", "dr"]
 

@@ -13,61 +13,16 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from prism_jax.decision import arrays
-from prism_jax.decision.arrays import Array, Number, Vector
+from prism_jax.decision.arrays import Array, Vector
 
 NORMAL_975 = 1.959963984540054
 """The standard normal's 97.5 % quantile."""
-
-
-def propensity_weight(logged: Vector, propensity: Vector, *, e_min: Number = 0.05, w_max: Number = 20.0) -> Vector:
-    """The clipped inverse-propensity weight w = min(A / max(e, e_min), w_max) of docs/maths.md, section 4.
-
-    Args:
-      logged: A, 1 where the logging policy intervened, else 0.
-      propensity: e, the logging policy's probability of A = 1.
-      e_min: Lower bound to which smaller propensities are raised before the division.
-      w_max: Upper bound to which larger weights are lowered.
-
-    Returns:
-      Weights in [0, w_max], one per row.
-
-    Raises:
-      ValueError: as `check_positivity`.
-    """
-    check_positivity(logged, propensity)
-    return clipped_weight(logged, propensity, e_min, w_max)
-
-
-def clipped_weight(logged: Any, propensity: Any, e_min: Any, w_max: Any) -> Any:
-    """`propensity_weight` without its check."""
-    _, chosen, e = arrays.as_floats(logged, propensity)
-    xp = arrays.namespace(chosen, e)
-    return xp.minimum(chosen / xp.maximum(e, e_min), w_max)
 
 
 def doubly_robust_label(y_accept: Vector, propensity_weights: Vector, mu: Vector) -> Vector:
     """The label mu + w * (y - mu): unbiased for the true acceptance if either mu or the propensities are right."""
     _, y_accept, propensity_weights, mu = arrays.as_floats(y_accept, propensity_weights, mu)
     return propensity_weights * y_accept + (1 - propensity_weights) * mu  # exactly y at w = 1 and mu at w = 0
-
-
-def check_positivity(logged: Vector, propensity: Vector, weight: Vector | None = None) -> None:
-    """Raises ValueError where propensities cannot weight a log, on rows of positive weight.
-
-    These are rows with e = 0 (offers are never made in that context, so acceptance there cannot be learned), with A = 0
-    although e = 1 (the log contradicts itself), with an e that is not a probability, or with an A other than 0 and 1.
-    Inside `jit` nothing is checked.
-    """
-    arrays.check_lengths(logged=logged, propensity=propensity, weight=weight)
-    if arrays.is_traced(logged, propensity, weight):
-        return
-    chosen, e = arrays.host(logged), arrays.host(propensity)
-    rows = arrays.host(weight) > 0 if weight is not None else chosen == chosen
-    for index in rows.nonzero()[0][_bad_rows(chosen[rows], e[rows])][:1]:
-        raise ValueError(
-            f"propensity: found e = {e[index]} with A = {chosen[index]} at index {index}, expected A of 0 or 1, "
-            "e in (0, 1], and A = 1 where e = 1"
-        )
 
 
 class Sums(NamedTuple):
@@ -142,9 +97,3 @@ def ratio(numerator: Any, denominator: Any) -> Any:
     """The ratio numerator / denominator, and 0 with gradient 0 where the denominator is 0."""
     empty = denominator == 0
     return jnp.where(empty, 0.0, numerator / jnp.where(empty, 1.0, denominator))
-
-
-def _bad_rows(chosen: Any, e: Any) -> Any:
-    """Whether each row violates the condition of `check_positivity`."""
-    good = ((chosen == 0) | (chosen == 1)) & (e > 0) & (e <= 1) & ~((chosen == 0) & (e == 1))
-    return ~good
