@@ -156,7 +156,8 @@ def test_both_methods_stand_beside_each_other_on_two_files(study, tmp_path):
         need, accept = data.signals("fast", "calibrated")
         costs = data.costs(Decided(accept >= 2 * need * (1 - accept), np.zeros(len(need), bool)))[data.judged]
         assert cells(both, methods.ODDS, section)["cost"].value == pytest.approx(costs.mean())
-        assert cells(both, "gate", section)["cost"] == cells(registry.function("main")(of).sheets[0], "gate")["cost"]
+        alone = cells(registry.function("main")(of).sheets[0], "gate")["cost"]
+        np.testing.assert_equal(vars(cells(both, "gate", section)["cost"]), vars(alone))  # without the paper's, NaN
     files = [given_of(columns(seed=seed), tmp_path / str(seed)).scores for seed in (0, 9)]
     call = runner.Inputs(scores=files[0], scores_paper=files[1], settings=IntervalSettings(resamples=20))
     assert runner.run_experiments(("methods",), call, epath.Path(tmp_path / "out")) == ["methods"]
