@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs `make test` on Python 3.13, for which pip installs the newest JAX; `make studies` ends with it. Where this machine
-# has none, Debian's debootstrap makes a root that has (ROOT, build/trixie unless set; 0.4 GB, and 5 GB in .venv-3.13).
+# has none, Debian's debootstrap makes a root that has (ROOT, build/trixie unless set; 0.4 GB, and 6 GB in .venv-3.13).
 # The checkout is mounted there, and what lies beside it:
 #   launch/python.sh [COMMAND...]   # such as: launch/python.sh make test-slow PYTHON=python3.13 VENV=.venv-3.13
 set -euo pipefail

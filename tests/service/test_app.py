@@ -197,7 +197,10 @@ def test_our_client_reads_the_same_by_both_forms(served, tmp_path):
         (unanswered,) = defaults.observe([("s", events[0], offers)])
         defaults.close()
     assert found[0] == found[1] and [one.tokens for one in found[0]] == [1, 2]
-    assert unanswered.reason == "the decision model refuses the question of acceptance of candidate 0"
+    assert unanswered.reason == (
+        "the decision model refuses the question of acceptance of candidate 0; one that prism_jax serves is asked by "
+        "--questions=slots"
+    )
 
 
 @pytest.mark.parametrize(
