@@ -7,13 +7,15 @@
 Inputs are made here, from seeds, but for the three public logs (docs/acceptance_logs.md), whose folder LOGS names. What
 a clean checkout of a commit wrote is kept in --out and not computed again, but for a commit beside itself. Whole
 numbers are equal, floats within 1e-12, absolute or relative, in texts too (Markdown, CSV, HTML, what is printed), and
-so are the words between them. Neither images are compared, nor what says when, where and how long.
+so are the words between them. Lines are matched by their words, so that one more is one difference, and empty ones are
+left out. Neither images are compared, nor what says when, where and how long.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import difflib
 import fnmatch
 import json
 import math
@@ -191,6 +193,27 @@ def outputs(checkout: pathlib.Path, name: str, side: pathlib.Path) -> tuple[path
     return folder, failed
 
 
+def aligned(first: pathlib.Path, second: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What two files say, by where it stands in the first; a line of texts that only one of them has is left to it."""
+    sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    paths = first, second
+    if not (first.exists() and second.exists()) or first.suffix in (".parquet", ".json", ".jsonl"):
+        for path, side in zip(paths, sides, strict=True):
+            side.update(values(path) if path.exists() else {"": "no such file"})
+        return sides
+    texts = [list(enumerate(path.read_text(errors="replace").splitlines(), 1)) for path in paths]
+    texts = [[(number, line) for number, line in lines if line.strip()] for lines in texts]
+    shapes = [[NUMBER.sub("#", line) for _, line in lines] for lines in texts]
+    for kind, i, end, j, other_end in difflib.SequenceMatcher(None, *shapes, autojunk=False).get_opcodes():
+        same = kind == "equal" or (kind == "replace" and end - i == other_end - j)
+        places = [f"line {number}" for number, _ in texts[0][i:end]]
+        other = places if same else [f"line {number} of the second" for number, _ in texts[1][j:other_end]]
+        for side, lines, names in ((sides[0], texts[0][i:end], places), (sides[1], texts[1][j:other_end], other)):
+            for (_, line), name in zip(lines, names, strict=True):
+                side.update(of_line(line, name, printed=first.name.startswith("printed")))
+    return sides
+
+
 def values(path: pathlib.Path) -> Iterator[tuple[str, Any]]:
     """Every number and text of a file, by where it stands."""
     if path.suffix == ".parquet":
@@ -201,18 +224,23 @@ def values(path: pathlib.Path) -> Iterator[tuple[str, Any]]:
         yield from leaves([json.loads(line) for line in path.read_text().splitlines()], "")
     else:
         for line, text in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            if path.name.startswith("printed") and text.startswith("{"):
-                yield from leaves(json.loads(text), f"line {line}")
-                continue
-            if UNSTABLE.search(text) and len(text) < 1000:
-                continue
-            for i, match in enumerate(BYTES.finditer(text)):
-                yield from leaves(np.frombuffer(base64.b64decode(match[1]), "<f8").tolist(), f"line {line}, floats {i}")
-            text = BYTES.sub('""', text)
-            yield f"line {line}", NUMBER.sub("#", text)
-            for i, found in enumerate(NUMBER.findall(text)):
-                number = found.replace("−", "-").replace(",", "")
-                yield f"line {line}, number {i}", float(number) if re.search("[.e]", number) else int(number)
+            yield from of_line(text, f"line {line}", printed=path.name.startswith("printed"))
+
+
+def of_line(text: str, place: str, *, printed: bool) -> Iterator[tuple[str, Any]]:
+    """The words and the numbers of a line of text; nothing of one that says when, where and how long."""
+    if printed and text.startswith("{"):
+        yield from leaves(json.loads(text), place)
+        return
+    if UNSTABLE.search(text) and len(text) < 1000:
+        return
+    for i, match in enumerate(BYTES.finditer(text)):
+        yield from leaves(np.frombuffer(base64.b64decode(match[1]), "<f8").tolist(), f"{place}, floats {i}")
+    text = BYTES.sub('""', text)
+    yield place, NUMBER.sub("#", text)
+    for i, found in enumerate(NUMBER.findall(text)):
+        number = found.replace("−", "-").replace(",", "")
+        yield f"{place}, number {i}", float(number) if re.search("[.e]", number) else int(number)
 
 
 def leaves(tree: Any, key: str) -> Iterator[tuple[str, Any]]:
@@ -240,8 +268,7 @@ def differences(before: pathlib.Path, after: pathlib.Path) -> tuple[list[str], i
     )
     names = [name for name in names if not any(fnmatch.fnmatch(f"/{name}", pattern) for pattern in IGNORED)]
     for name in names:
-        files = before / name, after / name
-        first, second = (dict(values(path)) if path.exists() else {"": "no such file"} for path in files)
+        first, second = aligned(before / name, after / name)
         for key in dict.fromkeys([*first, *second]):
             a, b, place = first.get(key, "nothing"), second.get(key, "nothing"), f"{before.name}/{name}:{key}"
             compared += 1
