@@ -36,7 +36,7 @@ class Checked(NamedTuple):
     steps: int  # of so many that have an answer now and had one then
     change: Estimate | None  # what a judged step costs more now; None where no step is judged
     failures: list[str]  # why the gate no longer fits, in words; empty where it does
-    # by how much the mean log-odds of each signal is higher now; None of a gate that does not have those of then
+    # by how much the mean log-odds of each signal is higher now; None where those of the same steps are not known
     moved: Mapping[str, float] | None = None
 
 
@@ -163,7 +163,8 @@ def check(gate: Gate, streams: Sequence[Stream], asked: Labelled, scores: Scores
     if change is not None and change.low > 0:
         failures.append(f"the cost per judged step rose by {change.value:.3g}, at least {change.low:.3g}")
     then, means = gate.fitted.get("log_odds"), mean_log_odds(asked)
-    moved = None if then is None else {name: means[name] - then[name] for name in SIGNALS}
+    same_steps = [one is None for one in before] == [one is None for one in now]
+    moved = {name: means[name] - then[name] for name in SIGNALS} if then and same_steps else None
     return Checked(flips, steps, change, failures, moved)
 
 

@@ -347,7 +347,8 @@ def _print_check(found: Checked, gate: Gate, path: str) -> None:
     if found.failures:
         raise ValueError(f"--check: {path}: {'; '.join(found.failures)}; fit it again")
     if found.moved is None:
-        print(f"{path}: the model decides as when it was fitted; how far its log-odds moved, this file cannot tell")
+        why = "other steps have an answer" if gate.fitted.get("log_odds") else "this file does not hold them"
+        print(f"{path}: the model decides as when it was fitted; how far its log-odds moved is unknown, as {why}")
     elif max(map(abs, found.moved.values())) > apart:
         print(
             f"{path}: the model decides about as when it was fitted, but its log-odds moved by more than two askings "

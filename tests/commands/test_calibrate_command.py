@@ -377,17 +377,19 @@ def test_more_flips_or_lost_answers_than_between_two_askings_fail(before, now, a
 
 
 @pytest.mark.parametrize(
-    ("then", "apart", "said"),
+    ("then", "apart", "last", "said"),
     [
-        (-9.0, 0.0, "the model answers as when it was fitted"),
-        (-10.2, 0.0, "moved by more than two askings differed"),
-        (-10.2, 1.5, "the model answers as when it was fitted"),
-        (None, 0.0, "how far its log-odds moved, this file cannot tell"),
+        (-9.0, 0.0, 0, "the model answers as when it was fitted"),
+        (-10.2, 0.0, 0, "moved by more than two askings differed"),
+        (-10.2, 1.5, 0, "the model answers as when it was fitted"),
+        (-9.5, 0.0, None, "how far its log-odds moved is unknown, as other steps have an answer"),
+        (None, 0.0, 0, "how far its log-odds moved is unknown, as this file does not hold them"),
     ],
 )
-def test_a_check_says_by_how_much_log_odds_moved_where_no_decision_flips(then, apart, said, capsys):
+def test_a_check_says_by_how_much_log_odds_moved_where_no_decision_flips(then, apart, last, said, capsys):
     means = {} if then is None else {"log_odds": {"need": 9.0, "accept": then}}
-    fitted = {"model": "m", "decisions": [0] * 4, "again": {"flips": 0, "steps": 4, "log_odds": [apart] * 2}, **means}
+    decisions, again = [0, 0, 0, last], {"flips": 0, "steps": 4, "log_odds": [apart] * 2}
+    fitted = {"model": "m", "decisions": decisions, "again": again, **means}
     gate = dataclasses.replace(Gate.at_costs(c_fa=1.0, c_fn=1.0), fitted=fitted)
     streams = [
         Stream(

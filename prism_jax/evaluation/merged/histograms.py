@@ -100,7 +100,7 @@ class Histogram:
         values: Inexact[np.ndarray, "rows"],
         columns: dict[str, Float64[np.ndarray, "rows"]],
         bins: Int32[np.ndarray, "rows"] | None = None,
-        orders: Sequence[Int64[np.ndarray, "rows"]] = (),
+        orders: Sequence[Int64[np.ndarray, "_"]] = (),
     ) -> Histogram:
         """The histogram with a bin for each distinct value; writes the bin of each row into `bins`, where given.
 
@@ -136,7 +136,7 @@ class Histogram:
         return len(self.value)
 
 
-def _known_order(values: Inexact[np.ndarray, "rows"], orders: Sequence[Int64[np.ndarray, "rows"]]) -> Any:
+def _known_order(values: Inexact[np.ndarray, "rows"], orders: Sequence[Int64[np.ndarray, "_"]]) -> Any:
     """The first of some orders, or of their reverses, in which these values ascend; None where they do in none."""
     for order in (of[::step] for of in orders if len(of) == len(values) for step in (1, -1)):
         # One in a thousand values tells most orders from another.
