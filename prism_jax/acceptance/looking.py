@@ -102,12 +102,12 @@ class _Looked(NamedTuple):
         name = self.cells.name
         if role == "time":
             time_format = next(iter(self.formats), None)
-            known = (
-                self.kind in ("time", "number", _AMBIGUOUS) and not np.isnan(self.cells.times(None, time_format)).any()
-            )
-            return name if known else None
+            timed = self.kind in ("time", "number", _AMBIGUOUS)
+            return name if timed and _mostly(~np.isnan(self.cells.times(None, time_format))) else None
         if role == "person":
-            return name if len(self.cells.people()[0]) < len(self.cells.values) else None
+            cells = Cells(self.cells.place, name, self.cells.values.drop_null())
+            often = len(cells.people()[0]) < len(cells.values)
+            return name if often and _mostly(self.cells.values.is_valid().to_numpy()) else None
         if role in ("score", "propensity") and self.kind == "number":
             values = self.cells.numbers()
             values = values[~np.isnan(values)]
@@ -129,6 +129,11 @@ class _Looked(NamedTuple):
             return f"{name}>={min(math.ceil((least + most + 1) / 2), most)}"
         yes = [level for level in self.levels if level.casefold() in _YES[role].split()]
         return f"{name}=={yes[0]}" if yes and len(self.levels) > 1 else None
+
+
+def _mostly(known: np.ndarray) -> bool:
+    """Whether so few cells are empty that reading the log should name the first, not leave the column out."""
+    return bool(known.mean() > 0.9)
 
 
 def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:

@@ -121,7 +121,7 @@ def savings_table(
     if facts.score_missing:
         note.append(
             "Where the score is missing, the gate decides by the rate of the other answers, and a condition on it in "
-            "--target does not hold."
+            "--target does not hold; gate.json refuses a missing score."
         )
     if today and any(one.gain for one in drawn.values()):
         note.append("Today is the policy that made the log; costs beside it are by inverse propensities.")

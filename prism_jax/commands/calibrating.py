@@ -8,6 +8,7 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,8 @@ def read_labels(labels: str) -> tuple[list[Stream], dict[str, str]]:
     streams: dict[str, Stream] = {}
     people: dict[str, str] = {}
     for path in find_files(labels):
+        if not Path(path).exists():
+            raise ValueError(f"--labels: {path}: found no such file, expected streams with labels, or decision records")
         of_file, theirs = read_records(path) if holds_records(path) else (read_streams(path), {})
         if again := next((stream.id for stream in of_file if stream.id in streams), None):
             raise ValueError(f"--labels: {path}: found the stream {again!r} of another file, expected a new id")

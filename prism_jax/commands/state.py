@@ -79,7 +79,10 @@ def run_job(options: Mapping[str, Any]) -> None:
         _import(folder, options)
         return
     if job != "rate" and not partition_files(folder):
-        raise StateError(f"{folder}: found no partitions, expected the state of an agent or of a tenant")
+        beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        tenants = ", ".join(sorted(one.name for one in beside if one.is_dir() and partition_files(one)))
+        there = f"; of these there are, for --tenant: {tenants}" if tenants else ""
+        raise StateError(f"{folder}: found no partitions, expected the state of an agent or of a tenant{there}")
     if job in ("show", "records_out"):
         check_idle(folder)
         show(folder) if job == "show" else _export(folder, options)

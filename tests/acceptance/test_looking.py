@@ -175,3 +175,14 @@ def test_a_table_of_moments_is_sent_to_the_columns_of_scores_files(tmp_path):
     pq.write_table(pa.table(columns), tmp_path / "moments.parquet")
     with pytest.raises(LogError, match="a scores file, whose columns are stream, step, p_need_fast, p_accept_fast"):
         show_columns_of_log(str(tmp_path / "moments.parquet"), [])
+
+
+def test_a_few_empty_cells_leave_a_column_its_role(tmp_path, table):
+    for name in ("User ID, hashed", "shownAt"):
+        table[name] = ["", *table[name][1:]]
+    pa.csv.write_csv(pa.table(table), tmp_path / "log.csv")
+    roles = roles_of(tmp_path / "log.csv")[1]
+    assert {"person=User ID, hashed", "time=shownAt"} <= set(roles)
+    named = [role.replace("=COLUMN", "=state==shown") for role in roles]
+    with pytest.raises(LogError, match="row 2, column 'User ID, hashed': found nothing"):
+        read_log(tmp_path / "log.csv", parse_columns(named), shown_only=True)

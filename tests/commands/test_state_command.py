@@ -172,6 +172,8 @@ def test_a_store_with_streams_takes_no_files_and_a_call_does_one_thing(earlier):
         with pytest.raises(ValueError, match="found no partitions, expected the state"):
             job(folder / "new", **given)
     assert not (folder / "new").exists()
+    with pytest.raises(ValueError, match=r"expected the state of an agent or of a tenant; of these .*: default"):
+        job(folder / "state", show=True, tenant="shp")
 
 
 @pytest.fixture
