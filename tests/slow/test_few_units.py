@@ -44,8 +44,8 @@ def linear(area, cells):
     """The interval of what is linear in each unit's weight."""
 
     def changed(totals):
-        parts, _, _, gold, weight = np.moveaxis(totals, -1, 0)
-        positive = gold / weight
+        parts, _, _, best, weight = np.moveaxis(totals, -1, 0)
+        positive = best / weight
         share = parts / area.mass**2 + area.area / area.mass**2 * (1 - 2 * weight / area.mass)
         return share / (positive - positive**2 / 2)
 
@@ -60,7 +60,7 @@ def test_the_area_in_parts_covers_where_long_streams_differ():
     for _ in range(1000):
         events, stream = streams_of_lengths(rng, 100)
         area = histograms.area(ranks.curve_of(events))
-        columns = [*ranks.shares_of(area, events, stream), events.gold, events.best, events.mass]
+        columns = [*ranks.shares_of(area, events, stream), events.best, events.mass]
         cells = Cells.of_units(np.stack([np.bincount(stream, column) for column in columns], axis=1))
         both = linear(area, cells), assembling.area_of(area, cells)[0]
         held += [float(found.low <= truth <= found.high) for found in both]
