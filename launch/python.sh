@@ -26,9 +26,9 @@ fi
 cp /etc/ssl/certs/ca-certificates.crt "$ROOT/etc/ssl/certs/" # a proxy's certificate may be among them
 # The mounts end with the process.
 exec unshare --mount bash -euc '
-    mkdir -p "$0/work/checkout"
-    mount --bind . "$0/work/checkout"
-    if [[ -d ../shared ]]; then mkdir -p "$0/work/shared" && mount --bind ../shared "$0/work/shared"; fi
+    mkdir -p "$0/srv/checkout"
+    mount --bind . "$0/srv/checkout"
+    if [[ -d ../shared ]]; then mkdir -p "$0/srv/shared" && mount --bind ../shared "$0/srv/shared"; fi
     for part in dev proc sys; do mount --rbind "/$part" "$0/$part"; done
-    exec chroot "$0" env HOME=/root PATH=/usr/bin:/usr/sbin bash -c "cd /work/checkout && exec \"\$@\"" bash "$@"
+    exec chroot "$0" env HOME=/root PATH=/usr/bin:/usr/sbin bash -c "cd /srv/checkout && exec \"\$@\"" bash "$@"
 ' "$ROOT" "$@"

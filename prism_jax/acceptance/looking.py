@@ -133,7 +133,7 @@ class _Looked(NamedTuple):
 
 def _mostly(known: np.ndarray) -> bool:
     """Whether so few cells are empty that reading the log should name the first, not leave the column out."""
-    return bool(known.mean() > 0.9)
+    return bool(known.any() and known.mean() > 0.9)
 
 
 def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:
