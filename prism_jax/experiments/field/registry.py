@@ -1,0 +1,15 @@
+"""Every baseline, a line each."""
+
+from __future__ import annotations
+
+from prism_jax.experiments.field import rates
+from prism_jax.experiments.field.interface import Baseline
+
+BASELINES: dict[str, Baseline] = {
+    baseline.name: baseline
+    for baseline in (
+        rates.CONSTANT,
+        rates.DOMAIN,
+    )
+}
+"""By the name that --baselines takes, in the order of the table."""
