@@ -19,11 +19,12 @@ from prism_jax.evaluation.fits import read_calibration
 from prism_jax.judges.prompts import questions
 from prism_jax.judges.votes import write_votes
 from prism_jax.proactivebench.traces import export_written
-from prism_jax.prompting.template import RESPONSE_KEYS, WritingConfig
+from prism_jax.prompting.template import WritingConfig
 from prism_jax.runs.export import export_run
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import read_scores
+from prism_jax.streams import RESPONSE_KEYS
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.shards import read_files

@@ -17,9 +17,9 @@ from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.runtime.files import check_folder_of, parse_json, read_lines, temporary_beside, writing
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, read_streams, write_streams
+from prism_jax.streams.published.recorded import read_recorded
+from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.teacher.labelling import LabelledStream, QuestionRow, TeacherConfig, label_stream
-from prism_jax.teacher.recorded import read_recorded
-from prism_jax.teacher.sharegpt import read_sharegpt
 from prism_jax.teacher.text_calibrator import read_text_calibrator
 
 _READERS = {"streams": read_streams, "recorded": read_recorded, "sharegpt": read_sharegpt}

@@ -22,7 +22,7 @@ from prism_jax.judges.panels import PanelConfig, majority
 from prism_jax.report.judges import agreement_tables
 from prism_jax.report.table import Table
 from prism_jax.streams.proactivebench import load
-from prism_jax.teacher.recorded import read_recordings
+from prism_jax.streams.published.recorded import read_recordings
 
 NAMED = ("gpt-4o", "claude-3-5-sonnet", "llama3-70b")
 """The recorded models that the paper's panels of judges name; one of them in an older version."""

@@ -26,10 +26,9 @@ from prism_jax.judges.simulated import SimulatedJudge
 from prism_jax.judges.votes import Vote, write_votes
 from prism_jax.proactivebench.published import PAPER_SYSTEMS
 from prism_jax.prompting.published import AGENT_SCRIPT, JUDGE_SCRIPT, PLACE
-from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runtime import command
 from prism_jax.runtime.files import encode_json, write_files
-from prism_jax.streams import Step, Stream
+from prism_jax.streams import RESPONSE_KEYS, Step, Stream
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import REWARD_FILES, STREAM_FOLDER
 from prism_jax.streams.simulator import subject

@@ -29,7 +29,7 @@ from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.proactivebench import load
-from prism_jax.teacher.recorded import OFFER, ModelAnswer, Recording, read_recordings
+from prism_jax.streams.published.recorded import OFFER, ModelAnswer, Recording, read_recordings
 from prism_jax.teacher.text_calibrator import RESPONSE_FIELDS
 from prism_jax.teacher.text_fit import Example, accept_examples, fit_text_map
 

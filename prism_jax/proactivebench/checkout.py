@@ -11,10 +11,10 @@ from prism_jax.proactivebench.prompted import checkout_traces
 from prism_jax.streams import Stream, proactivebench
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import StreamError, write_streams
+from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.streams.splits import Splits, with_validation
 from prism_jax.streams.traces import trace_stream
 from prism_jax.teacher.labelling import with_steps
-from prism_jax.teacher.sharegpt import read_sharegpt
 
 CALIBRATION = 0.1
 """Share of the training streams that calibrate; the paper does not say what its temperatures were fitted on."""
@@ -32,8 +32,8 @@ def streams_of(
 
     Args:
       source: Folder with the layout of the benchmark's repository.
-      agent_data: Files of the training data in chat form (`prism_jax.teacher.sharegpt`), by the domain of their
-        streams.
+      agent_data: Files of the training data in chat form (`prism_jax.streams.published.sharegpt`), by the domain of
+        their streams.
       calibration: Share of these streams that calibrates, spread over their domains.
 
     Raises:

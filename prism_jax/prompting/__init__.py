@@ -10,5 +10,5 @@ Where to change what:
 - how streams become rows: `packing.py`, `rows.py`
 - what the slow pass writes: `SLOW_FIELDS` in `template.py`; how it is written and read in `prism_jax/scoring/slow.py`,
   its grammar in `prism_jax/scoring/grammar.py`
-- the keys of a response: `RESPONSE_KEYS` in `template.py`; `prism_jax/scoring/responses.py`
+- the keys of a response: `RESPONSE_KEYS` in `prism_jax/streams/types.py`; `prism_jax/scoring/responses.py`
 """

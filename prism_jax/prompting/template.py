@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import check_at_least
-from prism_jax.streams import Candidate, Event, Stream
+from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Stream
 
 NEED = "Needed:"
 OFFER = "\nOffer:"
@@ -38,8 +38,6 @@ SLOW_FIELDS = {
 }
 """Maps each field of the slow pass, in the order of writing, to the name that the template writes before its text."""
 LINE_END = "\n"
-RESPONSE_KEYS = ("Purpose", "Thoughts", "Proactive Task", "Response")
-"""The keys of a response, in the order of writing: those of ProactiveBench. All values are strings."""
 TASK = RESPONSE_KEYS[2]
 """The key of what is proposed."""
 

@@ -16,6 +16,6 @@ Where to change what:
   `prism_jax/proactivebench/scoring.py`
 """
 
-from prism_jax.streams.types import Candidate, Event, Step, Stream
+from prism_jax.streams.types import RESPONSE_KEYS, Candidate, Event, Step, Stream
 
-__all__ = ["Candidate", "Event", "Step", "Stream"]
+__all__ = ["RESPONSE_KEYS", "Candidate", "Event", "Step", "Stream"]

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from prism_jax.runtime.files import check_text
 from prism_jax.runtime.written import MOST_SECONDS, SECONDS, Label
 
+RESPONSE_KEYS = ("Purpose", "Thoughts", "Proactive Task", "Response")
+"""The keys of a response, in the order of writing: those of ProactiveBench. All values are strings."""
 MOST_CHARACTERS = 1_000_000
 """Longest text of an event, an offer, a response or a field of the slow pass."""
 MOST_KEYS = 1_000

@@ -1,13 +1,10 @@
 """Labels unlabelled streams by a remote teacher: probabilities, fields of the slow pass, responses and proposals.
 
-Contains: prompts, the schema of the answers, labelling, importers of what others recorded, the calibrator of texts.
+Contains: prompts, the schema of the answers, labelling, the calibrator of texts.
 May not contain: HTTP, training, votes of judges.
 Imports `prism_jax.remote`, `prompting`, `streams`, `decision` and `runtime`, and nothing else of prism_jax.
 
 Where to change what:
 - what a teacher is asked, and what its answers become: `prompts.py`; `labelling.py`
 - which texts the text calibrator reads, and how it is applied: `text_calibrator.py`; its fit: `text_fit.py`
-- an importer of answers: `recorded.py`; `conversations.py` and `sharegpt.py` for the official training data; what
-  they share in `answers.py`; a new one also in `_READERS` of `prism_jax/commands/labelling.py`
-  and `SOURCES` of `label.py` there
 """

@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 
-from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
+from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.jobs import all_of
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import Reply
 from prism_jax.runtime.dataclass_config import check_at_least
-from prism_jax.streams import Candidate, Step, Stream
+from prism_jax.streams import RESPONSE_KEYS, Candidate, Step, Stream
 from prism_jax.streams.traces import says_null
 from prism_jax.teacher.prompts import Pass, PromptSettings, instructions, question
 
@@ -58,7 +58,7 @@ Offer = Annotated[Line, pydantic.AfterValidator(_an_offer)]
 
 
 class Response(TeacherAnswer):
-    """The visible response in ProactiveBench's keys (`template.RESPONSE_KEYS`)."""
+    """The visible response in ProactiveBench's keys (`RESPONSE_KEYS`)."""
 
     purpose: Line = pydantic.Field(alias="Purpose")
     thoughts: Line = pydantic.Field(alias="Thoughts")

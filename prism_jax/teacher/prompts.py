@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from prism_jax.prompting.fenced import fenced, fenced_events
-from prism_jax.prompting.template import CONSTANT_OFFER, RESPONSE_KEYS, SLOW_FIELDS
+from prism_jax.prompting.template import CONSTANT_OFFER, SLOW_FIELDS
 from prism_jax.runtime.dataclass_config import check, check_at_least
-from prism_jax.streams import Candidate, Event
+from prism_jax.streams import RESPONSE_KEYS, Candidate, Event
 
 Pass = Literal["fast", "slow"]
 Offers = Literal["own", "given"]

@@ -21,9 +21,9 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float
 
-from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
+from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.runtime.files import read_object, write_json
-from prism_jax.streams import Candidate, Step, Stream
+from prism_jax.streams import RESPONSE_KEYS, Candidate, Step, Stream
 from prism_jax.streams.edit import map_steps
 
 RESPONSE_FIELDS = ("Purpose", "Proactive Task", "Response")

@@ -16,7 +16,6 @@ from etils import epath
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_student
 from prism_jax.commands import score
-from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runs import many_streams, workers
 from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.lock import only_one
@@ -25,7 +24,7 @@ from prism_jax.scores.joining import read_all
 from prism_jax.scoring.fast import score_streams
 from prism_jax.scoring.passes import Passes, Scored, score_passes
 from prism_jax.scoring.responses import with_responses
-from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.shards import ShardSettings, cut, find_files

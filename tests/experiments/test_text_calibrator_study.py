@@ -9,7 +9,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.text_calibrator import cost_table, hold_out, match
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_steps
-from prism_jax.teacher.recorded import ModelAnswer, Recording
+from prism_jax.streams.published.recorded import ModelAnswer, Recording
 
 MODELS = ("a", "b", "c", "d")
 

@@ -22,10 +22,9 @@ from prism_jax.judges.prompts import questions, unasked
 from prism_jax.judges.votes import read_votes
 from prism_jax.proactivebench.scoring import score_official
 from prism_jax.prompting.published import JUDGE_SCRIPT
-from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
-from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.traces import read_traces, trace_stream

@@ -10,7 +10,7 @@ from full_pass import next_logits
 
 from prism_jax.prompting.packing import pack
 from prism_jax.prompting.supervised import supervised_step
-from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS, WritingConfig
+from prism_jax.prompting.template import SLOW_FIELDS, WritingConfig
 from prism_jax.scores import Scores
 from prism_jax.scoring import passes
 from prism_jax.scoring.passes import Passes, score_passes
@@ -18,6 +18,7 @@ from prism_jax.scoring.responses import write_responses
 from prism_jax.scoring.slow import read_slow, write_fields
 from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
+from prism_jax.streams import RESPONSE_KEYS
 from prism_jax.streams.edit import map_steps
 
 LIMIT = 4

@@ -51,13 +51,13 @@ from prism_jax.runtime.files import read_lines, read_object
 from prism_jax.runtime.gguf_file import read_gguf_header
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.streams.published.recorded import read_recorded
+from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.streams.shards import cut, read_shard
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.traces import read_trace
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.weights import load_gguf, load_hf, save_hf
-from prism_jax.teacher.recorded import read_recorded
-from prism_jax.teacher.sharegpt import read_sharegpt
 from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap, read_text_calibrator
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir

@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import pytest
 
-from prism_jax.prompting.template import RESPONSE_KEYS
+from prism_jax.streams import RESPONSE_KEYS
 from prism_jax.streams.jsonl import read_streams
-from prism_jax.teacher.recorded import read_recorded
+from prism_jax.streams.published.recorded import read_recorded
 from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap
 
 ROOT = pathlib.Path(__file__).parents[2]
-TRACES = pathlib.Path(__file__).parent / "traces"
+TRACES = ROOT / "tests" / "streams" / "traces"
 ANSWER = dict(zip(RESPONSE_KEYS, ("To test.", "It failed.", "Explain the message.", "Shall I?"), strict=True))
 EVENTS = ({"Time": "Day 1, 9:00 AM", "Event": "opens a file"}, {"Time": "Day 1, 9:05 AM", "Event": "a test fails"})
 

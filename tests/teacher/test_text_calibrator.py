@@ -12,8 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from prism_jax.decision.calibration import fit_platt, negative_log_likelihood
-from prism_jax.prompting.template import RESPONSE_KEYS
-from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates
 from prism_jax.teacher.text_calibrator import (
     TextCalibratorError,

@@ -21,14 +21,13 @@ from typing import Annotated, Any, NamedTuple
 from absl import logging
 from etils import epath
 
-from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runtime.files import parse_json, read_bounded
 from prism_jax.runtime.schema import decode, some
-from prism_jax.streams import Event, Step, Stream
+from prism_jax.streams import RESPONSE_KEYS, Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.proactivebench_source import DOMAINS, Observed
+from prism_jax.streams.published.answers import answer_text, candidates_of
 from prism_jax.streams.times import to_seconds
-from prism_jax.teacher.answers import answer_text, candidates_of
 
 OFFER = RESPONSE_KEYS[2]
 """The key of what an answer proposes."""

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_jax.prompting.template import RESPONSE_KEYS
+from prism_jax.streams import RESPONSE_KEYS
 from prism_jax.streams.jsonl import StreamError
-from prism_jax.teacher.conversations import AssistantAnswer, Conversation
-from prism_jax.teacher.sharegpt import JoinedStream, read_sharegpt, regroup
+from prism_jax.streams.published.conversations import AssistantAnswer, Conversation
+from prism_jax.streams.published.sharegpt import JoinedStream, read_sharegpt, regroup
 
 TEXTS = st.sampled_from(["opens a file", "types", "saves", "a test fails"])
 OFFERS = st.sampled_from([None, "Mend it.", "Explain it."])

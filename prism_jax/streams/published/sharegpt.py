@@ -26,9 +26,9 @@ from etils import epath
 from prism_jax.runtime.files import parse_json, read_bounded, read_lines
 from prism_jax.streams import Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError
+from prism_jax.streams.published.answers import candidates_of
+from prism_jax.streams.published.conversations import AssistantAnswer, Conversation, Moment, parse_conversation
 from prism_jax.streams.times import to_seconds
-from prism_jax.teacher.answers import candidates_of
-from prism_jax.teacher.conversations import AssistantAnswer, Conversation, Moment, parse_conversation
 
 Events = tuple[Moment, ...]
 
@@ -140,13 +140,13 @@ _SHOWN = 3
 
 
 def read_sharegpt(path: epath.PathLike) -> list[Stream]:
-    """Reads conversations as whole streams (`prism_jax.teacher.conversations` says what a row may hold).
+    """Reads conversations as whole streams (`prism_jax.streams.published.conversations` says what a row may hold).
 
     The file has a JSON list of rows, or is named *.jsonl and has one row per line. One stream stands for all
-    conversations that are pieces of it (`prism_jax.teacher.sharegpt`), sorted by id, which is a digest of its events.
-    Each event with an answer is a step; the distinct offers of its answers are its candidates, with the answer as a
-    response where it is complete, and a step whose answers are all silent has the constant one. Raises StreamError
-    naming file, row and turn, for a row with another layout or without any answer in the whole file.
+    conversations that are pieces of it, sorted by id, which is a digest of its events. Each event with an answer is a
+    step; the distinct offers of its answers are its candidates, with the answer as a response where it is complete, and
+    a step whose answers are all silent has the constant one. Raises StreamError naming file, row and turn, for a row
+    with another layout or without any answer in the whole file.
     """
     path = epath.Path(path)
     conversations = []

@@ -10,10 +10,10 @@ import shutil
 import pytest
 from real_checkout import CHECKOUT, needs_checkout
 
-from prism_jax.prompting.template import RESPONSE_KEYS
+from prism_jax.streams import RESPONSE_KEYS
 from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
-from prism_jax.teacher.answers import candidates_of
-from prism_jax.teacher.recorded import read_recorded, read_recordings
+from prism_jax.streams.published.answers import candidates_of
+from prism_jax.streams.published.recorded import read_recorded, read_recordings
 
 TRACES = pathlib.Path(__file__).parent / "traces"
 

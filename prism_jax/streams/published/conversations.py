@@ -18,10 +18,10 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runtime.files import check_text, parse_json
+from prism_jax.streams import RESPONSE_KEYS
 from prism_jax.streams.jsonl import StreamError
-from prism_jax.teacher.answers import answer_text
+from prism_jax.streams.published.answers import answer_text
 
 ROLES = {
     **dict.fromkeys(("human", "user", "observation"), "user"),

@@ -8,9 +8,8 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runtime.files import check_text
-from prism_jax.streams import Candidate
+from prism_jax.streams import RESPONSE_KEYS, Candidate
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.traces import says_null
 
