@@ -179,7 +179,7 @@ def test_commands_are_spelled_in_one_way():
     other = {
         f"{named(path)}: {spelling}"
         for path in FILES
-        if path.parts[-2] != "tests"
+        if path.parent != ROOT / "tests"
         for spelling in re.findall(r"-m prism_jax\.(?:commands\.)?(?:\w+)(?![.\w])", path.read_text(encoding="utf-8"))
     }
     assert other == {"README.md: -m prism_jax.train"}
