@@ -212,9 +212,13 @@ def test_it_fits_the_maps_that_evaluation_fits(calibrator, kind, tmp_path):
     assert Gate.fit(tmp_path / "scores.parquet", c_fa=1.0, c_fn=2.0, calibrator=calibrator).to_dict() == gate.to_dict()
 
 
+@pytest.mark.filterwarnings("ignore:p_accept:prism_jax.decision.calibration.CalibrationWarning")
+@pytest.mark.parametrize("stated", [False, True])
 @pytest.mark.parametrize("calibrator", ["penalised", "temperature", "platt", "isotonic"])
-def test_columns_fit_what_a_table_of_them_fits(calibrator):
-    scores = table(np.random.default_rng(5), 300, split=None)
+def test_columns_fit_what_a_table_of_them_fits(calibrator, stated):
+    rng = np.random.default_rng(5)
+    votes = {"p_accept_fast": rng.integers(0, 6, 300) / 5} if stated else {}  # of five, so that 0 and 1 are among them
+    scores = table(rng, 300, split=None, **votes)
     columns = {"p_need": scores.p_need_fast, "p_accept": scores.p_accept_fast}
     labels = {"y_need": scores.y_need, "y_accept": scores.y_accept}
     whole = Gate.fit(scores, c_fa=1.0, c_fn=2.0, calibrator=calibrator)
@@ -338,7 +342,7 @@ def test_what_is_no_table_is_refused_with_what_makes_one():
 
 def test_where_all_probabilities_are_certain_no_other_is_said_to_bound_them():
     scores = table(np.random.default_rng(8), 300, p_accept_fast=[float(i % 3 > 0) for i in range(300)])
-    with pytest.warns(CalibrationWarning, match=r"log-odds of 5.02, that of 1 label in 152, as all beyond"):
+    with pytest.warns(CalibrationWarning, match=r"log-odds of 3.04, that of 1 label in 22, as all beyond"):
         Gate.fit(scores, c_fa=1.0, c_fn=2.0)
 
 

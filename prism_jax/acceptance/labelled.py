@@ -67,7 +67,7 @@ class Labelled:
         """The maps that are fitted on the scores; `unit` is the weight that counts as one answer."""
         sums = self.histogram.sums
         weight = np.concatenate([sums["one"], sums["zero"]])
-        filled, effective = weight > 0, float(weight.sum()) ** 2 / self.squares
+        filled = weight > 0
         y = np.repeat([1.0, 0.0], len(self.histogram))[filled]
         if self.histogram.grid is None:
             value = np.tile(self.histogram.value, 2)[filled]
@@ -76,7 +76,7 @@ class Labelled:
         else:
             z = np.concatenate([sums["z_one"], sums["z_zero"]])[filled] / weight[filled]
             value = self.scale.middle + self.scale.width * z
-        return maps_of_units(scale, scale.unit(value), y, weight[filled] / unit, effective)
+        return maps_of_units(scale, scale.unit(value), y, weight[filled] / unit)
 
     def _bounded(self) -> Labelled:
         few = self.histogram.grid is not None or len(self.histogram) <= MOST_DISTINCT

@@ -129,7 +129,7 @@ def sentences(own: OwnScore, measured: str = "") -> list[str]:
     if own.certain:
         lines.append(
             f"Scores that are exactly 0 or 1: {own.certain:,}. No temperature moves them, and they are left out of its "
-            "fit; for Platt's map they count as the largest other log-odds."
+            "fit; for Platt's map they count as the largest other log-odds, and at least as those of 1 label in 22."
         )
     if own.brier[own.best] >= own.brier["constant"]:
         lines.append(

@@ -141,12 +141,10 @@ def maps_of_units(
     unit: Float64[np.ndarray, " rows"],
     accepted: Float64[np.ndarray, " rows"],
     weight: Float64[np.ndarray, " rows"],
-    effective: float | None = None,
 ) -> Mapping[str, ScoreMap]:
     """The maps that a log is compared on, by their names in the tables, fitted on answers of both kinds.
 
     Scores are as `Scale.unit` gives them; of one that is not read as a probability, Platt's map alone makes one.
-    `effective` is how many answers the weights are worth.
     """
     maps = {}
     if scale.middle is None:
@@ -155,7 +153,7 @@ def maps_of_units(
             # A temperature at its bound says that the score misleads, which is what the row is there to show.
             warnings.simplefilter("ignore", CalibrationWarning)
             maps[TEMPERATURE] = ScoreMap(scale, Temperature(fit_temperature(unit, accepted, weight)))
-    platt = fit_platt(unit, accepted, weight, effective=effective)
+    platt = fit_platt(unit, accepted, weight)
     if scale.middle is not None:  # no certainty is stated: `Scale.unit` alone keeps scores from the ends
         platt = dataclasses.replace(platt, bound=None)
     return maps | {PLATT: ScoreMap(scale, platt)}

@@ -6,7 +6,6 @@ whose answer was observed, weighted by its clipped inverse propensity if the log
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -16,7 +15,7 @@ from jaxtyping import Bool, Float64, Shaped
 
 from prism_jax.decision import arrays
 from prism_jax.decision.calibration import (
-    IDENTITY_ROWS,
+    LEAST_BOUND,
     CalibrationConfig,
     CalibrationWarning,
     Isotonic,
@@ -60,8 +59,7 @@ class Labels(NamedTuple):
         if self.certain:
             what = "no temperature moves them, and they are left out of its fit"
             if bound is not None:
-                alone = math.isclose(bound, math.log1p(self.effective))
-                why = f"that of 1 label in {self.effective + 2:,.0f}" if alone else "the largest of the others"
+                why = "that of 1 label in 22" if bound == LEAST_BOUND else "the largest of the others"
                 what = f"they count as log-odds of {bound:.2f}, {why}, as all beyond will"
             elif isinstance(fitted, Isotonic):
                 what = "they are fitted as they are, and no end of the map is 0 or 1"
@@ -160,7 +158,7 @@ def fit_labelled(
         warnings.simplefilter("always", CalibrationWarning)
         try:
             if thinking is None and config.calibrator == "penalised":
-                fitted: Map = fit_penalised(p, y, weight, least_bound=math.log1p(labels.effective))
+                fitted: Map = fit_penalised(p, y, weight)
             else:
                 fitted = fit_map(config, p, y, weight, domain, effective=labels.effective)
         except ValueError as error:
@@ -227,7 +225,7 @@ def maps_of_columns(columns: Mapping[str, np.ndarray], config: CalibrationConfig
         p, y, few = p[known], y[known], config.calibrator == "penalised"
         if not few and y.mean() in (0.0, 1.0):
             raise ValueError(f"y_{signal}: found only the label {y[0]:g}, expected both, or the calibrator 'penalised'")
-        labels = Labels(len(y), len(y) + (IDENTITY_ROWS if few else 0.0), int(certain(p).sum()), 0)
+        labels = Labels(len(y), float(len(y)), int(certain(p).sum()), 0)
         return fit_labelled(signal, None, config, p, y, np.ones(len(y)), None, labels)
 
     return fit("accept"), fit("need")

@@ -173,6 +173,20 @@ def test_platt_solves_its_score_equations(seed, size):
     assert abs((residual * logit(p)).sum()) <= 1e-7 * size
 
 
+def test_bold_certainties_do_not_turn_the_map_of_many_labels():
+    p, y = sample(20_000)
+    p, wrong = np.clip(p, 0.03, 0.97), np.arange(4000) // 2 % 5 == 0
+    stated = np.arange(4000) % 2.0
+    fitted = calibration.fit_penalised(np.append(p, stated), np.append(y, np.where(wrong, 1 - stated, stated)))
+    assert fitted.bound == pytest.approx(logit(0.97))
+    assert fitted.scale == pytest.approx(calibration.fit_penalised(p, y).scale, rel=0.25)
+
+
+def test_middling_labels_cut_off_no_clear_probability():
+    fitted = calibration.fit_penalised(np.array([0.45, 0.55, 0.6]), np.array([0.0, 1.0, 1.0]))
+    assert fitted(0.95) > fitted(0.9) > fitted(0.6)
+
+
 def test_platt_with_smooth_targets_survives_separable_data():
     p, y = np.array([0.2, 0.4, 0.6, 0.8]), np.array([0.0, 0.0, 1.0, 1.0])
     assert np.isfinite(calibration.fit_platt(p, y)(p)).all()

@@ -39,12 +39,13 @@ from prism_jax.decision.calibration.measures import (
     negative_log_likelihood,
     reliability_curve,
 )
-from prism_jax.decision.calibration.platt import IDENTITY_ROWS, Platt, fit_penalised, fit_platt
+from prism_jax.decision.calibration.platt import IDENTITY_ROWS, LEAST_BOUND, Platt, fit_penalised, fit_platt
 from prism_jax.decision.calibration.thresholds import Rule, rule_of_map, rules_by_group
 
 __all__ = [
     "CALIBRATORS",
     "IDENTITY_ROWS",
+    "LEAST_BOUND",
     "OF_SCORES",
     "BinSums",
     "BrierDecomposition",

@@ -79,7 +79,7 @@ def fit_map(
             raise ValueError("group: found None, expected the group of each row for the calibrator 'grouped'")
         return fit_grouped(p, y, group, weight, prior_rows=config.prior_rows)
     if config.calibrator == "platt":
-        return fit_platt(p, y, weight, effective=effective)
+        return fit_platt(p, y, weight)
     if config.calibrator == "temperature":
         return Temperature(fit_temperature(p, y, weight))
     arrays.check_scored_rows(p, y, weight)

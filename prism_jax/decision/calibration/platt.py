@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from typing import Any
 
@@ -22,6 +23,8 @@ from prism_jax.decision.logistic import fit_logistic
 
 IDENTITY_ROWS = 20.0
 """What the probabilities so far count for in a fit with a penalty, in labels."""
+LEAST_BOUND = math.log1p(IDENTITY_ROWS)
+"""The log-odds of 1 label in 22: the least bound of a map, which the probabilities so far are worth."""
 SLOPE, BIAS = 1.0, 1 / 20
 """Penalty of each on the squared relative change of the slope, and of the log-odds at their mean.
 
@@ -36,8 +39,8 @@ class Platt:
     Attributes:
       scale: What log-odds are multiplied by.
       bias: What is added to them.
-      bound: The largest log-odds, in size, on which the map was fitted: any beyond, such as those of a probability of 0
-        or 1, are taken for it. None only keeps them finite.
+      bound: The largest log-odds, in size, on which the map was fitted, or `LEAST_BOUND` if that is larger: any beyond,
+        such as those of a probability of 0 or 1, are taken for it. None only keeps them finite.
     """
 
     scale: float
@@ -61,22 +64,21 @@ class Platt:
         return arrays.sigmoid(self.of_log_odds(logit(xp, prob, finite=True)))
 
 
-def fit_platt(p: Vector, y: Vector, weight: Vector | None = None, *, effective: float | None = None) -> Platt:
+def fit_platt(p: Vector, y: Vector, weight: Vector | None = None) -> Platt:
     """Scale and bias on the logit, by maximum likelihood (Platt 1999).
 
     With N1 and N0 the weights of the two classes, his targets (N1 + 1) / (N1 + 2) and 1 / (N0 + 2) stand for 1 and 0;
     they keep the optimum finite where scores separate the labels.
 
     Args:
-      p: Probabilities of the positive class; exactly 0 and 1 count as the largest other log-odds.
+      p: Probabilities of the positive class; exactly 0 and 1 count as the bound of the map.
       y: Labels in [0, 1].
       weight: Importance of each row; None is 1 everywhere.
-      effective: How many labels the weights are worth; None is (sum w)^2 / sum w^2.
 
     Raises:
       ValueError: for unequal lengths, empty input, a value outside its range, or labels of one class only.
     """
-    z, labels, w, bound, _ = _inputs(p, y, weight, effective)
+    z, labels, w, bound = _inputs(p, y, weight)
     need_two_classes(labels, w)
     positive, total = float(np.dot(w, labels)), float(w.sum())
     high, low = (positive + 1) / (positive + 2), 1 / (total - positive + 2)
@@ -91,7 +93,6 @@ def fit_penalised(
     around: tuple[float, float] = (1.0, 0.0),
     identity_rows: int | float = IDENTITY_ROWS,
     effective: float | None = None,
-    least_bound: float = 0.0,
 ) -> Platt:
     """Scale and bias on the logit that few labels move little, and that never reverse the order.
 
@@ -103,13 +104,12 @@ def fit_penalised(
     learnt without a bias. Labels of one class are enough, and labels that the scores separate.
 
     Args:
-      p: Probabilities of the positive class; exactly 0 and 1 count as the largest other log-odds.
+      p: Probabilities of the positive class; exactly 0 and 1 count as the bound of the map.
       y: Labels in [0, 1].
       weight: Importance of each row; None is 1 everywhere.
       around: The scale and bias so far; by default the probabilities as they are.
       identity_rows: What these count for, in labels, above 0.
       effective: How many labels the weights are worth; None is (sum w)^2 / sum w^2.
-      least_bound: Bound of the map at least, so that labels of a few middling probabilities do not cut off the others.
 
     Raises:
       ValueError: for unequal lengths, empty input or a value outside its range.
@@ -117,7 +117,8 @@ def fit_penalised(
     Warns:
       CalibrationWarning: if the scale ends at a bound.
     """
-    z, labels, w, bound, effective = _inputs(p, y, weight, effective, least_bound)
+    z, labels, w, bound = _inputs(p, y, weight)
+    effective = arrays.effective_count(w) if effective is None else effective
     mean, start = np.array([float(np.average(z, weights=w)), 1.0]), np.array(around)
     strength = identity_rows * float(w.sum()) / effective
     ridge = strength * (np.diag([SLOPE / start[0] ** 2, 0.0]) + BIAS * np.outer(mean, mean))
@@ -131,19 +132,16 @@ def fit_penalised(
     return Platt(scale, bias, bound)
 
 
-def _inputs(
-    p: Any, y: Any, weight: Any, effective: float | None, least: float = 0.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """Checked log-odds within a bound, labels and weights, the bound, and how many labels the weights are worth.
+def _inputs(p: Any, y: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Checked log-odds within a bound, labels and weights, and the bound.
 
-    The bound is the largest log-odds, in size, of probabilities that are not stated as certain, or `least`; if those
-    say nothing, because all are 1/2 or there is none, that of 1 / (n + 2) for n labels.
+    The bound is the largest log-odds, in size, of probabilities that are not stated as certain, and `LEAST_BOUND` at
+    least, so that a few middling ones do not cut off all that are clear. It does not grow with the number of labels:
+    certainties far from the others would turn the map of these.
     """
     z, labels, w = fit_inputs(p, y, weight)
-    others = np.abs(z[~certain(p) & (w > 0)])
-    effective = arrays.effective_count(w) if effective is None else effective
-    bound = float(others.max(initial=least)) or float(np.log1p(effective))
-    return np.clip(z, -bound, bound), labels, w, bound, effective
+    bound = float(np.abs(z[~certain(p) & (w > 0)]).max(initial=LEAST_BOUND))
+    return np.clip(z, -bound, bound), labels, w, bound
 
 
 def _fit(z: np.ndarray, y: np.ndarray, w: np.ndarray, around: np.ndarray, ridge: np.ndarray) -> tuple[float, float]:
