@@ -14,7 +14,6 @@ the agent's (`agent`). Fitting and deciding load neither JAX nor Flax.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -86,7 +85,8 @@ class Gate:
         """Decides on raw probabilities, or on a score of one's own.
 
         Args:
-          p_need: Raw probability that help is needed; None is a need that is certain, so that p_accept alone decides.
+          p_need: Raw probability that help is needed. None is a need that is certain, so that p_accept alone decides;
+            a gate with a map of need refuses it.
           p_accept: Raw probability that an offer would be accepted, of the same shape or one that broadcasts.
           domain: Domain of each decision, or of all; needed where temperatures are per domain, ignored elsewhere.
           score: The score that the gate was fitted on, in its own unit, or an array of them; nothing else then.
@@ -99,6 +99,11 @@ class Gate:
             return self._of_score(score, p_need, p_accept, domain)
         if p_accept is None:
             raise ValueError("p_accept: found none, expected the probability that an offer would be accepted")
+        if p_need is None and self.need is not None:
+            raise ValueError(
+                "p_need: found none, expected the probability that help is needed, of which the gate has a map; where "
+                "it is needed for certain, ask dataclasses.replace(gate, need=None)"
+            )
         arrays.check_index(p_need=p_need, p_accept=p_accept, domain=domain)
         need = 1.0 if p_need is None else _calibrated("p_need", self.need, p_need, domain)
         accept = _calibrated("p_accept", self.accept, p_accept, domain)
@@ -107,11 +112,9 @@ class Gate:
         speak = formulas.decide(
             need, accept, point.c_fa, point.c_fn, point.policy, fixed_threshold=point.fixed_threshold
         )
-        least = POLICIES[point.policy].threshold
-        assert least is not None, "an operating point takes deployable policies only"
         shape = np.shape(speak)
-        costs = point.c_fa, point.c_fn
-        threshold = least(np.broadcast_to(np.asarray(need, np.float64), shape), *costs, point.fixed_threshold)
+        needs = np.broadcast_to(np.asarray(need, np.float64), shape)
+        threshold = POLICIES[point.policy].least_acceptance(needs, point.c_fa, point.c_fn, point.fixed_threshold)
         if shape == ():
             return Verdict(bool(speak), float(need), float(accept), float(threshold), point.policy)
         need, accept = (np.broadcast_to(value, shape) for value in (need, accept))
@@ -358,7 +361,8 @@ def _gate(tree: Mapping[str, Any], costs: Mapping[str, float | None]) -> Gate:
                 raise ValueError(f"{name}: found {value!r:.80}, expected a number")
             numbers[name] = float(value)
     point = OperatingPoint(**numbers)
-    accept, need = (_map(name, tree[name]) for name in ("accept", "need"))
+    names = ("accept", "need")
+    accept, need = (None if tree[name] is None else map_from_dict(tree[name], name)[0] for name in names)
     need_target, caution = tree.get("need_target"), tree.get("caution", "")
     if not isinstance(caution, str):
         raise ValueError(f"caution: found {caution!r:.80}, expected a text")
@@ -374,28 +378,9 @@ def _gate(tree: Mapping[str, Any], costs: Mapping[str, float | None]) -> Gate:
             "score: found it with a map of need, of domains, or a policy, expected the policy dynamic alone"
         )
     gate = dataclasses.replace(gate, score=score)
-    if all(cost is None for cost in costs.values()) and not _same(rule, gate.rule):
+    if all(cost is None for cost in costs.values()) and not rule.is_near(gate.rule):
         raise ValueError(f"score.value: found {rule.in_words()}, expected {gate.rule.in_words()}, by its map and costs")
     return gate
-
-
-def _same(one: Rule, other: Rule) -> bool:
-    """Whether two rules are equal, but for rounding."""
-    if one.value is None or other.value is None or one.offer != other.offer:
-        return one == other
-    return math.isclose(one.value, other.value, rel_tol=1e-9)
-
-
-def _map(name: str, tree: Any) -> Map | None:
-    """A map; None where probabilities are taken as they are."""
-    if tree is None:
-        return None
-    if not isinstance(tree, Mapping):
-        raise ValueError(f"{name}: found {tree!r:.80}, expected an object with keys, or null")
-    try:
-        return map_from_dict(tree)[0]
-    except ValueError as error:
-        raise ValueError(f"{name}.{error}") from None
 
 
 def _calibrated(name: str, fitted: Map | None, p: Any, domain: Any) -> Any:

@@ -76,6 +76,10 @@ def test_a_verdict_is_true_where_it_speaks_and_arrays_are_no_truth():
 
 def test_without_need_acceptance_alone_decides():
     gate = Gate(OperatingPoint(c_fa=1.0, c_fn=3.0), need=Platt(1.0, 5.0))
+    for asked in (gate, gate.person("ada")):
+        with pytest.raises(ValueError, match=r"p_need: found none, expected .* ask dataclasses.replace\(gate, need=N"):
+            asked(p_accept=0.9)
+    gate = dataclasses.replace(gate, need=None)
     for p_accept, speaks in ((0.24, False), (0.25, True), (0.9, True), (0.0, False)):
         verdict = gate(p_accept=p_accept)
         assert (verdict.speak, verdict.p_need, verdict.threshold) == (speaks, 1.0, 0.25)
@@ -149,7 +153,7 @@ def test_the_workdir_of_an_evaluation_is_a_gate(tmp_path):
         ({"format": "gate 9"}, "format: found 'gate 9', expected 'prism_jax gate 1'"),
         ({"c_fn": "2"}, "c_fn: found '2', expected a number"),
         ({"c_fa": -1.0}, "c_fa: found -1.0, expected a cost"),
-        ({"accept": [1]}, r"accept: found \[1\], expected an object with keys, or null"),
+        ({"accept": [1]}, r"accept: found \[1\], expected an object with the keys of a map"),
         ({"accept": {"calibrator": "platt", "scale": 1.0}}, "accept.bias: found no such key"),
         ({"need_target": "both"}, "need_target: found 'both', expected one of 'marginal', 'given_accept'"),
         ({"polcy": "never"}, "polcy: found an unknown key, expected one of format, policy"),

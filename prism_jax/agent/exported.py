@@ -264,12 +264,10 @@ def _maps(path: epath.Path, calibration: Mapping[str, Any]) -> dict[str, Map]:
             raise ExportedError(
                 f"{path}: calibration.{name}: found an unknown key, expected one of {', '.join(SIGNALS)}"
             )
-        if not isinstance(value, dict):
-            raise ExportedError(f"{path}: calibration.{name}: found {value!r:.80}, expected an object with keys")
         try:
-            fitted, rest = map_from_dict(value)
+            fitted, rest = map_from_dict(value, f"{path}: calibration.{name}")
         except ValueError as error:
-            raise ExportedError(f"{path}: calibration.{name}.{error}") from error
+            raise ExportedError(str(error)) from error
         if rest:
             raise ExportedError(f"{path}: calibration.{name}.{next(iter(rest))}: found an unknown key, expected none")
         maps[name] = fitted

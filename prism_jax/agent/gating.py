@@ -75,12 +75,10 @@ def gate_decisions(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[G
     offers, threshold = np.zeros(len(terms), bool), np.empty(len(terms))
     policies = [row.point.policy for row in terms]
     for name in set(policies):
-        at = np.array([policy == name for policy in policies])
-        inputs = p_need[at], p_accept[at], c_fa[at], c_fn[at]
-        offers[at] = gate.decide_unchecked(POLICIES[name], *inputs, fixed[at])
-        deployed = POLICIES[name].threshold
-        assert deployed is not None  # an OperatingPoint takes deployable policies only
-        threshold[at] = deployed(p_need[at], c_fa[at], c_fn[at], fixed[at])
+        at = np.array([own == name for own in policies])
+        inputs, policy = (c_fa[at], c_fn[at], fixed[at]), POLICIES[name]
+        offers[at] = gate.decide_unchecked(policy, p_need[at], p_accept[at], *inputs)
+        threshold[at] = policy.least_acceptance(p_need[at], *inputs)
     if any(row.exploration for row in terms):
         loss = flip_loss(p_need, p_accept, c_fa, c_fn)
     else:

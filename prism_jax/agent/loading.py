@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from absl import logging
+from etils import epath
 
 from prism_jax.agent.exported import Exported, ExportedError, check_slots, fingerprint, with_gate
 from prism_jax.agent.reader import Reader
@@ -25,6 +28,29 @@ if TYPE_CHECKING:
 
 TOKENIZER_FILES = ("prism.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What an agent reads of a directory whose weights are served elsewhere."""
+
+
+@contextlib.contextmanager
+def exported_model(folder: str) -> Iterator[epath.Path]:
+    """An exported directory; the workdir of a run, or of a probe, is exported to a temporary one."""
+    path = epath.Path(folder)
+    workdirs = {"probe": path / "probe" / "probe.json", "student": path / "checkpoints"}
+    kind = next((name for name, mark in workdirs.items() if mark.exists()), None)
+    if kind is None or (path / "prism.json").exists():
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        model = epath.Path(temporary) / "model"
+        if kind == "probe":
+            from prism_jax.runs.probe_export import export_probe
+
+            export_probe(path, model)
+        else:
+            from prism_jax.runs.export import export_run
+            from prism_jax.training.workdir import Workdir
+
+            export_run(Workdir(folder), model)
+        yield model
 
 
 def load_reader(

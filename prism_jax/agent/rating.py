@@ -17,8 +17,8 @@ from etils import epath
 
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.decider import Decider
+from prism_jax.agent.loading import exported_model
 from prism_jax.agent.people import People
-from prism_jax.agent.serving import exported_model
 from prism_jax.agent.settings import PeopleSettings
 from prism_jax.agent.signals import Signals
 from prism_jax.agent.state.store import StateStore

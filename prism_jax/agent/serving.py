@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import stat
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -171,7 +171,7 @@ def model_of(
     if options["decisions"] is not None:
         reader, exported = decision_model(options, gate_of(options), stack)
     else:
-        model = stack.enter_context(exported_model(options["model"]))
+        model = stack.enter_context(loading.exported_model(options["model"]))
         exported, settings = read_exported(model, options["expect_digest"]), _loading(options)
         gated = with_gate(exported, gate_of(options)) if options["gate"] else exported
         if options["engine"] is None:
@@ -361,12 +361,10 @@ def _run(
     bounds = {name: options[name] for name in ("skip_bad", "batch")}
     loop = InputLoop(agent, write, place, report=say, **bounds)
     try:
-        with _opened(options["input"]) as descriptor:
-            path = (
-                os.path.realpath(place)
-                if stat.S_ISREG(os.fstat(descriptor).st_mode) and options["input"] != "-"
-                else None
-            )
+        with contextlib.nullcontext(sys.stdin) if options["input"] == "-" else pathlib.Path(place).open("rb") as source:
+            descriptor = source.fileno()
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode) and options["input"] != "-"
+            path = os.path.realpath(place) if regular else None
             if store is None or path is None:
                 loop.answer(InputLines(descriptor, place))
             else:
@@ -393,38 +391,3 @@ def _run(
 
 def _print(record: bytes) -> None:
     write_whole(sys.stdout.fileno(), record)
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    if path == "-":
-        yield sys.stdin.fileno()
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def exported_model(folder: str) -> Iterator[epath.Path]:
-    """An exported directory; the workdir of a run, or of a probe, is exported to a temporary one."""
-    path = epath.Path(folder)
-    workdirs = {"probe": path / "probe" / "probe.json", "student": path / "checkpoints"}
-    kind = next((name for name, mark in workdirs.items() if mark.exists()), None)
-    if kind is None or (path / "prism.json").exists():
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        model = epath.Path(temporary) / "model"
-        if kind == "probe":
-            from prism_jax.runs.probe_export import export_probe
-
-            export_probe(path, model)
-        else:
-            from prism_jax.runs.export import export_run
-            from prism_jax.training.workdir import Workdir
-
-            export_run(Workdir(folder), model)
-        yield model

@@ -27,14 +27,13 @@ from prism_jax.agent.fitted import (
     read_fitted,
 )
 from prism_jax.agent.labelled import Labelled, read_labelled
-from prism_jax.agent.loading import load_engine, load_reader
+from prism_jax.agent.loading import exported_model, load_engine, load_reader
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import NOT_KEPT
 from prism_jax.agent.records_streams import read_records
 from prism_jax.agent.serving import (
     DEFAULT_ANSWERS,
     decision_model,
-    exported_model,
 )
 from prism_jax.decision.calibration import (
     IDENTITY_ROWS,

@@ -21,8 +21,7 @@ from absl import flags
 from etils import epath
 
 from prism_jax.agent.exported import Exported, read_exported
-from prism_jax.agent.loading import load_student, load_template, writing_of
-from prism_jax.agent.serving import exported_model
+from prism_jax.agent.loading import exported_model, load_student, load_template, writing_of
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.distributed import define_cache_flag, keep_programs

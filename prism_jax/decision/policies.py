@@ -54,6 +54,12 @@ class Policy:
         """Whether an `OperatingPoint` can deploy it."""
         return self.threshold is not None
 
+    def least_acceptance(self, p_need: Any, c_fa: Any, c_fn: Any, fixed_threshold: Any) -> Any:
+        """`threshold` of a policy that has one; agrees with `gate.decide` except at floating-point ties."""
+        if self.threshold is None:
+            raise ValueError(f"policy: found {self.label!r}, expected one with a threshold on p_accept")
+        return self.threshold(p_need, c_fa, c_fn, fixed_threshold)
+
 
 def acceptance_threshold(p_need: Any, c_fa: Any, c_fn: Any) -> Any:
     """The threshold tau = C_FA / (C_FA + p_need * C_FN) of the paper's Eq. 1: `gate.threshold` without its checks."""

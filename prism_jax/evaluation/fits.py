@@ -341,12 +341,7 @@ def _check_number(place: str, number: Any, *, whole: bool) -> None:
 def _fit(place: str, name: str, value: Any) -> SignalFit | None:
     if value is None and name != "accept_fast":
         return None
-    if not isinstance(value, dict):
-        raise ValueError(f"{place}: found {value!r}, expected an object with the fit's keys")
-    try:
-        fitted, values = map_from_dict(value)
-    except ValueError as error:
-        raise ValueError(f"{place}.{error}") from None
+    fitted, values = map_from_dict(value, place)
     if values.keys() | {"offer_rate", "certain"} != set(_NUMBERS):
         keys = ", ".join(values) or "none of them"
         raise ValueError(f"{place}: found {keys} beside the map, expected the keys {', '.join(_NUMBERS)}")

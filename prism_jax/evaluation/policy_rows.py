@@ -358,10 +358,7 @@ def whole_of(data: EvaluationData) -> Whole:
 def least_acceptance(policy: str, p_need: Float64[np.ndarray, "n"], point: OperatingPoint) -> Float64[np.ndarray, "n"]:
     """The p_accept from which on a policy that can be deployed intervenes, infinite where it never does.
 
-    Agrees with `gate.decide` except at floating-point ties. Others raise ValueError.
+    Others raise ValueError.
     """
     arrays.check_probability("p_need", p_need)
-    threshold = ALL_POLICIES[policy].threshold
-    if threshold is None:
-        raise ValueError(f"policy: found {policy!r}, expected one with a threshold on p_accept")
-    return threshold(p_need, point.c_fa, point.c_fn, point.fixed_threshold)
+    return ALL_POLICIES[policy].least_acceptance(p_need, point.c_fa, point.c_fn, point.fixed_threshold)

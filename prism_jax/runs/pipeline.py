@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from etils import epath
 
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.rows import SignalRow
-from prism_jax.prompting.supervised import supervised_step
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runs.probe_export import is_probe
 from prism_jax.runtime import distributed
@@ -28,15 +26,14 @@ from prism_jax.scoring.fast import unscored
 from prism_jax.scoring.passes import Passes, score_passes
 from prism_jax.scoring.slow import write_fields
 from prism_jax.scoring.writing import Writer
-from prism_jax.streams import Step, Stream
-from prism_jax.streams.edit import map_steps
+from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import encode_streams
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.loop import Job, describe, plan, train
 from prism_jax.training.memory.plan import gib, plan_memory
 from prism_jax.training.pathways.stages import is_run
-from prism_jax.training.pathways.supervision import reads_own_fields
+from prism_jax.training.pathways.supervision import attach_fields, only_own_fields
 from prism_jax.training.run import (
     NOT_TRAINED,
     Run,
@@ -96,11 +93,12 @@ def with_own_fields(run: Run) -> tuple[Stream, ...]:
         return streams
     _check_start(config.training.start)
     writer = Writer(run.student(untrained_params(run)), config.training.batch)
-    chosen = [stream for stream in (_only_chosen(stream, run) for stream in streams) if stream.steps]
+    read = (only_own_fields(stream, config.pathway, config.training.seed) for stream in streams)
+    chosen = [stream for stream in read if stream.steps]
     context, limit = config.packing.context, config.writing.field_tokens
     thought = write_fields(writer, chosen, context=context, limit=limit)
     fields = {(stream.id, step.event): step.rationale for stream in thought for step in stream.steps}
-    return tuple(_attach(stream, fields) for stream in streams)
+    return tuple(attach_fields(stream, fields) for stream in streams)
 
 
 def _check_start(start: str) -> None:
@@ -111,21 +109,6 @@ def _check_start(start: str) -> None:
             f"training.start: found {start}, a run with pathway.slow = 0, expected one with slow branches: its student "
             "writes the fields"
         )
-
-
-def _only_chosen(stream: Stream, run: Run) -> Stream:
-    """The stream with only the steps whose slow branch reads the student's own fields."""
-    pathway, seed = run.config.pathway, run.config.training.seed
-    kept = tuple(step for step in stream.steps if reads_own_fields(stream, step, pathway, seed))
-    return dataclasses.replace(stream, steps=kept)
-
-
-def _attach(stream: Stream, fields: Mapping[tuple[str, int], Mapping[str, str] | None]) -> Stream:
-    def attach(step: Step) -> Step:
-        own = fields.get((stream.id, step.event))
-        return step if own is None else dataclasses.replace(supervised_step(step), own_fields=own)
-
-    return map_steps(stream, attach)
 
 
 def train_run(

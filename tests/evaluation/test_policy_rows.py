@@ -200,7 +200,7 @@ def test_every_policy_of_an_evaluation_has_a_label_and_a_meaning():
     for row in evaluation.policies:
         policy = policy_rows.ALL_POLICIES[row.policy]
         assert policy.label and policy.meaning.endswith(".")
-    with pytest.raises(ValueError, match="policy: found 'need_only', expected one with a threshold"):
+    with pytest.raises(ValueError, match="policy: found 'need only', expected one with a threshold"):
         policy_rows.least_acceptance("need_only", np.array([0.5]), POINT)
 
 

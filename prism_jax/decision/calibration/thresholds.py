@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -38,6 +39,12 @@ class Rule(NamedTuple):
         if self.offer == "at_most":
             return np.asarray(score <= self.value)
         return np.full(np.shape(score), self.offer == "always")
+
+    def is_near(self, other: Rule) -> bool:
+        """Whether two rules are equal, but for rounding."""
+        if self.value is None or other.value is None or self.offer != other.offer:
+            return self == other
+        return math.isclose(self.value, other.value, rel_tol=1e-9)
 
 
 def rule_of_map(fitted: Map | None, threshold: float) -> Rule:

@@ -10,8 +10,7 @@ from typing import Any
 from etils import epath
 
 from prism_jax.agent.exported import Exported, read_exported
-from prism_jax.agent.loading import load_student, writing_of
-from prism_jax.agent.serving import exported_model
+from prism_jax.agent.loading import exported_model, load_student, writing_of
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.evaluation.policy_rows import EvaluationData, whole_of
 from prism_jax.evaluation.splits import evaluated_rows

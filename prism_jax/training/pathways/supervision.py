@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -191,6 +191,22 @@ def reads_own_fields(stream: Stream, step: Step, pathway: PathwayConfig, seed: i
     """Whether a step gets a slow branch that reads fields of the student itself (`PathwayConfig.own_fields`)."""
     drawn = random.Random(f"prism_jax own fields {seed} {stream.id} {step.event}").random()
     return is_slow(stream, step, pathway, seed) and drawn < pathway.own_fields
+
+
+def only_own_fields(stream: Stream, pathway: PathwayConfig, seed: int) -> Stream:
+    """The stream with only the steps that `reads_own_fields` chooses."""
+    kept = tuple(step for step in stream.steps if reads_own_fields(stream, step, pathway, seed))
+    return dataclasses.replace(stream, steps=kept)
+
+
+def attach_fields(stream: Stream, fields: Mapping[tuple[str, int], Mapping[str, str] | None]) -> Stream:
+    """The stream with the fields that the student wrote at some steps, which are named by stream and event."""
+
+    def attach(step: Step) -> Step:
+        own = fields.get((stream.id, step.event))
+        return step if own is None else dataclasses.replace(supervised_step(step), own_fields=own)
+
+    return map_steps(stream, attach)
 
 
 def _target(label: float | None, teacher: float | None, pathway: PathwayConfig) -> float | None:
