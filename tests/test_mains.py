@@ -345,7 +345,7 @@ def test_help_lists_the_flags_wherever_they_are_defined():
     for command, names in {
         ("experiments", "human_labels"): ("source", "folds", "workdir"),
         ("agent",): ("model", "expect_digest", "compilation_cache"),
-        ("label",): ("streams", "records", "out"),
+        ("label",): ("streams", "agent", "out"),
     }.items():
         helped = run(*command, "--help")
         assert helped.returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,50 +10,35 @@ from etils import epath
 
 from prism_jax.agent.records import NOT_KEPT
 from prism_jax.agent.records_file import RecordsError, parse_record
-from prism_jax.runtime.files import check_absent, read_lines
+from prism_jax.runtime.files import read_lines
 from prism_jax.scores import ScoresError
 from prism_jax.scores.records import rows_of_records
 from prism_jax.streams import Candidate, Event, Step, Stream
-from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.published.content import Published
 
 
-def streams_from_records(records: str, out: str) -> str:
-    """Writes the streams of a file of decision records, and returns in words what was written.
+def published_records(records: epath.PathLike) -> Published:
+    """The streams of a file of decision records; texts of events that the agent did not keep are left out.
 
     Every event is a step with all its candidates. Labels and propensities are those of the scores table of the same
     records: an offer that was made has the answer, every other candidate has none. What the agent wrote itself, fields
-    and responses, is no example to learn from and is left out.
-
-    Raises:
-      FileExistsError: if there is something at `out`.
-      ValueError, OSError: naming the line that cannot be used.
+    and responses, is no example to learn from and is left out. Raises ValueError or OSError naming the line that cannot
+    be used.
     """
-    check_absent(out)
-    streams, _ = read_records(records)
-    write_streams(out, streams)
-    offers = [offer for stream in streams for step in stream.steps for offer in step.candidates]
-    events = [event for stream in streams for event in stream.events]
-    counts = {
-        "streams": len(streams),
-        "events": len(events),
-        "offers made": sum(bool(offer.logged) for offer in offers),
-        "of them with an answer": sum(offer.y_accept is not None for offer in offers),
-        "events with need judged": sum(step.y_need is not None for stream in streams for step in stream.steps),
-    }
-    written = f"streams: {out}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
-    without = sum(event.text == NOT_KEPT for event in events)
-    return written + (
-        f"\n{without} of {len(events)} events have no text and say {NOT_KEPT!r}: an agent keeps texts with --keep_texts"
-        if without
-        else ""
-    )
+    streams, _ = read_records(str(records))
+    texts = [event.text for stream in streams for event in stream.events]
+    dropped = collections.Counter[str]()
+    if without := texts.count(NOT_KEPT):
+        reason = f"texts of {len(texts):,} events, which say {NOT_KEPT!r}: an agent keeps texts with --keep_texts"
+        dropped[reason] = without
+    return Published(sorted(streams, key=lambda stream: stream.id), dropped=dropped)
 
 
 def read_records(records: str) -> tuple[list[Stream], dict[str, str]]:
-    """The streams of a file of decision records, and whose they are; errors as of `streams_from_records`."""
+    """The streams of a file of decision records, and whose they are; errors as of `published_records`."""
     path = epath.Path(records)
     if not path.exists():
-        raise FileNotFoundError(f"--records: {path}: no such file, expected the records of an agent")
+        raise FileNotFoundError(f"{path}: no such file, expected the records of an agent")
     lines = read_lines(path, RecordsError, "the records of an agent")
     log = [parse_record(line, f"{path}:{number}") for number, line in lines]
     try:

@@ -1,23 +1,16 @@
-"""Labels streams by a teacher, or imports answers, or an agent's records (docs/distillation.md).
+"""Labels streams by a teacher, or by the texts of answers (docs/distillation.md).
 
     python -m prism_jax label --config=configs/teacher.py --streams=IN --out=OUT [--workers=16] [--dry_run]
-    python -m prism_jax label --recorded=DIR --out=OUT [--text_calibrator=FILE]
-    python -m prism_jax label --sharegpt=FILE --out=OUT [--text_calibrator=FILE]
     python -m prism_jax label --streams=IN --text_calibrator=FILE --out=OUT
-    python -m prism_jax label --records=FILE --out=OUT
-    python -m prism_jax label --source=CHECKOUT --agent_data=[DOMAIN=]FILE --workdir=FOLDER [--calibration_share=0.1]
     python -m prism_jax label --agent --config=configs/teacher.py --source=CHECKOUT [--streams=IN] --workdir=FOLDER
 
-IN and OUT have one stream per line (JSONL). The first asks a teacher about the streams of IN and writes what it would
-propose at each step, its probabilities, fields of the slow pass and, where it would speak, responses. Offers that IN
-lists are dropped; --config.prompt.offers=given has them judged instead. --dry_run says what labelling would cost. The
-others ask nobody: they read what models answered elsewhere, and --text_calibrator fills in the probabilities that its
-texts tell. --records turns an agent's records into streams to train on (docs/agent.md), with texts where the agent ran
-with --keep_texts. --agent_data writes streams of ProactiveBench's own files into a folder: train.jsonl and
-calibration.jsonl from its training data in chat form, test.jsonl from its test events, all without answers, and
-human.jsonl with people's votes. --agent prompts the config's endpoint as ProactiveBench's agent, and writes its answers
-as a folder of traces, such as eval/traces_new/NAME (docs/proactivebench.md). Nothing is cut from what it sends then,
-personal data included.
+IN and OUT have one stream per line (JSONL); `python -m prism_jax import` makes such a file of what others recorded. The
+first asks a teacher about the streams of IN and writes what it would propose at each step, its probabilities, fields of
+the slow pass and, where it would speak, responses. Offers that IN lists are dropped; --config.prompt.offers=given has
+them judged instead. --dry_run says what labelling would cost. The second asks nobody: --text_calibrator fills in the
+probabilities that the texts of answers tell. --agent prompts the config's endpoint as ProactiveBench's agent, and
+writes its answers as a folder of traces, such as eval/traces_new/NAME (docs/proactivebench.md). Nothing is cut from
+what it sends then, personal data included.
 """
 
 from __future__ import annotations
@@ -33,37 +26,28 @@ from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import check_outputs
 
-SOURCES = {
-    "streams": "Streams to label, one per line (JSONL).",
-    "recorded": "Folder of recorded answers, MODEL/STREAM.json, as ProactiveBench's eval/traces_new has them.",
-    "sharegpt": "File of conversations with answers, as LLaMA-Factory trains on them (JSON or JSONL).",
+MOVED = {
+    **{name: f"import --from={name} --source" for name in ("recorded", "sharegpt", "records")},
+    "agent_data": "import --from=proactivebench --source=CHECKOUT --agent_data",
 }
+"""What reads files of others, by its name among the flags of this command in earlier versions."""
 
 
 def define_flags() -> None:
     """Defines the flags."""
     config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
-    for name, meaning in SOURCES.items():
-        flags.DEFINE_string(name, None, meaning)
-    flags.DEFINE_string("records", None, "Decision records of an agent.")
+    flags.DEFINE_string("streams", None, "Streams to label, one per line (JSONL).")
     flags.DEFINE_bool("agent", False, "Prompt the endpoint as ProactiveBench's agent, and write traces.")
     flags.DEFINE_string(
-        "source",
-        None,
-        "Checkout of ProactiveBench: with --agent its prompt and, without --streams, its streams; else its own files.",
+        "source", None, "With --agent: checkout of ProactiveBench, for its prompt and, without --streams, its streams."
     )
-    flags.DEFINE_multi_string(
-        "agent_data", [], "With --source: training data in chat form, FILE or DOMAIN=FILE; may be repeated."
-    )
-    flags.DEFINE_float("calibration_share", 0.1, "With --agent_data: share of its streams that calibrate.", 0.0, 1.0)
     flags.DEFINE_string("text_calibrator", None, "File of a text calibrator that fills in missing probabilities.")
     flags.DEFINE_string("out", None, "File of labelled streams to write.")
-    flags.DEFINE_string("workdir", None, "In its place, with --agent and --agent_data: folder to write.")
+    flags.DEFINE_string("workdir", None, "In its place, with --agent: folder to write.")
     flags.DEFINE_string("rows_out", None, "File of questions and answers to write; by default beside the output.")
     flags.DEFINE_integer("workers", None, "Most requests under way at once, instead of the config's number.", 1)
     flags.DEFINE_bool("dry_run", False, "Send nothing, and say how much would be sent and what it would cost.")
-    refuse_empty(*SOURCES, "records", "source", "text_calibrator", "out", "workdir", "rows_out")
-    flags.mark_flags_as_mutual_exclusive([*SOURCES, "records"])
+    refuse_empty("streams", "source", "text_calibrator", "out", "workdir", "rows_out")
 
 
 def check(options: flags.FlagValues) -> None:
@@ -71,30 +55,14 @@ def check(options: flags.FlagValues) -> None:
     if options.agent:
         if options.config is None or (options.streams is None and options.source is None):
             raise ValueError("--agent: expected it with --config, the endpoint to prompt, and --source or --streams")
-        for name in ("recorded", "sharegpt", "records", "text_calibrator", "agent_data"):
-            if options[name].value:
-                raise ValueError(f"--{name}: found it with --agent, expected --source or --streams")
+        if options.text_calibrator is not None:
+            raise ValueError("--text_calibrator: found it with --agent, expected --source or --streams")
         return
-    if (options.source is None) != (not options.agent_data):
-        raise ValueError("--source: expected it with --agent, or with --agent_data, the training data of the checkout")
-    if options.agent_data:
-        for name in (*SOURCES, "records", "config", "text_calibrator", "rows_out", "workers", "dry_run"):
-            if options[name].present:
-                raise ValueError(f"--{name}: found it with --agent_data, expected --source alone")
-        return
-    if all(options[name].value is None for name in (*SOURCES, "records")):
-        raise ValueError(f"flags: found no source, expected one of --{', --'.join((*SOURCES, 'records'))}, or --agent")
-    if options.records is not None:
-        for name in ("config", "text_calibrator", "rows_out", "workers", "dry_run"):
-            if options[name].value:
-                raise ValueError(f"--{name}: found it with --records, expected it with other sources only")
-        return
-    import_flag = next((name for name in SOURCES if name != "streams" and options[name].value is not None), None)
-    if import_flag and options.config is not None:
-        raise ValueError(
-            f"--config: found it with --{import_flag}, expected --streams: import first, then label the file"
-        )
-    if not import_flag and (options.config is None) == (options.text_calibrator is None):
+    if options.source is not None:
+        raise ValueError("--source: found it without --agent, expected --streams (`import` makes them of a source)")
+    if options.streams is None:
+        raise ValueError("--streams: found no value, expected streams to label, or --agent with --source")
+    if (options.config is None) == (options.text_calibrator is None):
         raise ValueError("--streams: expected it with either --config, the teacher to ask, or --text_calibrator")
     for name in ("rows_out", "workers", "dry_run"):
         if options.config is None and options[name].value:
@@ -103,14 +71,13 @@ def check(options: flags.FlagValues) -> None:
 
 def _check_paths(options: flags.FlagValues) -> None:
     """Raises ValueError unless the one flag that says where results go is there, and for a file written over."""
-    of_folders = options.agent or bool(options.agent_data)
-    needed, other = ("workdir", "out") if of_folders else ("out", "workdir")
+    needed, other = ("workdir", "out") if options.agent else ("out", "workdir")
     if options[needed].value is None:
-        raise ValueError(f"--{needed}: found no value, expected {'a folder' if of_folders else 'a file'} to write")
+        raise ValueError(f"--{needed}: found no value, expected {'a folder' if options.agent else 'a file'} to write")
     if options[other].value is not None:
         raise ValueError(f"--{other}: found it beside --{needed}, expected --{needed} alone here")
     rows = _rows_of(options) if options.config is not None else None
-    inputs = {name: options[name].value for name in (*SOURCES, "records", "text_calibrator")}
+    inputs = {name: options[name].value for name in ("streams", "text_calibrator")}
     check_outputs({needed: options[needed].value, "rows_out": rows}, inputs)
 
 
@@ -125,28 +92,12 @@ def main() -> None:
     options = flags.FLAGS
     check(options)
     _check_paths(options)
-    if options.agent_data and not options.agent:
-        from prism_jax.proactivebench.checkout import write_checkout  # reads votes with tensorflow_datasets
-
-        files: dict[str, list[str]] = {}
-        for text in options.agent_data:
-            domain, named, path = text.partition("=")
-            files.setdefault(domain if named else "unknown", []).append(path if named else text)
-        print("\n".join(write_checkout(options.source, files, options.workdir, options.calibration_share)))
-        return
-    if options.records is not None:
-        from prism_jax.agent.records_streams import streams_from_records  # labelling needs no agent
-
-        print(streams_from_records(options.records, options.out))
-        return
     # Neither help nor a refused flag needs what asks or reads answers.
-    from prism_jax.commands.labelling import estimate, import_streams, label_file
+    from prism_jax.commands.labelling import estimate, fill_file, label_file
     from prism_jax.teacher.labelling import TeacherConfig
 
     if options.config is None:
-        (layout,) = (name for name in SOURCES if options[name].value is not None)
-        imported = import_streams(layout, options[layout].value, options.out, options.text_calibrator)
-        print("\n".join((*imported.lines(), f"written: {options.out}")))
+        print("\n".join(fill_file(options.streams, options.text_calibrator, options.out)))
         return
     config, output = from_config_dict(TeacherConfig, options.config), epath.Path(options.workdir or options.out)
     if options.workers is not None:
@@ -174,4 +125,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     define_flags()
-    command.start(main)
+    command.start(main, moved=MOVED)

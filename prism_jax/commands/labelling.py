@@ -1,4 +1,4 @@
-"""Asks a teacher about streams, or reads the answers of others, and writes labelled streams."""
+"""Asks a teacher about streams, or reads the texts of answers, and writes labelled streams."""
 
 from __future__ import annotations
 
@@ -17,59 +17,25 @@ from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.runtime.files import check_folder_of, parse_json, read_lines, temporary_beside, writing
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, read_streams, write_streams
-from prism_jax.streams.published.recorded import read_recorded
-from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.teacher.labelling import LabelledStream, QuestionRow, TeacherConfig, label_stream
 from prism_jax.teacher.text_calibrator import read_text_calibrator
 
-_READERS = {"streams": read_streams, "recorded": read_recorded, "sharegpt": read_sharegpt}
-"""What reads each layout of answers, as the flags call it."""
 
+def fill_file(source: epath.PathLike, text_calibrator: epath.PathLike, output: epath.PathLike) -> tuple[str, ...]:
+    """Fills in the probabilities that texts tell, writes the streams atomically, and says in lines what they have.
 
-class ImportCounts(NamedTuple):
-    """What was written."""
-
-    streams: int
-    steps: int
-    offers: int  # number of offers with a text
-    responses: int  # number of offers with a response
-    need: int  # number of steps with a probability of need
-    accept: int  # number of offers with a probability of acceptance
-
-    def lines(self) -> tuple[str, ...]:
-        """The numbers in words, for the terminal."""
-        return (
-            f"{self.streams:,} streams, {self.steps:,} steps, {self.offers:,} offers, {self.responses:,} responses",
-            f"p_need at {self.need:,} steps, p_accept of {self.accept:,} offers",
-        )
-
-
-def import_streams(
-    layout: str, source: epath.PathLike, output: epath.PathLike, text_calibrator: epath.PathLike | None = None
-) -> ImportCounts:
-    """Reads answers, fills in the probabilities that their texts tell, and writes streams atomically.
-
-    The source is a file, or for `recorded` a folder. Without a text calibrator, missing probabilities stay missing.
     Raises ValueError or OSError in one line, naming the place; nothing is written.
     """
-    calibrator = None if text_calibrator is None else read_text_calibrator(text_calibrator)
-    streams = _READERS[layout](source)
-    if calibrator is not None:
-        streams = calibrator.fill(streams)
+    calibrator = read_text_calibrator(text_calibrator)
+    streams = calibrator.fill(read_streams(source))
     write_streams(output, streams)
-    return _count(streams)
-
-
-def _count(streams: list[Stream]) -> ImportCounts:
     steps = [step for stream in streams for step in stream.steps]
     offers = [offer for step in steps for offer in step.candidates]
-    return ImportCounts(
-        streams=len(streams),
-        steps=len(steps),
-        offers=sum(offer.text is not None for offer in offers),
-        responses=sum(offer.response is not None for offer in offers),
-        need=sum(step.teacher_need is not None for step in steps),
-        accept=sum(offer.teacher_accept is not None for offer in offers),
+    need = sum(step.teacher_need is not None for step in steps)
+    accept = sum(offer.teacher_accept is not None for offer in offers)
+    return (
+        f"{len(streams):,} streams, {len(steps):,} steps: p_need at {need:,} steps, p_accept of {accept:,} offers",
+        f"written: {output}",
     )
 
 

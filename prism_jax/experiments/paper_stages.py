@@ -171,7 +171,8 @@ class _Paper:
         """Streams, the teacher's proposals, their verdicts, and curation."""
         out = self.folder / "streams"
         data = (f"--agent_data={text}" for text in self.inputs.agent_data)
-        words = main_of("label", f"--source={self.inputs.source}", *data, *self.inputs.shares, f"--workdir={out}")
+        source = ("--from=proactivebench", f"--source={self.inputs.source}")
+        words = main_of("import", *source, *data, *self.inputs.shares, f"--workdir={out}")
         yield Stage("the streams of the benchmark's own files", words, self.streams("human").exists)
         taught = {split: self.folder / f"taught_{split}.jsonl" for split in ("train", "test")}
         for split, path in taught.items():

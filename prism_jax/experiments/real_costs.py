@@ -30,7 +30,7 @@ TRAINING_EVENTS = 6790
 TEST_EVENTS = 233
 """Events of its 12 files of test events: 112 of coding and 121 of writing."""
 CALIBRATION_EVENTS = 679
-"""A tenth of the training events (`prism_jax.proactivebench.checkout.CALIBRATION`)."""
+"""A tenth of the training events (`import --calibration_share`); the paper does not say what calibrates."""
 EVENTS = {"train": TRAINING_EVENTS - CALIBRATION_EVENTS, "calibration": CALIBRATION_EVENTS, "test": TEST_EVENTS}
 CURATED, EPOCHS, KEPT = 1800, 3, 2
 """Decisions that curation keeps and epochs (both of the paper), and checkpoints that a run keeps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -10,14 +11,11 @@ from etils import epath
 from prism_jax.proactivebench.prompted import checkout_traces
 from prism_jax.streams import Stream, proactivebench
 from prism_jax.streams.edit import without_answers
-from prism_jax.streams.jsonl import StreamError, write_streams
+from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.streams.splits import Splits, with_validation
 from prism_jax.streams.traces import trace_stream
 from prism_jax.teacher.labelling import with_steps
-
-CALIBRATION = 0.1
-"""Share of the training streams that calibrate; the paper does not say what its temperatures were fitted on."""
 
 
 def events_of(source: epath.PathLike) -> list[Stream]:
@@ -26,9 +24,11 @@ def events_of(source: epath.PathLike) -> list[Stream]:
 
 
 def streams_of(
-    source: epath.PathLike, agent_data: Mapping[str, Sequence[str]], calibration: float = CALIBRATION
-) -> dict[str, list[Stream]]:
-    """The streams of a checkout by file: `train`, `calibration` and `test` without any answer, `human` with votes.
+    source: epath.PathLike, agent_data: Mapping[str, Sequence[str]], calibration: float
+) -> tuple[dict[str, Sequence[Stream]], collections.Counter[str]]:
+    """The streams of a checkout: `train`, `calibration` and `test` without any answer, `human` with votes.
+
+    Beside them stands what was left out of the training data, by the reason.
 
     Args:
       source: Folder with the layout of the benchmark's repository.
@@ -40,9 +40,12 @@ def streams_of(
       FileNotFoundError, StreamError: naming the file, for data that cannot be used, or a stream in two of the files.
     """
     train: dict[str, Stream] = {}
+    dropped = collections.Counter[str]()
     for domain, paths in agent_data.items():
         for path in paths:
-            for stream in read_sharegpt(path):
+            published = read_sharegpt(path)
+            dropped += published.dropped
+            for stream in published.streams:
                 if stream.id in train:
                     raise StreamError(
                         f"{path}: found stream {stream.id} again, expected each in one file of agent data"
@@ -57,26 +60,7 @@ def streams_of(
             )
     splits = with_validation(Splits(tuple(train.values()), (), tuple(test)), calibration)
     human = proactivebench.load(source)
-    return {"train": [*splits.train], "calibration": [*splits.validation], "test": test, "human": human}
-
-
-def write_checkout(
-    source: epath.PathLike,
-    agent_data: Mapping[str, Sequence[str]],
-    out: epath.PathLike,
-    calibration: float = CALIBRATION,
-) -> list[str]:
-    """Writes `streams_of` into a folder, NAME.jsonl each, and says in lines what was written; errors are of both."""
-    streams, folder = streams_of(source, agent_data, calibration), epath.Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for name, content in streams.items():
-        path = folder / f"{name}.jsonl"
-        write_streams(path, content)
-        steps = sum(len(stream.steps) for stream in content)
-        domains = ", ".join(sorted({stream.domain for stream in content}))
-        lines.append(f"{path}: {len(content):,} streams, {steps:,} steps; domains: {domains}")
-    return lines
+    return {"train": splits.train, "calibration": splits.validation, "test": test, "human": human}, dropped
 
 
 def _unanswered(stream: Stream) -> Stream:

@@ -14,8 +14,9 @@ import signal
 import sys
 import textwrap
 import traceback
+import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
@@ -203,6 +204,7 @@ def start(
     *,
     arguments: str = "",
     trouble: int = 1,
+    moved: Mapping[str, str] = types.MappingProxyType({}),
 ) -> None:
     """Parses flags and runs `main`; every error ends in one line on stderr and exit status `trouble`.
 
@@ -214,6 +216,7 @@ def start(
       arguments: What the arguments beside the flags are, such as "FILE.csv"; `main` is called with the list of them,
         and their absence is an error. By default such an argument is an error.
       trouble: Exit status of errors, for a main whose status 1 has another meaning.
+      moved: What to type after `python -m prism_jax` in place of flags that this command had, by their names.
     """
 
     def wrapped(argv: Sequence[str]) -> int:
@@ -247,7 +250,9 @@ def start(
         except Exception as error:  # a config file is a program, which may raise anything
             if any(re.fullmatch(r"--?(verbosity=|v=?)1", argument) for argument in argv[1:]):
                 traceback.print_exception(error)
-            sys.exit(_fail(explain(error, argv), trouble))
+            name = error.flagname if isinstance(error, flags.UnrecognizedFlagError) else ""
+            pointer = f"--{name}: found it here, expected `python -m prism_jax {moved[name]}`" if name in moved else ""
+            sys.exit(_fail(pointer or explain(error, argv), trouble))
         if problem := check_config(argv):
             sys.exit(_fail(problem, trouble))
         return rest

@@ -1,7 +1,8 @@
-"""Converts ProactiveBench's event times, which come in two formats, to seconds."""
+"""Converts event times of published data, in ProactiveBench's two formats or in ISO 8601, to seconds."""
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Sequence
 
@@ -36,3 +37,19 @@ def _read(time: str) -> tuple[str | None, float]:
     day, hour, minute, half = match.groups()
     hours = int(hour) % 12 + (12 if half == "PM" else 0)
     return "day", 86_400.0 * (int(day) - 1) + 3_600.0 * hours + 60.0 * int(minute)
+
+
+def iso_seconds(times: Sequence[str]) -> tuple[float, ...]:
+    """Converts dates and times in ISO 8601 to seconds since the epoch; without a time zone, they are of UTC.
+
+    Raises ValueError starting with `[INDEX].time`, for another time, or one with a zone among some without.
+    """
+    dates = []
+    for i, time in enumerate(times):
+        try:
+            dates.append(datetime.datetime.fromisoformat(time))
+        except ValueError:
+            raise ValueError(f"[{i}].time: found {time!r:.80}, expected a date and time in ISO 8601") from None
+        if (dates[i].tzinfo is None) != (dates[0].tzinfo is None):
+            raise ValueError(f"[{i}].time: found {time!r:.80}, expected times with a time zone, or all without one")
+    return tuple(date.replace(tzinfo=date.tzinfo or datetime.UTC).timestamp() for date in dates)

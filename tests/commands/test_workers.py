@@ -97,7 +97,9 @@ def test_workers_are_refused_where_nobody_is_asked(tmp_path):
     write_streams(tmp_path / "in.jsonl", bare(labelled(1)))
     done = judge("http://127.0.0.1:1/v1", tmp_path, "--workers=2", "--noask")
     assert "--workers: found it with --noask, expected it where judges are asked" in done.stderr
-    done = forked.run("prism_jax", "label", "--sharegpt=in.jsonl", "--out=out.jsonl", "--workers=2")
+    done = forked.run(
+        "prism_jax", "label", "--streams=in.jsonl", "--text_calibrator=x", "--out=out.jsonl", "--workers=2"
+    )
     assert "--workers: found it without --config, expected a teacher to ask" in done.stderr
 
 
@@ -123,15 +125,12 @@ def test_label_prompts_an_endpoint_as_the_benchmarks_agent(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "flags: found no source, expected one of --streams, --recorded, --sharegpt, --records, or --agent"),
+        ((), "--streams: found no value, expected streams to label, or --agent with --source"),
         (("--agent", "--source=x"), "--agent: expected it with --config, the endpoint to prompt, and --source or"),
+        (("--source=x", "--streams=y"), "--source: found it without --agent, expected --streams"),
         (
-            ("--source=x", "--streams=y"),
-            "--source: expected it with --agent, or with --agent_data, the training data of the checkout",
-        ),
-        (
-            ("--agent", f"--config={forked.ROOT}/configs/teacher.py", "--source=x", "--recorded=y"),
-            "--recorded: found it",
+            ("--agent", f"--config={forked.ROOT}/configs/teacher.py", "--source=x", "--text_calibrator=y"),
+            "--text_calibrator: found it with --agent",
         ),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.experiments.miniature import Checkout
-from prism_jax.proactivebench.checkout import events_of, streams_of, write_checkout
+from prism_jax.proactivebench.checkout import events_of, streams_of
 from prism_jax.streams.jsonl import StreamError, read_streams
 from prism_jax.streams.simulator import simulate
 from prism_jax.streams.simulator_config import SimulatorConfig
@@ -34,11 +34,13 @@ def own_cache(monkeypatch, tmp_path):
 
 def test_a_miniature_becomes_four_files(miniature, own_cache, tmp_path):
     checkout, drawn = miniature
-    lines = write_checkout(checkout.folder, data(checkout), tmp_path / "streams", 0.25)
-    assert [line.partition(":")[0].rpartition("/")[2] for line in lines] == [
-        *("train.jsonl", "calibration.jsonl", "test.jsonl", "human.jsonl")
-    ]
-    read = {name: read_streams(tmp_path / "streams" / f"{name}.jsonl") for name in ("train", "calibration", "test")}
+    files = (f"--agent_data={domain}={path}" for domain, path in checkout.agent_data().items())
+    where = (f"--source={checkout.folder}", f"--workdir={tmp_path / 'streams'}", "--calibration_share=0.25")
+    done = forked.run("prism_jax", "import", "--from=proactivebench", *where, *files)
+    assert done.returncode == 0, done.stderr
+    names = ("train", "calibration", "test", "human")
+    assert [line.partition(".jsonl:")[0].rpartition("/")[2] for line in done.stdout.splitlines()] == [*names]
+    read = {name: read_streams(tmp_path / "streams" / f"{name}.jsonl") for name in names[:3]}
     assert len(read["calibration"]) == 6 and len(read["train"]) == 18
     assert {stream.domain for stream in read["train"]} == {"coding", "writing", "life"}
     assert len(read["test"]) == sum(stream.domain != "life" for stream in drawn[24:])
@@ -61,24 +63,19 @@ def test_a_test_stream_among_the_training_data_is_refused(miniature, own_cache, 
     leaking = Checkout(tmp_path / "leaking")
     leaking.write([*drawn[:24], test], drawn[24:])
     with pytest.raises(StreamError, match="found the events of the test stream code_"):
-        streams_of(leaking.folder, data(leaking))
+        streams_of(leaking.folder, data(leaking), 0.1)
 
 
 def test_one_stream_in_two_files_is_refused(miniature, own_cache):
     checkout, _ = miniature
     twice = {"coding": [str(checkout.agent_data()["coding"])], "other": [str(checkout.agent_data()["coding"])]}
     with pytest.raises(StreamError, match="again, expected each in one file of agent data"):
-        streams_of(checkout.folder, twice)
+        streams_of(checkout.folder, twice, 0.1)
 
 
 def test_a_folder_without_test_events_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"found no stream NAME\.json there"):
         events_of(tmp_path)
-
-
-def test_the_command_names_what_is_missing(tmp_path):
-    done = forked.run("prism_jax", "label", f"--source={tmp_path}", f"--workdir={tmp_path / 'out'}")
-    assert done.returncode == 1 and "--source: expected it with --agent, or with --agent_data" in done.stderr
 
 
 @needs_checkout

@@ -20,7 +20,7 @@ TRACES = pathlib.Path(__file__).parent / "traces"
 
 def test_the_models_of_one_stream_share_its_steps():
     """Made-up files: an offer in common, each kind of silence, a failed request, an offer that is no text."""
-    (stream,) = read_recorded(TRACES)
+    (stream,) = read_recorded(TRACES).streams
     assert (stream.id, stream.domain) == ("code_1", "coding")
     assert [event.time for event in stream.events] == [32400, 32700, 32700, 33000]  # the third was stamped too early
     assert [dict(step.recorded) for step in stream.steps] == [
@@ -38,13 +38,15 @@ def test_the_models_of_one_stream_share_its_steps():
 
 
 def test_a_single_model_has_its_own_offers_and_an_incomplete_answer_is_no_response():
-    (stream,) = read_recorded(TRACES / "beta")
+    (stream,) = read_recorded(TRACES / "beta").streams
     assert [(step.event, step.candidates[0].text) for step in stream.steps] == [(0, None), (1, "Explain the message.")]
     assert stream.steps[1].candidates[0].response is None
 
 
 def test_missing_answers_are_counted(caplog):
-    read_recorded(TRACES)
+    reason = "steps of beta without an answer, because the request failed or its offer is no text"
+    assert read_recorded(TRACES).dropped == {reason: 2}
+    read_recordings(TRACES)
     assert "the request failed or its offer is no text: beta 2" in caplog.text
 
 
@@ -117,7 +119,7 @@ def test_every_real_answer_is_read(tmp_path):
             else:
                 spoke = bool(answer) and answer[0] not in ("null", "None")
                 expected[path.stem, index, path.parent.name, float(spoke)] += 1
-    streams = read_recorded(folder)
+    streams = read_recorded(folder).streams
     found = collections.Counter(
         (stream.id, step.event, model, spoke)
         for stream in streams

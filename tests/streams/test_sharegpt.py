@@ -102,14 +102,14 @@ def test_the_known_forms_of_a_turn_give_one_stream(tmp_path, name, layout):
         layout({"Observations": EVENTS[:2]}, ANSWER, TASK | {"Observation": EVENTS[2]}, ANSWER | {"Response": None}),
         layout(TASK | {"Observations": [json.dumps(event) for event in EVENTS[:4]]}, SILENT),
     ]
-    (stream,) = read_sharegpt(as_file(tmp_path / name, rows))
+    (stream,) = read_sharegpt(as_file(tmp_path / name, rows)).streams
     assert [event.text for event in stream.events] == ["Opens.", "Types.", "Fails.", "Reads."]
     assert [event.time for event in stream.events] == [32400, 32460, 32520, 32580]
     offers = [[(c.text, c.response) for c in step.candidates] for step in stream.steps]
     whole = ("Explain it.", json.dumps(ANSWER))
     assert offers == [[(None, None)], [whole], [("Explain it.", None)], [(None, None)]]
     assert stream.id.startswith("sharegpt-")
-    (again,) = read_sharegpt(as_file(tmp_path / name, rows[::-1]))
+    (again,) = read_sharegpt(as_file(tmp_path / name, rows[::-1])).streams
     assert again == stream
 
 
@@ -117,26 +117,30 @@ def test_answers_in_code_fences_and_other_offers_of_one_step_are_read(tmp_path):
     row = sharegpt(EVENTS[0], ANSWER)
     row["conversations"][1]["value"] = f"```json\n{json.dumps(ANSWER)}\n```"
     other = sharegpt(EVENTS[0], ANSWER | {"Proactive Task": "Run it."})
-    (stream,) = read_sharegpt(as_file(tmp_path / "rows.json", [row, other, sharegpt(EVENTS[0], SILENT)]))
+    (stream,) = read_sharegpt(as_file(tmp_path / "rows.json", [row, other, sharegpt(EVENTS[0], SILENT)])).streams
     assert {candidate.text for candidate in stream.steps[0].candidates} == {"Explain it.", "Run it."}
 
 
 def test_dates_and_numbers_are_times_too(tmp_path):
     iso = [{"Time": f"2024-05-0{i} 10:00:00", "Event": "Types."} for i in (1, 2)]
-    (stream,) = read_sharegpt(as_file(tmp_path / "rows.json", [sharegpt({"Observations": iso}, SILENT)]))
+    (stream,) = read_sharegpt(as_file(tmp_path / "rows.json", [sharegpt({"Observations": iso}, SILENT)])).streams
     assert stream.events[1].time - stream.events[0].time == 86_400
-    (stream,) = read_sharegpt(as_file(tmp_path / "n.json", [sharegpt({"Time": 1717338232.283, "Event": "a"}, SILENT)]))
+    (stream,) = read_sharegpt(
+        as_file(tmp_path / "n.json", [sharegpt({"Time": 1717338232.283, "Event": "a"}, SILENT)])
+    ).streams
     assert stream.events[0].time == 1717338232.283
 
 
-def test_conversations_that_are_left_out_are_counted(tmp_path, caplog):
+def test_conversations_that_are_left_out_are_counted(tmp_path):
     rows = [
         sharegpt({"Observations": EVENTS[:4]}, ANSWER),
         sharegpt({"Observations": [*EVENTS[:2], EVENTS[3]]}, ANSWER),
     ]
-    (stream,) = read_sharegpt(as_file(tmp_path / "rows.json", rows))
-    assert [step.event for step in stream.steps] == [3]
-    assert "left out 1 of 2 conversations, which begin as another stream and end differently: row 1" in caplog.text
+    path = as_file(tmp_path / "rows.json", rows)
+    found = read_sharegpt(path)
+    assert [step.event for step in found.streams[0].steps] == [3]
+    reason = f"of 2 conversations of {path}, which begin as another stream and end differently: row 1"
+    assert found.dropped == {reason: 1}
 
 
 ROW = sharegpt(EVENTS[0], ANSWER)["conversations"]

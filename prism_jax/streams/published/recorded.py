@@ -27,6 +27,7 @@ from prism_jax.streams import RESPONSE_KEYS, Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.proactivebench_source import DOMAINS, Observed
 from prism_jax.streams.published.answers import answer_text, candidates_of
+from prism_jax.streams.published.content import Published
 from prism_jax.streams.times import to_seconds
 
 OFFER = RESPONSE_KEYS[2]
@@ -59,7 +60,7 @@ class Recording:
     answers: tuple[ModelAnswer, ...]  # by event and model; failed ones are missing
 
 
-def read_recorded(path: epath.PathLike) -> list[Stream]:
+def read_recorded(path: epath.PathLike) -> Published:
     """Reads recorded answers, in one folder per model or in that of a single one, as streams of all models' offers.
 
     One stream per name of a file, sorted by it. A step has each distinct offer once, in an order that tells nothing
@@ -70,17 +71,31 @@ def read_recorded(path: epath.PathLike) -> list[Stream]:
       FileNotFoundError: if there are no such files.
       StreamError: naming file and step, for anything else than the layout, or models that saw different events.
     """
+    recordings, failed = _read(epath.Path(path))
     streams = []
-    for recording in read_recordings(path):
+    for recording in recordings:
         by_event = itertools.groupby(recording.answers, key=lambda answer: answer.event)
         steps = tuple(_step(recording.stream.id, event, list(answers)) for event, answers in by_event)
         streams.append(dataclasses.replace(recording.stream, steps=steps))
-    return streams
+    reason = "steps of {} without an answer, because the request failed or its offer is no text"
+    dropped = collections.Counter({reason.format(model): count for model, count in sorted(failed.items())})
+    return Published(streams, dropped=dropped)
 
 
 def read_recordings(path: epath.PathLike) -> list[Recording]:
     """Reads recorded answers as `read_recorded` does, and returns each of them."""
-    path = epath.Path(path)
+    recordings, failed = _read(epath.Path(path))
+    if failed:
+        logging.warning(
+            "%s: steps without an answer, because the request failed or its offer is no text: %s",
+            path,
+            ", ".join(f"{model} {count}" for model, count in sorted(failed.items())),
+        )
+    return recordings
+
+
+def _read(path: epath.Path) -> tuple[list[Recording], collections.Counter[str]]:
+    """The recordings, and the number of steps without an answer by the model."""
     events: dict[str, tuple[epath.Path, list[tuple[str, str]]]] = {}
     answers: dict[str, list[ModelAnswer]] = collections.defaultdict(list)
     failed: collections.Counter[str] = collections.Counter()
@@ -98,18 +113,13 @@ def read_recordings(path: epath.PathLike) -> list[Recording]:
                 answers[name].append(answer)
         first, expected = events.setdefault(name, (file, own_events))
         _check_same(file, own_events, first, expected)
-    if failed:
-        logging.warning(
-            "%s: steps without an answer, because the request failed or its offer is no text: %s",
-            path,
-            ", ".join(f"{model} {count}" for model, count in sorted(failed.items())),
-        )
-    return [
+    recordings = [
         Recording(
             _bare(name, *events[name]), tuple(sorted(answers[name], key=lambda answer: (answer.event, answer.model)))
         )
         for name in sorted(events)
     ]
+    return recordings, failed
 
 
 def _files(path: epath.Path) -> list[epath.Path]:

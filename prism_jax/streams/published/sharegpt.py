@@ -13,22 +13,21 @@ could end up in different splits. It is left out and counted.
 from __future__ import annotations
 
 import collections
-import datetime
 import hashlib
 import itertools
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from absl import logging
 from etils import epath
 
 from prism_jax.runtime.files import parse_json, read_bounded, read_lines
 from prism_jax.streams import Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.published.answers import candidates_of
+from prism_jax.streams.published.content import Published
 from prism_jax.streams.published.conversations import AssistantAnswer, Conversation, Moment, parse_conversation
-from prism_jax.streams.times import to_seconds
+from prism_jax.streams.times import iso_seconds, to_seconds
 
 Events = tuple[Moment, ...]
 
@@ -139,7 +138,7 @@ MOST_BYTES = 2**31
 _SHOWN = 3
 
 
-def read_sharegpt(path: epath.PathLike) -> list[Stream]:
+def read_sharegpt(path: epath.PathLike) -> Published:
     """Reads conversations as whole streams (`prism_jax.streams.published.conversations` says what a row may hold).
 
     The file has a JSON list of rows, or is named *.jsonl and has one row per line. One stream stands for all
@@ -156,19 +155,16 @@ def read_sharegpt(path: epath.PathLike) -> list[Stream]:
         _seconds([time for time, _ in conversation.events], place)
         conversations.append(conversation)
     regrouped = regroup(conversations)
+    dropped = collections.Counter[str]()
     if regrouped.left_out:
-        logging.warning(
-            "%s: left out %d of %d conversations, which begin as another stream and end differently: %s%s",
-            path,
-            len(regrouped.left_out),
-            len(conversations),
-            ", ".join(place.removeprefix(f"{path}: ") for place in regrouped.left_out[:_SHOWN]),
-            ", ..." if len(regrouped.left_out) > _SHOWN else "",
-        )
+        rows = ", ".join(place.removeprefix(f"{path}: ") for place in regrouped.left_out[:_SHOWN])
+        rows += ", ..." * (len(regrouped.left_out) > _SHOWN)
+        what = f"of {len(conversations):,} conversations of {path}, which begin as another stream and end differently"
+        dropped[f"{what}: {rows}"] = len(regrouped.left_out)
     streams = sorted((_stream(joined, str(path)) for joined in regrouped.streams), key=lambda stream: stream.id)
     if not any(stream.steps for stream in streams):
         raise StreamError(f"{path}: found no answer in {len(conversations)} rows, expected conversations with answers")
-    return streams
+    return Published(streams, dropped=dropped)
 
 
 def _rows(path: epath.Path) -> Iterator[tuple[int, Any]]:
@@ -189,13 +185,10 @@ def _seconds(times: Sequence[str], place: str) -> tuple[float, ...]:
         return to_seconds(times)
     except ValueError as error:
         try:
-            dates = [datetime.datetime.fromisoformat(time) for time in times]
-        except ValueError:
-            raise StreamError(f"{place}, event {error}, or a date and time in ISO 8601") from error
-    zones = {date.tzinfo is None for date in dates}
-    if len(zones) > 1:
-        raise StreamError(f"{place}: found times with and without a time zone, expected one kind")
-    return tuple(date.replace(tzinfo=date.tzinfo or datetime.UTC).timestamp() for date in dates)
+            return iso_seconds(times)
+        except ValueError as other:
+            zones = str(other) if "zone" in str(other) else f"{error}, or a date and time in ISO 8601"
+            raise StreamError(f"{place}, event {zones}") from error
 
 
 def _stream(joined: JoinedStream, place: str) -> Stream:

@@ -9,7 +9,7 @@ from typing import Any
 from etils import epath
 
 from prism_jax.streams import proactivebench_source
-from prism_jax.streams.published import contextagent
+from prism_jax.streams.published import activitywatch, contextagent, knowu, recorded, sharegpt
 from prism_jax.streams.published.content import Published
 
 
@@ -24,6 +24,11 @@ class Source:
     # Reads a folder or a file, and settings of its own by name, such as `medium`. Raises ValueError or OSError in one
     # line that names the place, what was found and what was expected.
     read: Callable[..., Published]
+    settings: tuple[str, ...] = ()  # the names of the reader's own
+
+    def described(self) -> str:
+        """The line in words."""
+        return f"{self.what}. Reads {self.layout}. Licence: {self.licence}. {self.address}"
 
 
 def _proactivebench(source: epath.PathLike, **settings: Any) -> Published:
@@ -42,6 +47,7 @@ SOURCES = {
         "Apache-2.0",
         "https://github.com/thunlp/ProactiveAgent",
         _proactivebench,
+        ("need", "candidates"),
     ),
     "contextagent": Source(
         "ContextAgentBench: single moments, and whether an assistant should speak",
@@ -49,6 +55,35 @@ SOURCES = {
         "none seen: to use, not to pass on",
         "https://github.com/openaiotlab/ContextAgent",
         contextagent.read_contextagent,
+        ("medium",),
+    ),
+    "knowu": Source(
+        "KnowU-Bench: a month of phone use of made-up people, each with a twin that has noise among it, unlabelled",
+        knowu.LAYOUT,
+        "Apache-2.0",
+        "https://github.com/ZJU-REAL/KnowU-Bench",
+        knowu.read_knowu,
+    ),
+    "activitywatch": Source(
+        "ActivityWatch: the windows of a machine of yours, unlabelled",
+        activitywatch.LAYOUT,
+        "yours",
+        "https://docs.activitywatch.net",
+        activitywatch.read_activitywatch,
+    ),
+    "sharegpt": Source(
+        "Conversations of events and answers, as ProactiveBench's authors train on them",
+        "a file in LLaMA-Factory's layout (JSON, or JSONL with a row per line)",
+        "not published",
+        "https://github.com/thunlp/ProactiveAgent",
+        sharegpt.read_sharegpt,
+    ),
+    "recorded": Source(
+        "Recorded answers of models on ProactiveBench's streams of events",
+        "a folder of files STREAM.json, or of a folder of them per model (eval/traces_new of the repository)",
+        "Apache-2.0",
+        "https://github.com/thunlp/ProactiveAgent",
+        recorded.read_recorded,
     ),
 }
 """The sources by name."""
@@ -67,4 +102,6 @@ def read(name: str, source: epath.PathLike, **settings: Any) -> Published:
     """
     if name not in SOURCES:
         raise ValueError(f"source: found {name!r}, expected one of {', '.join(SOURCES)}")
+    for setting in settings.keys() - {*SOURCES[name].settings}:
+        raise ValueError(f"{setting}: found it with the source {name!r}, expected one that has it")
     return SOURCES[name].read(source, **settings)

@@ -1,0 +1,158 @@
+"""Makes streams of what others have published or recorded, and says what it left out (docs/field.md).
+
+    python -m prism_jax import --list
+    python -m prism_jax import --from=contextagent --source=DIR --out=streams.jsonl [--medium=unlabelled|true|false]
+    python -m prism_jax import --from=contextagent --source=DIR --workdir=FOLDER [--calibration_share=0.1]
+    python -m prism_jax import --from=records --source=records.jsonl --out=streams.jsonl
+    python -m prism_jax import --from=proactivebench --source=DIR --agent_data=[DOMAIN=]FILE --workdir=FOLDER
+
+--list says what each source is, the layout that is read, licence and address. Nothing is downloaded: --source is a
+folder or file of yours. --out has one stream per line (JSONL), to label, train, score or judge. In its place, --workdir
+gets a file for each part of the publisher's split: train.jsonl, calibration.jsonl, which is a share of the training
+part, test.jsonl, and other.jsonl for streams of no part. With --agent_data, the official training data in chat form,
+these are ProactiveBench's own training data and test events, all without answers, and human.jsonl has people's votes.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+
+from absl import flags
+from etils import epath
+
+from prism_jax.runtime import command
+from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.files import check_absent, check_folder_of, write_files
+from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import encode_streams
+from prism_jax.streams.published import table
+from prism_jax.streams.published.content import Published
+from prism_jax.streams.splits import Splits, with_validation
+
+
+def _records(source: epath.PathLike) -> Published:
+    from prism_jax.agent.records_streams import published_records  # other sources need no agent
+
+    return published_records(source)
+
+
+SOURCES = table.SOURCES | {
+    "records": table.Source(
+        "Decision records of an agent of yours, with what people answered",
+        "a file of records (docs/agent.md), with texts where the agent ran with --keep_texts",
+        "yours",
+        "docs/agent.md",
+        _records,
+    )
+}
+"""Those of `table.SOURCES`, and one's own."""
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_bool("list", False, "List the sources, and import nothing.")
+    flags.DEFINE_enum("from", None, [*SOURCES], "Name of the source.")
+    flags.DEFINE_string("source", None, "Folder or file of the source, in its publisher's layout.")
+    flags.DEFINE_enum("medium", None, ["unlabelled", "true", "false"], "contextagent: what the label medium becomes.")
+    flags.DEFINE_multi_string(
+        "agent_data", [], "proactivebench: training data in chat form, FILE or DOMAIN=FILE; may be repeated."
+    )
+    flags.DEFINE_string("out", None, "File of streams to write, which must not exist.")
+    flags.DEFINE_string("workdir", None, "In its place, folder to write a file for each part of a split.")
+    flags.DEFINE_float("calibration_share", 0.1, "With --workdir: share of training streams that calibrate.", 0.0, 1.0)
+    refuse_empty("source", "out", "workdir")
+
+
+def check(options: flags.FlagValues) -> None:
+    """Raises ValueError for flags that are missing, or do not belong together."""
+    for flag, expected in (("from", "a source (--list shows them)"), ("source", "the folder or file of the source")):
+        if options[flag].value is None:
+            raise ValueError(f"--{flag}: found no value, expected {expected}")
+    name = str(options["from"].value)
+    if (options.out is None) == (options.workdir is None):
+        raise ValueError("--out: expected either a file to write, or --workdir with a folder")
+    if options.medium is not None and "medium" not in SOURCES[name].settings:
+        raise ValueError(f"--medium: found it with --from={name}, expected it with contextagent only")
+    if options.agent_data and (name != "proactivebench" or options.workdir is None):
+        raise ValueError("--agent_data: expected it with --from=proactivebench and --workdir only")
+    if options["calibration_share"].present and options.workdir is None:
+        raise ValueError("--calibration_share: found it without --workdir, expected a folder for the parts")
+
+
+def parts_of(published: Published, calibration_share: float) -> dict[str, Sequence[Stream]]:
+    """The streams by the part of the publisher's split, of which a share of the training streams is `calibration`."""
+    if not published.split:
+        raise ValueError("--workdir: found no split in this source, expected --out, a file for all of its streams")
+    part = {
+        name: tuple(stream for stream in published.streams if published.split.get(stream.id) == name)
+        for name in ("train", "test", None)
+    }
+    splits = Splits(part["train"], (), part["test"])
+    if splits.train:
+        splits = with_validation(splits, calibration_share)
+    return {"train": splits.train, "calibration": splits.validation, "test": splits.test, "other": part[None]}
+
+
+def described(streams: Sequence[Stream]) -> str:
+    """What a file of streams holds, in words."""
+    steps = [step for stream in streams for step in stream.steps]
+    offers = [offer for step in steps for offer in step.candidates]
+    counts = {
+        "offers with a text": sum(offer.text is not None for offer in offers),
+        "responses": sum(offer.response is not None for offer in offers),
+        "offers made": sum(bool(offer.logged) for offer in offers),
+        "labels of need": sum(step.y_need is not None for step in steps),
+        "labels of acceptance": sum(offer.y_accept is not None for offer in offers),
+    }
+    sizes = {"streams": len(streams), "events": sum(len(stream.events) for stream in streams), "steps": len(steps)}
+    words = [f"{count:,} {what}" for what, count in sizes.items()]
+    words += [f"{count:,} {what}" for what, count in counts.items() if count]
+    return f"{', '.join(words)}; domains: {', '.join(sorted({stream.domain for stream in streams}))}"
+
+
+def _read(options: flags.FlagValues) -> tuple[dict[str, Sequence[Stream]], collections.Counter[str]]:
+    """The streams by the part of a split, of which there is one without a name for --out, and what was left out."""
+    if options.agent_data:
+        from prism_jax.proactivebench.checkout import streams_of  # reads votes with tensorflow_datasets
+
+        files: dict[str, list[str]] = {}
+        for text in options.agent_data:
+            domain, named, path = text.partition("=")
+            files.setdefault(domain if named else "unknown", []).append(path if named else text)
+        return streams_of(options.source, files, options.calibration_share)
+    settings = {} if options.medium is None else {"medium": options.medium}
+    published = SOURCES[str(options["from"].value)].read(options.source, **settings)
+    if options.out is not None:
+        return {"": published.streams}, published.dropped
+    return parts_of(published, options.calibration_share), published.dropped
+
+
+def main() -> None:
+    """Runs what the flags say."""
+    options = flags.FLAGS
+    if options.list:
+        print("\n".join(f"{name}: {source.described()}" for name, source in SOURCES.items()))
+        return
+    check(options)
+    if options.out is not None:
+        check_absent(options.out)
+        check_folder_of(options.out)
+    parts, dropped = _read(options)
+    if options.workdir is not None:
+        epath.Path(options.workdir).mkdir(parents=True, exist_ok=True)
+    files = {
+        epath.Path(options.out) if options.out else epath.Path(options.workdir) / f"{part}.jsonl": streams
+        for part, streams in parts.items()
+        if streams
+    }
+    write_files({path: encode_streams(streams) for path, streams in files.items()})
+    for path, streams in files.items():
+        print(f"{path}: {described(streams)}")
+    for reason, count in dropped.most_common():
+        print(f"left out {count:,}: {reason}")
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)
