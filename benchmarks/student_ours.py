@@ -15,6 +15,7 @@ from student_common import NO, YES, make_decisions, make_live_stream, random_row
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, pad, sizes
+from prism_jax.runtime.command import keep_freed_memory
 from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.branches import Branch
@@ -23,7 +24,6 @@ from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.pages import PAGE, page_bytes
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, save_hf
-from prism_jax.train import keep_freed_memory
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState, make_step

@@ -127,6 +127,7 @@ def main() -> int | None:
         _evaluate_log(options)
         return None
     if options["scores"] is not None:
+        command.keep_freed_memory()
         # Neither help nor a refused flag needs what reads files.
         from prism_jax.acceptance.looking import show_columns_of_log
         from prism_jax.runs.scores_files import evaluate_scores
@@ -176,6 +177,7 @@ def _workdir(options: dict[str, Any]) -> str:
 
 def _evaluate_log(options: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
+    command.keep_freed_memory()
     from prism_jax.acceptance.columns import parse_columns
     from prism_jax.acceptance.findings import Question
     from prism_jax.runs.answers import evaluate_log

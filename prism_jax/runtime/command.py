@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import difflib
 import errno
 import itertools
 import os
 import pathlib
+import platform
 import re
 import shutil
 import signal
@@ -197,6 +199,25 @@ def help_screen(doc: str, own: Sequence[flags.Flag[Any]], shared: Sequence[flags
 def say(line: str) -> None:
     """Writes a line to stderr at once."""
     print(line, file=sys.stderr, flush=True)
+
+
+# Constants of malloc.h, each with its number and our value: never return the free end of the heap to the system, never
+# map a block outside the heap, and use one heap for all threads, because any other heap cannot hold large blocks.
+_SETTINGS = {"M_TRIM_THRESHOLD": (-1, -1), "M_MMAP_MAX": (-4, 0), "M_ARENA_MAX": (-8, 1)}
+
+
+def keep_freed_memory() -> bool:
+    """Makes glibc keep freed memory until the process ends (mallopt(3)); returns False with another C library.
+
+    The temporaries of a training step are one block, of gigabytes for a real model on CPU, and those of an evaluation
+    many of megabytes. Without these settings, they would be returned to the system after every use and allocated again,
+    zeroed page by page. Call this before JAX starts its threads, because a thread that already has a heap of its own
+    keeps it.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return all([mallopt(setting, value) for setting, value in _SETTINGS.values()])
 
 
 def start(

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from prism_jax import train
+from prism_jax.runtime import command
 
 STEPS = """
 import resource, sys, threading
 
 if sys.argv[1] == "kept":
-    from prism_jax.train import keep_freed_memory
+    from prism_jax.runtime.command import keep_freed_memory
 
     assert keep_freed_memory()
 
@@ -47,4 +47,4 @@ def test_a_thread_reuses_the_memory_that_it_freed():
 
 def test_nothing_is_done_without_glibc(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert not train.keep_freed_memory()
+    assert not command.keep_freed_memory()
