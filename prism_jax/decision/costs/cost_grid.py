@@ -5,13 +5,15 @@ The gate intervenes at the ratio r = C_FN / C_FA exactly if a <= b * r and b > 0
 step. The comparison itself is evaluated at grid points; the rounded quotient a / b is used only to look up where the
 search starts, in a small table indexed by its leading bits.
 
-The grid is built on the host, and searched by NumPy here, by XLA in `cost_search`.
+The comparison is that of `gate.intervene` at C_FA = 1, at one grid point for each row. Tests check that the result
+equals `gate.decide` bit for bit at every grid point, ties included, by NumPy and by XLA (`cost_search`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -89,17 +91,59 @@ def cost_grid(costs: Float[np.ndarray, " K"]) -> CostGrid:
     return CostGrid(padded, table, np.asarray(origin, bits.dtype), shift, steps)
 
 
-def host_decision_index(
-    p_need: Float[np.ndarray, " n"], p_accept: Float[np.ndarray, " n"], grid: CostGrid
-) -> Int[np.ndarray, " n"]:
-    """`decision_index` of NumPy arrays; to compile that one takes longer than to count the costs of a million steps."""
-    a, b = 1 - p_accept, p_accept * p_need
-    eps = np.finfo(grid.costs.dtype).eps
+def first_index(
+    a: Float[Array, "*rows"], b: Float[Array, "*rows"], grid: CostGrid, *, strict: bool = False
+) -> Int[Array, "*rows"]:
+    """The first index j with a <= b * costs[j], or a < b * costs[j] if `strict`; K if there is none, or if b <= 0.
+
+    `a` is 1 - p for probabilities p, so 0 or well above the smallest normal number; a negative value acts as 0.
+    """
+    xp = arrays.namespace(a, b)
+    costs, starts = xp.asarray(grid.costs), xp.asarray(grid.starts)
+    # Costs that lie below the quotient by more than rounding can explain are skipped; the others are compared.
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        index = np.searchsorted(grid.costs, np.where(b > 0, a / b, np.inf) * (1 - 4 * eps))
-        while (below := b * grid.costs[index] < a).any():
-            index += below
+        quotient = xp.where(b > 0, a / b, xp.inf) * (1 - 4 * np.finfo(grid.costs.dtype).eps)
+        key = quotient.view(grid.origin.dtype) >> grid.shift
+        index = _take(starts, xp.clip(key - grid.origin, 0, len(grid.starts) - 1))
+        for step in reversed(range(grid.steps)):
+            stride = 1 << step
+            cost = _take(costs, xp.minimum(index + (stride - 1), len(grid.costs) - 1) if stride > 1 else index)
+            below = b * cost <= a if strict else b * cost < a
+            index = index + stride * below.astype(index.dtype)
     return index
+
+
+def decision_index(
+    p_need: Float[Array, "*rows"], p_accept: Float[Array, "*rows"], grid: CostGrid
+) -> Int[Array, "*rows"]:
+    """The index of the first cost at which the gate intervenes, as it does at every later one; K if at none."""
+    return first_index(1 - p_accept, p_accept * p_need, grid)
+
+
+def slow_range(
+    p_need: Float[Array, " n"],
+    p_accept: Float[Array, " n"],
+    fast: Int[Array, " n"],
+    margins: Float[Array, "M 1"],
+    grid: CostGrid,
+) -> tuple[Int[Array, "M n"], Int[Array, "M n"]]:
+    """The first cost at which the slow pass runs, and one past the last, for every margin and step.
+
+    The slow pass runs from the first cost at which the gate would intervene at p_accept + margin, up to the last at
+    which, at p_accept - margin, it would not intervene or the costs would be equal (docs/maths.md, section 3;
+    `gate.slow_band`). A step's first intervening cost is that of the slow signals, clipped to this range. At margin 0
+    the range is empty and lies at `fast`, the `decision_index` of the same signals.
+    """
+    xp = arrays.namespace(p_accept, margins)
+    high, low = p_accept + margins, p_accept - margins
+    from_ = xp.where(high >= 1, 0, first_index(1 - high, high * p_need, grid))
+    to = first_index(1 - low, xp.maximum(low, 0) * p_need, grid, strict=True)
+    return xp.where(margins > 0, from_, fast), xp.where(margins > 0, to, fast)
+
+
+def _take(table: Any, index: Any) -> Any:
+    """`table[index]` for indices known to be in bounds, which XLA need not check."""
+    return table[index] if isinstance(table, np.ndarray) else table.at[index].get(mode="promise_in_bounds")
 
 
 def round_up(number: int, least: int) -> int:

@@ -2,8 +2,8 @@
 
 Two implementations give the same integers. On a CPU, XLA's scatter takes about 40 ns per counted number and
 `numpy.bincount` less than 2 ns. So on the host XLA computes indices block by block in a thread, while `numpy.bincount`
-counts the previous block; nothing larger than a block is held in memory. Where every margin is 0, NumPy computes the
-indices, too. Inside `jit`, and on accelerators, whose scatters are fast, XLA does everything, one margin at a time.
+counts the previous block; nothing larger than a block is held in memory. Few indices are computed by NumPy, too. Inside
+`jit`, and on accelerators, whose scatters are fast, XLA does everything, one margin at a time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from jaxtyping import Float, Int
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array
-from prism_jax.decision.costs.cost_grid import CostGrid, host_decision_index, round_up
+from prism_jax.decision.costs.cost_grid import CostGrid, decision_index, round_up, slow_range
 from prism_jax.decision.passes import BothPasses
 
 _CHUNK = 1 << 15
 """Largest number of steps in a block; with `_MARGINS` margins its indices take 2 MiB and fit the level-2 cache."""
 _MARGINS = 8
 """Largest number of margins in a block."""
+_FEW = 1 << 21
+"""Largest number of indices, steps times margins above 0, that NumPy computes, before JAX is loaded and compiles."""
 
 
 class Classes(NamedTuple):
@@ -61,8 +63,6 @@ def count_on_device(
     import jax
     import jax.numpy as jnp
 
-    from prism_jax.decision.costs.cost_search import decision_index, slow_range
-
     label = classes.label.astype(jnp.int32)
     group = jnp.zeros_like(label) if classes.group is None else classes.group.astype(jnp.int32)
     base, label_base = group * columns, (group * classes.labels + label) * columns
@@ -70,7 +70,7 @@ def count_on_device(
     slow = decision_index(*signals.slow, grid)
 
     def one_margin(margin: Array) -> Histograms:
-        start, stop = slow_range(*signals.fast, fast, margin[None], grid)
+        start, stop = slow_range(*signals.fast, fast, margin[None, None], grid)
         start, stop = start[0], stop[0]
 
         def histogram(index: Any, *shape: int, weight: Any = 1) -> Array:
@@ -153,18 +153,21 @@ class _Block(NamedTuple):
 def _blocks(signals: BothPasses, margins: np.ndarray, grid: CostGrid) -> Iterator[_Block]:
     """Computes the indices in blocks of few different shapes, so that jit compiles few programs."""
     steps = len(signals.fast.need)
+    few = steps * np.count_nonzero(margins) <= _FEW
     chunk = min(_CHUNK, round_up(steps, 256))
     wide = min(_MARGINS, round_up(len(margins), 1))
     padded_margins = np.pad(margins, (0, -len(margins) % wide))
-    if margins.any():
-        from prism_jax.decision.costs import cost_search  # XLA, where the slow pass may run
+    if not few:
+        from prism_jax.decision.costs import cost_search
     for row in range(0, steps, chunk):
         rows = slice(row, min(row + chunk, steps))
         valid = rows.stop - row
-        if not margins.any():  # the slow pass never runs
-            fast = host_decision_index(signals.fast.need[rows], signals.fast.accept[rows], grid)
-            ranges = np.broadcast_to(fast, (len(margins), valid))
-            yield _Block(rows, 0, fast, ranges, ranges)
+        if few:
+            need, accept, need_slow, accept_slow = (value[rows] for value in signals.arrays)
+            fast, slow = decision_index(need, accept, grid), decision_index(need_slow, accept_slow, grid)
+            for margin, at in enumerate(margins):  # the temporary arrays of one margin fit the cache
+                ranges = slow_range(need, accept, fast, at[None, None], grid) if at else (fast[None], fast[None])
+                yield _Block(rows, margin, slow, *ranges)
             continue
         part = [np.pad(value[rows], (0, chunk - valid)) if valid < chunk else value[rows] for value in signals.arrays]
         with cost_search.host_precision(grid.costs.dtype):
@@ -174,7 +177,7 @@ def _blocks(signals: BothPasses, margins: np.ndarray, grid: CostGrid) -> Iterato
             real = min(wide, len(margins) - margin)
             with cost_search.host_precision(grid.costs.dtype):
                 of = padded_margins[margin : margin + wide]
-                ranges = cost_search.compiled_slow_range(part[0], part[1], fast, of, grid)
+                ranges = cost_search.compiled_slow_range(part[0], part[1], fast, of[:, None], grid)
             start, stop = (np.asarray(index)[:real, :valid] for index in ranges)
             yield _Block(rows, margin, slow, start, stop)
 

@@ -152,7 +152,7 @@ SURFACES = (
     ),
     Fault(
         "grid-tie",
-        "decision/costs/cost_search.py",
+        "decision/costs/cost_grid.py",
         "below = b * cost <= a if strict else b * cost < a",
         "below = b * cost < a if strict else b * cost <= a",
         "At equal expected costs the surface decides against the gate.",
