@@ -7,7 +7,7 @@ An agent loads the layer and the store without the readers of logs, so nothing i
 Where to change what:
 - a person's own rate, its update, or optimism: `prism_jax/decision/person.py`, docs/maths.md
 - a person in Python, in memory alone (`Gate.person`): `in_memory.py`
-- the fit of the population, or predictions over a log: `layer.py`
+- the fit of the population, or predictions over a log: `layer.py`, and `scan.py`, which XLA compiles
 - when a late answer counts, or how a log is cut into lanes: `lanes.py`
 - how the population's map follows everybody's answers: `recalibration.py`; the measurement in
   `prism_jax/experiments/recalibration.py`

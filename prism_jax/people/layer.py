@@ -1,24 +1,22 @@
 """People's own rates over a log of answers, and the fit of the population (docs/maths.md, section 13).
 
 The formulas of one answer are in `prism_jax.decision.person`. Everything over logs is computed in float64: the fit adds
-up the loss of up to millions of answers.
+up the loss of up to millions of answers. What XLA compiles is in `scan`, imported once there are answers to predict, so
+that a log that is refused does not wait for JAX.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import functools
 import queue
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Bool, Float, Float64, Int, Real
 
-from prism_jax.decision.person import Belief, Population, anchored, believe, predict, update
+from prism_jax.decision.person import Belief, Population
 from prism_jax.people.lanes import Lanes, lanes
 
 _BOUNDS = ((-5.0, 5.0), (-10.0, 10.0), (np.log(0.01), np.log(5.0)), (np.log(1e-7), np.log(0.5)))
@@ -79,10 +77,10 @@ class Placed(NamedTuple):
           log_odds: logit(s_t) of the offers, at the places of these.
           of_answers: The same at the places where their answers are seen.
         """
-        rows = (log_odds, of_answers, self.seen_labels, self.seen, self.places.first)
-        with jax.enable_x64(True):
-            out = _scan(jnp.asarray(population, jnp.float64), *rows)
-            predicted, mean, variance = (np.asarray(part)[self.places.step, self.places.lane] for part in out)
+        from prism_jax.people import scan
+
+        out = scan.predictions(population, log_odds, of_answers, self.seen_labels, self.seen, self.places.first)
+        predicted, mean, variance = (part[self.places.step, self.places.lane] for part in out)
         return Predictions(predicted, Belief(mean, variance))
 
     def loss(self, share: Spread, log_odds: Spread, of_answers: Spread) -> Loss:
@@ -93,14 +91,10 @@ class Placed(NamedTuple):
           log_odds: logit(s_t) of the offers, at the places of these.
           of_answers: The same at the places where their answers are seen.
         """
+        from prism_jax.people import scan
+
         arrays = (self.labels, share, log_odds, of_answers, self.seen_labels, self.seen, self.places.first)
-
-        def loss(theta: Theta) -> tuple[float, Theta]:
-            with jax.enable_x64(True):
-                gradient, value = _gradient(jnp.asarray(theta, jnp.float64), *arrays)
-                return float(value), np.asarray(gradient, np.float64)
-
-        return loss
+        return lambda theta: scan.loss(theta, *arrays)
 
 
 def fit_population(
@@ -183,46 +177,10 @@ def fit_together(
 
 def _highest(loss: Loss, calibrated: bool) -> Population:
     """The population of the highest likelihood."""
+    from prism_jax.people import scan
+
     fitted = slice(2, None) if calibrated else slice(None)
     optimum = scipy.optimize.minimize(loss, _START[fitted], jac=True, method="L-BFGS-B", bounds=_BOUNDS[fitted])
     if not np.isfinite(optimum.fun):
         raise ValueError(f"found a likelihood of {optimum.fun}, expected a number: some log-odds are not finite")
-    with jax.enable_x64(True):
-        return Population(*map(float, _natural(jnp.asarray(optimum.x, jnp.float64))))
-
-
-def _natural(theta: Any) -> Population:
-    """The population of (a, b, log tau, log q), or of (log tau, log q) where the score is calibrated."""
-    last: Any = jnp.exp(theta[-2:])
-    spread, drift = last[0], last[1]
-    return anchored(spread, drift) if len(theta) == 2 else Population(theta[0], theta[1], spread, drift)
-
-
-def _predictions(
-    theta: Any, log_odds: Any, of_answer: Any, accepted: Any, has_answer: Any, first: Any
-) -> tuple[Any, Any, Any]:
-    """Predicted log-odds, means and variances, all [steps, lanes]."""
-    population = Population(*theta)
-    newcomer = believe(population)
-
-    def step(belief: Belief, row: Any) -> tuple[Belief, Any]:
-        z, z_answer, y, answered, begins = row
-        belief = Belief(*(jnp.where(begins, new, old) for new, old in zip(newcomer, belief, strict=True)))
-        after = update(belief, z_answer, y, population)
-        kept = Belief(*(jnp.where(answered > 0, new, old) for new, old in zip(after, belief, strict=True)))
-        return kept, (predict(belief, z, population), *belief)
-
-    start = Belief(jnp.zeros(first.shape[1]), jnp.full(first.shape[1], newcomer.variance))
-    return jax.lax.scan(step, start, (log_odds, of_answer, accepted, has_answer, first))[1]
-
-
-_scan = jax.jit(_predictions)
-
-
-@functools.partial(jax.jit)
-@functools.partial(jax.jacfwd, has_aux=True)
-def _gradient(theta: Any, labels: Any, weight: Any, *rows: Any) -> Any:
-    """Gradient and value of the weighted negative log-likelihood; forward mode keeps no intermediate of the scan."""
-    predicted, _, _ = _predictions(_natural(theta), *rows)
-    value = jnp.sum(weight * (jnp.logaddexp(0.0, predicted) - labels * predicted))
-    return value, value
+    return scan.population_of(optimum.x)

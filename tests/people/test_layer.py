@@ -9,7 +9,7 @@ from scipy import optimize, special
 from prism_jax.decision.person import Population, anchored, believe, predict, update
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Placed, fit_population, fit_together, prequential
-from prism_jax.people.layer import _gradient as gradient
+from prism_jax.people.scan import _gradient as gradient
 
 POPULATION = Population(0.8, -0.3, 0.9, 0.02)
 
