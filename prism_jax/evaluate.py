@@ -153,11 +153,14 @@ def main() -> int | None:
             expected = "with --columns" if name in OF_A_LOG else "with a scores file"
             raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
     workdir = _workdir(options)
-    # What follows loads a language model and all that it needs.
-    from prism_jax.runs import pipeline
     from prism_jax.runtime.dataclass_config import from_config_dict
     from prism_jax.training.run_config import RunConfig
     from prism_jax.training.workdir import Workdir
+
+    if options["config"] is None:
+        Workdir(workdir).expect_run()
+    # What follows loads a language model and all that it needs.
+    from prism_jax.runs import pipeline
 
     if options["config"] is None:
         return pipeline.evaluate_workdir(workdir, texts=options["texts"], base=options["base"])

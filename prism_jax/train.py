@@ -55,6 +55,7 @@ def main() -> None:
     command.keep_freed_memory()
     # Neither help nor a refused flag needs a language model.
     from prism_jax.runtime.dataclass_config import from_config_dict, settings
+    from prism_jax.streams import sources
     from prism_jax.training.run_config import RunConfig
 
     if options.check:
@@ -67,6 +68,8 @@ def main() -> None:
         print("\n".join(settings(from_config_dict(RunConfig, options.config or {}))))
         return None
     config = from_config_dict(RunConfig, options.config)
+    if not options.plan:
+        sources.expect_sources(config.data)  # before all that trains is loaded
     from prism_jax.runs.machine import check_device_count, show_plan
     from prism_jax.runs.pipeline import train_and_evaluate
     from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError

@@ -100,6 +100,13 @@ def test_scores_and_logs_are_read_without_jax(module):
     assert {"jax", "flax"}.isdisjoint(chains(f"prism_jax.{module}"))
 
 
+def test_a_refused_run_source_or_start_waits_for_nothing_that_trains():
+    """What says that a path of `evaluate`, `train` or the study of ProactiveBench is wrong."""
+    for module in ("training.workdir", "streams.sources", "experiments.proactivebench"):
+        assert "prism_jax.runs.pipeline" not in chains(f"prism_jax.{module}")
+    assert "orbax" not in chains("prism_jax.training.workdir")
+
+
 def test_imports_in_functions_and_for_types_are_not_counted():
     text = "import a\nif TYPE_CHECKING:\n    import b\ntry:\n    import c\nexcept E:\n    import d\n"
     text += "def f():\n    import e\n"

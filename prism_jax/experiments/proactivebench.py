@@ -26,14 +26,13 @@ from prism_jax.experiments import proactivebench_results as results
 from prism_jax.experiments.proactivebench_results import Fold
 from prism_jax.experiments.word_regression import score_words
 from prism_jax.report.table import Table
-from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import write_json
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import write_streams
-from prism_jax.streams.sources import load_splits
+from prism_jax.streams.sources import expect_sources, load_splits
 from prism_jax.training.run import open_run, resolve
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
@@ -104,10 +103,13 @@ def train_student(config: RunConfig, folder: epath.Path) -> Scores:
 
     ConfigError if the folder holds a run with another config.
     """
-    workdir, path = Workdir(folder), folder / "scores.parquet"
+    workdir, path, resolved = Workdir(folder), folder / "scores.parquet", resolve(config)
     if not path.exists():
+        # What trains is loaded once there are weights to start from.
+        from prism_jax.runs.pipeline import train_and_evaluate
+
         train_and_evaluate(config, workdir)
-    opened = open_run(resolve(config), workdir)
+    opened = open_run(resolved, workdir)
     opened.files.claim(opened.config)
     return read_scores(path)
 
@@ -168,6 +170,7 @@ def main() -> Iterable[Table]:
     options = flags.FLAGS
     workdir = epath.Path(options.workdir)
     config = with_sources(from_config_dict(RunConfig, options.student), options.source, options.weights)
+    expect_sources(config.data)
     if options.select:
         selection = select(config, CANDIDATES, workdir)
         print(json.dumps(selection, indent=2))

@@ -103,6 +103,23 @@ class DataConfig:
         return tuple(filter(None, (self.source, *(getattr(self, name) for name in SOURCES))))
 
 
+def expect_sources(data: DataConfig) -> None:
+    """Checks, before anything is read, that `DataConfig.paths` are there; FileNotFoundError in one line."""
+    for field in ("source", *SOURCES) if data.paths else ():
+        path = getattr(data, field)
+        if path and data.name == "jsonl" and not epath.Path(path).exists():
+            raise FileNotFoundError(
+                f"{path}: found no such file, expected in --config.data.{field} a JSONL file of streams, "
+                'labelled by a teacher where the pathway curates ("Your own streams" in docs/training.md says how to '
+                "make one)"
+            )
+        if path and data.name == "proactivebench" and not epath.Path(path).is_dir():
+            raise FileNotFoundError(
+                f"{path}: found no such directory, expected in --config.data.source {LAYOUT}; "
+                "--config.data.source= (empty) downloads the official archive"
+            )
+
+
 def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     """Loads whole streams for training, validation, calibration and test.
 
@@ -110,6 +127,7 @@ def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     is made, so that costs are observed. Raises ValueError or OSError in one line, for a missing or malformed source, an
     empty split, a stream in two splits, or a curated stream outside the training split.
     """
+    expect_sources(data)
     splits = _without_domain(_load(data, simulator), data.without_domain)
     _check_whole(splits, data)
     return with_validation(splits, data.validation, seed=data.split_seed)
@@ -147,7 +165,7 @@ def _from_files(data: DataConfig) -> Splits:
     places: dict[str, str] = {}
     for name in SOURCES:
         path, split = getattr(data, name), name.removesuffix("_source")
-        streams = sorted(_read(path, name), key=lambda stream: stream.id)
+        streams = sorted(read_streams(path), key=lambda stream: stream.id)
         for stream in streams:
             if stream.id in places:
                 raise ValueError(
@@ -159,17 +177,6 @@ def _from_files(data: DataConfig) -> Splits:
     return Splits(**splits)
 
 
-def _read(path: str, field: str) -> list[Stream]:
-    """The streams of a JSONL file that `data.FIELD` names."""
-    if not epath.Path(path).exists():
-        raise FileNotFoundError(
-            f"{path}: found no such file, expected in --config.data.{field} a JSONL file of streams, "
-            'labelled by a teacher where the pathway curates ("Your own streams" in docs/training.md says how to '
-            "make one)"
-        )
-    return read_streams(path)
-
-
 def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     """The splits before validation streams are set aside."""
     if data.name == "simulator":
@@ -177,15 +184,10 @@ def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     if data.name == "jsonl":
         if data.train_source:
             return _from_files(data)
-        streams = _read(data.source, "source")
+        streams = read_streams(data.source)
     else:
         from prism_jax.streams.proactivebench import load  # imports TFDS, which takes seconds
 
-        if data.source and not epath.Path(data.source).is_dir():
-            raise FileNotFoundError(
-                f"{data.source}: found no such directory, expected in --config.data.source {LAYOUT}; "
-                "--config.data.source= (empty) downloads the official archive"
-            )
         streams = load(data.source or None, need=data.need, candidates=data.candidates)
     return folds(streams, data.folds, data.fold, calibration=data.calibration, seed=data.split_seed)
 

@@ -48,13 +48,17 @@ class Workdir:
             raise NotADirectoryError(f"{folder}: found a file, expected a folder of checkpoints or nothing")
         return folder
 
+    def expect_run(self) -> None:
+        """FileNotFoundError if the folder holds no run."""
+        if not self.config.exists():
+            raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (`train` makes it)")
+
     def load_config(self) -> RunConfig:
         """Reads the run's config.
 
         FileNotFoundError if the folder holds no run, ConfigError if its config.json cannot be used.
         """
-        if not self.config.exists():
-            raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (`train` makes it)")
+        self.expect_run()
         place = f"{self.config}: config"
         return from_config_dict(RunConfig, read_object(self.config, "prism_jax.train", ConfigError), place)
 

@@ -28,7 +28,7 @@ def trainings(monkeypatch):
         folders.append("/".join(folder.parts[-2:]))
         tiny_study.stand_in(config, folder)
 
-    monkeypatch.setattr(module, "train_and_evaluate", run)
+    monkeypatch.setattr("prism_jax.runs.pipeline.train_and_evaluate", run)
     return folders
 
 

@@ -10,7 +10,6 @@ from etils import epath
 from offers import make_stream
 
 from prism_jax.experiments import nested_student as module
-from prism_jax.experiments import proactivebench
 from prism_jax.runs.export import export_run, write_tokenizer
 from prism_jax.scores import read_scores
 from prism_jax.streams.edit import map_candidates, map_steps
@@ -88,5 +87,5 @@ def test_it_ends_after_the_chosen_block_and_no_test_label_matters(config, tmp_pa
     def train(*_):
         raise AssertionError("trained a second time")
 
-    monkeypatch.setattr(proactivebench, "train_and_evaluate", train)
+    monkeypatch.setattr("prism_jax.runs.pipeline.train_and_evaluate", train)
     assert study(config, first) == tables

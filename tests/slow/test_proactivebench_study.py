@@ -48,5 +48,5 @@ def test_it_runs_and_a_repeated_study_does_not_train_again(tmp_path, monkeypatch
     def again(*_):
         raise AssertionError("trained a second time")
 
-    monkeypatch.setattr(module, "train_and_evaluate", again)
+    monkeypatch.setattr("prism_jax.runs.pipeline.train_and_evaluate", again)
     assert results.tables(module.study(student, tiny, workdir)) == results.tables(found)
