@@ -17,5 +17,5 @@ Where to change what:
   `prism_jax/report/controls.py`, the script in `prism_jax/report/controls.js`
 - what a table without need leaves out: `need.py`; `EvaluationData.fast_policies` in `policy_rows.py`
 - the protocol on human labels: costs, policies at equal speak rates: `replay.py`; words and their inner folds in
-  `prism_jax/experiments/nested_words.py`, the tables in `prism_jax/experiments/human_labels.py`
+  `prism_jax/experiments/field/tfidf.py`, the tables in `prism_jax/experiments/human_labels.py`
 """

@@ -54,13 +54,18 @@ class FoldReplay(NamedTuple):
 
 
 def replay(scores: Scores, calibration: Calibration, split: str) -> Replay:
-    """The steps of one split with a need label and a judged offer, at least one; other offers are left out."""
+    """The steps of one split with a need label and a judged offer, at least one; other offers are left out.
+
+    Without a column of need, it is certain: p_need and its label are 1.
+    """
+    certain = not scores.has_need
+    scores = scores.with_certain_need() if certain else scores
     keep = ~np.isnan(_column(scores, "y_need")) & ~np.isnan(_column(scores, "y_accept"))
     assert scores.split is not None, "folds are made with splits"
     rows = scores.take(np.flatnonzero(keep & (scores.split == split)))
     if not len(rows):
         raise ValueError(f"split {split!r}: found no step with a need label and a judged offer, expected some")
-    p_need = calibration.calibrated("need", "fast", rows)
+    p_need = np.ones(len(rows)) if certain else calibration.calibrated("need", "fast", rows)
     p_accept = calibration.calibrated("accept", "fast", rows)
     y = _column(rows, "y_accept")
     order = np.lexsort((rows.step, rows.stream.astype(str)))

@@ -124,13 +124,17 @@ def study(arguments: list[str]) -> None:
     from prism_jax.report.table import print_all
     from prism_jax.runtime.provenance import provenance
 
-    name, folder, tables = _only(arguments), flags.FLAGS.workdir, []
-    for table in importlib.import_module(f"prism_jax.experiments.{name}").main():
-        print_all([table])
-        tables.append(table)
+    name, folder, tables, draw = _only(arguments), flags.FLAGS.workdir, [], None
+    for made in importlib.import_module(f"prism_jax.experiments.{name}").main():
+        if callable(made):
+            draw = made
+            continue
+        print_all([made])
+        tables.append(made)
     if folder is None or not tables:
         return
-    result = ExperimentResult(study_tables={f"{name}_{number}": table for number, table in enumerate(tables, start=1)})
+    by_stem = {f"{name}_{number}": table for number, table in enumerate(tables, start=1)}
+    result = ExperimentResult(study_tables=by_stem, draw=draw)
     files = outputs.write(epath.Path(folder), name, result, {"made": provenance()})
     print(f"{name}: {len(files)} files in {folder}")
 

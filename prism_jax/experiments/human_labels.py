@@ -21,7 +21,7 @@ from prism_jax.evaluation.protocol import calibrate
 from prism_jax.evaluation.replay import MATCHED, RATIOS, FoldReplay, Gain, PolicyReplay, gains, policy_rows, replay_fold
 from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
 from prism_jax.experiments.annotators import annotator_rows, need_against_others, replay_annotators, votes_against_votes
-from prism_jax.experiments.nested_words import outer_folds, score_words_nested
+from prism_jax.experiments.field.tfidf import outer_folds, score_words_nested
 from prism_jax.experiments.ranking import Ranked, intervals
 from prism_jax.report.numbers import percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table

@@ -33,7 +33,7 @@ from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import CalibrationConfig, Platt
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
-from prism_jax.experiments.nested_words import INNER, outer_folds, score_words_nested
+from prism_jax.experiments.field.tfidf import INNER, outer_folds, score_words_nested
 from prism_jax.experiments.proactivebench import train_student, with_sources
 from prism_jax.experiments.proactivebench_results import SIGNALS, Fold, epoch_seconds, signal_of
 from prism_jax.experiments.probe import measure, ranked_by_probe

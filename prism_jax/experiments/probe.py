@@ -4,7 +4,7 @@
 
 Every stream is tested once, alone; everything else is fitted on the other streams: the IDFs, the regressions, and, on
 inner folds of them, the maps to probabilities. The settings are the defaults of `prism_jax.probe.probe_config`. The
-rows are TF-IDF of words with its strength chosen on inner folds (`prism_jax.experiments.nested_words`), the probe on
+rows are TF-IDF of words with its strength chosen on inner folds (`prism_jax.experiments.field.tfidf`), the probe on
 words, and, with --weights, the probe on words and states. probe_words.parquet and probe_states.parquet in the workdir
 are their out-of-fold scores, which `prism_jax.experiments.human_labels --scores=NAME=FILE` takes. docs/probe.md has the
 results.
@@ -22,7 +22,7 @@ from etils import epath
 from jaxtyping import Float
 
 from prism_jax.evaluation.protocol import calibrate
-from prism_jax.experiments.nested_words import outer_folds, score_words_nested
+from prism_jax.experiments.field.tfidf import outer_folds, score_words_nested
 from prism_jax.experiments.proactivebench_results import COLUMNS, Fold, signal_of
 from prism_jax.experiments.ranking import MEASURES, Ranked, ece_of_exact, intervals
 from prism_jax.probe.fitting import StreamInputs, fit_probe, score

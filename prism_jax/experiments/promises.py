@@ -24,8 +24,8 @@ from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.logs import read_log
 from prism_jax.decision import gate, risk
 from prism_jax.evaluation.splits import TEST, rows_of
+from prism_jax.experiments.field.tfidf import outer_folds, score_words_nested
 from prism_jax.experiments.human_labels import in_fixed_order
-from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.streams import proactivebench

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from prism_jax.decision import arrays
-from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, Cells, Estimate, interval
+from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, UNDEFINED, Cells, Estimate, interval
 
 MEASURES = ("auroc", "auroc_within", "brier", "ece")
 BINS = 15
@@ -53,8 +53,10 @@ def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[
 
     cells = Cells(None, np.ones(len(streams), np.int64))
     bounds = UNBOUNDED if len(signals) > 1 else SHARE
-    joint = interval(cells, statistic, bounds=bounds, resamples=resamples, seed=seed)
-    return {name: Estimate(*(field[i] for field in joint)) for i, name in enumerate(MEASURES)}
+    known = np.flatnonzero(~np.isnan(statistic(np.ones(len(streams)))))
+    joint = interval(cells, lambda drawn: statistic(drawn)[..., known], bounds=bounds, resamples=resamples, seed=seed)
+    found = {MEASURES[of]: Estimate(*(field[place] for field in joint)) for place, of in enumerate(known.tolist())}
+    return {name: found.get(name, UNDEFINED._replace(units=len(streams))) for name in MEASURES}
 
 
 def measures(signal: Ranked, streams: Sequence[str]) -> Measured:

@@ -10,17 +10,21 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from threadpoolctl import threadpool_limits
 
 from prism_jax.scores import Scores
 from prism_jax.streams import Candidate, Stream
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.stream_columns import offer_rows
 
+_WORD = re.compile(r"\b\w\w+\b")
+"""What scikit-learn takes for a word."""
 DEFAULT = 1.0
 """scikit-learn's own C, the inverse strength of regularisation."""
 
@@ -103,9 +107,9 @@ def _of_offer(offer: Candidate, newest: str) -> tuple[float, float]:
 
 
 class Fitted(NamedTuple):
-    """A fitted regression: the vocabulary of each text, the scale of the numbers, and the model."""
+    """A fitted regression: the vocabulary of each text that has words, the scale of the numbers, and the model."""
 
-    vocabularies: list[Any]
+    vocabularies: dict[int, Any]
     scale: Any
     model: Any
 
@@ -120,22 +124,21 @@ def fit_words(rows: Iterable[WordRow], strengths: Sequence[float] = (DEFAULT,)) 
     from sklearn.preprocessing import StandardScaler
 
     rows = [row for row in rows if row.y is not None]
-    vocabularies = [
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
-        for texts in zip(*(row.texts for row in rows), strict=True)
-    ]
+    texts = list(zip(*(row.texts for row in rows), strict=True))
+    vocabularies = {
+        place: TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(own)
+        for place, own in enumerate(texts)
+        if any(map(_WORD.search, own))
+    }
     scale = StandardScaler().fit([row.numbers for row in rows])
     y = np.array([row.y for row in rows])
     some = np.concatenate([np.flatnonzero(y > 0), np.flatnonzero(y < 1)])  # a soft label is there as 1 and as 0
     label = np.repeat([1, 0], [(y > 0).sum(), (y < 1).sum()])
     weight = np.where(label == 1, y[some], 1 - y[some])
     features = _features(Fitted(vocabularies, scale, None), rows)[some]
-    return {
-        strength: Fitted(
-            vocabularies, scale, LogisticRegression(C=strength, max_iter=1000).fit(features, label, weight)
-        )
-        for strength in strengths
-    }
+    with threadpool_limits(1):  # several threads on so little work wait for each other
+        models = {c: LogisticRegression(C=c, max_iter=1000).fit(features, label, weight) for c in strengths}
+    return {c: Fitted(vocabularies, scale, model) for c, model in models.items()}
 
 
 def predict_words(fitted: Fitted, rows: list[WordRow]) -> Float[np.ndarray, " rows"]:
@@ -146,6 +149,6 @@ def predict_words(fitted: Fitted, rows: list[WordRow]) -> Float[np.ndarray, " ro
 def _features(fitted: Fitted, rows: list[WordRow]) -> Any:
     from scipy import sparse
 
-    columns = zip(fitted.vocabularies, zip(*(row.texts for row in rows), strict=True), strict=True)
-    words = [vocabulary.transform(texts) for vocabulary, texts in columns]
+    texts = list(zip(*(row.texts for row in rows), strict=True))
+    words = [vocabulary.transform(texts[place]) for place, vocabulary in fitted.vocabularies.items()]
     return sparse.hstack([*words, sparse.csr_array(fitted.scale.transform([row.numbers for row in rows]))]).tocsr()

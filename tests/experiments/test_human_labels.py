@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from real_checkout import CHECKOUT, needs_checkout
 
+from prism_jax.experiments.field.tfidf import outer_folds, score_words_nested
 from prism_jax.experiments.human_labels import in_fixed_order, soft, study, with_labels
-from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_steps

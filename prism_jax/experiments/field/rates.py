@@ -1,11 +1,19 @@
-"""Baselines without a model of texts: the training part's rate, everywhere or by domain."""
+"""Baselines without a model of texts: rates of the training part, a person's own rate, and a log's own score."""
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Mapping, Sequence
 
-from prism_jax.experiments.field.interface import Baseline, Fold, Run, has_need, rows_of_streams
+import numpy as np
+import scipy
+from jaxtyping import Float
+
+from prism_jax.acceptance.log_scores import scale_of_log
+from prism_jax.experiments.field.interface import Baseline, Fold, LogFold, Run, has_need, rows_of_streams
+from prism_jax.experiments.field.logs import scores_of
+from prism_jax.people.lanes import lanes
+from prism_jax.people.layer import fit_population, prequential
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
 
@@ -53,9 +61,16 @@ def _offers(streams: Sequence[Stream]) -> list[str]:
     return [stream.domain for stream in streams for step in stream.steps for _ in step.candidates]
 
 
-def score_constant(fold: Fold, run: Run) -> Scores:
-    """The training streams' rates of need and acceptance at every step of the test streams."""
-    return _score(fold, by_domain=False)
+def score_constant(fold: Fold | LogFold, run: Run) -> Scores:
+    """The training part's rates of need and acceptance at every step of the test part."""
+    if isinstance(fold, Fold):
+        return _score(fold, by_domain=False)
+    rate = fold.log.answers.accepted[fold.train].mean()
+    return _of_log(fold, np.full(len(fold.test), rate))
+
+
+def _of_log(fold: LogFold, p: Float[np.ndarray, " test"], *, calibrated: bool = True) -> Scores:
+    return scores_of(fold.log, fold.test, p, split="test", fold=fold.number, calibrated=calibrated)
 
 
 def score_domain(fold: Fold, run: Run) -> Scores:
@@ -63,5 +78,35 @@ def score_domain(fold: Fold, run: Run) -> Scores:
     return _score(fold, by_domain=True)
 
 
-CONSTANT = Baseline("constant", "base rate", score_constant)
+def score_person(fold: LogFold, run: Run) -> Scores:
+    """Each answer by its person's earlier ones, with the person layer that the training part's people fit."""
+    answers, train = fold.log.answers, np.zeros(len(fold.log.answers), bool)
+    train[fold.train] = True
+    order = answers.order
+    person, y, counted = answers.person[order].astype(np.int64), answers.accepted[order], train[order]
+    log_odds = np.full(len(order), scipy.special.logit(y[counted].mean()))
+    places = lanes(person)
+    population = fit_population(log_odds, y, person, counted=counted, places=places, calibrated=True)
+    p = np.empty(len(order))
+    p[order] = scipy.special.expit(prequential(log_odds, y, person, population, places=places).log_odds)
+    return _of_log(fold, p[fold.test])
+
+
+def score_own(fold: LogFold, run: Run) -> Scores:
+    """The log's own score, between 0 and 1 as it is ordered; an offer without one takes the mean.
+
+    ValueError for a log without a score.
+    """
+    score = fold.log.answers.score
+    if score is None:
+        raise ValueError("own: found a log without a score, expected score=COLUMN")
+    known = score[~np.isnan(score)]
+    scale = scale_of_log(fold.log.answers)
+    p = scale.unit(np.where(np.isnan(score), known.mean(), score))
+    return _of_log(fold, np.asarray(p, np.float64)[fold.test], calibrated=False)
+
+
+CONSTANT = Baseline("constant", "base rate", score_constant, takes=("streams", "log"))
 DOMAIN = Baseline("domain", "base rate by domain", score_domain)
+PERSON = Baseline("person", "a person's own rate", score_person, takes=("log",), causal=True)
+OWN = Baseline("own", "the log's own score", score_own, takes=("log",), fitted=False)

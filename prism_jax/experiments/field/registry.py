@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prism_jax.experiments.field import rates
+from prism_jax.experiments.field import probes, rates, tfidf
 from prism_jax.experiments.field.interface import Baseline
 
 BASELINES: dict[str, Baseline] = {
@@ -10,6 +10,11 @@ BASELINES: dict[str, Baseline] = {
     for baseline in (
         rates.CONSTANT,
         rates.DOMAIN,
+        rates.PERSON,
+        rates.OWN,
+        tfidf.TFIDF,
+        probes.WORDS,
+        probes.STATES,
     )
 }
 """By the name that --baselines takes, in the order of the table."""

@@ -89,6 +89,7 @@ STUDIES: dict[str, Study] = {
     "need_target_costs": Study("What both meanings of p_need cost, with fewer rows, too.", "2 hours", ("workdir",)),
     "injections": Study("How far injected texts move decisions.", "minutes", ("workdir|weights",)),
     "live_context": Study("How live decisions differ where streams outgrow their context.", "a minute", ("workdir",)),
+    "field": Study("Baselines on other people's data, with costs and intervals.", "minutes", ("sources", "workdir")),
     "human_labels": Study("Policies on people's votes.", "a minute", ("source",)),
     "single_votes": Study("What a model of each annotator is worth.", "a minute", ("source",)),
     "judges": Study("How far people and public models agree.", "seconds", ("source",)),

@@ -1,0 +1,88 @@
+"""The command of the field's table: its flags, and what it makes in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from absl import flags
+from etils import epath
+
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig
+from prism_jax.experiments.field import running, tables
+from prism_jax.experiments.field.interface import Baseline, Run
+from prism_jax.experiments.field.material import Material, read
+from prism_jax.experiments.field.registry import BASELINES
+from prism_jax.report.table import Table
+
+KEPT = "scores"
+"""Folder in the workdir for what was scored."""
+
+
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_list("sources", [], "Entries NAME=PATH: a folder or file of a source, log=FILE, or simulator alone.")
+    flags.DEFINE_list("baselines", [], f"Some of {', '.join(BASELINES)}; by default those that need nothing.")
+    flags.DEFINE_list("columns", [], "Roles of a log's columns, person=NAME,accepted=NAME and others.")
+    flags.DEFINE_string("weights", "", "Weights of a language model: a GGUF file or a model directory.")
+    flags.DEFINE_integer("folds", None, "Number of folds; by default one per unit of at most 20, else 5.", 2)
+    flags.DEFINE_enum("calibrator", "penalised", CALIBRATORS, "The map that is fitted on the training part.")
+    flags.DEFINE_integer("steps", 300, "Number of steps that a prompted baseline takes.", 1)
+    flags.DEFINE_integer("seed", 0, "Seed of samples.", 0)
+    flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams or people.", 100)
+    flags.DEFINE_string("workdir", None, "Folder for scores and tables.")
+
+
+def chosen(names: list[str]) -> list[Baseline]:
+    """The baselines of these names, by default those that need neither weights nor an endpoint."""
+    if unknown := [name for name in names if name not in BASELINES]:
+        raise ValueError(f"baselines: found {unknown[0]!r}, expected some of {', '.join(BASELINES)}")
+    if names:
+        return [BASELINES[name] for name in dict.fromkeys(names)]
+    return [baseline for baseline in BASELINES.values() if not baseline.needs]
+
+
+def main() -> Iterator[Table | Callable[[Any], None]]:
+    """Yields every table as soon as it is there, and what draws the figure."""
+    options = flags.FLAGS
+    if not options.sources:
+        raise ValueError("sources: found none, expected some, such as simulator or contextagent=DIR")
+    workdir = epath.Path(options.workdir)
+    run = Run(workdir, weights=options.weights or None, seed=options.seed, steps=options.steps)
+    roles = parse_columns(options.columns) if options.columns else None
+    entries = [entry.partition("=") for entry in options.sources]
+    materials = [read(name, place, roles) for name, _, place in entries]
+    yield from study(
+        chosen(options.baselines),
+        materials,
+        run,
+        CalibrationConfig(options.calibrator),
+        options.folds,
+        options.resamples,
+    )
+
+
+def study(
+    baselines: list[Baseline],
+    materials: list[Material],
+    run: Run,
+    config: CalibrationConfig | None = None,
+    folds: int | None = None,
+    resamples: int = 10_000,
+) -> Iterator[Table | Callable[[Any], None]]:
+    """Every table of some baselines on some sources; what was scored is kept in `run.cache`."""
+    config, kept = config or CalibrationConfig("penalised"), run.cache / KEPT
+    yield tables.fits(baselines, materials, run)
+    cells = []
+    for material in materials:
+        fitting = [baseline for baseline in baselines if not running.misfit(baseline, material, run)]
+        own = [running.cell_of(baseline, material, run, config, folds, kept / material.name) for baseline in fitting]
+        if not own:
+            continue
+        cells += own
+        yield from filter(None, (tables.quality(own, resamples), tables.decisions(own, resamples)))
+    found = list(running.moved(baselines, materials, run, config, kept / "transfer"))
+    yield from filter(None, (tables.two_signals(cells, resamples), tables.transfer(found, resamples)))
+    if cells:
+        yield tables.figure(cells, resamples)

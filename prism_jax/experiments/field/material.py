@@ -1,0 +1,129 @@
+"""The streams or the log of one source, its folds, and its labels, which go back into what a baseline scored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from prism_jax.acceptance.columns import LogColumns
+from prism_jax.experiments.field import logs
+from prism_jax.experiments.field.interface import Fold, Log, LogFold
+from prism_jax.experiments.field.tfidf import outer_folds
+from prism_jax.scores import Scores
+from prism_jax.scores.agreement import NEED
+from prism_jax.streams import Stream
+from prism_jax.streams.edit import without_answers
+from prism_jax.streams.published.table import SOURCES
+from prism_jax.streams.simulator import SimulatorConfig, simulate
+from prism_jax.streams.sources import simulated_index
+from prism_jax.streams.stream_columns import offer_columns
+
+MOST_ALONE = 20
+"""With at most so many units, each is a fold of its own."""
+FOLDS = 5
+SIMULATED = 120
+"""Number of simulated streams."""
+LABELS = ("y_need", "y_accept", "votes", "logged", "propensity")
+Key = tuple[str, int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """The content of one source, as streams or as a log."""
+
+    name: str
+    streams: tuple[Stream, ...] = ()  # sorted by id; empty for a log
+    log: Log | None = None
+
+    @property
+    def kind(self) -> str:
+        """Whether a baseline must take `streams` or a `log`."""
+        return "streams" if self.log is None else "log"
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The streams, or the people of a log."""
+        if self.log is None:
+            return tuple(stream.id for stream in self.streams)
+        return tuple(logs.names_of(self.log.answers)[np.unique(self.log.answers.person)].tolist())
+
+    def folds(self, count: int | None = None) -> list[Fold | LogFold]:
+        """Training and test parts by whole units, each of which is tested once.
+
+        Without a count, there is one for each unit of at most `MOST_ALONE`, else `FOLDS`.
+        """
+        units = len(self.units)
+        count = count or (units if units <= MOST_ALONE else FOLDS)
+        if self.log is None:
+            return [
+                Fold(number, train, [without_answers(stream) for stream in test])
+                for number, (train, test) in enumerate(outer_folds(self.streams, count))
+            ]
+        person = np.unique(self.log.answers.person, return_inverse=True)[1] % count
+        return [
+            LogFold(number, self.log, np.flatnonzero(person != number), np.flatnonzero(person == number))
+            for number in range(count)
+        ]
+
+    def whole(self) -> Fold | LogFold:
+        """Everything as the test part of a baseline that is not fitted."""
+        if self.log is None:
+            return Fold(0, (), [without_answers(stream) for stream in self.streams])
+        return LogFold(0, self.log, np.zeros(0, np.int64), np.arange(len(self.log.answers)))
+
+    def tested(self, fold: Fold | LogFold) -> list[str]:
+        """The units that a fold tests."""
+        if isinstance(fold, Fold):
+            return [stream.id for stream in fold.test]
+        answers = fold.log.answers
+        return list(logs.names_of(answers)[np.unique(answers.person[fold.test])])
+
+    def labels(self) -> Mapping[Key, dict[str, Any]]:
+        """The labels of every offer, by stream, step and candidate."""
+        if self.log is not None:
+            answers = self.log.answers
+            keys = zip(logs.names_of(answers)[answers.person].tolist(), logs.steps_of(answers).tolist(), strict=True)
+            accepted = answers.accepted.tolist()
+            return {(*key, 0): {"y_accept": y} for key, y in zip(keys, accepted, strict=True)}
+        return dict(_labels(self.streams))
+
+    def labelled(self, scores: Scores) -> Scores:
+        """The scores with the labels of this source in place of their own; offers that nobody judged are left out."""
+        labels = self.labels()
+        keys = zip(scores.stream.tolist(), scores.step.tolist(), scores.candidate.tolist(), strict=True)
+        rows = [labels[key] for key in keys]
+        need = scores.has_need and any(row.get("y_need") is not None for row in rows)
+        without = LABELS if need else ("p_need_fast", *LABELS, *NEED)
+        columns = {name: column for name, column in scores.columns().items() if name not in without}
+        names = [name for name in LABELS if name in rows[0] and (need or name != "y_need")]
+        table = Scores.from_columns(columns | {name: [row[name] for row in rows] for name in names})
+        return table.take(np.flatnonzero(~np.isnan(np.asarray(table.y_accept, np.float64))))
+
+
+def _labels(streams: Sequence[Stream]) -> Iterator[tuple[Key, dict[str, Any]]]:
+    for stream in streams:
+        for number, step in enumerate(stream.steps):
+            for index, offer in enumerate(step.candidates):
+                columns = offer_columns(stream, step, offer, split="test", fold=0)
+                yield (stream.id, number, index), {name: columns[name] for name in LABELS}
+
+
+def read(name: str, place: str, roles: LogColumns | None = None) -> Material:
+    """Reads one entry of --sources: `simulator`, `log` with a file, or a name of `SOURCES` with a folder or a file.
+
+    `roles` are the columns of a log without a known layout. ValueError or OSError in one line, for an unknown name or
+    what the reader refuses.
+    """
+    if name == "simulator":
+        config = SimulatorConfig()
+        drawn = [simulate(config, simulated_index("test", number), "always") for number in range(SIMULATED)]
+        return Material(name, tuple(sorted(drawn, key=lambda stream: stream.id)))
+    if name == "log":
+        return Material(place.rpartition("/")[2].partition(".")[0], log=logs.read(place, roles))
+    if name not in SOURCES:
+        known = ", ".join((*SOURCES, "log", "simulator"))
+        raise ValueError(f"sources: found {name!r}, expected one of {known}")
+    return Material(name, tuple(sorted(SOURCES[name].read(place).streams, key=lambda stream: stream.id)))

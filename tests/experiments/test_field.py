@@ -1,0 +1,215 @@
+"""The field's table: a source and a baseline are a line each, and nothing that is scored sees its own labels."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from etils import epath
+from threadpoolctl import threadpool_limits
+
+from prism_jax.decision.calibration import CalibrationConfig
+from prism_jax.experiments.field import command, logs, material, measures, registry, running
+from prism_jax.experiments.field.interface import Baseline, Run, rows_of_streams, sampled_steps
+from prism_jax.report.table import Table
+from prism_jax.scores import Scores
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.published.content import Published
+from prism_jax.streams.published.table import SOURCES, Source
+
+CONTEXTAGENT = epath.Path("../shared/contextagent")
+
+
+def moments(count: int = 24) -> list[Stream]:
+    """Streams of one moment each; those who ask for help want it, but for every seventh."""
+    made = []
+    for number in range(count):
+        asks = number % 2 == 0
+        accepted = float(asks != (number % 7 == 0))
+        text = f"the user {'asks for help with a recipe' if asks else 'watches a film'} {number}"
+        step = Step(event=0, candidates=(Candidate(y_accept=accepted),))
+        made.append(Stream(id=f"m{number:02d}", events=(Event(time=0.0, text=text),), steps=(step,), domain="home"))
+    return made
+
+
+def asks(fold, run):
+    """A baseline that reads one word and is not fitted."""
+    p = [0.8 if "help" in stream.events[0].text else 0.2 for stream in fold.test]
+    return Scores.from_rows(rows_of_streams(fold.test, None, p, split="test", fold=fold.number))
+
+
+@pytest.fixture
+def one_more(monkeypatch):
+    """A source and a baseline beside ours, a line each."""
+    reader = lambda place, **settings: Published(moments())  # noqa: E731
+    monkeypatch.setitem(SOURCES, "kitchen", Source("moments", "a file", "none", "nowhere", reader))
+    monkeypatch.setitem(registry.BASELINES, "asks", Baseline("asks", "asks for help", asks, fitted=False))
+
+
+def test_a_new_source_and_a_new_baseline_are_a_line_each(one_more, tmp_path):
+    found = material.read("kitchen", "anywhere")
+    tables = [
+        table
+        for table in command.study(command.chosen(["constant", "asks"]), [found], Run(epath.Path(tmp_path)))
+        if isinstance(table, Table)
+    ]
+    titles = [table.title for table in tables]
+    assert titles[:3] == ["Which baseline fits which source", "kitchen: signals", "kitchen: what decisions cost"]
+    signals = {row.name: row.cells for row in tables[1].sections[0].rows}
+    assert signals["asks for help"][0] == "24" and signals["asks for help"][2].startswith("0.8")
+    costs = {row.name: row.cells for section in tables[2].sections for row in section.rows if "1:1" in section.title}
+    assert costs["asks for help"][2].startswith(f"{4 / 24:.3f}")
+    assert costs["asks for help"][3].startswith("−")
+    assert "kitchen: asks for help, as it is" in [section.title for section in tables[3].sections]
+
+
+def test_a_second_call_scores_nothing_and_gives_the_same_tables(one_more, tmp_path, monkeypatch):
+    source, run = material.read("kitchen", "anywhere"), Run(epath.Path(tmp_path))
+    baselines = command.chosen(["domain", "asks"])
+    first = [table for table in command.study(baselines, [source], run, resamples=200) if isinstance(table, Table)]
+    monkeypatch.setattr(running, "write_scores", lambda *args: pytest.fail("scored a second time"))
+    again = [table for table in command.study(baselines, [source], run, resamples=200) if isinstance(table, Table)]
+    assert [table.to_csv() for table in first] == [table.to_csv() for table in again]
+
+
+def test_a_baseline_sees_no_label_of_what_it_is_tested_on():
+    source = material.Material("kitchen", tuple(moments()))
+    for fold in source.folds(3):
+        assert all(offer.y_accept is None for stream in fold.test for step in stream.steps for offer in step.candidates)
+        assert not {stream.id for stream in fold.test} & {stream.id for stream in fold.train}
+    tested = [name for fold in source.folds(3) for name in source.tested(fold)]
+    assert sorted(tested) == list(source.units)
+
+
+def test_decisions_are_counted_at_the_steps_that_were_decided(tmp_path):
+    source, run = material.Material("kitchen", tuple(moments())), Run(epath.Path(tmp_path), steps=10)
+
+    def decide(fold, run, ratio):
+        return {
+            (fold.test[place].id, number): 0 if "help" in fold.test[place].events[0].text else None
+            for place, number in sampled_steps(fold.test, run)
+        }
+
+    baseline = Baseline("told", "told its costs", decide=decide, fitted=False)
+    cell = running.cell_of(baseline, source, run, CalibrationConfig("penalised"), None, epath.Path(tmp_path))
+    decided = cell.decided[2.0]
+    truth = {stream.id: stream.steps[0].candidates[0].y_accept for stream in source.streams}
+    wanted = {stream.id: "help" in stream.events[0].text for stream in source.streams}
+    assert len(decided.steps) == 10
+    costs = measures.realised(decided, 2.0)
+    for stream, cost in zip(decided.steps.stream.tolist(), costs.tolist(), strict=True):
+        assert cost == (1 - truth[stream] if wanted[stream] else 2 * truth[stream])
+
+
+def test_labels_of_a_new_source_come_from_the_other_half_of_its_streams():
+    source = material.Material("kitchen", tuple(moments()))
+    scores = source.labelled(asks(source.whole(), None))
+    plain, moved = (measures.few_labels(scores, labels, CalibrationConfig("penalised"), 0) for labels in (0, 20))
+    assert [fold.calibration.accept_fast.map.temperature for fold in plain] == [1.0, 1.0]
+    for number, fold in enumerate(moved):
+        other = fold.scores.take(fold.scores.split == "calibration")
+        changed = fold.scores.columns() | {"y_accept": np.where(fold.scores.split == "test", 1.0, fold.scores.y_accept)}
+        again = measures.few_labels(Scores.from_columns(changed), 20, CalibrationConfig("penalised"), 0)[number]
+        assert len(other) == 12 and again.calibration.accept_fast.map == fold.calibration.accept_fast.map
+
+
+@pytest.fixture
+def log(tmp_path):
+    """People who mostly accept, and people who mostly do not."""
+    path = epath.Path(tmp_path) / "answers.csv"
+    rng = np.random.default_rng(0)
+    rows = [
+        f"u{person},{time},{rng.random():.3f},{int(rng.random() < (0.9 if person % 2 else 0.1))}"
+        for time in range(20)
+        for person in range(8)
+    ]
+    path.write_text("\n".join(["person,time,score,accepted", *rows]))
+    roles = command.parse_columns("person=person,time=time,score=score,accepted=accepted")
+    return material.read("log", str(path), roles)
+
+
+@pytest.mark.slow
+def test_a_person_s_rate_ranks_the_answers_of_people_who_differ(log, tmp_path):
+    run, config = Run(epath.Path(tmp_path)), CalibrationConfig("penalised")
+    assert log.units == tuple(f"p{number}" for number in range(1, 9))
+    person, constant, own = (
+        running.cell_of(registry.BASELINES[name], log, run, config, None, epath.Path(tmp_path))
+        for name in ("person", "constant", "own")
+    )
+    assert len(person.folds) == len(own.folds) == 8
+    costs = [measures.cost_of(cell.decided[1.0], 1.0, 200).cost.value for cell in (person, constant)]
+    assert costs[0] < costs[1] - 0.1
+    steps = person.decided[1.0].steps
+    first = steps.p_accept[steps.step == 0]  # before any answer of theirs was seen
+    assert np.ptp(first) < 0.3 and np.ptp(steps.p_accept) > 0.6
+
+
+def test_a_log_without_a_known_layout_needs_its_roles(tmp_path):
+    path = epath.Path(tmp_path) / "answers.csv"
+    path.write_text("person,accepted\na,1\nb,0\n")
+    with pytest.raises(ValueError, match="expected --columns"):
+        logs.read(str(path))
+    with pytest.raises(ValueError, match="sources: found 'elsewhere', expected one of"):
+        material.read("elsewhere", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [True, False])
+def test_tfidf_is_the_regression_that_scikit_learn_fits(made, tmp_path):
+    pytest.importorskip("sklearn")
+    if not made and not CONTEXTAGENT.is_dir():
+        pytest.skip(f"{CONTEXTAGENT} is not there")
+    folder = CONTEXTAGENT if not made else _miniature(epath.Path(tmp_path) / "made")
+    source = material.read("contextagent", str(folder))
+    fold = source.folds(5)[0]
+    scores = registry.BASELINES["tfidf"].score(fold, Run(epath.Path(tmp_path)))
+    ours = dict(zip(scores.stream.tolist(), scores.p_accept_fast.tolist(), strict=True))
+    theirs = _by_scikit_learn(fold)
+    assert len(theirs) == len(fold.test) > 4
+    np.testing.assert_allclose([ours[name] for name in theirs], list(theirs.values()), atol=1e-6)
+
+
+def _by_scikit_learn(fold) -> dict[str, float]:
+    """Grid search over C by log loss on the same inner folds, refitted on all training rows."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, PredefinedSplit
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+    from prism_jax.experiments.field.tfidf import INNER, STRENGTHS, outer_folds
+
+    train = [stream for stream in fold.train if stream.steps[0].candidates[0].y_accept is not None]
+    inner = {stream.id: number for number, (_, held) in enumerate(outer_folds(fold.train, INNER)) for stream in held}
+    texts, lengths = slice(0, 1), slice(1, 2)
+
+    def table(streams):
+        return np.array([[stream.events[0].text, math.log1p(len(stream.events[0].text))] for stream in streams], object)
+
+    words = make_pipeline(FunctionTransformer(np.ravel), TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True))
+    columns = ColumnTransformer([("words", words, texts), ("length", StandardScaler(), lengths)])
+    search = GridSearchCV(
+        make_pipeline(columns, LogisticRegression(max_iter=1000)),
+        {"logisticregression__C": STRENGTHS},
+        scoring="neg_log_loss",
+        cv=PredefinedSplit([inner[stream.id] for stream in train]),
+    )
+    with threadpool_limits(1):
+        search.fit(table(train), [stream.steps[0].candidates[0].y_accept for stream in train])
+    return dict(zip([stream.id for stream in fold.test], search.predict_proba(table(fold.test))[:, 1], strict=True))
+
+
+def _miniature(folder: epath.Path) -> epath.Path:
+    """Made-up rows in the publisher's layout."""
+    rows = {
+        str(number): {
+            "Category": "Cooking" if number % 3 else "Travel",
+            "Context information": f"The user {'looks for a recipe' if number % 2 else 'rests'} on day {number}",
+            "Proactive index": str(bool(number % 2) != (number % 5 == 0)).lower(),
+        }
+        for number in range(60)
+    }
+    (folder / "data" / "cab").mkdir(parents=True)
+    (folder / "data" / "cab" / "cab_train.json").write_text(json.dumps(rows))
+    return folder
