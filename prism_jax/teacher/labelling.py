@@ -58,7 +58,7 @@ Offer = Annotated[Line, pydantic.AfterValidator(_an_offer)]
 
 
 class Response(TeacherAnswer):
-    """The visible response in ProactiveBench's keys (`RESPONSE_KEYS`)."""
+    """The visible response in ProactiveBench's keys (`template.RESPONSE_KEYS`)."""
 
     purpose: Line = pydantic.Field(alias="Purpose")
     thoughts: Line = pydantic.Field(alias="Thoughts")
