@@ -25,7 +25,6 @@ COMMANDS = {
     "promise": "finds the gates that keep a limit on false alarms or missed help for new people",
     "counterfactual": "says what another gate would have cost, from the log of the one that ran",
     "state": "shows, moves and deletes what an agent or a server has of streams and people",
-    "audit": "checks printed tables of results for numbers that cannot be",
     "official_scores": "scores traces as ProactiveBench does, or writes what an agent or a teacher did as traces",
     "report": "compares several runs on one page",
     "experiments": "computes the paper's tables and runs our studies",

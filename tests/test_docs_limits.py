@@ -7,12 +7,12 @@ import pytest
 from prism_jax.acceptance.log_files import MOST_BYTES, MOST_ROWS
 from prism_jax.acceptance.log_tables import MOST_CONTEXT
 from prism_jax.agent.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME
-from prism_jax.audit import reading
 from prism_jax.runtime import gguf_file
 from prism_jax.runtime.files import MOST_LINE_BYTES
 from prism_jax.scores.schema import MOST_EXTRA
 from prism_jax.streams.types import MOST_CHARACTERS, MOST_KEYS
 from prism_jax.student.weights.safetensors_in import MOST_HEADER_BYTES
+from studies.audit_tables import reading
 
 LIMITS = {
     "a line of a JSONL file": (MOST_LINE_BYTES,),

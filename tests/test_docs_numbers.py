@@ -32,9 +32,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 LOGS, BENCH = SHARED / "acceptance-logs", SHARED / "proactivebench"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.py"))]
-COMMAND = re.compile(r"(?<!\| `)(?:python -m prism_jax[ .](?:\\\n|[^\n`])*|(?<=\n)`?make (?:quickstart|people-demo)\b)")
+COMMAND = re.compile(
+    r"(?<!\| `)(?:python -m (?:prism_jax[ .]|studies\.)(?:\\\n|[^\n`])*|(?<=\n)`?make (?:quickstart|people-demo)\b)"
+)
 QUICKSTART = ("--config=configs/quickstart.py", "--workdir=runs/quickstart")
-READING = ("evaluate", "promise", "counterfactual", "audit", "probe")
+READING = ("evaluate", "promise", "counterfactual", "studies.audit_tables", "probe")
 """Commands that train nothing and ask nobody."""
 INPUTS = r"--(?:scores|log|source|config|calibration|records|streams|weights|system)=|\S*\.csv$"
 THERE = r"--\w+=(?:\$LOGS/|DIR$|PROACTIVEBENCH$|runs/(?:quickstart|people_demo)/|\w+/probe_)|docs/paper_tables/"
@@ -78,7 +80,7 @@ def reason_to_skip(command):
     words = shlex.split(command.strip("`").replace("\\\n", " "), comments=True)
     if words[0] == "make" or words[2:] == ["prism_jax", "train", *QUICKSTART]:
         return ""
-    name, *rest = words[3:]
+    name, *rest = words[2:] if words[2].startswith("studies.") else words[3:]
     if name == "experiments":
         name, *rest = rest
         takes = "seconds" if name == "main" else STUDIES[name].takes if name in STUDIES else "minutes"
@@ -100,7 +102,7 @@ def quoted_beside():
         for name, words in re.findall(r'^([A-Z]+)="(python -m .*)"$', text, re.MULTILINE):
             text = text.replace(f'{name}="{words}"', "").replace(f"${name} ", f"{words} ")
         for quoted, command in re.findall(
-            r"^(\|.*)\| `((?:python -m prism_jax|make quick).*)` \|$", text, re.MULTILINE
+            r"^(\|.*)\| `((?:python -m prism_jax|python -m studies|make quick).*)` \|$", text, re.MULTILINE
         ):
             yield Beside(page.name, (command,), quoted)
         for section in re.split(r"^#+ ", text, flags=re.MULTILINE)[1:]:
@@ -185,7 +187,7 @@ def run(command, folder):
     places = {"LOGS": str(LOGS), "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     words = ["bash", "-c", line.replace("python", sys.executable, 1)]
     done = subprocess.run(words, cwd=folder, env=os.environ | places, capture_output=True, text=True, check=False)
-    found = 1 if re.search(r"prism_jax[ .]audit\b", command) else 0  # `audit` ends with 1 where it finds something
+    found = 1 if re.search(r"studies\.audit_tables\b", command) else 0  # an audit ends with 1 where it finds something
     assert done.returncode in (0, found), f"{command} ended with {done.returncode}: {done.stderr}"
     made = re.search(r"--workdir=(\S+)", command)
     tables = sorted((folder / made.group(1)).glob("*.csv")) if made and "quickstart" not in made.group(1) else []
@@ -196,7 +198,7 @@ def run(command, folder):
 def test_a_command_that_fails_is_no_reading_even_with_the_status_of_an_audits_findings(folder):
     with pytest.raises(AssertionError, match=r"promise ended with 1: error: \S"):
         run("python -m prism_jax promise", folder)
-    assert "findings" in run("python -m prism_jax audit docs/paper_tables/main.csv --n=233 --n=227", folder)
+    assert "findings" in run("python -m studies.audit_tables docs/paper_tables/main.csv --n=233 --n=227", folder)
 
 
 def section_of(page, start):

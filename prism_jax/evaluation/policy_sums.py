@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from prism_jax.decision import metrics
 from prism_jax.evaluation.policy_rows import FORMS, Counted, Decided, EvaluationData, Truth

@@ -3,7 +3,7 @@
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from fractions import Fraction
 
-from prism_jax.audit.quantities import RATIOS
+from studies.audit_tables.quantities import RATIOS
 
 ROUNDING = {"rounded": (ROUND_HALF_EVEN, ROUND_HALF_UP), "truncated": (ROUND_DOWN,)}
 HEADINGS = {name: name for name in RATIOS} | {"false alarm": "False-Alarm", "F1": "F1-Score ↑"}

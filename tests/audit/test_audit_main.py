@@ -1,10 +1,10 @@
-"""`python -m prism_jax audit` as a user runs it: what it prints and writes, and its exit status."""
+"""`python -m studies.audit_tables` as a user runs it: what it prints and writes, and its exit status."""
 
 import forked
 
 
 def run(*arguments):
-    return forked.run("prism_jax", "audit", *arguments)
+    return forked.run("studies.audit_tables", *arguments)
 
 
 def test_findings_are_printed_and_written_and_end_with_status_1(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_jax.audit.cells import as_percentage, parse
+from studies.audit_tables.cells import as_percentage, parse
 
 READ = {
     "78.81%": (Fraction("78.81"), Fraction("0.01"), True),

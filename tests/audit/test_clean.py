@@ -10,9 +10,9 @@ from printed_tables import ROUNDING, exact, shown, table
 from real_checkout import CHECKOUT, needs_checkout
 from true_tables import true_table
 
-from prism_jax.audit.auditing import audit
-from prism_jax.audit.quantities import RATIOS
-from prism_jax.audit.reading import read_table
+from studies.audit_tables.auditing import audit
+from studies.audit_tables.quantities import RATIOS
+from studies.audit_tables.reading import read_table
 
 USUAL = ["recall", "precision", "accuracy", "false alarm", "F1"]
 

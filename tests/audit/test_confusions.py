@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed_tables import ROUNDING, exact, shown
 
-from prism_jax.audit.cells import as_percentage, parse
-from prism_jax.audit.confusions import coefficients_of, solve
-from prism_jax.audit.quantities import COUNTS, RATIOS
 from prism_jax.decision import metrics
+from studies.audit_tables.cells import as_percentage, parse
+from studies.audit_tables.confusions import coefficients_of, solve
+from studies.audit_tables.quantities import COUNTS, RATIOS
 
 NAMES = st.lists(st.sampled_from(sorted(RATIOS)), min_size=1, max_size=5, unique=True)
 

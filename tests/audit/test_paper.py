@@ -4,10 +4,10 @@ import pathlib
 
 import pytest
 
-from prism_jax.audit.auditing import audit
-from prism_jax.audit.labels import _BASE, _OTHER, joint_range
-from prism_jax.audit.paired import narrowest_width
-from prism_jax.audit.reading import read_table
+from studies.audit_tables.auditing import audit
+from studies.audit_tables.labels import _BASE, _OTHER, joint_range
+from studies.audit_tables.paired import narrowest_width
+from studies.audit_tables.reading import read_table
 
 TABLES = pathlib.Path(__file__).parents[2] / "docs" / "paper_tables"
 NAMES = [

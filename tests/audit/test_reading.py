@@ -2,8 +2,8 @@
 
 import pytest
 
-from prism_jax.audit.paired import check_paired
-from prism_jax.audit.reading import TableError, read_table
+from studies.audit_tables.paired import check_paired
+from studies.audit_tables.reading import TableError, read_table
 
 
 def read(tmp_path, text, **options):

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 from printed_tables import HEADINGS, ROUNDING, exact, shown
 
-from prism_jax.audit.quantities import RATIOS
+from studies.audit_tables.quantities import RATIOS
 
 NAMES = ("Static embeddings", "Dynamic prompts", "Always-on cache", "Never-ending learner", "ours", "base", "Average")
 USUAL = ("recall", "precision", "accuracy", "false alarm", "F1")

@@ -37,7 +37,6 @@ from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, remove_person
 from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.steps import Observation
-from prism_jax.audit.reading import read_table
 from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
@@ -61,6 +60,7 @@ from prism_jax.student.weights import load_gguf, load_hf, save_hf
 from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap, read_text_calibrator
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
+from studies.audit_tables.reading import read_table
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from faults.fault import Fault
 TABLES = (
     Fault(
         "complements-only-from-above",
-        "audit/identities.py",
+        "../studies/audit_tables/identities.py",
         "return low + other_low <= 1 <= high + other_high",
         "return low + other_low <= 1",
         "Precision and false alarm that add up to less than 100 % pass.",

@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from prism_jax.audit.cells import Printed, Reading
-from prism_jax.audit.confusions import Solutions, coefficients_of, solve
-from prism_jax.audit.findings import Finding, percent_range
-from prism_jax.audit.quantities import COEFFICIENTS, COUNTS, RATIOS
-from prism_jax.audit.reading import PrintedRow
+from studies.audit_tables.cells import Printed, Reading
+from studies.audit_tables.confusions import Solutions, coefficients_of, solve
+from studies.audit_tables.findings import Finding, percent_range
+from studies.audit_tables.quantities import COEFFICIENTS, COUNTS, RATIOS
+from studies.audit_tables.reading import PrintedRow
 
 READINGS: tuple[Reading, ...] = ("rounded", "truncated")
 CHECKED = (*RATIOS, *COUNTS, *COEFFICIENTS)

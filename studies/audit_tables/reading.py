@@ -9,10 +9,10 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from prism_jax.audit.cells import Printed, as_percentage, parse
-from prism_jax.audit.confusions import MOST_STEPS
-from prism_jax.audit.quantities import PAIRED, RATIOS, SHARES, TEXTS, WHOLE, quantity_of
 from prism_jax.runtime.files import read_bounded
+from studies.audit_tables.cells import Printed, as_percentage, parse
+from studies.audit_tables.confusions import MOST_STEPS
+from studies.audit_tables.quantities import PAIRED, RATIOS, SHARES, TEXTS, WHOLE, quantity_of
 
 FalseAlarm = Literal["discovery", "positive"]
 Numbers = list[tuple[Printed, bool] | None]

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from prism_jax.audit.cells import Printed, Reading
-from prism_jax.audit.findings import Finding, Level, percent
-from prism_jax.audit.quantities import COUNTS, RATIOS, SHARES, SHORT
-from prism_jax.audit.reading import PrintedRow
+from studies.audit_tables.cells import Printed, Reading
+from studies.audit_tables.findings import Finding, Level, percent
+from studies.audit_tables.quantities import COUNTS, RATIOS, SHARES, SHORT
+from studies.audit_tables.reading import PrintedRow
 
 COMPLEMENTS = (
     ("precision", "false alarm"),

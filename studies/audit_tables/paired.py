@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import scipy
 
-from prism_jax.audit.findings import Finding, percent
-from prism_jax.audit.quantities import quantity_of
-from prism_jax.audit.reading import PrintedRow, Sheet
+from studies.audit_tables.findings import Finding, percent
+from studies.audit_tables.quantities import quantity_of
+from studies.audit_tables.reading import PrintedRow, Sheet
 
 LEVEL = 0.05
 _PER_STEP = {"accuracy": "N", "recall": "at most N", "missed": "at most N", "specificity": "at most N"}

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from prism_jax.audit.cells import Printed
-from prism_jax.audit.counts import Fit, in_words
-from prism_jax.audit.findings import Finding, percent
-from prism_jax.audit.quantities import RATIOS, may_be_percentage
-from prism_jax.audit.reading import PrintedRow, Sheet
+from studies.audit_tables.cells import Printed
+from studies.audit_tables.counts import Fit, in_words
+from studies.audit_tables.findings import Finding, percent
+from studies.audit_tables.quantities import RATIOS, may_be_percentage
+from studies.audit_tables.reading import PrintedRow, Sheet
 
 _POOLED = re.compile(r"(?:^|[\W_])(?:average|avg|overall|all|total|pooled|mean)(?:$|[\W_])")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from prism_jax.audit.comparisons import check_nesting, check_pool, check_settings, repeats
-from prism_jax.audit.counts import Fit, check_ways, fit_row
-from prism_jax.audit.findings import Finding
-from prism_jax.audit.identities import check_row
-from prism_jax.audit.labels import check_labels
-from prism_jax.audit.paired import check_paired
-from prism_jax.audit.reading import Sheet
+from studies.audit_tables.comparisons import check_nesting, check_pool, check_settings, repeats
+from studies.audit_tables.counts import Fit, check_ways, fit_row
+from studies.audit_tables.findings import Finding
+from studies.audit_tables.identities import check_row
+from studies.audit_tables.labels import check_labels
+from studies.audit_tables.paired import check_paired
+from studies.audit_tables.reading import Sheet
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy
 
-from prism_jax.audit.cells import Printed
-from prism_jax.audit.findings import Finding, percent, percent_range
-from prism_jax.audit.quantities import RATIOS
-from prism_jax.audit.reading import PrintedRow, Sheet
+from studies.audit_tables.cells import Printed
+from studies.audit_tables.findings import Finding, percent, percent_range
+from studies.audit_tables.quantities import RATIOS
+from studies.audit_tables.reading import PrintedRow, Sheet
 
 _SLACK = 1e-9
 _OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}

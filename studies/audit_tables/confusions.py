@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from jaxtyping import Int
 
-from prism_jax.audit.cells import Printed, Reading
-from prism_jax.audit.quantities import COEFFICIENTS, COUNTS, RATIOS
+from studies.audit_tables.cells import Printed, Reading
+from studies.audit_tables.quantities import COEFFICIENTS, COUNTS, RATIOS
 
 MOST_STEPS = 1_000_000
 """Largest number of decisions: beyond it the products of the search could exceed 64 bits."""

@@ -1,6 +1,6 @@
 """Audits printed tables of results.
 
-    python -m prism_jax audit FILE.csv [FILE.csv ...] --n=233
+    python -m studies.audit_tables FILE.csv [FILE.csv ...] --n=233
 
 Checks whether rates agree with each other, whether counts of N decisions exist that print as each row, and what follows
 between rows and tables (docs/paper.md). The exit status is 0 if nothing was found, 1 if something was, and 2 for an
@@ -15,15 +15,15 @@ from typing import get_args
 from absl import flags
 from etils import epath
 
-from prism_jax.audit.auditing import Audit, audit
-from prism_jax.audit.confusions import MOST_STEPS
-from prism_jax.audit.counts import Fit
-from prism_jax.audit.quantities import COUNTS
-from prism_jax.audit.reading import FalseAlarm, read_table
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import write_files
+from studies.audit_tables.auditing import Audit, audit
+from studies.audit_tables.confusions import MOST_STEPS
+from studies.audit_tables.counts import Fit
+from studies.audit_tables.quantities import COUNTS
+from studies.audit_tables.reading import FalseAlarm, read_table
 
 
 def audit_files(
