@@ -22,14 +22,16 @@ from prism_jax.agent.signals import Signals, probabilities, signals_of
 from prism_jax.agent.steps import AN_OFFER, Clock, Observation, Step, ask_trigger, excess, note, settle, waves
 from prism_jax.streams import Candidate, Event
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
+Self = TypeVar("Self", bound="Decider")
 
 
-def alone(method: Callable[Concatenate[Decider, P], R]) -> Callable[Concatenate[Decider, P], R]:
+def alone(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
     """Runs a method of an agent in one thread at a time: reader, budgets and people change together."""
 
     @functools.wraps(method)
-    def locked(self: Decider, /, *arguments: P.args, **keywords: P.kwargs) -> R:
+    def locked(self: Self, /, *arguments: P.args, **keywords: P.kwargs) -> R:
         with self._lock:
             return method(self, *arguments, **keywords)
 
