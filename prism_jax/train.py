@@ -11,6 +11,7 @@ With --list_settings it prints what a config can say.
 
 from __future__ import annotations
 
+import pathlib
 import sys
 
 from absl import flags
@@ -54,7 +55,7 @@ def main() -> None:
     options = flags.FLAGS
     command.keep_freed_memory()
     # Neither help nor a refused flag needs a language model.
-    from prism_jax.runtime.dataclass_config import from_config_dict, settings
+    from prism_jax.runtime.dataclass_config import from_config_dict, settings, to_config_dict
     from prism_jax.streams import sources
     from prism_jax.training.run_config import RunConfig
 
@@ -65,7 +66,9 @@ def main() -> None:
             options.platform, options.devices or 1, options.device_memory, workdir=options.workdir, disk=options.disk
         )
     if options.list_settings:
-        print("\n".join(settings(from_config_dict(RunConfig, options.config or {}))))
+        config = to_config_dict(RunConfig())
+        config.update(options.config)
+        print("\n".join(settings(RunConfig, config)))
         return None
     config = from_config_dict(RunConfig, options.config)
     if not options.plan:
@@ -108,4 +111,4 @@ if __name__ == "__main__":
         lambda values: values["plan"] or not (values["target"] or values["plan_out"]),
         "--target and --plan_out need --plan",
     )
-    command.start(main)
+    command.start(main, defaults=str(pathlib.Path(__file__).parent / "training" / "defaults.py"))

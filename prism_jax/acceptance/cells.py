@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from absl import logging
-from jaxtyping import Float64, Int32
+from jaxtyping import Bool, Float64, Int32
 
 from prism_jax.acceptance.columns import Condition, LogError
 from prism_jax.acceptance.written_times import COUNTS, ORDERS, TIMES, AmbiguousDateError, moment_of, order_of
@@ -52,10 +52,13 @@ class Cells:
         if is_text(self.values.type):
             self.values = self.values.cast(pa.string())
 
-    def refuse(self, row: int, found: str, expected: str) -> NoReturn:
-        """Raises a LogError about one row."""
+    def refuse(self, rows: int | Bool[np.ndarray, " rows"], found: str, expected: str) -> NoReturn:
+        """Raises a LogError about one row, or about the first of several, which names up to five."""
+        first, *others = [rows] if isinstance(rows, int) else np.flatnonzero(rows).tolist()
+        more = f"; {len(others):,} more such {'rows' if others[1:] else 'row'}: " if others else ""
+        more += ", ".join(str(self.start + row) for row in others[:4]) + ", …" * (len(others) > 4)
         raise LogError(
-            f"{self.place}, row {self.start + row}, column {self.name!r}: found {found}, expected {expected}"
+            f"{self.place}, row {self.start + first}, column {self.name!r}: found {found}, expected {expected}{more}"
         )
 
     def refuse_type(self, expected: str) -> NoReturn:
@@ -86,7 +89,7 @@ class Cells:
         names, person = _codes(self.values.cast(pa.string()), one_spelling)
         known = np.array([*(name.lower() not in MISSING for name in names), False])  # the last is null
         if not known[person].all():
-            self.refuse(int((~known[person]).argmax()), "nothing", f"{expected}; nan, null and none are no names")
+            self.refuse(~known[person], "nothing", f"{expected}; nan, null and none are no names")
         return names, person
 
     def categories(self) -> tuple[tuple[str, ...], Int32[np.ndarray, " rows"]]:
@@ -113,7 +116,7 @@ class Cells:
         expected = "a percentage from 0 to 100"
         values = self._without_sign().numbers(expected)
         if (far := (values < 0) | (values > 100)).any():
-            self.refuse(int(far.argmax()), f"{values[far.argmax()]:.6g}", expected)
+            self.refuse(far, f"{values[far.argmax()]:.6g}", expected)
         if np.nanmax(values, initial=-np.inf) <= 1 and np.nanmax(values, initial=0) > 0:
             words = "%s, column %r: no percentage is above 1; if these are probabilities, take the %% from the role"
             logging.warning(words, self.place, self.name)
@@ -131,8 +134,7 @@ class Cells:
         values = self._parsed(_flag, expected) if self.is_text else self.numbers(expected)
         bad = ~np.isnan(values) & (values != 0.0) & (values != 1.0)
         if bad.any():
-            row = int(bad.argmax())
-            self.refuse(row, f"{values[row]:.6g}", expected)
+            self.refuse(bad, f"{values[bad.argmax()]:.6g}", expected)
         return values
 
     def met(
@@ -231,7 +233,7 @@ class Cells:
         dates = any(are_dates(values // 10.0**digits) for digits in (0, 4, 6, 9))  # of the time of day
         if (far := (np.abs(values) > most) | (dates & ~np.isnan(values))).any():
             expected = f"{TIMES}; dates have marks between day, month and year"
-            self.refuse(int(far.argmax()), f"{values[far.argmax()]:.17g}", expected)
+            self.refuse(far, f"{values[far.argmax()]:.17g}", expected)
 
     def _written(self, kinds: set[str], time_format: str | None) -> Float64[np.ndarray, " rows"]:
         """Seconds of times in words, all with a time zone or none, and with days and months in one order."""
@@ -256,24 +258,27 @@ class Cells:
 
     def _parsed(self, parse: Callable[[str], float], expected: str) -> Float64[np.ndarray, " rows"]:
         """Parses every text; missing ones become NaN."""
-        values = np.empty(len(self.values))
+        values, bad, found = np.empty(len(self.values)), np.zeros(len(self.values), bool), ""
         for row, text in enumerate(self.values.to_pylist()):
             word = "" if text is None else text.strip()
             try:
                 values[row] = np.nan if word.lower() in MISSING else parse(word)
             except (ValueError, OverflowError):
-                hint = "; score=COLUMN% reads percentages" if word.endswith("%") else ""
-                self.refuse(row, f"a text of {len(word)} characters", f"{expected}{hint}")
+                found = found or word
+                values[row], bad[row] = np.nan, True
+        if found:
+            hint = "; score=COLUMN% reads percentages" if found.endswith("%") else ""
+            self.refuse(bad, f"a text of {len(found)} characters", f"{expected}{hint}")
         self._refuse_huge(values, expected)
         return values
 
     def _refuse_huge(self, values: Float64[np.ndarray, " rows"], expected: str) -> None:
         huge = np.abs(values) > MOST  # false for NaN
         if huge.any():
-            row = int(huge.argmax())
-            if np.isinf(values[row]):
-                self.refuse(row, "an infinite number", expected)
-            self.refuse(row, f"{values[row]:.6g}", f"{expected} from {-MOST:g} to {MOST:g}")
+            first = values[huge.argmax()]
+            if np.isinf(first):
+                self.refuse(huge, "an infinite number", expected)
+            self.refuse(huge, f"{first:.6g}", f"{expected} from {-MOST:g} to {MOST:g}")
 
 
 def may_be_days(values: Float64[np.ndarray, " rows"]) -> bool:

@@ -186,8 +186,9 @@ class LogTable:
         hint = "" if self.columns.logged else hint
         _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
         if (spare := ~logged & (values == 1.0)).any():
-            row = int(spare.argmax())
-            cells.refuse(row, "an accepted offer that was not made", "no answer there, or the other column for logged")
+            cells.refuse(
+                spare, "an accepted offer that was not made", "no answer there, or the other column for logged"
+            )
         return np.where(logged, values, np.nan)
 
     def _flags(self, role: str, name: str, texts: Texts | None) -> tuple[Cells, Float64[np.ndarray, " rows"]]:
@@ -211,9 +212,9 @@ class LogTable:
             raise LogError("columns: found answered without time, expected time=COLUMN beside it")
         cells = self.cells(self.columns.answered)
         values = self.times(cells)
-        if (values < time).any():
-            row = int((values < time).argmax())
-            cells.refuse(row, f"an answer {time[row] - values[row]:.6g} s before its offer", "one after it")
+        if (early := values < time).any():
+            by = (time - values)[early.argmax()]
+            cells.refuse(early, f"an answer {by:.6g} s before its offer", "one after it")
         return values
 
     def propensity(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
@@ -226,15 +227,14 @@ class LogTable:
         _refuse_missing(cells, values, logged, expected)
         if (certain := ~logged & (values == 1)).any():
             cells.refuse(
-                int(certain.argmax()),
+                certain,
                 "1 where no offer was made",
                 "the probability of an offer on silent rows too, 0 where none was possible, and not the probability "
                 "of what was done",
             )
         bad = ~np.isnan(values) & ((values < 0) | (values > 1) | (logged & (values == 0)))
         if bad.any():
-            row = int(bad.argmax())
-            cells.refuse(row, f"{values[row]:.6g}", expected)
+            cells.refuse(bad, f"{values[bad.argmax()]:.6g}", expected)
         return values
 
     def target(self) -> Float64[np.ndarray, " rows"] | None:
@@ -252,7 +252,7 @@ class LogTable:
         values = cells.flags() if cells.kind() == "flag" else cells.numbers(expected)
         _refuse_missing(cells, values, np.ones(len(values), bool), expected)
         if (far := (values < 0) | (values > 1)).any():
-            cells.refuse(int(far.argmax()), f"{values[far.argmax()]:g}", expected)
+            cells.refuse(far, f"{values[far.argmax()]:g}", expected)
         return values
 
     def context(self, name: str) -> ContextColumn:
@@ -290,7 +290,7 @@ def _refuse_missing(
 ) -> None:
     missing = np.isnan(values) & where
     if missing.any():
-        cells.refuse(int(missing.argmax()), "nothing", expected)
+        cells.refuse(missing, "nothing", expected)
 
 
 def _check_column(place: str, name: str, names: Sequence[str]) -> None:

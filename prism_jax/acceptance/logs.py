@@ -230,15 +230,15 @@ def check_whole(
 def _warn_of_looks(place: str, names: Sequence[str]) -> None:
     """Says how many names look like another's, of people in the order in which rows first mention them."""
     alike = collections.defaultdict(list)
-    for number, name in enumerate(names, start=1):
-        alike[look(name)].append(number)
-    if pairs := [numbers for numbers in alike.values() if len(numbers) > 1]:
+    for name in names:
+        alike[look(name)].append(name)
+    if pairs := [several for several in alike.values() if len(several) > 1]:
         logging.warning(
-            "%s: %d names of people look like another's, and count as different people; the first are those of the "
-            "people whom rows mention as %s; give each person one name",
+            "%s: %d names of people look like another's, and count as different people, first %s; give each person one "
+            "name",
             place,
             sum(map(len, pairs)),
-            " and ".join(f"number {number}" for number in pairs[0][:5]),
+            " and ".join(f"{name!r:.80}" for name in pairs[0][:5]),
         )
 
 

@@ -358,8 +358,7 @@ def _run(
     if isinstance(agent.reader, AskingReader):
         agent.reader.ends = "first"
     place = "standard input" if options["input"] == "-" else options["input"]
-    bounds = {name: options[name] for name in ("skip_bad", "batch")}
-    loop = InputLoop(agent, write, place, report=say, **bounds)
+    loop = InputLoop(agent, write, place, report=say, skip_bad=options["skip_bad"], batch=options["batch"])
     try:
         with contextlib.nullcontext(sys.stdin) if options["input"] == "-" else pathlib.Path(place).open("rb") as source:
             descriptor = source.fileno()
@@ -373,20 +372,27 @@ def _run(
                 if loop.skipped and lines.last is not None:  # behind refused lines at the end, too
                     with partition.transaction():
                         partition.note_input(lines.last)
-    finally:
-        for line in loop.statistics.lines():
-            say(line)
-        if isinstance(agent.reader, AskingReader):
-            say(agent.reader.sent)
-        skipped = f", {loop.skipped} bad lines skipped" if options["skip_bad"] else ""
-        if agent.people is not None:
-            alarms = agent.people.alarms()
-            rang = f": of people {', '.join(map(str, alarms.rang[:20]))}" if alarms.rang else ""
-            say(
-                f"{alarms.people} people known; {len(alarms.rang)} alarms have rung{rang}; "
-                f"log of the alarms' product {alarms.log_product:.3g}"
-            )
-        say(f"{agent.reader.programs} programs compiled{skipped}")
+    except BaseException:
+        if loop.statistics.events:
+            _say_what_was_done(agent, loop)
+        raise
+    _say_what_was_done(agent, loop)
+
+
+def _say_what_was_done(agent: Decider, loop: InputLoop) -> None:
+    for line in loop.statistics.lines():
+        say(line)
+    if isinstance(agent.reader, AskingReader):
+        say(agent.reader.sent)
+    skipped = f", {loop.skipped} bad lines skipped" if loop.skip_bad else ""
+    if agent.people is not None:
+        alarms = agent.people.alarms()
+        rang = f": of people {', '.join(map(str, alarms.rang[:20]))}" if alarms.rang else ""
+        say(
+            f"{alarms.people} people known; {len(alarms.rang)} alarms have rung{rang}; "
+            f"log of the alarms' product {alarms.log_product:.3g}"
+        )
+    say(f"{agent.reader.programs} programs compiled{skipped}")
 
 
 def _print(record: bytes) -> None:

@@ -273,10 +273,13 @@ def _with_state(
     options: Mapping[str, Any], tokens: Tokens, limits: Limits, stack: contextlib.ExitStack
 ) -> tuple[fastapi.FastAPI, str]:
     """The server of an agent."""
+    from prism_jax.agent.state.places import tenants_of
     from prism_jax.service.door import Door
     from prism_jax.service.loading import agents_of
     from prism_jax.service.state_app import make_state_app
 
+    if lost := [name for name in tenants_of(options["state"]) if name not in tokens.tenants]:
+        command.say(f"--token_file: no token of {', '.join(lost)}: nobody can ask what {options['state']} has of them")
     if options["owners"] is None:
         load, _ = agents_of(options, tokens.tenants, stack)
         door = Door(load, options["state"], limits.waiting)

@@ -30,7 +30,7 @@ from etils import epath
 from prism_jax.agent.records_file import remove_person
 from prism_jax.agent.state.moving import export_records, import_people, import_records
 from prism_jax.agent.state.partition import StateError
-from prism_jax.agent.state.places import STORE, check_idle, folder_of, partition_files, readable
+from prism_jax.agent.state.places import STORE, check_idle, folder_of, partition_files, readable, tenants_of
 from prism_jax.agent.state.reading import all_records
 from prism_jax.agent.state.store import StateStore, open_store
 from prism_jax.decision import alarm
@@ -79,8 +79,7 @@ def run_job(options: Mapping[str, Any]) -> None:
         _import(folder, options)
         return
     if job != "rate" and not partition_files(folder):
-        beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
-        tenants = ", ".join(sorted(one.name for one in beside if one.is_dir() and partition_files(one)))
+        tenants = ", ".join(tenants_of(options["state"]))
         there = f"; of these there are, for --tenant: {tenants}" if tenants else ""
         raise StateError(f"{folder}: found no partitions, expected the state of an agent or of a tenant{there}")
     if job in ("show", "records_out"):

@@ -285,8 +285,12 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
       ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
       OSError: if the file cannot be read.
     """
-    data = read_bounded(path, expected="a calibration.json that `python -m prism_jax evaluate` wrote")
-    return _calibration(parse_json(data, str(path)), str(path), folds=True)
+    expected = "a calibration.json that `python -m prism_jax evaluate` wrote"
+    tree = parse_json(read_bounded(path, expected=expected), str(path))
+    if isinstance(tree, dict) and "accept" in tree:
+        anew = "without --calibration, evaluate fits maps anew; Gate.load decides by those of the gate"
+        raise ValueError(f"{path}: found a gate, expected {expected}; {anew}")
+    return _calibration(tree, str(path), folds=True)
 
 
 def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:

@@ -70,6 +70,9 @@ def of_exchange(error: Exception, key: str) -> Exception:
     if isinstance(error, openai.APIStatusError):
         body = error.body if isinstance(error.body, dict) else {}
         message = secret_free(str(body.get("message") or error.message), key)
+        if error.status_code == 401 and not key:
+            where = "the NAME of the environment variable that has it, as --key=NAME or as `key` of the endpoint"
+            return EndpointError(f"HTTP 401, it wants an API key and was sent none, expected {where}")
         return _of_status(error.status_code, error.response.headers, body.get("code"), message)
     if isinstance(error, openai.APIConnectionError):
         cause = type(error.__cause__).__name__

@@ -18,7 +18,7 @@ import textwrap
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
@@ -44,11 +44,14 @@ CONFIG = "config"
 EXPECTED = "the result of prism_jax.runtime.dataclass_config.to_config_dict"
 
 
-def explain(error: BaseException, argv: Sequence[str]) -> str:
-    """Describes why parsing `argv`, the program and its arguments, raised `error`: in absl or in a config file."""
+def explain(error: BaseException, argv: Sequence[str], defaults: str = "") -> str:
+    """Describes why parsing `argv`, the program and its arguments, raised `error`: in absl or in a config file.
+
+    `defaults` is that of `start`.
+    """
     message = _unquoted(str(error))
     path = _config_file(argv)
-    if path is not None and isinstance(error, OSError) and not pathlib.Path(path).exists():
+    if path is not None and CONFIG in flags.FLAGS and not pathlib.Path(path).exists():
         return _no_such(path)
     if path is not None and "no attribute 'get_config'" in message:
         return f"{path}: found no get_config, expected a function get_config() that returns the config"
@@ -60,6 +63,10 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
     if path is not None and (place := _place(error, message, path)):
         kind = "" if isinstance(error, ValueError | flags.Error) else f"{type(error).__name__}: "
         return f"{place}: {kind}{message.strip().splitlines()[-1]}"
+    if isinstance(error, flags.UnrecognizedFlagError) and (
+        hint := _setting(error.flagname, config_value(argv) or defaults)
+    ):
+        return f"{message.partition('. Did you mean')[0]}; did you mean {hint}?"
     overrides = (re.match(rf"--?{CONFIG}\.([^=\s]+)", argument) for argument in argv[1:])
     for name in (match[1] for match in overrides if match):  # such as training.steps
         if problem := _unknown(name, argv):
@@ -73,7 +80,7 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
 def _unknown(name: str, argv: Sequence[str]) -> str | None:
     """What is wrong with an override of a setting that the config file does not have, and what it could mean."""
     try:
-        config = flags.FLAGS[CONFIG].parser.parse(_config_value(argv) or "")
+        config = flags.FLAGS[CONFIG].parser.parse(config_value(argv) or "")
         leaves = [*_leaves(config)]
     except Exception:  # the file is a program, and what is wrong with it is another problem
         return None
@@ -86,14 +93,26 @@ def _unknown(name: str, argv: Sequence[str]) -> str | None:
         section = section[key]
     else:
         return None
-    elsewhere = [leaf for leaf in leaves if leaf.rpartition(".")[2] == name.rpartition(".")[2]]
-    if elsewhere:
-        hint = f"; did you mean --{CONFIG}.{f' or --{CONFIG}.'.join(elsewhere)}?"
+    if elsewhere := _named(name, leaves):
+        hint = f"; did you mean {elsewhere}?"
     elif near := difflib.get_close_matches(key, keys, n=1):
         hint = f"; did you mean {near[0]!r}?"
     else:
         hint = f", expected one of {', '.join(keys)}" if keys else ""
     return f"--{CONFIG}.{name}: found no setting {part!r} in the config{hint}"
+
+
+def _setting(name: str, config: str) -> str:
+    """The flags of the settings of a config file that a flag without their sections may mean; empty without any."""
+    try:
+        return _named(name, _leaves(flags.FLAGS[CONFIG].parser.parse(config)))
+    except Exception:  # as above
+        return ""
+
+
+def _named(name: str, leaves: Iterable[str]) -> str:
+    """The flags of the settings that end as a name does."""
+    return " or ".join(f"--{CONFIG}.{leaf}" for leaf in leaves if leaf.rpartition(".")[2] == name.rpartition(".")[2])
 
 
 def _leaves(section: Any, place: str = "") -> Iterator[str]:
@@ -119,7 +138,8 @@ def check_config(argv: Sequence[str]) -> str | None:
 
 
 def _no_such(path: str) -> str:
-    return f"--{CONFIG}: {path}: no such file, expected a config file such as those in configs/"
+    expected = "expected a config file such as those in configs/ of a checkout; pip installs none"
+    return f"--{CONFIG}: {path}: no such file, {expected}"
 
 
 def missing_library(error: ImportError, argv: Sequence[str]) -> str | None:
@@ -141,11 +161,11 @@ def _unquoted(message: str) -> str:
 
 def _config_file(argv: Sequence[str]) -> str | None:
     """The path after the last --config, without the argument for `get_config` that may follow a colon."""
-    value = _config_value(argv)
+    value = config_value(argv)
     return None if value is None else value.split(":", 1)[0]
 
 
-def _config_value(argv: Sequence[str]) -> str | None:
+def config_value(argv: Sequence[str]) -> str | None:
     """What stands after the last --config."""
     value = None
     for argument, following in itertools.pairwise([*argv, ""]):
@@ -225,6 +245,7 @@ def start(
     *,
     arguments: str = "",
     trouble: int = 1,
+    defaults: str = "",
     moved: Mapping[str, str] = types.MappingProxyType({}),
 ) -> None:
     """Parses flags and runs `main`; every error ends in one line on stderr and exit status `trouble`.
@@ -237,6 +258,7 @@ def start(
       arguments: What the arguments beside the flags are, such as "FILE.csv"; `main` is called with the list of them,
         and their absence is an error. By default such an argument is an error.
       trouble: Exit status of errors, for a main whose status 1 has another meaning.
+      defaults: A config file with all defaults, which --list_settings reads where no other is named.
       moved: What to type after `python -m prism_jax` in place of flags that this command had, by their names.
     """
 
@@ -264,6 +286,8 @@ def start(
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may end before the help
             print(help_screen(sys.modules["__main__"].__doc__ or "", of_modules.get(argv[0], []), shared))
             sys.exit(0)
+        if "--list_settings" in argv and config_value(argv) is None:
+            argv.insert(1, f"--{CONFIG}={defaults}")
         try:
             rest = flags.FLAGS(argv)
         except SystemExit as end:  # --helpfull ends so, with status 1, or a config file with its own
@@ -273,7 +297,7 @@ def start(
                 traceback.print_exception(error)
             name = error.flagname if isinstance(error, flags.UnrecognizedFlagError) else ""
             pointer = f"--{name}: found it here, expected `python -m prism_jax {moved[name]}`" if name in moved else ""
-            sys.exit(_fail(pointer or explain(error, argv), trouble))
+            sys.exit(_fail(pointer or explain(error, argv, defaults), trouble))
         if problem := check_config(argv):
             sys.exit(_fail(problem, trouble))
         return rest

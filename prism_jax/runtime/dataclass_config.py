@@ -89,16 +89,16 @@ def _overridable(kind: Any, value: Any) -> Any:
     return value
 
 
-def settings(config: Any, place: str = "--config") -> Iterator[str]:
-    """Yields each setting of a config as the flag that gives it the value that it has, with its meaning as a comment.
+def settings(cls: Any, tree: Mapping[str, Any] | ml_collections.ConfigDict, place: str = "--config") -> Iterator[str]:
+    """Yields each setting of a dataclass as the flag that gives it its value in a tree, with its meaning as a comment.
 
-    Choices are added where the meaning does not name them all.
+    Choices are added where the meaning does not name them all. Values may be such as the dataclass rejects.
     """
-    hints, meanings = _type_hints(type(config)), _meanings(type(config))
-    for field in dataclasses.fields(config):
-        value, name = getattr(config, field.name), f"{place}.{field.name}"
-        if dataclasses.is_dataclass(value):
-            yield from settings(value, name)
+    hints, meanings = _type_hints(cls), _meanings(cls)
+    for field in dataclasses.fields(cls):
+        value, name = tree[field.name], f"{place}.{field.name}"
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from settings(hints[field.name], value, name)
             continue
         meaning, choices = meanings.get(field.name, ""), [str(one) for one in typing.get_args(hints[field.name])]
         if typing.get_origin(hints[field.name]) is typing.Literal and not all(one in meaning for one in choices):

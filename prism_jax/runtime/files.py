@@ -76,7 +76,10 @@ def writing(*paths: epath.PathLike) -> Iterator[None]:
 
 
 def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
-    """Writes several files. All are completed under temporary names before any gets its final name."""
+    """Writes several files, into folders that exist.
+
+    All are completed under temporary names before any gets its final name. OSError says what a path cannot be.
+    """
     paths = [epath.Path(path) for path in contents]
     partial = [temporary_beside(path) for path in paths]
     try:
@@ -84,6 +87,10 @@ def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
             temporary.write_bytes(content)
         for temporary, path in zip(partial, paths, strict=True):
             temporary.replace(path)
+    except OSError:
+        for path in paths:
+            check_folder_of(path)  # which says what is wrong with it
+        raise
     finally:
         for temporary in partial:
             temporary.unlink(missing_ok=True)

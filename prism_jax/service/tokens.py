@@ -65,29 +65,30 @@ class Tokens:
             scope that is none, or text that is not UTF-8.
         """
         expected = "bearer tokens, one a line, or TENANT TOKEN, or TENANT TOKEN SCOPES"
-        lines = []
+        found: dict[str, tuple[str, ...]] = {}  # by their tokens
         for number, line in read_lines(path, ValueError, expected):
             try:
-                lines.append(line.decode("utf-8-sig" if number == 1 else "utf-8").split())
+                words = line.decode("utf-8-sig" if number == 1 else "utf-8").split()
+                if not words:
+                    continue
+                tenant, token, *scopes = (TENANT, *words) if len(words) == 1 else words
+                if len(scopes) > 1:
+                    raise ValueError(f"found {len(words)} words, expected {expected}")
+                if {*token.split(",")} <= {*SCOPES, "all"}:  # TOKEN SCOPES, without a tenant
+                    raise ValueError(f"found scopes where a token is, expected {expected}")
+                if not _TENANT.fullmatch(tenant):
+                    raise ValueError("found a tenant of other characters, expected 1 to 64 of a to z, 0 to 9, - and _")
+                if token in found:
+                    raise ValueError("found a token twice, expected each once: it says whose a request is")
+                found[token] = (tenant, token, *scopes)
+                cls([found[token]])
             except UnicodeDecodeError:
                 raise ValueError(f"{path}:{number}: found text that is not UTF-8, expected {expected}") from None
-        found = [(TENANT, *words) if len(words) == 1 else tuple(words) for words in lines if words]
-        if not found or any(len(words) > 3 for words in lines):
-            what = "a line of several words" if found else "no token"
-            raise ValueError(f"{path}: found {what}, expected {expected}")
-        if any({*token.split(",")} <= {*SCOPES, "all"} for _, token, *_ in found):  # TOKEN SCOPES, without a tenant
-            raise ValueError(f"{path}: found scopes where a token is, expected {expected}")
-        for tenant, *_ in found:
-            if not _TENANT.fullmatch(tenant):
-                raise ValueError(
-                    f"{path}: found a tenant of other characters, expected 1 to 64 of a to z, 0 to 9, - and _"
-                )
-        if len({token for _, token, *_ in found}) < len(found):
-            raise ValueError(f"{path}: found a token twice, expected each once: it says whose a request is")
-        try:
-            return cls(found)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: {error}") from None
+        if not found:
+            raise ValueError(f"{path}: found no token, expected {expected}")
+        return cls([*found.values()])
 
     @property
     def tenants(self) -> list[str]:

@@ -114,10 +114,21 @@ def test_one_person_is_one_person(names, people, write):
     assert read_log(path, columns).names == people
 
 
-def test_people_whose_names_look_alike_are_named_by_number(write, caplog):
+def test_people_whose_names_look_alike_are_named(write, caplog):
     read_log(write("p,a\nAnn,1\nbob,0\nann,1\n7,0\n07,0\n"), LogColumns(person="p", accepted="a"))
     assert "4 names of people look like another's" in caplog.text
-    assert "mention as number 1 and number 3" in caplog.text and "ann" not in caplog.text
+    assert (
+        "different people, first 'Ann' and 'ann'; give each person one name" in caplog.text and "bob" not in caplog.text
+    )
+
+
+def test_bad_rows_are_named_together(write):
+    columns = LogColumns(person="p", accepted="a", score="s")
+    path = write("p,a,s\n" + "".join(f"ann,{i % 2},{'high' if i % 3 else i}\n" for i in range(12)))
+    with pytest.raises(LogError, match=r"row 3, column 's': found a text of 4 .*; 7 more such rows: 4, 6, 7, 9, …$"):
+        read_log(path, columns)
+    with pytest.raises(LogError, match=r"row 3, column 'a': found 2, expected true.*; 1 more such row: 5$"):
+        read_log(write("p,a,s\nann,1,1\nann,2,1\nann,0,1\nann,3,1\n"), columns)
 
 
 @pytest.mark.parametrize("word", ["nan", "NULL", "None", " n/a", "<NA>", "-", "#N/A", "\\N"])

@@ -102,7 +102,11 @@ def test_no_answer_is_silence_with_its_reason_within_the_deadline(fake, cache, f
 
 
 @pytest.mark.parametrize(
-    ("status", "hint"), [(401, ", it refuses the API key$"), (404, "; the address to state ends before")]
+    ("status", "hint"),
+    [
+        (401, ", it wants an API key and was sent none, expected .* --key=NAME"),
+        (404, "; the address to state ends before"),
+    ],
 )
 def test_a_server_that_refuses_every_request_ends_what_waits_for_it_alone(fake, cache, status, hint):
     reader, _ = load_decisions(fake.url, "m", GATE, cache=cache, deadline=2.0)

@@ -69,7 +69,10 @@ def test_a_server_on_a_store_that_another_one_has_says_so_before_it_listens(tmp_
     from prism_jax.agent.state.store import StateStore
 
     (tmp_path / "s" / "tenants").mkdir(parents=True)
+    with StateStore(tmp_path / "s" / "tenants" / "north") as north:
+        north.partition(0)
     with StateStore(tmp_path / "s" / "tenants" / "default"), socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = forked.run("prism_jax", "serve", "--state=s", "--c_fa=1", "--c_fn=2", f"--port={port}", cwd=tmp_path)
     assert done.returncode == 1 and "found it in use by another process" in done.stderr.splitlines()[-1]
+    assert "--token_file: no token of north: nobody can ask what s has of them" in done.stderr

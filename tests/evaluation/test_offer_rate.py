@@ -7,6 +7,7 @@ from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration, write_calibration
+from prism_jax.gate import Gate
 from prism_jax.scores import Scores
 
 
@@ -66,3 +67,9 @@ def test_a_calibration_that_is_no_object_with_keys_shows_what_was_found(tmp_path
         read_calibration(path)
     expected = "need_fast, accept_fast, need_slow, accept_slow"
     assert str(caught.value) == f"{path}: found {found}, expected the keys {expected}"
+
+
+def test_a_gate_in_place_of_a_calibration_is_told_where_it_is_used(tmp_path):
+    Gate.at_costs(c_fa=1.0, c_fn=2.0).save(tmp_path / "gate.json")
+    with pytest.raises(ValueError, match=r"gate.json: found a gate, expected a cal.* evaluate fits maps anew"):
+        read_calibration(tmp_path / "gate.json")

@@ -116,6 +116,18 @@ def test_a_setting_that_is_not_there_comes_with_the_one_that_was_meant(tmp_path,
     assert command.explain(raised.value, argv).startswith(f"--config.{message}")
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_flag_that_is_a_setting_without_its_section_comes_with_it(tmp_path, monkeypatch, named):
+    file = tmp_path / "config.py"
+    file.write_text(CONFIG)
+    argv, given = ["main", *[f"--config={file}"] * named, "--steps=2"], flags.FlagValues()
+    config_flags.DEFINE_config_file("config", None, "", flag_values=given, sys_argv=argv)
+    with pytest.raises(flags.UnrecognizedFlagError) as raised:
+        given(argv)
+    monkeypatch.setattr(flags, "FLAGS", given)
+    assert command.explain(raised.value, argv, str(file)).endswith("'steps'; did you mean --config.training.steps?")
+
+
 def test_a_setting_without_the_config_file_asks_for_it(monkeypatch):
     argv, given = ["main", "--config.training.steps=7"], flags.FlagValues()
     config_flags.DEFINE_config_file("config", None, "", flag_values=given, sys_argv=argv)

@@ -315,7 +315,7 @@ def test_exactly_one_of_steps_and_epochs_must_be_given(steps, epochs):
 
 
 def test_settings_are_listed_with_what_their_comments_and_docstrings_say():
-    assert [*settings(Lamp(), "--lamp")] == [
+    assert [*settings(Lamp, dataclasses.asdict(Lamp()), "--lamp")] == [
         """--lamp.colour='#ff0 '"'"'warm'"'"''  # Colour of the light, as seen at night.""",
         "--lamp.watts=4.5  # Power.",
         "--lamp.switch=hand  # How it is switched on: by hand, or by itself. (hand, dusk)",
@@ -325,7 +325,7 @@ def test_settings_are_listed_with_what_their_comments_and_docstrings_say():
 
 def test_every_setting_of_a_run_has_a_meaning_and_is_set_by_the_flag_that_lists_it():
     config = RunConfig(training=TrainingConfig(frozen=("embedding", "layers/0/.*"), start="my runs/first"))
-    lines = [*settings(config)]
+    lines = [*settings(RunConfig, to_config_dict(config))]
     assert all(re.fullmatch(r"--config\.\S+=.*?  # .{5,}", line) for line in lines)
     assert all(name in next(line for line in lines if "decision.policy" in line) for name in DEPLOYABLE)
     argv = ["main", *(shlex.split(line, comments=True)[0] for line in lines)]

@@ -131,6 +131,13 @@ def test_several_files_change_together_or_not_at_all(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old", "b": b"old"}
 
 
+def test_what_cannot_be_written_is_said_with_its_path(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/no/gate.json: found no folder {tmp_path}/no, expected an"):
+        files.write_json(tmp_path / "no" / "gate.json", {})
+    with pytest.raises(IsADirectoryError, match=f"{tmp_path}: found a folder, expected a file or a new path"):
+        files.write_text(tmp_path, "")
+
+
 @pytest.mark.parametrize("ending", [b"", b"\n"])
 def test_a_line_of_the_greatest_length_is_read_and_a_byte_more_refused(tmp_path, monkeypatch, ending):
     monkeypatch.setattr(files, "MOST_LINE_BYTES", 8)

@@ -114,9 +114,11 @@ def test_tokens_have_tenants(tmp_path):
         file.write_text(bad)
         with pytest.raises(ValueError, match="a tenant of other characters"):
             Tokens.read(str(file))
-    file.write_text("north token decide,all\n")
-    with pytest.raises(ValueError, match="tokens: found another scope, expected all, or of decide, read, people some"):
+    file.write_text("\nnorth token decide,all\n")
+    with pytest.raises(
+        ValueError, match="tokens:2: found another scope, expected all, or of decide, read, people some"
+    ):
         Tokens.read(str(file))
     file.write_text("north same\nsouth same\n")
-    with pytest.raises(ValueError, match="found a token twice, expected each once"):
+    with pytest.raises(ValueError, match="tokens:2: found a token twice, expected each once"):
         Tokens.read(str(file))

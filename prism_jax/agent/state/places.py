@@ -76,6 +76,13 @@ def folder_of(state: epath.PathLike, tenant: str = "default") -> epath.Path:
     return epath.Path(state) / "tenants" / tenant
 
 
+def tenants_of(state: epath.PathLike) -> list[str]:
+    """The tenants that have a store in a state, in order; StateError as `partition_files`."""
+    folder = epath.Path(state) / "tenants"
+    stores = folder.iterdir() if folder.is_dir() else ()
+    return sorted(one.name for one in stores if one.is_dir() and partition_files(one))
+
+
 def number_of(key: str, partitions: int) -> int:
     """The number of the partition of a key, of so many."""
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
