@@ -16,7 +16,6 @@ these are ProactiveBench's own training data and test events, all without answer
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
 
 from absl import flags
 from etils import epath
@@ -29,6 +28,7 @@ from prism_jax.streams.jsonl import encode_streams
 from prism_jax.streams.published import table
 from prism_jax.streams.published.content import Published
 from prism_jax.streams.splits import Splits, with_validation
+from prism_jax.streams.summary import summarise
 
 
 def _records(source: epath.PathLike) -> Published:
@@ -69,10 +69,10 @@ def check(options: flags.FlagValues) -> None:
     for flag, expected in (("from", "a source (--list shows them)"), ("source", "the folder or file of the source")):
         if options[flag].value is None:
             raise ValueError(f"--{flag}: found no value, expected {expected}")
-    name = str(options["from"].value)
+    name = options["from"].value
     if (options.out is None) == (options.workdir is None):
         raise ValueError("--out: expected either a file to write, or --workdir with a folder")
-    if options.medium is not None and "medium" not in SOURCES[name].settings:
+    if options.medium is not None and name != "contextagent":
         raise ValueError(f"--medium: found it with --from={name}, expected it with contextagent only")
     if options.agent_data and (name != "proactivebench" or options.workdir is None):
         raise ValueError("--agent_data: expected it with --from=proactivebench and --workdir only")
@@ -80,38 +80,20 @@ def check(options: flags.FlagValues) -> None:
         raise ValueError("--calibration_share: found it without --workdir, expected a folder for the parts")
 
 
-def parts_of(published: Published, calibration_share: float) -> dict[str, Sequence[Stream]]:
-    """The streams by the part of the publisher's split, of which a share of the training streams is `calibration`."""
+def parts_of(published: Published, calibration_share: float) -> dict[str, list[Stream]]:
+    """The streams by the part of the publisher's split; a share of the training streams is `calibration`."""
     if not published.split:
         raise ValueError("--workdir: found no split in this source, expected --out, a file for all of its streams")
-    part = {
-        name: tuple(stream for stream in published.streams if published.split.get(stream.id) == name)
-        for name in ("train", "test", None)
-    }
-    splits = Splits(part["train"], (), part["test"])
-    if splits.train:
-        splits = with_validation(splits, calibration_share)
-    return {"train": splits.train, "calibration": splits.validation, "test": splits.test, "other": part[None]}
+    parts: dict[str, list[Stream]] = {}
+    for stream in published.streams:
+        parts.setdefault(published.split.get(stream.id, "other"), []).append(stream)
+    if "train" in parts:
+        splits = with_validation(Splits(tuple(parts["train"]), (), ()), calibration_share)
+        parts |= {"train": [*splits.train], "calibration": [*splits.validation]}
+    return parts
 
 
-def described(streams: Sequence[Stream]) -> str:
-    """What a file of streams holds, in words."""
-    steps = [step for stream in streams for step in stream.steps]
-    offers = [offer for step in steps for offer in step.candidates]
-    counts = {
-        "offers with a text": sum(offer.text is not None for offer in offers),
-        "responses": sum(offer.response is not None for offer in offers),
-        "offers made": sum(bool(offer.logged) for offer in offers),
-        "labels of need": sum(step.y_need is not None for step in steps),
-        "labels of acceptance": sum(offer.y_accept is not None for offer in offers),
-    }
-    sizes = {"streams": len(streams), "events": sum(len(stream.events) for stream in streams), "steps": len(steps)}
-    words = [f"{count:,} {what}" for what, count in sizes.items()]
-    words += [f"{count:,} {what}" for what, count in counts.items() if count]
-    return f"{', '.join(words)}; domains: {', '.join(sorted({stream.domain for stream in streams}))}"
-
-
-def _read(options: flags.FlagValues) -> tuple[dict[str, Sequence[Stream]], collections.Counter[str]]:
+def _read(options: flags.FlagValues) -> tuple[dict[str, list[Stream]], collections.Counter[str]]:
     """The streams by the part of a split, of which there is one without a name for --out, and what was left out."""
     if options.agent_data:
         from prism_jax.proactivebench.checkout import streams_of  # reads votes with tensorflow_datasets
@@ -123,16 +105,15 @@ def _read(options: flags.FlagValues) -> tuple[dict[str, Sequence[Stream]], colle
         return streams_of(options.source, files, options.calibration_share)
     settings = {} if options.medium is None else {"medium": options.medium}
     published = SOURCES[str(options["from"].value)].read(options.source, **settings)
-    if options.out is not None:
-        return {"": published.streams}, published.dropped
-    return parts_of(published, options.calibration_share), published.dropped
+    parts = parts_of(published, options.calibration_share) if options.workdir else {"": published.streams}
+    return parts, published.dropped
 
 
 def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
     if options.list:
-        print("\n".join(f"{name}: {source.described()}" for name, source in SOURCES.items()))
+        print("\n".join(f"{name}: {source}" for name, source in SOURCES.items()))
         return
     check(options)
     if options.out is not None:
@@ -141,14 +122,13 @@ def main() -> None:
     parts, dropped = _read(options)
     if options.workdir is not None:
         epath.Path(options.workdir).mkdir(parents=True, exist_ok=True)
-    files = {
-        epath.Path(options.out) if options.out else epath.Path(options.workdir) / f"{part}.jsonl": streams
-        for part, streams in parts.items()
-        if streams
-    }
+    files = {options.out or epath.Path(options.workdir) / f"{part}.jsonl": kept for part, kept in parts.items() if kept}
     write_files({path: encode_streams(streams) for path, streams in files.items()})
     for path, streams in files.items():
-        print(f"{path}: {described(streams)}")
+        *domains, total = summarise(streams).items()
+        offers = [offer for stream in streams for step in stream.steps for offer in step.candidates]
+        texts, responses = (sum(getattr(offer, of) is not None for offer in offers) for of in ("text", "response"))
+        print(f"{path}: {total[1]}; {texts:,} offers with a text, {responses:,} responses; domains:", *dict(domains))
     for reason, count in dropped.most_common():
         print(f"left out {count:,}: {reason}")
 

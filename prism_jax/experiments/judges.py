@@ -72,5 +72,5 @@ def main() -> Iterable[Table]:
     options, source = flags.FLAGS, epath.Path(flags.FLAGS.source)
     streams = load(source)
     people = human_ballots(streams)
-    rows = match(streams, read_recordings(source / "eval" / "traces_new"))
+    rows = match(streams, read_recordings(source / "eval" / "traces_new")[0])
     return [*annotators_table(people, options.resamples), *models_table(rows, people, options.resamples)]

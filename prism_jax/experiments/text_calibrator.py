@@ -201,6 +201,6 @@ def main() -> Iterable[Table]:
     """Measures how well texts predict human judgements."""
     source = epath.Path(flags.FLAGS.source)
     streams = load(source)
-    rows = match(streams, read_recordings(source / "eval" / "traces_new"))
+    rows = match(streams, read_recordings(source / "eval" / "traces_new")[0])
     held_out = hold_out(rows, streams)
     return [signal_table(held_out), cost_table(held_out, OperatingPoint())]

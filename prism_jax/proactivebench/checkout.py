@@ -25,7 +25,7 @@ def events_of(source: epath.PathLike) -> list[Stream]:
 
 def streams_of(
     source: epath.PathLike, agent_data: Mapping[str, Sequence[str]], calibration: float
-) -> tuple[dict[str, Sequence[Stream]], collections.Counter[str]]:
+) -> tuple[dict[str, list[Stream]], collections.Counter[str]]:
     """The streams of a checkout: `train`, `calibration` and `test` without any answer, `human` with votes.
 
     Beside them stands what was left out of the training data, by the reason.
@@ -60,7 +60,7 @@ def streams_of(
             )
     splits = with_validation(Splits(tuple(train.values()), (), tuple(test)), calibration)
     human = proactivebench.load(source)
-    return {"train": splits.train, "calibration": splits.validation, "test": test, "human": human}, dropped
+    return {"train": [*splits.train], "calibration": [*splits.validation], "test": test, "human": human}, dropped
 
 
 def _unanswered(stream: Stream) -> Stream:

@@ -53,8 +53,9 @@ def test_recorded_answers_become_streams_and_texts_fill_their_probabilities(tmp_
     out, filled = tmp_path / "recorded.jsonl", tmp_path / "filled.jsonl"
     done = run("import", "--from=recorded", f"--source={TRACES}", f"--out={out}")
     assert done.returncode == 0, done.stderr
-    assert "1 streams, 4 events, 4 steps, 2 offers with a text, 2 responses; domains: coding" in done.stdout
-    assert "left out 2: steps of beta without an answer, because the request failed or its offer is no" in done.stdout
+    assert "1 streams, 4 events, 4 steps, 4 candidates; " in done.stdout
+    assert "; 2 offers with a text, 2 responses; domains: coding" in done.stdout
+    assert "left out 2: steps of beta without an answer: the request failed or its offer is no text" in done.stdout
     again = run("import", "--from=recorded", f"--source={TRACES}", f"--out={out}")
     assert again.returncode == 1 and "found something there, expected a path that does not exist yet" in again.stderr
     done = run("label", f"--streams={out}", f"--text_calibrator={calibrator}", f"--out={filled}")
@@ -75,7 +76,7 @@ def test_conversations_become_streams(tmp_path):
     source.write_text(json.dumps([turns(("human", first), ("gpt", silent)), whole]))
     done = run("import", "--from=sharegpt", f"--source={source}", f"--out={out}")
     assert done.returncode == 0, done.stderr
-    assert "1 streams, 2 events, 2 steps, 1 offers with a text, 1 responses" in done.stdout
+    assert "1 streams, 2 events, 2 steps, 2 candidates; " in done.stdout
     (stream,) = read_streams(out)
     assert [offer.text for step in stream.steps for offer in step.candidates] == [None, "Explain the message."]
     assert json.loads(stream.steps[1].candidates[0].response) == ANSWER
@@ -101,7 +102,10 @@ def test_the_parts_of_a_publishers_split_are_files_to_train_on(tmp_path, moments
     assert done.returncode == 0, done.stderr
     sizes = {path.stem: len(read_streams(path)) for path in out.iterdir()}
     assert sizes == {"train": 6, "calibration": 2, "test": 3, "other": 1}
-    assert f"{out}/test.jsonl: 3 streams, 3 events, 3 steps, 3 offers made, 3 labels of acceptance" in done.stdout
+    assert (
+        f"{out}/test.jsonl: 3 streams, 3 events, 3 steps, 3 candidates; 3 judgements: 3 of offers (3 accepted)"
+        in done.stdout
+    )
     assert "left out 8: cab.json: in cab_train.json" in done.stdout
     names = {f"{name}_source": str(out / f"{name}.jsonl") for name in ("train", "calibration", "test")}
     assert len(load_splits(DataConfig(name="jsonl", **names), SimulatorConfig()).calibration) == 2

@@ -50,6 +50,9 @@ from prism_jax.runtime.files import read_lines, read_object
 from prism_jax.runtime.gguf_file import read_gguf_header
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.streams.published.activitywatch import read_activitywatch
+from prism_jax.streams.published.contextagent import read_contextagent
+from prism_jax.streams.published.knowu import read_knowu
 from prism_jax.streams.published.recorded import read_recorded
 from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.streams.shards import cut, read_shard
@@ -122,6 +125,7 @@ def files(tmp_path_factory):
     write_gguf(folder / "model.gguf", random_model("Llama"))
     write_agents_files(folder, streams)
     write_logs(folder)
+    write_published(folder)
     (folder / "printed.csv").write_text(
         "policy,N,Recall,Precision,F1,Accuracy\nours,233,81.3%,70.1%,75.3%,80.2\ntheirs,233,64.9%,66.0%,65.4%,74.1\n"
     )
@@ -219,6 +223,26 @@ def read_gguf(path):
     return load_gguf(path, "float32")
 
 
+def write_published(folder):
+    """What others publish, in miniature."""
+    row = {"Category": "Garden", "Vision": "A hose leaks.", "Personas": ["Forgetful"], "Proactive index": "true"}
+    entry = {
+        "time": "2026-03-01T07:00:10+08:00",
+        "location": "Mill Lane",
+        "action": "Stops the alarm.",
+        "label": "signal",
+    }
+    shown = {"timestamp": "2026-03-02T08:00:00+00:00", "duration": 60.5, "data": {"app": "Editor", "title": "notes"}}
+    bucket = {"type": "currentwindow", "hostname": "den", "events": [shown]}
+    for name, content in (
+        ("moments/data/cab/cab_train.json", {"example-1": row, "example-2": row}),
+        ("phone/src/knowu_bench/user_logs/baker.json", [entry, entry]),
+        ("aw-buckets-export.json", {"buckets": {"window": bucket}}),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(content))
+
+
 def read_verdicts(path):
     return list(read_votes(path))
 
@@ -301,6 +325,9 @@ READERS = {
     "traces": ("recorded/code_1.json", TEXT, read_trace),
     "recorded answers": ("recorded/code_1.json", TEXT, read_answers),
     "conversations": ("rows.jsonl", TEXT, read_sharegpt),
+    "moments": ("moments/data/cab/cab_train.json", TEXT, lambda path: read_contextagent(path.parents[2])),
+    "phone's log": ("phone/src/knowu_bench/user_logs/baker.json", TEXT, lambda path: read_knowu(path.parents[3])),
+    "export of windows": ("aw-buckets-export.json", TEXT, read_activitywatch),
     "text calibrator": ("text.json", TEXT, read_text_calibrator),
     "verdicts": ("votes.jsonl", TEXT, read_verdicts),
     "run config": ("run/config.json", TEXT, read_run),

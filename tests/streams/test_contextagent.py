@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
-from prism_jax.streams.published.table import read
+from prism_jax.streams.published.contextagent import read_contextagent as read
 
 REAL = pathlib.Path(__file__).parents[3] / "shared" / "contextagent"
 SOLUTION = {"Thoughts": "SECRET", "Tool planning": "SECRET", "Action": "SECRET", "Response": "SECRET", "Tools": []}
@@ -37,7 +37,7 @@ def folder(tmp_path, **files):
 
 
 def test_a_row_is_a_stream_of_one_moment_with_what_a_model_may_see(tmp_path):
-    found = read("contextagent", folder(tmp_path, cab_train=ROWS))
+    found = read(folder(tmp_path, cab_train=ROWS))
     assert [stream.id for stream in found.streams] == [f"cab_train:example-{number}" for number in (10, 2, 3)]
     sun, hose, cloud = found.streams
     text = "Context information: The hose leaks.\nVision: Water on the path.\nPersonas: Forgetful; Patient"
@@ -54,7 +54,7 @@ def test_a_row_is_a_stream_of_one_moment_with_what_a_model_may_see(tmp_path):
 
 @pytest.mark.parametrize(("medium", "label"), [("true", 1.0), ("false", 0.0), ("unlabelled", None)])
 def test_medium_is_what_the_caller_says(tmp_path, medium, label):
-    found = read("contextagent", folder(tmp_path, cab_test=ROWS), medium=medium)
+    found = read(folder(tmp_path, cab_test=ROWS), medium=medium)
     assert found.streams[-1].steps[0].candidates[0].y_accept == label
     assert set(found.split.values()) == {"test"}
 
@@ -64,7 +64,7 @@ def test_rows_of_all_files_are_read_once_and_what_is_dropped_is_counted(tmp_path
     whole = ROWS | {"example-10": edited, "example-11": row("", "true"), "example-12": row("Night.", "perhaps")}
     whole |= {"example-13": row("Rain.", True, Category="")}
     train, test = {"example-2": ROWS["example-2"]}, {"example-10": ROWS["example-10"]}
-    found = read("contextagent", folder(tmp_path, cab=whole, cab_train=train, cab_test=test))
+    found = read(folder(tmp_path, cab=whole, cab_train=train, cab_test=test))
     assert {stream.id: found.split.get(stream.id) for stream in found.streams} == {
         "cab:example-13": None,
         "cab:example-3": None,
@@ -88,31 +88,23 @@ def test_rows_of_all_files_are_read_once_and_what_is_dropped_is_counted(tmp_path
         ({}, "found none of ContextAgentBench's files, expected data/cab/cab_train.json"),
         ({"cab_train": "[]"}, r"cab_train.json: found \[\], expected an object with a row for each key"),
         ({"cab": {"a": 3}}, "cab.json: a: found 3, expected Proactive index and one of Context information"),
-        ({"cab": {"a": {"Vision": "x"}}}, "cab.json: a: found Vision, expected Proactive index"),
-        ({"cab": {"a": row("x", "true", Audio=3)}}, "cab.json: a.Audio: found 3, expected text or a list"),
+        ({"cab": {"a": row("x", "true", Audio=3)}}, "cab.json: a.Audio: found 3, expected text, or a list"),
         ({"cab": {"a": row("", "true")}}, "found no row with input and label, expected some"),
         ({"cab_train": ROWS, "cab_test": ROWS}, "example-2: found it in cab_train.json too, expected it in one split"),
     ],
 )
 def test_another_layout_is_refused_in_one_line(tmp_path, files, message):
     with pytest.raises((StreamError, FileNotFoundError), match=message) as refused:
-        read("contextagent", folder(tmp_path, **files))
+        read(folder(tmp_path, **files))
     assert "\n" not in str(refused.value)
-
-
-def test_unknown_sources_and_settings_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"source: found .cab., expected one of .*contextagent"):
-        read("cab", tmp_path)
-    with pytest.raises(ValueError, match="medium: found 'maybe', expected one of unlabelled, true, false"):
-        read("contextagent", tmp_path, medium="maybe")
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="ContextAgentBench's training part is not beside the repository")
 def test_the_published_training_part_is_read_whole():
-    found = read("contextagent", REAL)
+    found = read(REAL)
     rows = json.loads((REAL / "data" / "cab" / "cab_train.json").read_text())
-    assert len(found.streams) == len(rows) and not found.dropped
-    labels = collections.Counter(stream.steps[0].candidates[0].y_accept for stream in found.streams)
+    streams = [stream for stream in found.streams if found.split.get(stream.id) == "train"]
+    labels = collections.Counter(stream.steps[0].candidates[0].y_accept for stream in streams)
     counts = collections.Counter(row["Proactive index"] for row in rows.values())
     assert labels == {1.0: counts["true"], 0.0: counts["false"], None: counts["medium"]}
-    assert all(rows[stream.id.partition(":")[2]]["Thoughts"] not in stream.events[0].text for stream in found.streams)
+    assert all(rows[stream.id.partition(":")[2]]["Thoughts"] not in stream.events[0].text for stream in streams)

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
-from prism_jax.streams.published.table import read
+from prism_jax.streams.published.activitywatch import read_activitywatch
+from prism_jax.streams.published.knowu import read_knowu
 
 CLEAN = [
     {
@@ -29,7 +30,7 @@ def logs(tmp_path, **files):
 
 def test_a_noisy_twin_has_the_steps_of_its_log(tmp_path):
     entries = [entry | {"category": "SECRET"} for entry in CLEAN]
-    found = read("knowu", logs(tmp_path, baker=entries, baker_noise_25pct=[entries[1], NOISE, entries[0]]))
+    found = read_knowu(logs(tmp_path, baker=entries, baker_noise_25pct=[entries[1], NOISE, entries[0]]))
     clean, noisy = found.streams
     assert [stream.id for stream in found.streams] == ["baker", "baker_noise_25pct"]
     assert {stream.persona for stream in found.streams} == {"baker"}
@@ -61,7 +62,7 @@ def test_a_noisy_twin_has_the_steps_of_its_log(tmp_path):
 )
 def test_another_layout_of_logs_is_one_line(tmp_path, files, message):
     with pytest.raises((StreamError, FileNotFoundError), match=message) as refused:
-        read("knowu", logs(tmp_path, **files))
+        read_knowu(logs(tmp_path, **files))
     assert "\n" not in str(refused.value)
 
 
@@ -105,7 +106,7 @@ def test_windows_tabs_and_pauses_of_a_host_become_stretches_of_work(tmp_path):
     )
     other = bucket("currentwindow", (51, 60, window("Phone", "")), host="phone")
     editor = bucket("app.editor.activity", (0, 1, {"file": "notes.txt"}))
-    found = read("activitywatch", export(tmp_path, windows, tabs, presence, other, editor))
+    found = read_activitywatch(export(tmp_path, windows, tabs, presence, other, editor))
     assert {stream.id: [event.text for event in stream.events] for stream in found.streams} == {
         "den:2026-03-02T08:00:00+00:00": ["Editor: notes.txt", "Browser: Tea - Browser (example.org/tea)"],
         "den:2026-03-02T08:50:00+00:00": ["Editor: notes.txt"],
@@ -124,12 +125,12 @@ def test_what_is_no_export_is_one_line(tmp_path):
         ({"buckets": {"a": 3}}, r"buckets\.a: found 3 \(int\), expected an object with keys"),
         (
             {"buckets": {"a": bucket("currentwindow") | {"events": [{"timestamp": "x", "data": {}}]}}},
-            r"events\[0\]\.time",
+            r"\[0\]\.time: found .x., expected a date",
         ),
         ({"buckets": {"a": bucket("afkstatus", (0, 1, {"status": "afk"}))}}, "found no window that was used, expected"),
     ):
         path = tmp_path / "aw-buckets-export.json"
         path.write_text(json.dumps(content))
         with pytest.raises(StreamError, match=message) as refused:
-            read("activitywatch", path)
+            read_activitywatch(path)
         assert "\n" not in str(refused.value)

@@ -43,11 +43,9 @@ def test_a_single_model_has_its_own_offers_and_an_incomplete_answer_is_no_respon
     assert stream.steps[1].candidates[0].response is None
 
 
-def test_missing_answers_are_counted(caplog):
-    reason = "steps of beta without an answer, because the request failed or its offer is no text"
+def test_missing_answers_are_counted():
+    reason = "steps of beta without an answer: the request failed or its offer is no text"
     assert read_recorded(TRACES).dropped == {reason: 2}
-    read_recordings(TRACES)
-    assert "the request failed or its offer is no text: beta 2" in caplog.text
 
 
 def break_it(path, change):
@@ -129,7 +127,7 @@ def test_every_real_answer_is_read(tmp_path):
     assert found == expected
     assert failed["claude-3-5-sonnet"] > 0
     assert len(streams) == len({path.stem for path in folder.glob("*/*.json")})
-    answers = [answer for recording in read_recordings(folder) for answer in recording.answers]
+    answers = [answer for recording in read_recordings(folder)[0] for answer in recording.answers]
     assert len(answers) == sum(expected.values())
     write_streams(tmp_path / "recorded.jsonl", streams)
     assert read_streams(tmp_path / "recorded.jsonl") == streams

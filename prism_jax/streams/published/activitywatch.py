@@ -16,7 +16,7 @@ import datetime
 import itertools
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -34,7 +34,7 @@ SHORTEST = 2.0
 MOST_BYTES = 2**31
 """Largest export."""
 WINDOW, TAB, PRESENCE = "currentwindow", "web.tab.current", "afkstatus"
-LAYOUT = f'a file aw-buckets-export.json ("Export all buckets" of the server), with a bucket of type {WINDOW}'
+LAYOUT = f"a file aw-buckets-export.json (/api/0/export of the server), with a bucket of type {WINDOW}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +51,11 @@ class _Bucket(Loose):
     hostname: str = "unknown"
 
 
+@dataclasses.dataclass(frozen=True)
+class _Export(Loose):
+    buckets: Mapping[str, _Bucket]
+
+
 class Span(NamedTuple):
     """What was the case from one time to another, in seconds since the epoch."""
 
@@ -59,56 +64,44 @@ class Span(NamedTuple):
     data: Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Export(Loose):
-    buckets: Annotated[Mapping[str, Any], "an object of buckets"]
-
-
 def read_activitywatch(source: epath.PathLike) -> Published:
     """Reads an export; a stream's id is the host and the time of its first event.
 
     Raises FileNotFoundError or StreamError naming file, bucket, event and key, for another layout or no window at all.
     """
-    path = epath.Path(source)
-    value = parse_json(read_bounded(path, StreamError, MOST_BYTES, LAYOUT), str(path), StreamError)
-    export = decode(_Export, value, str(path), StreamError)
+    value = parse_json(read_bounded(source, StreamError, MOST_BYTES, LAYOUT), str(source), StreamError)
+    export: _Export = decode(_Export, value, str(source), StreamError)
     hosts: dict[str, dict[str, list[Span]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     dropped = collections.Counter[str]()
-    for name, content in export.buckets.items():
-        place = f"{path}: buckets.{name}"
-        bucket: _Bucket = decode(_Bucket, content, place, StreamError)
-        if bucket.type in (WINDOW, TAB, PRESENCE):
-            hosts[bucket.hostname][bucket.type] += _spans(bucket, place)
-        else:
-            dropped[f"events of buckets of type {bucket.type}"] += len(bucket.events)
     try:
+        for bucket in export.buckets.values():
+            if bucket.type not in (WINDOW, TAB, PRESENCE):
+                dropped[f"events of buckets of type {bucket.type}"] += len(bucket.events)
+                continue
+            starts = iso_seconds([event.timestamp for event in bucket.events])
+            for start, event in zip(starts, bucket.events, strict=True):
+                hosts[bucket.hostname][bucket.type].append(Span(start, start + event.duration, event.data))
         streams = [stream for host, spans in hosts.items() for stream in _streams(host, spans, dropped)]
     except ValueError as error:
-        raise StreamError(f"{path}: {error}") from error
+        raise StreamError(f"{source}: {error}") from error
     if not streams:
-        raise StreamError(f"{path}: found no window that was used, expected {LAYOUT}")
+        raise StreamError(f"{source}: found no window that was used, expected {LAYOUT}")
     return Published(sorted(streams, key=lambda stream: stream.id), dropped=dropped)
-
-
-def _spans(bucket: _Bucket, place: str) -> list[Span]:
-    try:
-        starts = iso_seconds([event.timestamp for event in bucket.events])
-    except ValueError as error:
-        raise StreamError(f"{place}.events{error}") from error
-    return [Span(start, start + event.duration, event.data) for start, event in zip(starts, bucket.events, strict=True)]
 
 
 def _streams(host: str, spans: Mapping[str, list[Span]], dropped: collections.Counter[str]) -> Iterator[Stream]:
     """The stretches of work on one host."""
-    away = collections.deque(sorted((s for s in spans[PRESENCE] if s.data.get("status") == "afk"), key=_start))
-    tabs = collections.deque(sorted((s for s in spans[TAB] if not s.data.get("incognito")), key=_start))
+    windows, tabs, away = (sorted(spans[kind], key=lambda span: span.start) for kind in (WINDOW, TAB, PRESENCE))
+    shown = collections.deque(tab for tab in tabs if not tab.data.get("incognito"))
+    pauses = collections.deque(span for span in away if span.data.get("status") == "afk")
     stretch: list[Event] = []
     last = 0.0
-    for window in sorted(spans[WINDOW], key=_start):
-        _later(away, window.start)
-        _later(tabs, window.start)
-        text = _text(window, tabs)
-        pieces = [piece for piece in _present(window, away) if piece.end - piece.start >= SHORTEST]
+    for window in windows:
+        for others in (shown, pauses):
+            while others and others[0].end <= window.start:
+                others.popleft()
+        text = _text(window, shown)
+        pieces = [piece for piece in _present(window, pauses) if piece.end - piece.start >= SHORTEST]
         if not text or not pieces:
             dropped[f"windows without a name, shown for less than {SHORTEST:g} s, or while the keyboard was left"] += 1
             continue
@@ -123,20 +116,10 @@ def _streams(host: str, spans: Mapping[str, list[Span]], dropped: collections.Co
         yield _stream(host, stretch)
 
 
-def _start(span: Span) -> float:
-    return span.start
-
-
-def _later(spans: collections.deque[Span], time: float) -> None:
-    """Removes spans from the left that ended before."""
-    while spans and spans[0].end <= time:
-        spans.popleft()
-
-
-def _present(window: Span, away: Iterable[Span]) -> Iterator[Span]:
+def _present(window: Span, pauses: Iterable[Span]) -> Iterator[Span]:
     """The parts of a window's time in which the keyboard was used."""
     start = window.start
-    for pause in itertools.takewhile(lambda pause: pause.start < window.end, away):
+    for pause in itertools.takewhile(lambda pause: pause.start < window.end, pauses):
         yield window._replace(start=start, end=pause.start)
         start = max(start, pause.end)
     yield window._replace(start=start)

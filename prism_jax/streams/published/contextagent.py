@@ -54,23 +54,21 @@ def read_contextagent(source: epath.PathLike, medium: str = "unlabelled") -> Pub
     files = {name: path for name in FILES if (path := folder / f"{name}.json").exists()}
     if not files:
         raise FileNotFoundError(f"{source}: found none of ContextAgentBench's files, expected {LAYOUT}")
-    streams, split, dropped = [], {}, collections.Counter[str]()
-    places: dict[str, tuple[str, Any]] = {}
+    streams, dropped = [], collections.Counter[str]()
+    split: dict[str, str] = {}
+    seen: dict[str, tuple[str, Any]] = {}
     for name, path in files.items():
         for key, row in _rows(path):
-            if key in places and FILES[name]:
-                raise StreamError(f"{path}: {key}: found it in {places[key][0]}.json too, expected it in one split")
-            other, same = places.setdefault(key, (name, row))
+            other, same = seen.setdefault(key, (name, row))
+            if other != name and FILES[name]:
+                raise StreamError(f"{path}: {key}: found it in {other}.json too, expected it in one split")
             if other != name:
                 dropped[f"{name}.json: in {other}.json{'' if same == row else ', with another content'}"] += 1
-                continue
-            stream = _stream(f"{name}:{key}", row, f"{path}: {key}", medium)
-            if isinstance(stream, str):
+            elif isinstance(stream := _stream(f"{name}:{key}", row, f"{path}: {key}", medium), str):
                 dropped[f"{name}.json: {stream}"] += 1
-                continue
-            streams.append(stream)
-            if of_file := FILES[name]:
-                split[stream.id] = of_file
+            else:
+                streams.append(stream)
+                split |= {stream.id: part} if (part := FILES[name]) else {}
     if not streams:
         raise StreamError(f"{folder}: found no row with input and label, expected some")
     return Published(sorted(streams, key=lambda stream: stream.id), split, dropped)
@@ -113,9 +111,9 @@ def _stream(name: str, row: dict[str, Any], place: str, medium: str) -> Stream |
 
 
 def _words(value: Any, place: str) -> str:
-    """A part of a row as text: a text, or a list of texts and objects; without words, none."""
-    if not isinstance(value, str | list | None):
-        raise StreamError(f"{place}: found {reprlib.repr(value)}, expected text or a list of texts")
-    entries = [value] if isinstance(value, str) else value or []
+    """A part of a row as text: a text or an object, or a list of them; without words, none."""
+    if not isinstance(value, str | dict | list | None):
+        raise StreamError(f"{place}: found {reprlib.repr(value)}, expected text, or a list of texts or objects")
+    entries = value if isinstance(value, list) else [value or ""]
     texts = [entry if isinstance(entry, str) else json.dumps(entry, ensure_ascii=False) for entry in entries]
     return "; ".join(text.strip() for text in texts if text.strip())

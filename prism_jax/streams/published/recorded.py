@@ -18,7 +18,6 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
-from absl import logging
 from etils import epath
 
 from prism_jax.runtime.files import parse_json, read_bounded
@@ -71,34 +70,21 @@ def read_recorded(path: epath.PathLike) -> Published:
       FileNotFoundError: if there are no such files.
       StreamError: naming file and step, for anything else than the layout, or models that saw different events.
     """
-    recordings, failed = _read(epath.Path(path))
+    recordings, dropped = read_recordings(path)
     streams = []
     for recording in recordings:
         by_event = itertools.groupby(recording.answers, key=lambda answer: answer.event)
         steps = tuple(_step(recording.stream.id, event, list(answers)) for event, answers in by_event)
         streams.append(dataclasses.replace(recording.stream, steps=steps))
-    reason = "steps of {} without an answer, because the request failed or its offer is no text"
-    dropped = collections.Counter({reason.format(model): count for model, count in sorted(failed.items())})
     return Published(streams, dropped=dropped)
 
 
-def read_recordings(path: epath.PathLike) -> list[Recording]:
-    """Reads recorded answers as `read_recorded` does, and returns each of them."""
-    recordings, failed = _read(epath.Path(path))
-    if failed:
-        logging.warning(
-            "%s: steps without an answer, because the request failed or its offer is no text: %s",
-            path,
-            ", ".join(f"{model} {count}" for model, count in sorted(failed.items())),
-        )
-    return recordings
-
-
-def _read(path: epath.Path) -> tuple[list[Recording], collections.Counter[str]]:
-    """The recordings, and the number of steps without an answer by the model."""
+def read_recordings(path: epath.PathLike) -> tuple[list[Recording], collections.Counter[str]]:
+    """Reads recorded answers as `read_recorded` does; returns each of them, and how many are missing and why."""
+    path = epath.Path(path)
     events: dict[str, tuple[epath.Path, list[tuple[str, str]]]] = {}
     answers: dict[str, list[ModelAnswer]] = collections.defaultdict(list)
-    failed: collections.Counter[str] = collections.Counter()
+    dropped = collections.Counter[str]()
     for file in _files(path):
         model, name = file.parent.name, file.stem
         own_events = []
@@ -108,7 +94,7 @@ def _read(path: epath.Path) -> tuple[list[Recording], collections.Counter[str]]:
             own_events.append((moment.time, moment.event))
             answer = _answer(step, place, model, index)
             if answer is None:
-                failed[model] += 1
+                dropped[f"steps of {model} without an answer: the request failed or its offer is no text"] += 1
             else:
                 answers[name].append(answer)
         first, expected = events.setdefault(name, (file, own_events))
@@ -119,7 +105,7 @@ def _read(path: epath.Path) -> tuple[list[Recording], collections.Counter[str]]:
         )
         for name in sorted(events)
     ]
-    return recordings, failed
+    return recordings, dropped
 
 
 def _files(path: epath.Path) -> list[epath.Path]:

@@ -24,9 +24,8 @@ class Source:
     # Reads a folder or a file, and settings of its own by name, such as `medium`. Raises ValueError or OSError in one
     # line that names the place, what was found and what was expected.
     read: Callable[..., Published]
-    settings: tuple[str, ...] = ()  # the names of the reader's own
 
-    def described(self) -> str:
+    def __str__(self) -> str:
         """The line in words."""
         return f"{self.what}. Reads {self.layout}. Licence: {self.licence}. {self.address}"
 
@@ -47,7 +46,6 @@ SOURCES = {
         "Apache-2.0",
         "https://github.com/thunlp/ProactiveAgent",
         _proactivebench,
-        ("need", "candidates"),
     ),
     "contextagent": Source(
         "ContextAgentBench: single moments, and whether an assistant should speak",
@@ -55,7 +53,6 @@ SOURCES = {
         "none seen: to use, not to pass on",
         "https://github.com/openaiotlab/ContextAgent",
         contextagent.read_contextagent,
-        ("medium",),
     ),
     "knowu": Source(
         "KnowU-Bench: a month of phone use of made-up people, each with a twin that has noise among it, unlabelled",
@@ -87,21 +84,3 @@ SOURCES = {
     ),
 }
 """The sources by name."""
-
-
-def read(name: str, source: epath.PathLike, **settings: Any) -> Published:
-    """The content of a source.
-
-    Args:
-      name: A key of `SOURCES`.
-      source: The folder, or for some the file, that holds it; nothing is downloaded.
-      settings: The reader's own, by name, such as `medium="true"` of `contextagent`.
-
-    Raises:
-      ValueError, OSError: in one line, for an unknown name, another layout, or content that cannot be used.
-    """
-    if name not in SOURCES:
-        raise ValueError(f"source: found {name!r}, expected one of {', '.join(SOURCES)}")
-    for setting in settings.keys() - {*SOURCES[name].settings}:
-        raise ValueError(f"{setting}: found it with the source {name!r}, expected one that has it")
-    return SOURCES[name].read(source, **settings)
