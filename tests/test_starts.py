@@ -101,8 +101,8 @@ def test_scores_and_logs_are_read_without_jax(module):
 
 
 def test_a_refused_run_source_or_start_waits_for_nothing_that_trains():
-    """What says that a path of `evaluate`, `train` or the study of ProactiveBench is wrong."""
-    for module in ("training.workdir", "streams.sources", "experiments.proactivebench"):
+    """What says that a path of `evaluate`, `train` or the field's table is wrong."""
+    for module in ("training.workdir", "streams.sources", "experiments.field.command"):
         assert "prism_jax.runs.pipeline" not in chains(f"prism_jax.{module}")
     assert "orbax" not in chains("prism_jax.training.workdir")
 

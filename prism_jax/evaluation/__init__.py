@@ -16,6 +16,6 @@ Where to change what:
 - the report's sliders: their positions and counts in `surfaces.py`, the page's data in
   `prism_jax/report/controls.py`, the script in `prism_jax/report/controls.js`
 - what a table without need leaves out: `need.py`; `EvaluationData.fast_policies` in `policy_rows.py`
-- the protocol on human labels: costs, policies at equal speak rates: `replay.py`; words and their inner folds in
-  `prism_jax/experiments/field/tfidf.py`, the tables in `prism_jax/experiments/human_labels.py`
+- decisions replayed on labels of every offer, and p_accept alone at equal speak rates: `replay.py`; the tables over it
+  in `prism_jax/experiments/field/`
 """

@@ -33,12 +33,11 @@ from ml_collections import config_flags
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.experiments import nested_student
+from prism_jax.experiments.field.measures import SIGNALS, Fold, signal_of
+from prism_jax.experiments.field.tables import measure
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN, only, with_files
 from prism_jax.experiments.paper.trainings import TRANSFER
-from prism_jax.experiments.proactivebench import train_student, with_sources
-from prism_jax.experiments.proactivebench_results import SIGNALS, Fold, signal_of
-from prism_jax.experiments.probe import measure
 from prism_jax.experiments.students import THINKING
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
@@ -214,7 +213,7 @@ def on_votes(config: RunConfig, workdir: epath.Path, resamples: int) -> list[Tab
         block = nested_student.best_block(nested_student.worth_of_blocks(untested, states, reading))
         student = nested_student.up_to(of_fold, block, nested_student.TRAINED)
         for name in METHODS:
-            scores = train_student(_on_votes(student, name), workdir / f"fold{fold}-{name}")
+            scores = nested_student.train_student(_on_votes(student, name), workdir / f"fold{fold}-{name}")
             parts[name].append(Fold(scores, calibrate(scores, CalibrationConfig(calibrator="platt"))))
     titles: dict[Signal, str] = {"accept": "Acceptance of an offer", "need": f"Need at a step, {config.data.need}"}
     pairs = [(FULL, name) for name in METHODS if name != FULL]
@@ -252,6 +251,8 @@ def main() -> Iterable[Table]:
     with store.claimed():
         yield table([run_seed(seed, store) for seed in SEEDS])
     if options.weights:
-        config = with_sources(from_config_dict(RunConfig, options.student), options.source, options.weights)
+        config = nested_student.with_sources(
+            from_config_dict(RunConfig, options.student), options.source, options.weights
+        )
         training = dataclasses.replace(config.training, steps=options.steps, checkpoint_every=options.steps)
         yield from on_votes(dataclasses.replace(config, training=training), workdir / "votes", options.resamples)

@@ -19,6 +19,7 @@ docs/proactivebench.md has the results.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,10 +34,9 @@ from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import CalibrationConfig, Platt
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
+from prism_jax.experiments.field.measures import SIGNALS, Fold, signal_of
+from prism_jax.experiments.field.tables import measure
 from prism_jax.experiments.field.tfidf import INNER, outer_folds, score_words_nested
-from prism_jax.experiments.proactivebench import train_student, with_sources
-from prism_jax.experiments.proactivebench_results import SIGNALS, Fold, epoch_seconds, signal_of
-from prism_jax.experiments.probe import measure, ranked_by_probe
 from prism_jax.experiments.ranking import MEASURES, Ranked, measures
 from prism_jax.probe import fitting
 from prism_jax.probe.fitting import StreamInputs, accept_labels, fit_probe, score
@@ -46,15 +46,17 @@ from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.report.table import Table
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
-from prism_jax.runtime.files import write_json
+from prism_jax.runtime.files import parse_json, read_lines, write_json
 from prism_jax.runtime.provenance import provenance
-from prism_jax.scores import Scores, write_scores
+from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.scores.joining import joined
 from prism_jax.scores.labels import Signal
 from prism_jax.streams import Stream
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
+from prism_jax.training.run import open_run, resolve
 from prism_jax.training.run_config import RunConfig
+from prism_jax.training.workdir import Workdir
 
 BLOCKS = (6, 12, 18, 24, 30)
 """The blocks that are compared, of SmolLM2's 30; fixed before any result was known."""
@@ -129,6 +131,50 @@ def run_fold(config: RunConfig, states: States, reading: StatesConfig, trained: 
         "epoch_seconds": list(epoch_seconds(folder, len(splits.train) / config.training.batch)),
     }
     return FoldResult(scores, ranked, about)
+
+
+def train_student(config: RunConfig, folder: epath.Path) -> Scores:
+    """Trains a run unless it is finished, and returns its scores on the calibration and test streams.
+
+    ConfigError if the folder holds a run with another config.
+    """
+    workdir, path, resolved = Workdir(folder), folder / "scores.parquet", resolve(config)
+    if not path.exists():
+        # What trains is loaded once there are weights to start from.
+        from prism_jax.runs.pipeline import train_and_evaluate
+
+        train_and_evaluate(config, workdir)
+    opened = open_run(resolved, workdir)
+    opened.files.claim(opened.config)
+    return read_scores(path)
+
+
+def with_sources(config: RunConfig, source: str, weights: str) -> RunConfig:
+    """Returns the config with this source of streams and these weights; an empty string keeps the config's own."""
+    data = dataclasses.replace(config.data, source=source or config.data.source)
+    training = dataclasses.replace(config.training, start=weights or config.training.start)
+    return dataclasses.replace(config, data=data, training=training)
+
+
+def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
+    """Computes the duration of each whole epoch of a run in seconds, from the timings.jsonl of its folder.
+
+    The first epoch includes what happens once: compiling, and computing the features of the frozen blocks. The number
+    of steps per epoch need not be an integer.
+    """
+    seconds = [parse_json(line, f"{folder}: timings")["seconds"] for _, line in read_lines(folder / "timings.jsonl")]
+    ends = [round(steps * epoch) for epoch in range(int(len(seconds) / steps) + 1)]
+    return tuple(sum(seconds[start:end]) for start, end in itertools.pairwise(ends))
+
+
+def ranked_by_probe(scores: Scores, signal: Signal) -> Ranked:
+    """A probe's own probabilities, which need no temperature; both fits of one are by nested predictions."""
+    steps = scores.candidate == 0 if signal == "need" else np.ones(len(scores), bool)
+    y = scores.y_need if signal == "need" else scores.y_accept
+    p = scores.p_need_fast if signal == "need" else scores.p_accept_fast
+    assert y is not None and p is not None, "ProactiveBench is labelled, and a probe reads both signals"
+    labelled = steps & ~np.isnan(y)
+    return Ranked(p[labelled], p[labelled], y[labelled], np.asarray(scores.stream, str)[labelled])
 
 
 def up_to(config: RunConfig, block: int, trained: int) -> RunConfig:

@@ -11,6 +11,7 @@ quantiles of the population's scores, which do not depend on the draw. docs/prom
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -25,10 +26,10 @@ from prism_jax.acceptance.logs import read_log
 from prism_jax.decision import gate, risk
 from prism_jax.evaluation.splits import TEST, rows_of
 from prism_jax.experiments.field.tfidf import outer_folds, score_words_nested
-from prism_jax.experiments.human_labels import in_fixed_order
 from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.streams import proactivebench
+from prism_jax.streams import Step, Stream, proactivebench
+from prism_jax.streams.edit import map_steps
 
 THRESHOLDS = 200
 FOLDS = 5
@@ -177,6 +178,20 @@ def of_log(path: str, columns: str | Sequence[str]) -> Population:
     score = np.where(np.isnan(log.score[made]), -np.inf, log.score[made])
     words = f"{len(set(log.person[made]))} people of {epath.Path(path).name}, {made.sum()} steps"
     return Population(score, log.accepted[made], log.person[made], words)
+
+
+def in_fixed_order(stream: Stream) -> Stream:
+    """The stream with each step's offers in the order of their texts, which does not tell their labels."""
+
+    def ordered(step: Step) -> Step:
+        return dataclasses.replace(
+            step,
+            candidates=tuple(
+                sorted(step.candidates, key=lambda offer: (offer.text or "", offer.votes, offer.y_accept or 0))
+            ),
+        )
+
+    return map_steps(stream, ordered)
 
 
 def of_proactivebench(source: str, data_dir: str | None) -> Population:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 from absl import flags
+from etils import epath
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from prism_jax.decision import metrics
@@ -27,16 +28,19 @@ from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.calibration import fit_platt
 from prism_jax.decision.person import Belief, Population, optimism, predict, update
 from prism_jax.decision.uncertainty import Bounds, Cells, Estimate, interval
+from prism_jax.experiments.field.interface import Fold, Run
+from prism_jax.experiments.field.material import Material
+from prism_jax.experiments.field.probes import score_words
+from prism_jax.experiments.field.tables import measure
 from prism_jax.experiments.intervals import show_interval
-from prism_jax.experiments.probe import measure, score_probe
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import fit_population, prequential
-from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.report.numbers import percent
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
 from prism_jax.scores import Scores
+from prism_jax.scores.joining import joined
 from prism_jax.streams import proactivebench
 
 CONTENT, PERSON = "content", "content + person"
@@ -239,5 +243,7 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Predicts every vote from the others."""
-    streams = proactivebench.load(flags.FLAGS.source)
-    return study(score_probe(streams, None, FitConfig(), StatesConfig()), flags.FLAGS.resamples)
+    source, run = Material("proactivebench", tuple(proactivebench.load(flags.FLAGS.source))), Run(epath.Path())
+    folds = (fold for fold in source.folds(len(source.units)) if isinstance(fold, Fold))
+    scores = joined([source.labelled(score_words(fold, run)) for fold in folds])
+    return study(scores, flags.FLAGS.resamples)

@@ -18,9 +18,7 @@ import numpy as np
 from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
-from prism_jax.scores import Scores
 from prism_jax.streams import Candidate, Stream
-from prism_jax.streams.splits import Splits
 from prism_jax.streams.stream_columns import offer_rows
 
 _WORD = re.compile(r"\b\w\w+\b")
@@ -35,21 +33,6 @@ class WordRow(NamedTuple):
     texts: tuple[str, ...]  # each position has its own vocabulary
     numbers: tuple[float, ...]
     y: float | None  # label; None if unknown
-
-
-def score_words(splits: Splits, fold: int) -> Scores:
-    """Fits both signals on the training streams and scores the calibration and the test streams.
-
-    RuntimeError if scikit-learn is missing; the extra `study` installs it.
-    """
-    check_installed()
-    need, accept = (fit_words(rows(splits.train))[DEFAULT] for rows in (needs, offers))
-    table: list[dict[str, Any]] = []
-    for split in ("calibration", "test"):
-        streams: Sequence[Stream] = getattr(splits, split)
-        p_need, p_accept = predict_words(need, list(needs(streams))), predict_words(accept, list(offers(streams)))
-        table += score_rows(streams, split, fold, p_need, p_accept)
-    return Scores.from_rows(table)
 
 
 def check_installed() -> None:

@@ -1,22 +1,10 @@
 """Policies replayed on human labels, against plain loops over steps and offers."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from prism_jax.evaluation.protocol import calibrate
-from prism_jax.evaluation.replay import (
-    accept_alone,
-    costs,
-    gains,
-    gate_offers,
-    most_accepted,
-    policy_rows,
-    pooled,
-    replay_fold,
-    trained_threshold,
-)
+from prism_jax.evaluation.replay import accept_alone, costs, gate_offers, most_accepted, pooled, replay
 from prism_jax.scores import Scores
 
 
@@ -55,7 +43,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def folds(table):
-    return [replay_fold(*pair) for pair in folds_of(table)]
+    return [replay(*pair, "test") for pair in folds_of(table)]
 
 
 @pytest.mark.parametrize("ratio", [4.0, 1.0, 0.5])
@@ -81,27 +69,20 @@ def test_costs_are_those_of_a_loop(table, folds, ratio):
         else:
             realised.append(ratio * need * best)
             gold.append(ratio * need * best)
-    row = next(row for row in policy_rows({"m": folds}, ratio, resamples=200) if row.name == "gate on m")
-    assert row.speak_rate == offers / len(realised)
-    np.testing.assert_allclose([row.realised.value, row.gold.value], [np.mean(realised), np.mean(gold)])
+    steps = pooled(folds)
+    gate = gate_offers(steps, ratio)
+    assert gate.sum() == offers
+    for found, looped in zip(costs(gate, steps.y_first, steps, ratio), (realised, gold), strict=True):
+        np.testing.assert_allclose(found.mean(), np.mean(looped))
 
 
 def test_p_accept_alone_speaks_as_often_as_the_gate(folds):
-    steps = pooled([fold.test for fold in folds])
+    steps = pooled(folds)
     for ratio in (4.0, 2.0, 1.0, 0.5):
-        offers = accept_alone(folds, ratio, "matched")
+        offers = accept_alone(steps, ratio)
         assert np.isclose(offers.sum(), gate_offers(steps, ratio).sum())
         assert (np.diff(offers[np.argsort(steps.p_accept)]) >= -1e-12).all()
     np.testing.assert_array_equal(most_accepted(np.array([0.5, 0.9, 0.5, 0.1]), 2.0), [0.5, 1.0, 0.5, 0.0])
-    assert trained_threshold(steps, 0) == np.inf
-    assert trained_threshold(steps, len(steps)) == steps.p_accept.min()
-
-
-def test_a_trained_threshold_does_not_depend_on_how_often_the_gate_offers_on_test_streams(folds):
-    needed = [fold._replace(test=dataclasses.replace(fold.test, p_need=np.ones(len(fold.test)))) for fold in folds]
-    gate, more = (gate_offers(pooled([fold.test for fold in some]), 1.0).sum() for some in (folds, needed))
-    assert more > gate
-    np.testing.assert_array_equal(accept_alone(needed, 1.0, "trained"), accept_alone(folds, 1.0, "trained"))
 
 
 def test_the_order_of_rows_changes_nothing(table, folds):
@@ -113,26 +94,16 @@ def test_the_order_of_rows_changes_nothing(table, folds):
         key = row["stream"], row["step"]
         numbers[key] = numbers.get(key, -1) + 1
         renamed.append({**row, "candidate": numbers[key]})
-    other = [replay_fold(*pair) for pair in folds_of(renamed)]
+    other = [replay(*pair, "test") for pair in folds_of(renamed)]
     for name in ("y_first", "y_best", "y_mean", "y_need", "step"):
-        np.testing.assert_array_equal(getattr(other[0].test, name), getattr(folds[0].test, name))
-    np.testing.assert_allclose(other[0].test.p_accept, folds[0].test.p_accept, rtol=1e-9)
+        np.testing.assert_array_equal(getattr(other[0], name), getattr(folds[0], name))
+    np.testing.assert_allclose(other[0].p_accept, folds[0].p_accept, rtol=1e-9)
 
 
-def test_gains_are_paired_differences_and_no_decision_beats_the_clairvoyant(folds):
-    steps = pooled([fold.test for fold in folds])
-    found = {(gain.matching, gain.ratio): gain for gain in gains({"m": folds}, resamples=200)}
-    for matching in ("matched", "trained"):
-        means = []
-        for ratio in (4.0, 2.0, 1.0, 0.5):
-            gate = costs(gate_offers(steps, ratio), steps.y_first, steps, ratio).realised
-            alone = costs(accept_alone(folds, ratio, matching), steps.y_first, steps, ratio).realised
-            means.append(gate.mean() - alone.mean())
-            assert np.isclose(found[matching, ratio].realised.value, means[-1])
-        assert np.isclose(found[matching, None].realised.value, np.mean(means))
-    for ratio in (4.0, 0.5):
-        table = {row.name: row for row in policy_rows({"m": folds}, ratio, resamples=200)}
-        assert all(row.realised.value >= table["clairvoyant"].realised.value for row in table.values())
-        assert all(row.gold.value >= table["clairvoyant, of the gold cost"].gold.value for row in table.values())
-        ends = {name: row.gold.low for name, row in table.items()}
-        assert {name for name, low in ends.items() if np.isnan(low)} == {"clairvoyant, of the gold cost"}
+def test_without_need_acceptance_decides_alone(table):
+    rows = [{name: value for name, value in row.items() if "need" not in name} for row in table]
+    scores = Scores.from_rows([{**row, "split": "test"} for row in rows])
+    certain = calibrate(Scores.from_rows([{**row, "split": "calibration"} for row in rows]))
+    steps = replay(scores, certain, "test")
+    assert (steps.p_need == 1).all() and (steps.y_need == 1).all()
+    np.testing.assert_array_equal(gate_offers(steps, 1.0), steps.p_accept >= 0.5)

@@ -9,10 +9,12 @@ from etils import epath
 from threadpoolctl import threadpool_limits
 
 from prism_jax.decision.calibration import CalibrationConfig
-from prism_jax.experiments.field import command, logs, material, measures, registry, running
+from prism_jax.experiments.field import command, logs, material, measures, registry, running, tables
+from prism_jax.experiments.field.given import given, read_given
 from prism_jax.experiments.field.interface import Baseline, Run, rows_of_streams, sampled_steps
+from prism_jax.experiments.field.tfidf import INNER, STRENGTHS, outer_folds, score_words_nested
 from prism_jax.report.table import Table
-from prism_jax.scores import Scores
+from prism_jax.scores import Scores, ScoresError
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.published.content import Published
 from prism_jax.streams.published.table import SOURCES, Source
@@ -113,6 +115,55 @@ def test_labels_of_a_new_source_come_from_the_other_half_of_its_streams():
         assert len(other) == 12 and again.calibration.accept_fast.map == fold.calibration.accept_fast.map
 
 
+def test_anybody_s_scores_are_a_baseline(tmp_path):
+    source, run = material.Material("kitchen", tuple(moments())), Run(epath.Path(tmp_path))
+    rows = [
+        {"stream": stream.id, "step": 0, "p_accept_fast": 0.8 if "help" in stream.events[0].text else 0.2}
+        for stream in source.streams
+    ]
+    mine = given("mine", Scores.from_rows(rows))
+    cell = running.cell_of(mine, source, run, CalibrationConfig("penalised"), 4, epath.Path(tmp_path))
+    assert [len(fold.scores) for fold in cell.folds] == [24] * 4
+    assert running.misfit(given("mine", Scores.from_rows(rows[:3])), source, run) == ""
+    with pytest.raises(ScoresError, match="found no row for stream 'm03', step 0, candidate 0"):
+        given("mine", Scores.from_rows(rows[:3])).score(source.whole(), run)
+    other = Scores.from_rows([{**rows[0], "stream": "elsewhere"}])
+    assert running.misfit(given("mine", other), source, run) == "other streams"
+    with pytest.raises(ScoresError, match="found the votes of another offer"):
+        source.labelled(Scores.from_rows([{**row, "votes": [False]} for row in rows]))
+
+
+def test_scores_are_named_once(tmp_path):
+    for entry in ("mine", "=file", "tfidf=file"):
+        with pytest.raises(ValueError, match="expected NAME=FILE with a new name"):
+            read_given([entry], registry.BASELINES)
+
+
+def test_tfidf_learns_informative_words_and_does_without_texts_that_have_none():
+    pytest.importorskip("sklearn")
+    source = material.Material("kitchen", tuple(moments(40)))
+    (fold,) = source.folds(4)[:1]
+    scores, chosen = score_words_nested(fold.train, fold.test, fold.number)
+    assert set(chosen) == {"accept"} and not scores.has_need
+    assert {split: int((scores.split == split).sum()) for split in ("calibration", "test")} == {
+        "calibration": len(fold.train),
+        "test": len(fold.test),
+    }
+    helped = np.array(["help" in stream.events[0].text for stream in fold.test])
+    p = {stream: value for stream, value in zip(scores.stream.tolist(), scores.p_accept_fast.tolist(), strict=True)}
+    own = np.array([p[stream.id] for stream in fold.test])
+    assert own[helped].min() > own[~helped].max()
+
+
+def test_a_table_of_methods_has_their_differences():
+    source = material.Material("kitchen", tuple(moments()))
+    scores = source.labelled(asks(source.whole(), None))
+    ranked = measures.signal_of([measures.Fold(scores, measures.as_it_is())], "accept")
+    table = tables.measure({"a": ranked, "b": ranked}, "Acceptance", 100)
+    assert [row.name for row in table.sections[0].rows] == ["a", "b", "b minus a"]
+    assert table.sections[0].rows[2].cells[0] == "0.000"  # nothing varies between streams: no interval of width 0
+
+
 @pytest.fixture
 def log(tmp_path):
     """People who mostly accept, and people who mostly do not."""
@@ -177,8 +228,6 @@ def _by_scikit_learn(fold) -> dict[str, float]:
     from sklearn.model_selection import GridSearchCV, PredefinedSplit
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
-
-    from prism_jax.experiments.field.tfidf import INNER, STRENGTHS, outer_folds
 
     train = [stream for stream in fold.train if stream.steps[0].candidates[0].y_accept is not None]
     inner = {stream.id: number for number, (_, held) in enumerate(outer_folds(fold.train, INNER)) for stream in held}

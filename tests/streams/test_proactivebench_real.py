@@ -8,6 +8,7 @@ from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.proactivebench import load
+from prism_jax.streams.proactivebench_source import measure_leakage
 from prism_jax.streams.splits import folds
 from prism_jax.streams.summary import summarise
 
@@ -116,3 +117,9 @@ def test_real_streams_split_whole_and_survive_jsonl(data_dir, tmp_path):
     assert sorted(tested) == [stream.id for stream in streams]
     write_streams(tmp_path / "real.jsonl", streams)
     assert read_streams(tmp_path / "real.jsonl") == streams
+
+
+def test_every_official_test_row_shares_its_step_with_training_rows():
+    found = measure_leakage(CHECKOUT)
+    assert found.rows == found.same_stream == found.same_step == found.same_need > 0
+    assert found.same_row == 0

@@ -11,19 +11,22 @@ from etils import epath
 from prism_jax.acceptance.columns import parse_columns
 from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig
 from prism_jax.experiments.field import running, tables
+from prism_jax.experiments.field.given import read_given
 from prism_jax.experiments.field.interface import Baseline, Run
 from prism_jax.experiments.field.material import Material, read
 from prism_jax.experiments.field.registry import BASELINES
 from prism_jax.report.table import Table
+from prism_jax.scores import write_scores
 
-KEPT = "scores"
-"""Folder in the workdir for what was scored."""
+KEPT, OUT_OF_FOLD = "scores", "out_of_fold"
+"""Folders in the workdir: what was scored, by digest, and the labelled test rows of each baseline, for `evaluate`."""
 
 
 def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_list("sources", [], "Entries NAME=PATH: a folder or file of a source, log=FILE, or simulator alone.")
     flags.DEFINE_list("baselines", [], f"Some of {', '.join(BASELINES)}; by default those that need nothing.")
+    flags.DEFINE_multi_string("scores", [], "NAME=FILE|FOLDER|GLOB with out-of-fold scores of anybody's agent.")
     flags.DEFINE_list("columns", [], "Roles of a log's columns, person=NAME,accepted=NAME and others.")
     flags.DEFINE_string("weights", "", "Weights of a language model: a GGUF file or a model directory.")
     flags.DEFINE_integer("folds", None, "Number of folds; by default one per unit of at most 20, else 5.", 2)
@@ -53,8 +56,9 @@ def main() -> Iterator[Table | Callable[[Any], None]]:
     roles = parse_columns(options.columns) if options.columns else None
     entries = [entry.partition("=") for entry in options.sources]
     materials = [read(name, place, roles) for name, _, place in entries]
+    baselines = [*chosen(options.baselines), *read_given(options.scores, BASELINES)]
     yield from study(
-        chosen(options.baselines),
+        baselines,
         materials,
         run,
         CalibrationConfig(options.calibrator),
@@ -81,6 +85,11 @@ def study(
         if not own:
             continue
         cells += own
+        for cell in own:
+            if cell.folds:
+                path = run.cache / OUT_OF_FOLD / f"{cell.source}-{cell.baseline.name}.parquet"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_scores(path, running.out_of_fold(cell))
         yield from filter(None, (tables.quality(own, resamples), tables.decisions(own, resamples)))
     found = list(running.moved(baselines, materials, run, config, kept / "transfer"))
     yield from filter(None, (tables.two_signals(cells, resamples), tables.transfer(found, resamples)))

@@ -82,7 +82,8 @@ class Baseline:
     takes: tuple[Takes, ...] = ("streams",)
     fitted: bool = True  # whether folds matter; otherwise it is called once, with everything as the test part
     causal: bool = False  # whether it sees the earlier answers of a log's test people, as a running rate must
-    version: int = 1  # raised when it computes something else, so that kept scores are not taken for new ones
+    misfit: Callable[[Any], str] = lambda source: ""  # why it cannot take a `Material` of its kind; empty where it can
+    about: str = "1"  # changed when it computes something else, so that kept scores are not taken for new ones
 
     def __post_init__(self) -> None:
         if (self.score is None) == (self.decide is None):

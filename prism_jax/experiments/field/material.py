@@ -12,7 +12,7 @@ from prism_jax.acceptance.columns import LogColumns
 from prism_jax.experiments.field import logs
 from prism_jax.experiments.field.interface import Fold, Log, LogFold
 from prism_jax.experiments.field.tfidf import outer_folds
-from prism_jax.scores import Scores
+from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.agreement import NEED
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import without_answers
@@ -93,8 +93,13 @@ class Material:
     def labelled(self, scores: Scores) -> Scores:
         """The scores with the labels of this source in place of their own; offers that nobody judged are left out."""
         labels = self.labels()
-        keys = zip(scores.stream.tolist(), scores.step.tolist(), scores.candidate.tolist(), strict=True)
-        rows = [labels[key] for key in keys]
+        columns_of = (scores.stream, scores.step, scores.candidate)
+        keys_of = list(zip(*(column.tolist() for column in columns_of), strict=True))
+        rows = [labels[key] for key in keys_of]
+        for key, row, votes in zip(keys_of, rows, scores.votes if scores.votes is not None else (), strict=False):
+            if tuple(votes or ()) not in ((), tuple(row["votes"] or ())):
+                place = f"stream {key[0]!r}, step {key[1]}, candidate {key[2]}"
+                raise ScoresError(f"{place}: found the votes of another offer, expected {row['votes']}", "votes")
         need = scores.has_need and any(row.get("y_need") is not None for row in rows)
         without = LABELS if need else ("p_need_fast", *LABELS, *NEED)
         columns = {name: column for name, column in scores.columns().items() if name not in without}

@@ -13,16 +13,25 @@ from prism_jax.decision.calibration import CalibrationConfig, Map, Temperature, 
 from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.evaluation.protocol import calibrate
-from prism_jax.evaluation.replay import MATCHED, FoldReplay, Replay, accept_alone, costs, gate_offers, pooled, replay
-from prism_jax.evaluation.splits import CALIBRATION, TEST
+from prism_jax.evaluation.replay import RATIOS, Replay, accept_alone, costs, gate_offers, pooled, replay
+from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
 from prism_jax.experiments.field.interface import Decisions
-from prism_jax.experiments.proactivebench_results import Fold
+from prism_jax.experiments.ranking import Ranked
 from prism_jax.scores import Scores
+from prism_jax.scores.labels import Signal, read
 
-RATIOS = (4.0, 2.0, 1.0, 0.5)
-"""C_FN / C_FA of the tables, which call them 1:4, 1:2, 1:1 and 2:1."""
 LABELS = (0, 20, 100)
 """Numbers of labels of a new source that transferred scores are calibrated with."""
+
+
+SIGNALS: tuple[Signal, ...] = ("accept", "need")
+
+
+class Fold(NamedTuple):
+    """One method on one fold."""
+
+    scores: Scores  # labelled; raw signals on the calibration and the test part
+    calibration: Calibration  # maps, fitted on the calibration part
 
 
 class Decided(NamedTuple):
@@ -42,16 +51,35 @@ class Cost(NamedTuple):
     over_constant: Estimate  # that minus the cost of the better of always and never on the same steps
 
 
-def as_it_is(map_of_accept: Map | None = None, count: int = 1) -> Calibration:
+def as_it_is(map_of_accept: Map | None = None, count: int = 1, need_target: str = "marginal") -> Calibration:
     """Need as it is, and acceptance by a map, or as it is."""
     plain = SignalFit(Temperature(1.0), base_rate=0.5, count=1, effective_count=1.0)
     accept = dataclasses.replace(plain, map=map_of_accept or Temperature(1.0), count=max(count, 1))
-    return Calibration(need_fast=plain, accept_fast=accept)
+    return Calibration(need_fast=plain, accept_fast=accept, need_target=need_target)
 
 
 def calibrated_folds(tables: Sequence[Scores], config: CalibrationConfig) -> list[Fold]:
     """Each fold's labelled table with the maps of its calibration rows; those of calibrated scores are the identity."""
-    return [Fold(table, as_it_is() if table.calibrated is not None else calibrate(table, config)) for table in tables]
+    plain = [as_it_is(need_target=table.need_meaning) for table in tables]
+    return [
+        Fold(table, calibrate(table, config) if table.calibrated is None else identity)
+        for table, identity in zip(tables, plain, strict=True)
+    ]
+
+
+def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
+    """Collects one signal on the test part of some folds, on the rows whose label is known.
+
+    The raw signal is the score, because maps differ between folds; the calibrated signal is the probability.
+    """
+    parts = []
+    for fold in folds:
+        readings = read(rows_of(fold.scores, TEST), signal, "fast")
+        known = ~np.isnan(readings.y)
+        p = fold.calibration.calibrated(signal, "fast", readings.rows)
+        streams = np.asarray(readings.rows.stream, str)
+        parts.append(Ranked(readings.p[known], p[known], readings.y[known], streams[known]))
+    return Ranked.joined(parts)
 
 
 def divide(scores: Scores, tested: Sequence[Sequence[str]]) -> list[Scores]:
@@ -145,9 +173,8 @@ def cost_of(decided: Decided, ratio: float, resamples: int) -> Cost:
 
 def second_signal(steps: Replay, resamples: int) -> Estimate:
     """Realised cost of the gate minus that of p_accept alone at the same speak rate: the mean over `RATIOS`."""
-    fold = FoldReplay(steps, steps)
     differences = []
     for ratio in RATIOS:
-        alone = Decided(steps, accept_alone([fold], ratio, MATCHED), steps.y_first)
+        alone = Decided(steps, accept_alone(steps, ratio), steps.y_first)
         differences.append(realised(gated(steps, ratio), ratio) - realised(alone, ratio))
     return mean_interval(np.mean(differences, axis=0), steps.stream, resamples=resamples)

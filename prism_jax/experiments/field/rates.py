@@ -93,13 +93,9 @@ def score_person(fold: LogFold, run: Run) -> Scores:
 
 
 def score_own(fold: LogFold, run: Run) -> Scores:
-    """The log's own score, between 0 and 1 as it is ordered; an offer without one takes the mean.
-
-    ValueError for a log without a score.
-    """
+    """The log's own score, between 0 and 1 as it is ordered; an offer without one takes the mean."""
     score = fold.log.answers.score
-    if score is None:
-        raise ValueError("own: found a log without a score, expected score=COLUMN")
+    assert score is not None, "a log without a score is refused"
     known = score[~np.isnan(score)]
     scale = scale_of_log(fold.log.answers)
     p = scale.unit(np.where(np.isnan(score), known.mean(), score))
@@ -109,4 +105,11 @@ def score_own(fold: LogFold, run: Run) -> Scores:
 CONSTANT = Baseline("constant", "base rate", score_constant, takes=("streams", "log"))
 DOMAIN = Baseline("domain", "base rate by domain", score_domain)
 PERSON = Baseline("person", "a person's own rate", score_person, takes=("log",), causal=True)
-OWN = Baseline("own", "the log's own score", score_own, takes=("log",), fitted=False)
+OWN = Baseline(
+    "own",
+    "the log's own score",
+    score_own,
+    takes=("log",),
+    fitted=False,
+    misfit=lambda source: "no score" if source.log.answers.score is None else "",
+)

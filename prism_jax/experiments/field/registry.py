@@ -14,6 +14,7 @@ BASELINES: dict[str, Baseline] = {
         rates.OWN,
         tfidf.TFIDF,
         probes.WORDS,
+        probes.GIVEN_ACCEPT,
         probes.STATES,
     )
 }

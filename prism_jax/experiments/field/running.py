@@ -7,15 +7,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from etils import epath
 
 from prism_jax.decision.calibration import CalibrationConfig
-from prism_jax.evaluation.splits import TEST
+from prism_jax.evaluation.replay import RATIOS
+from prism_jax.evaluation.splits import TEST, rows_of
 from prism_jax.experiments.field.interface import Baseline, Decisions, Fold, LogFold, Run, has_need, rows_of_streams
 from prism_jax.experiments.field.material import Material
 from prism_jax.experiments.field.measures import (
     LABELS,
-    RATIOS,
     Decided,
     calibrated_folds,
     divide,
@@ -24,7 +25,7 @@ from prism_jax.experiments.field.measures import (
     steps_of,
     told,
 )
-from prism_jax.experiments.proactivebench_results import Fold as Calibrated
+from prism_jax.experiments.field.measures import Fold as Calibrated
 from prism_jax.runtime.digests import weights_sha256
 from prism_jax.runtime.files import parse_json, read_bounded, write_json
 from prism_jax.scores import Scores, read_scores, write_scores
@@ -53,8 +54,8 @@ def misfit(baseline: Baseline, material: Material, run: Run) -> str:
     """Why a baseline cannot run on a source; empty where it can."""
     if material.kind not in baseline.takes:
         return "takes streams" if material.kind == "log" else "takes logs"
-    if baseline.name == "own" and material.log is not None and material.log.answers.score is None:
-        return "no score"
+    if words := baseline.misfit(material):
+        return words
     missing = [need for need in baseline.needs if getattr(run, need) is None]
     return f"needs --{missing[0]}" if missing else ""
 
@@ -97,11 +98,16 @@ def moved(
                 fitting = [other for other in others if not misfit(baseline, other, run)]
                 parts = [(other.name, whole._replace(train=other.streams)) for other in fitting]
             for fitted_on, fold in parts:
-                scores = target.labelled(_scores(baseline, fold, run, kept))
-                assert scores.split is not None, "every row has a split"
-                test = scores.take(scores.split == TEST)
+                test = target.labelled(rows_of(_scores(baseline, fold, run, kept), TEST))
                 by_labels = {labels: few_labels(test, labels, config, run.seed) for labels in LABELS}
                 yield Moved(baseline, fitted_on, target.name, by_labels)
+
+
+def out_of_fold(cell: Cell) -> Scores:
+    """The labelled test rows of all folds, with the baseline's own signals, which `evaluate` calibrates by fold."""
+    parts = [rows_of(fold.scores, TEST).columns() for fold in cell.folds]
+    names = [name for name in parts[0] if name not in ("split", "calibrated")]
+    return Scores.from_columns({name: np.concatenate([part[name] for part in parts]) for name in names})
 
 
 def _every_offer(material: Material) -> Scores:
@@ -144,7 +150,7 @@ def _kept(
     **settings: Any,
 ) -> epath.Path:
     """The file of a fold, which is computed where there is none yet; its name has the digest of what it depends on."""
-    about: dict[str, Any] = {"version": baseline.version, "fold": fold.number, **settings}
+    about: dict[str, Any] = {"about": baseline.about, "fold": fold.number, **settings}
     if "weights" in baseline.needs and run.weights is not None:
         about["weights"] = weights_sha256(run.weights)
     if "endpoint" in baseline.needs and run.endpoint is not None:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from prism_jax.decision.uncertainty import mean_interval
+from prism_jax.evaluation.replay import RATIOS
 from prism_jax.experiments.field.interface import Baseline, Run
 from prism_jax.experiments.field.material import Material
 from prism_jax.experiments.field.measures import (
-    RATIOS,
+    SIGNALS,
     constants,
     cost_of,
     gated,
     realised,
     second_signal,
+    signal_of,
     steps_of,
 )
 from prism_jax.experiments.field.running import Cell, Moved, misfit
-from prism_jax.experiments.proactivebench_results import COLUMNS, signal_of
-from prism_jax.experiments.ranking import MEASURES, intervals
+from prism_jax.experiments.ranking import MEASURES, Ranked, ece_of_exact, intervals
 from prism_jax.report.numbers import percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
-from prism_jax.scores.labels import Signal
 
-SIGNALS: tuple[Signal, ...] = ("accept", "need")
+COLUMNS = (
+    Column("AUROC, pooled", "Over all pairs of a positive and a negative label."),
+    Column("AUROC, within streams", "Over the pairs within one stream."),
+    Column("Brier", "Mean of (p − y)² of the calibrated signal."),
+    Column("ECE", "Expected calibration error of the calibrated signal, 15 bins of equal width."),
+)
+"""Headings of `MEASURES`."""
 TITLES = {"accept": "Acceptance of an offer", "need": "Need at a step"}
 MIDDLE = 2.0
 """C_FN / C_FA of the figure and of transfer."""
@@ -69,6 +76,30 @@ def quality(cells: Sequence[Cell], resamples: int) -> Table | None:
     columns = (Column("labels"), Column("positive", "Share of labels that are 1.", "%"), *COLUMNS)
     note = f"{over_units(units)}, in brackets. Brier score and ECE are those of out-of-fold calibrated signals."
     return Table(f"{cells[0].source}: signals", "", columns, tuple(sections), note)
+
+
+def measure(
+    ranked: Mapping[str, Ranked], title: str, resamples: int, pairs: Iterable[tuple[str, str]] | None = None
+) -> Table:
+    """Measures of every row, and of the second minus the first of each pair; without pairs, of all neighbours."""
+    names = list(ranked)
+    rows = [
+        Row(name, tuple(show_estimate(intervals(signal, resamples=resamples)[of]) for of in MEASURES))
+        for name, signal in ranked.items()
+    ]
+    for before, after in itertools.pairwise(names) if pairs is None else pairs:
+        differences = intervals(ranked[before], ranked[after], resamples=resamples)
+        rows.append(Row(f"{after} minus {before}", tuple(show_estimate(differences[of], sign=True) for of in MEASURES)))
+    streams = len(set(ranked[names[0]].stream.tolist()))
+    labels, exact = ranked[names[0]].y, show_estimate(ece_of_exact(ranked[names[-1]].p))
+    return Table(
+        f"{title} ({len(labels)} labels, {labels.mean():.0%} positive)",
+        "",
+        COLUMNS,
+        (Section("", tuple(rows)),),
+        f"{over_units(streams)}, in brackets. If the last method's p were exact, its ECE would be {exact}: "
+        "labels drawn from p.",
+    )
 
 
 def decisions(cells: Sequence[Cell], resamples: int) -> Table:

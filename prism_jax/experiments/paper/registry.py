@@ -90,19 +90,11 @@ STUDIES: dict[str, Study] = {
     "injections": Study("How far injected texts move decisions.", "minutes", ("workdir|weights",)),
     "live_context": Study("How live decisions differ where streams outgrow their context.", "a minute", ("workdir",)),
     "field": Study("Baselines on other people's data, with costs and intervals.", "minutes", ("sources", "workdir")),
-    "human_labels": Study("Policies on people's votes.", "a minute", ("source",)),
     "single_votes": Study("What a model of each annotator is worth.", "a minute", ("source",)),
     "judges": Study("How far people and public models agree.", "seconds", ("source",)),
     "text_calibrator": Study("What texts of public models say of people's votes.", "a minute", ("source",)),
-    "probe": Study(
-        "How far words, and a frozen model's states, go on people's votes.", "minutes", ("source", "workdir")
-    ),
-    "probe_need_target": Study("What the second signal is worth on people's votes.", "minutes", ("source", "workdir")),
-    "proactivebench": Study(
-        "A pretrained student on people's votes, fold by fold.", "2 hours", ("source", "weights", "workdir")
-    ),
     "nested_student": Study(
-        "The same with every choice made inside the fold, stacked on the probe.",
+        "A fine-tuned student on people's votes, every choice made inside the fold, stacked on the probe.",
         "half an hour",
         ("source", "weights", "workdir"),
     ),
