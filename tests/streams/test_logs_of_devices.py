@@ -104,12 +104,13 @@ def test_windows_tabs_and_pauses_of_a_host_become_stretches_of_work(tmp_path):
     presence = bucket(
         "afkstatus", (0, 52, {"status": "not-afk"}), (52, 58, {"status": "afk"}), (70, 95, {"status": "afk"})
     )
+    more = bucket("currentwindow", (51, 51.5, window("Clock", "")))  # of another watcher, within a window of the first
     other = bucket("currentwindow", (51, 60, window("Phone", "")), host="phone")
     editor = bucket("app.editor.activity", (0, 1, {"file": "notes.txt"}))
-    found = read_activitywatch(export(tmp_path, windows, tabs, presence, other, editor))
+    found = read_activitywatch(export(tmp_path, windows, tabs, presence, more, other, editor))
     assert {stream.id: [event.text for event in stream.events] for stream in found.streams} == {
         "den:2026-03-02T08:00:00+00:00": ["Editor: notes.txt", "Browser: Tea - Browser (example.org/tea)"],
-        "den:2026-03-02T08:50:00+00:00": ["Editor: notes.txt"],
+        "den:2026-03-02T08:50:00+00:00": ["Editor: notes.txt", "Clock", "Editor: notes.txt"],
         "den:2026-03-02T09:35:00+00:00": ["Player: A film"],
         "phone:2026-03-02T08:51:00+00:00": ["Phone"],
     }
@@ -125,7 +126,7 @@ def test_what_is_no_export_is_one_line(tmp_path):
         ({"buckets": {"a": 3}}, r"buckets\.a: found 3 \(int\), expected an object with keys"),
         (
             {"buckets": {"a": bucket("currentwindow") | {"events": [{"timestamp": "x", "data": {}}]}}},
-            r"\[0\]\.time: found .x., expected a date",
+            r"buckets\.a\.events\[0\]\.time: found .x., exp",
         ),
         ({"buckets": {"a": bucket("afkstatus", (0, 1, {"status": "afk"}))}}, "found no window that was used, expected"),
     ):

@@ -73,14 +73,17 @@ def read_activitywatch(source: epath.PathLike) -> Published:
     export: _Export = decode(_Export, value, str(source), StreamError)
     hosts: dict[str, dict[str, list[Span]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     dropped = collections.Counter[str]()
-    try:
-        for bucket in export.buckets.values():
-            if bucket.type not in (WINDOW, TAB, PRESENCE):
-                dropped[f"events of buckets of type {bucket.type}"] += len(bucket.events)
-                continue
+    for name, bucket in export.buckets.items():
+        if bucket.type not in (WINDOW, TAB, PRESENCE):
+            dropped[f"events of buckets of type {bucket.type}"] += len(bucket.events)
+            continue
+        try:
             starts = iso_seconds([event.timestamp for event in bucket.events])
-            for start, event in zip(starts, bucket.events, strict=True):
-                hosts[bucket.hostname][bucket.type].append(Span(start, start + event.duration, event.data))
+        except ValueError as error:
+            raise StreamError(f"{source}: buckets.{name}.events{error}") from error
+        for start, event in zip(starts, bucket.events, strict=True):
+            hosts[bucket.hostname][bucket.type].append(Span(start, start + event.duration, event.data))
+    try:
         streams = [stream for host, spans in hosts.items() for stream in _streams(host, spans, dropped)]
     except ValueError as error:
         raise StreamError(f"{source}: {error}") from error
@@ -94,24 +97,26 @@ def _streams(host: str, spans: Mapping[str, list[Span]], dropped: collections.Co
     windows, tabs, away = (sorted(spans[kind], key=lambda span: span.start) for kind in (WINDOW, TAB, PRESENCE))
     shown = collections.deque(tab for tab in tabs if not tab.data.get("incognito"))
     pauses = collections.deque(span for span in away if span.data.get("status") == "afk")
-    stretch: list[Event] = []
-    last = 0.0
+    happened: list[tuple[float, float, str]] = []
     for window in windows:
         for others in (shown, pauses):
             while others and others[0].end <= window.start:
                 others.popleft()
         text = _text(window, shown)
-        pieces = [piece for piece in _present(window, pauses) if piece.end - piece.start >= SHORTEST]
+        pieces = [(start, end, text) for start, end, _ in _present(window, pauses) if end - start >= SHORTEST]
         if not text or not pieces:
             dropped[f"windows without a name, shown for less than {SHORTEST:g} s, or while the keyboard was left"] += 1
-            continue
-        for piece in pieces:
-            if stretch and piece.start - last >= PAUSE:
-                yield _stream(host, stretch)
-                stretch = []
-            if not stretch or stretch[-1].text != text:
-                stretch.append(Event(time=piece.start, text=text))
-            last = max(last, piece.end)
+        else:
+            happened += pieces
+    stretch: list[Event] = []
+    last = 0.0
+    for start, end, text in sorted(happened):
+        if stretch and start - last >= PAUSE:
+            yield _stream(host, stretch)
+            stretch = []
+        if not stretch or stretch[-1].text != text:
+            stretch.append(Event(time=start, text=text))
+        last = max(last, end)
     if stretch:
         yield _stream(host, stretch)
 
