@@ -37,7 +37,9 @@ class EndpointConfig:
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     # sampling temperature; None leaves it out of the request, for models that refuse it
     temperature: float | None = 0.0
-    seed: int | None = None  # seed of the sampling; None leaves it out
+    # seed of the sampling, one more at each later asking of the same, which would else be answered alike; None leaves
+    # it out
+    seed: int | None = None
     # USD per million prompt tokens; None takes it from the table in prism_jax/remote/prices.py
     input_price: float | None = None
     output_price: float | None = None  # USD per million tokens of answers; None takes it from the table

@@ -157,7 +157,7 @@ def prepare(request: Request, endpoint: EndpointConfig, clean: Callable[[str], s
     if endpoint.temperature is not None:
         body["temperature"] = endpoint.temperature if request.temperature is None else request.temperature
     if endpoint.seed is not None:
-        body["seed"] = endpoint.seed
+        body["seed"] = endpoint.seed + request.attempt
     if request.schema is not None:
         _ask_for_schema(body, request, endpoint)
     # Key order is kept, because servers that enforce a schema write its properties in its order.

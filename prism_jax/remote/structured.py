@@ -37,14 +37,17 @@ class Reply(Generic[T]):
     answers: tuple[Answer, ...]  # every answer, the last one last
 
 
-async def ask_for(client: Client, messages: Iterable[Message], model: type[T], retries: int = 2) -> Reply[T]:
+async def ask_for(
+    client: Client, messages: Iterable[Message], model: type[T], retries: int = 2, attempt: int = 0
+) -> Reply[T]:
     """Asks for a value of a pydantic model, whose fields' descriptions are part of the schema that is sent.
 
     The question is the last of the messages. An invalid answer is returned at most `retries` times, with what is wrong.
+    `attempt` is that of `Request`: each asking of the same question has its own.
     """
     conversation, answers, problem = tuple(messages), [], None
     for _ in range(retries + 1):
-        request = Request(conversation, schema_of(model), model.__name__)
+        request = Request(conversation, schema_of(model), model.__name__, attempt)
         answer = await client.ask(request)
         answers.append(answer)
         if answer.text is None:

@@ -99,6 +99,12 @@ def test_an_attempt_is_a_new_request_and_the_first_one_keeps_its_key(connected):
     assert answers[0].key == hashlib.sha256(address + b"\0" + content).hexdigest()
 
 
+def test_a_later_attempt_has_a_seed_of_its_own(connected):
+    with connected(brain=lambda body: str(body["seed"]), seed=5) as (_, client):
+        answers = [asyncio.run(client.ask(Request((Message("user", "x"),), attempt=number))) for number in range(3)]
+    assert [answer.text for answer in answers] == ["5", "6", "7"], "the same seed would give the same answer again"
+
+
 def test_a_model_that_refuses_temperatures_gets_none(connected):
     with connected(brain=lambda body: json.dumps(body), temperature=None) as (_, client):
         answer = asyncio.run(client.ask(Request((Message("user", "hello"),), temperature=0.5)))
