@@ -61,6 +61,7 @@ class Run:
     remote: RemoteConfig = dataclasses.field(default_factory=RemoteConfig)  # cache and budget of the endpoint
     seed: int = 0
     steps: int = 300  # number of steps that a prompted baseline takes (`sampled_steps`)
+    checkout: str | None = None  # folder of ProactiveBench's repository with its agent's prompt; None takes ours
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prism_jax.experiments.field import probes, rates, tfidf
+from prism_jax.experiments.field import asked, bench_agent, probes, rates, slots, tfidf
 from prism_jax.experiments.field.interface import Baseline
 
 BASELINES: dict[str, Baseline] = {
@@ -16,6 +16,14 @@ BASELINES: dict[str, Baseline] = {
         probes.WORDS,
         probes.GIVEN_ACCEPT,
         probes.STATES,
+        slots.ZERO_SHOT,
+        slots.DECISIONS,
+        slots.SYSTEM_ONE,
+        slots.SERVED,
+        asked.STATED,
+        asked.VOTED,
+        asked.TOLD,
+        bench_agent.AGENT,
     )
 }
 """By the name that --baselines takes, in the order of the table."""

@@ -1,0 +1,73 @@
+"""Probabilities at answer slots: of a pretrained model as it is, or of a decision model (docs/decision_models.md)."""
+
+from __future__ import annotations
+
+import functools
+
+from prism_jax.agent.decision_reader import DecisionReader, Questions, Slots
+from prism_jax.agent.labelled import read_labelled
+from prism_jax.agent.signals import probabilities
+from prism_jax.experiments.field.asked import Answers, Probabilities, sampled, say_missing, scores_of
+from prism_jax.experiments.field.interface import Baseline, Fold, Run
+from prism_jax.remote.jobs import open_clients
+from prism_jax.scores import Scores
+
+
+def score_zero_shot(fold: Fold, run: Run) -> Scores:
+    """What a pretrained model says at the slots of the default template, without training; at every step."""
+    from prism_jax.prompting.template import Template
+    from prism_jax.prompting.tokenizer import Tokenizer
+    from prism_jax.scoring.fast import score_streams
+    from prism_jax.scoring.student import Student
+    from prism_jax.student import weights
+    from prism_jax.training.run_config import RunConfig
+
+    assert run.weights is not None, "the registry says what a baseline needs"
+    config, loaded = RunConfig(), weights.load(run.weights, "float32")
+    student = Student(loaded.model, loaded.params, Template(Tokenizer.load(run.weights), config.prompt))
+    context = config.packing.context
+    return Scores.from_rows(
+        score_streams(student, fold.test, split="test", fold=fold.number, context=context, batch=1, rounded=True)
+    )
+
+
+def score_decisions(fold: Fold, run: Run, *, label: str, form: str, questions: Questions | Slots) -> Scores:
+    """What a decision model answers, asked in a form of `prism_jax.remote.decisions.FORMS`.
+
+    A step that it refuses is one without an answer; see `prism_jax.experiments.field.asked`. Raises RuntimeError where
+    there is no answer at all, and EndpointError where the server refuses every request.
+    """
+    assert run.endpoint is not None, "the registry says what a baseline needs"
+    samples = sampled(fold.test, run)
+    with open_clients(run.remote, {"endpoint": run.endpoint}) as (clients, _):
+        reader = DecisionReader(clients["endpoint"], questions, deadline=run.endpoint.patience, form=form)
+        reader.ends = "always"
+        try:
+            found = read_labelled(reader, [sample.stream for sample in samples])
+        finally:
+            reader.close()
+    if not found.log_odds:
+        raise RuntimeError(f"{label}: found no answer at any step, expected some: {next(iter(found.unanswered))}")
+    answers: Answers[Probabilities] = {}
+    for stream, numbers in samples:
+        for place, number in enumerate(numbers):
+            z = found.log_odds.get((stream.id, place))
+            answers[stream.id, number] = None if z is None else _probabilities(z, stream.id)
+    say_missing(label, len(answers), found.unanswered)
+    return scores_of(fold, run, answers)
+
+
+def _probabilities(z: tuple[float, ...], stream: str) -> Probabilities:
+    need, *accept = probabilities(z, stream)
+    return Probabilities(need, tuple(accept))
+
+
+def _decisions(name: str, label: str, form: str, questions: Questions | Slots) -> Baseline:
+    score = functools.partial(score_decisions, label=label, form=form, questions=questions)
+    return Baseline(name, label, score, needs=("endpoint",), fitted=False)
+
+
+ZERO_SHOT = Baseline("zero_shot", "zero-shot slots", score_zero_shot, needs=("weights",), fitted=False)
+DECISIONS = _decisions("decisions", "decision model", "decisions", Questions())
+SYSTEM_ONE = _decisions("systemone", "decision model, systemone", "systemone", Questions())
+SERVED = _decisions("served", "slots of a server of ours", "decisions", Slots())
