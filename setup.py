@@ -10,8 +10,6 @@ HERE = pathlib.Path(__file__).parent
 GGUF = ["gguf>=0.19"]
 # For fitting a calibrator on a teacher's texts; applying it needs none of it.
 TEXT = ["scikit-learn>=1.7"]
-# For the study of ProactiveBench: it starts from a GGUF file and has a baseline on words.
-STUDY = [*GGUF, *TEXT]
 # For figures of experiments and notebooks.
 FIGURES = ["matplotlib>=3.9"]
 NOTEBOOKS = [*FIGURES, *TEXT, "ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"]
@@ -19,6 +17,8 @@ NOTEBOOKS = [*FIGURES, *TEXT, "ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"]
 # For asking other models, over HTTP.
 REMOTE = ["json5>=0.12", "openai>=3.57", "tenacity>=9.1"]
+# For studies of published data: they start from a GGUF file, have baselines on words, and ask endpoints.
+STUDY = [*GGUF, *TEXT, *REMOTE]
 # For serving a model over HTTP.
 SERVE = [
     *("fastapi>=0.160", "h11>=0.16", "prometheus-client>=0.22", "uvicorn>=0.50", "uvloop>=0.21"),
@@ -30,7 +30,6 @@ CLUSTER = [*SERVE, "ray[serve]==2.60.*"]
 
 TEST = [
     *STUDY,
-    *REMOTE,
     *SERVE,
     *NOTEBOOKS,
     *DOCS,

@@ -1,5 +1,6 @@
 """Baselines that ask an endpoint: what is sent, how answers become rows and decisions, and what no answer is."""
 
+import dataclasses
 import json
 import re
 
@@ -8,12 +9,17 @@ import pytest
 from engines import Fake
 from etils import epath
 
+from prism_jax.experiments.field.command import chosen, study
 from prism_jax.experiments.field.interface import Fold, Run, sampled_steps
+from prism_jax.experiments.field.material import Material
 from prism_jax.experiments.field.registry import BASELINES
+from prism_jax.experiments.field.running import misfit
 from prism_jax.proactivebench.prompted import OURS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
-from prism_jax.remote.fake import FakeEndpoint, question
+from prism_jax.remote.fake import FakeEndpoint, Faults, question
+from prism_jax.report.table import Table
 from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.edit import map_candidates
 
 P = {"silence": 0.3, "tea": 0.8, "coffee": 0.1}
 
@@ -60,8 +66,14 @@ def test_stated_probabilities_are_read_and_a_step_without_one_gets_the_mean(tmp_
     assert "1 of 4 steps have no answer; at 1: found 0 JSON objects" in capsys.readouterr().err
 
 
-def test_without_any_answer_there_are_no_scores(tmp_path):
-    with FakeEndpoint(lambda body: "Sure!") as fake, pytest.raises(RuntimeError, match="no valid answer to any"):
+def test_answers_that_nobody_can_read_tell_nothing_and_a_server_that_refuses_is_an_error(tmp_path):
+    with FakeEndpoint(lambda body: "Sure!") as fake:
+        scores = BASELINES["stated"].score(FOLD, run_of(tmp_path, fake.url))
+    assert set(scores.p_accept_fast) == set(scores.p_need_fast) == {0.5}
+    with (
+        FakeEndpoint(lambda body: "", Faults(status=400)) as fake,
+        pytest.raises(RuntimeError, match="found no answer"),
+    ):
         BASELINES["stated"].score(FOLD, run_of(tmp_path, fake.url))
 
 
@@ -146,3 +158,28 @@ def test_a_decision_model_that_refuses_is_filled_with_the_mean(tmp_path, capsys)
         fake.close()
     assert "decision model: 1 of 4 steps have no answer" in capsys.readouterr().err
     assert len(scores) == 6 and np.isfinite(scores.p_accept_fast).all()
+
+
+def test_the_table_has_a_row_for_each_way_of_asking_and_a_second_call_asks_nothing(tmp_path):
+    def judged(offer):
+        return dataclasses.replace(offer, y_accept=float(offer.text == "tea"))
+
+    streams = [stream(name, "tea", "coffee") for name in ("ada", "ben", "cy", "dan")]
+    source = Material("drinks", tuple(map_candidates(one, judged) for one in streams))
+    ways = chosen(["constant", "stated", "told_costs"])
+
+    def brain(body):
+        told = "counted from 1" in body["messages"][0]["content"]
+        return json.dumps({"offer": 1} if told else {"probability": P[about(body)]})
+
+    with FakeEndpoint(brain) as fake:
+        run = run_of(tmp_path, fake.url)
+        tables = [table for table in study(ways, [source], run, resamples=100) if isinstance(table, Table)]
+        asked = fake.received.total()
+        again = [table for table in study(ways, [source], run, resamples=100) if isinstance(table, Table)]
+        assert fake.received.total() == asked == 8 * 2 + 8 * 4  # of offers alone, and four ratios of costs
+    assert [table.to_csv() for table in again] == [table.to_csv() for table in tables]
+    assert [row.name for row in tables[1].sections[0].rows] == ["base rate", "stated probabilities"]
+    told = [row for section in tables[2].sections for row in section.rows if row.name == "told the costs"]
+    assert len(told) == 4 and {row.cells[2][:5] for row in told} == {"0.000"}
+    assert misfit(BASELINES["stated"], source, Run(epath.Path(tmp_path))) == "needs --config"

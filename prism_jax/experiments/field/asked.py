@@ -77,7 +77,7 @@ def ask(
     """Asks the run's endpoint, with some of its settings changed, about the sample.
 
     `work` takes a stream with these steps alone, and returns what it found at each. Answers are in the cache as soon
-    as they arrive. Raises RuntimeError where none can be read, and what `Client.ask` raises.
+    as they arrive. Raises RuntimeError where none arrives at all, and what `Client.ask` raises.
     """
     assert run.endpoint is not None, "the registry says what a baseline needs"
     endpoint, samples = dataclasses.replace(run.endpoint, **changes), sampled(streams, run)
@@ -97,7 +97,8 @@ def ask(
             for number, answer in zip(sample.numbers, of_stream, strict=True)
         }
     problems = collections.Counter(problem for _, problem in answers.values() if problem is not None)
-    tally.check_answered(len(answers), problems)
+    if tally.failed == tally.requests:
+        tally.check_answered(len(answers), problems)
     say(f"{label}: {'; '.join(tally.lines())}")
     say_missing(label, len(answers), problems)
     return {key: answer for key, (answer, _) in answers.items()}
@@ -111,8 +112,8 @@ def say_missing(label: str, steps: int, problems: Mapping[str, int]) -> None:
 
 
 def scores_of(fold: Fold, run: Run, answers: Answers[Probabilities]) -> Scores:
-    """The scores of the sample, of which at least one step has an answer."""
-    read = [answer for answer in answers.values() if answer is not None]
+    """The scores of the sample: one half everywhere where no answer can be read."""
+    read = [answer for answer in answers.values() if answer is not None] or [Probabilities(0.5, (0.5,))]
     need = float(np.mean([answer.need for answer in read]))
     accept = float(np.mean(np.concatenate([answer.accept for answer in read])))
 
@@ -143,7 +144,7 @@ def score_stated(fold: Fold, run: Run) -> Scores:
         reply = await ask_for(client, _messages(system, text), Stated, RETRIES)
         return (None if reply.value is None else reply.value.probability), reply.problem
 
-    return scores_of(fold, run, ask(fold.test, run, _of_questions(state), STATED.label))
+    return scores_of(fold, run, ask(fold.test, run, _of_questions(fold, state), STATED.label))
 
 
 def score_votes(fold: Fold, run: Run) -> Scores:
@@ -158,18 +159,23 @@ def score_votes(fold: Fold, run: Run) -> Scores:
         votes = [reply.value.accepted for reply in replies if reply.value is not None]
         return ((sum(votes) + 0.5) / (len(votes) + 1), None) if votes else (None, replies[0].problem)
 
-    votes = ask(fold.test, run, _of_questions(vote), VOTED.label, temperature=1.0, seed=run.seed)
+    assert run.endpoint is not None, "the registry says what a baseline needs"
+    warm = None if run.endpoint.temperature is None else 1.0  # None where the model takes no temperature
+    votes = ask(fold.test, run, _of_questions(fold, vote), VOTED.label, temperature=warm, seed=run.seed)
     return scores_of(fold, run, votes)
 
 
 def _of_questions(
-    work: Callable[[Client, str], Awaitable[Found[float]]],
+    fold: Fold, work: Callable[[Client, str], Awaitable[Found[float]]]
 ) -> Callable[[Client, Stream], Awaitable[list[Found[Probabilities]]]]:
-    """Work on a stream, of work on the text of each question about it; need is that silence is not accepted."""
+    """Work on a stream, of work on the text of each question about it; need is that silence is not accepted.
+
+    Where nobody reads a p_need, nothing is asked about silence, which then is never accepted.
+    """
 
     async def on_stream(client: Client, stream: Stream) -> list[Found[Probabilities]]:
-        found: list[list[Found[float]]] = [[] for _ in stream.steps]
-        asked = list(questions(stream, MOST_EVENTS))
+        found: list[list[Found[float]]] = [[] if fold.need else [(0.0, None)] for _ in stream.steps]
+        asked = [one for one in questions(stream, MOST_EVENTS) if fold.need or one.candidate is not None]
         for one, answer in zip(asked, await all_of(work(client, one.text) for one in asked), strict=True):
             found[one.step].append(answer)
         return [_probabilities(of_step) for of_step in found]

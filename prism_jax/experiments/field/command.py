@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from absl import flags
 from etils import epath
+from ml_collections import config_flags
 
 from prism_jax.acceptance.columns import parse_columns
 from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig
@@ -16,7 +18,9 @@ from prism_jax.experiments.field.interface import Baseline, Run
 from prism_jax.experiments.field.material import Material, read
 from prism_jax.experiments.field.registry import BASELINES
 from prism_jax.report.table import Table
+from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import write_scores
+from prism_jax.teacher.labelling import TeacherConfig
 
 KEPT, OUT_OF_FOLD = "scores", "out_of_fold"
 """Folders in the workdir: what was scored, by digest, and the labelled test rows of each baseline, for `evaluate`."""
@@ -29,6 +33,10 @@ def define_flags() -> None:
     flags.DEFINE_multi_string("scores", [], "NAME=FILE|FOLDER|GLOB with out-of-fold scores of anybody's agent.")
     flags.DEFINE_list("columns", [], "Roles of a log's columns, person=NAME,accepted=NAME and others.")
     flags.DEFINE_string("weights", "", "Weights of a language model: a GGUF file or a model directory.")
+    config_flags.DEFINE_config_file(
+        "config", None, "Config of a teacher, whose endpoint baselines ask; --config.x.y=value overrides a setting."
+    )
+    flags.DEFINE_string("checkout", None, "ProactiveBench's repository with the prompt of its agent; default: ours.")
     flags.DEFINE_integer("folds", None, "Number of folds; by default one per unit of at most 20, else 5.", 2)
     flags.DEFINE_enum("calibrator", "penalised", CALIBRATORS, "The map that is fitted on the training part.")
     flags.DEFINE_integer("steps", 300, "Number of steps that a prompted baseline takes.", 1)
@@ -52,7 +60,16 @@ def main() -> Iterator[Table | Callable[[Any], None]]:
     if not options.sources:
         raise ValueError("sources: found none, expected some, such as simulator or contextagent=DIR")
     workdir = epath.Path(options.workdir)
-    run = Run(workdir, weights=options.weights or None, seed=options.seed, steps=options.steps)
+    run = Run(
+        workdir,
+        weights=options.weights or None,
+        seed=options.seed,
+        steps=options.steps,
+        checkout=options.checkout,
+    )
+    if options.config is not None:
+        config = from_config_dict(TeacherConfig, options.config)
+        run = dataclasses.replace(run, endpoint=config.endpoint, remote=config.remote)
     roles = parse_columns(options.columns) if options.columns else None
     entries = [entry.partition("=") for entry in options.sources]
     materials = [read(name, place, roles) for name, _, place in entries]
@@ -91,7 +108,7 @@ def study(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_scores(path, running.out_of_fold(cell))
         yield from filter(None, (tables.quality(own, resamples), tables.decisions(own, resamples)))
-    found = list(running.moved(baselines, materials, run, config, kept / "transfer"))
+    found = list(running.moved(baselines, materials, run, config, kept))
     yield from filter(None, (tables.two_signals(cells, resamples), tables.transfer(found, resamples)))
     if cells:
         yield tables.figure(cells, resamples)

@@ -32,6 +32,7 @@ class Fold(NamedTuple):
     number: int
     train: Sequence[Stream]  # with their labels; empty for a baseline that is not fitted
     test: Sequence[Stream]  # without answers
+    need: bool = True  # whether the source has labels of need; without them nobody reads a p_need
 
 
 class Log(NamedTuple):

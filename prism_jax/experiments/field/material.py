@@ -10,7 +10,7 @@ import numpy as np
 
 from prism_jax.acceptance.columns import LogColumns
 from prism_jax.experiments.field import logs
-from prism_jax.experiments.field.interface import Fold, Log, LogFold
+from prism_jax.experiments.field.interface import Fold, Log, LogFold, has_need
 from prism_jax.experiments.field.tfidf import outer_folds
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.agreement import NEED
@@ -71,7 +71,7 @@ class Material:
     def whole(self) -> Fold | LogFold:
         """Everything as the test part of a baseline that is not fitted."""
         if self.log is None:
-            return Fold(0, (), [without_answers(stream) for stream in self.streams])
+            return Fold(0, (), [without_answers(stream) for stream in self.streams], has_need(self.streams))
         return LogFold(0, self.log, np.zeros(0, np.int64), np.arange(len(self.log.answers)))
 
     def tested(self, fold: Fold | LogFold) -> list[str]:

@@ -31,6 +31,10 @@ from prism_jax.runtime.files import parse_json, read_bounded, write_json
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams.jsonl import encode_stream
 
+FLAGS = {"weights": "--weights", "endpoint": "--config"}
+OF_ANSWERS = ("model", "base_url", "schema", "max_tokens", "temperature", "seed")
+"""The settings of an endpoint on which its answers depend."""
+
 
 class Cell(NamedTuple):
     """What one baseline gave on one source."""
@@ -57,7 +61,7 @@ def misfit(baseline: Baseline, material: Material, run: Run) -> str:
     if words := baseline.misfit(material):
         return words
     missing = [need for need in baseline.needs if getattr(run, need) is None]
-    return f"needs --{missing[0]}" if missing else ""
+    return f"needs {FLAGS[missing[0]]}" if missing else ""
 
 
 def cell_of(
@@ -98,7 +102,7 @@ def moved(
                 fitting = [other for other in others if not misfit(baseline, other, run)]
                 parts = [(other.name, whole._replace(train=other.streams)) for other in fitting]
             for fitted_on, fold in parts:
-                test = target.labelled(rows_of(_scores(baseline, fold, run, kept), TEST))
+                test = target.labelled(rows_of(_scores(baseline, fold, run, kept / target.name), TEST))
                 by_labels = {labels: few_labels(test, labels, config, run.seed) for labels in LABELS}
                 yield Moved(baseline, fitted_on, target.name, by_labels)
 
@@ -154,7 +158,7 @@ def _kept(
     if "weights" in baseline.needs and run.weights is not None:
         about["weights"] = weights_sha256(run.weights)
     if "endpoint" in baseline.needs and run.endpoint is not None:
-        about |= {"model": run.endpoint.model, "base_url": run.endpoint.base_url}
+        about |= {name: getattr(run.endpoint, name) for name in OF_ANSWERS} | {"checkout": run.checkout}
     if baseline.needs and not baseline.fitted:
         about |= {"seed": run.seed, "steps": run.steps}
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
