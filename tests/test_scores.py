@@ -283,6 +283,7 @@ def test_no_column_takes_a_value_of_another_kind(name):
         ("", "found no rows"),
         (json.dumps({**REQUIRED_ROW, "p_acept_fast": 1}), "line 1: unknown column 'p_acept_fast'; did you mean 'p_a"),
         (json.dumps({**REQUIRED_ROW, "p_need": 1}), "line 1: unknown column 'p_need'; did you mean '"),
+        (json.dumps({"id": "a", "events": [], "steps": []}), "line 1: found 'steps', as files of streams have it"),
         (
             json.dumps({**REQUIRED_ROW, **{f"x{i}": 1 for i in range(101)}}),
             "line 1: found more than 100 unknown columns, expected at most 100",

@@ -106,6 +106,9 @@ def is_known(name: str, row: int | None = None) -> bool:
     """
     if name in COLUMNS:
         return True
+    if name == "steps":
+        expected = "expected a scores table, which `python -m prism_jax score` makes of streams"
+        raise ScoresError(f"found {name!r}, as files of streams have it, {expected}", None, row)
     if f"{name}_fast" in COLUMNS:
         raise ScoresError(f"unknown column {name!r}; did you mean '{name}_fast'?", None, row)
     if similar := difflib.get_close_matches(name, COLUMNS, n=1, cutoff=_SIMILAR):

@@ -327,7 +327,8 @@ class _Guard:
         if not scope["path"].startswith("/v1/"):
             return min(self._limits.body, ELSEWHERE)
         if (caller := self._tokens.caller(headers.get(b"authorization", b""))) is None:
-            raise ApiError(401, "Authorization: found no valid bearer token, expected one", code="invalid_api_key")
+            found = "no valid bearer token" if b"authorization" in headers else "none"
+            raise ApiError(401, f"Authorization: found {found}, expected a bearer token", code="invalid_api_key")
         if (lacking := caller.lacks(scope["method"], scope["path"])) is not None:
             words = f"found a token without the scope {lacking}, expected one with it (--token_file)"
             if lacking == "all":

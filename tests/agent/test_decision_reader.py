@@ -307,7 +307,7 @@ def test_a_server_without_a_state_asks_the_model_too_and_calibrates_its_answers(
             given = str(tmp_path / "gate.json") if gate is GATE else None
             (answer,) = answering_of({**options, "gate": given}, stack)().answer([Asked(tuple(texts), OFFERS)])
         p_need, *p_accept = asked(fake.asked[0][1])
-        assert answer.p_need == pytest.approx(apply_map(gate.need or Temperature(1.0), p_need))
+        assert [answer.p_need] == pytest.approx(apply_map(gate.need or Temperature(1.0), np.array([p_need])))
         found = [answer.p_accept[offer] for offer in OFFERS]
         assert found == pytest.approx(apply_map(gate.accept or Temperature(1.0), np.array(p_accept)))
     assert len(fake.asked) == 1, "one request asks everything, and its answer is kept"

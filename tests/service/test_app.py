@@ -349,18 +349,19 @@ def test_only_who_has_a_token_may_ask(tmp_path):
             for path, content in (("/v1/decisions", body()), ("/v1/models", None)):
                 status, answer, _ = served.ask(path, content, **header)
                 assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+                assert ("found none" in answer["error"]["message"]) == (not header)
         for token in ("first", "second"):
             assert served.ask(body=body(), Authorization=f"Bearer {token}", Host="any.example")[0] == 200
     read = Tokens.read(str(file))
     assert read.caller(b"Bearer first") != read.caller(b"bearer second")
     for content, words in (
-        ("", "no token"),
-        ("one too many words\n", "a line of several words"),
-        ("9f3c decide,read\n", "scopes where a token is"),
-        ("north all\n", "scopes where a token is"),
+        ("", ": found no token"),
+        ("one too many words\n", ":1: found 4 words"),
+        ("fine\n9f3c decide,read\n", ":2: found scopes where a token is"),
+        ("north all\n", ":1: found scopes where a token is"),
     ):
         file.write_text(content)
-        with pytest.raises(ValueError, match=f"tokens: found {words}, expected bearer tokens, one a line"):
+        with pytest.raises(ValueError, match=f"tokens{words}, expected bearer tokens, one a line"):
             Tokens.read(str(file))
 
 
