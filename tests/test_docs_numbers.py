@@ -46,7 +46,6 @@ TRIPLE = re.compile(rf"({NUMBER})\s+\[({NUMBER}),\s+({NUMBER})\]")  # a note may
 SINGLE = re.compile(rf"(?<![\w.,^/:–])(?:{NUMBER})(?![\w^/]|\.\d)")
 TABLE = re.compile(r"\||.*[─▸]|    ? ?\S.*\d  ")
 COMPUTED = {
-    "distillation.md": "0.026",  # a difference of two printed costs
     "personal_agent.md": "400",  # a setting
     "probe_simulator.py": "80",  # a bound
     "README.md": "3.11",  # a version

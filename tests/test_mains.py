@@ -199,7 +199,6 @@ EMPTY = {
     "experiments thinking": ("--workdir=",),
     "experiments injections": ("--weights=",),
     "experiments live_context": ("--workdir=",),
-    "experiments text_calibrator": ("--source=",),
 }
 
 
@@ -235,7 +234,7 @@ def test_an_experiment_that_cannot_run_is_one_line_and_writes_nothing(arguments,
 
 
 SLOW_STUDIES = (
-    *("live_context", "training_pathways", "propensities", "text_calibrator", "field"),
+    *("live_context", "training_pathways", "propensities", "field"),
     *("distillation", "judges", "counterfactual"),
 )
 STUDIES = [

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int, Shaped
+from jaxtyping import Bool, Float64, Int, Shaped
 
 from prism_jax.decision import arrays, gate
 from prism_jax.evaluation.fits import Calibration
@@ -83,6 +83,11 @@ def pooled(folds: Sequence[Replay]) -> Replay:
     }
     order = np.lexsort((columns["step"], columns["stream"]))
     return Replay(**{name: column[order] for name, column in columns.items()})
+
+
+def taken(steps: Replay, mask: Bool[np.ndarray, " steps"]) -> Replay:
+    """Some of the steps."""
+    return Replay(**{field.name: getattr(steps, field.name)[mask] for field in dataclasses.fields(Replay)})
 
 
 def gate_offers(steps: Replay, ratio: float) -> Float64[np.ndarray, " steps"]:

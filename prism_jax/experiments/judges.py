@@ -11,22 +11,52 @@ reference for judges and no measurement of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from absl import flags
 from etils import epath
 
-from prism_jax.experiments.text_calibrator import Judged, match
 from prism_jax.judges.agreements import ALL_BUT, HUMAN, Agreements, compare_judges
 from prism_jax.judges.ballots import Ballots, Item, human_ballots, make_ballots
 from prism_jax.judges.panels import PanelConfig, majority
 from prism_jax.report.judges import agreement_tables
 from prism_jax.report.table import Table
+from prism_jax.streams import Step, Stream
 from prism_jax.streams.proactivebench import load
-from prism_jax.streams.published.recorded import read_recordings
+from prism_jax.streams.published.recorded import OFFER, Recording, read_recordings
 
 NAMED = ("gpt-4o", "claude-3-5-sonnet", "llama3-70b")
 """The recorded models that the paper's panels of judges name; one of them in an older version."""
 PRESENT = PanelConfig(missing="majority_of_present")
+
+
+class Judged(NamedTuple):
+    """What one model did at one judged step."""
+
+    stream: str
+    model: str
+    step: Step  # the judged step
+    spoke: bool  # whether it made an offer
+
+
+def match(streams: Sequence[Stream], recordings: Sequence[Recording]) -> list[Judged]:
+    """Pairs answers with the judged step of the same stream and event.
+
+    The texts of a stream differ between its versions. An event counts as the same if its text occurs once in both.
+    """
+    judged = {stream.id: stream for stream in streams}
+    pairs = []
+    for recording in recordings:
+        if (stream := judged.get(recording.stream.id)) is None:
+            continue
+        texts = [event.text for event in stream.events]
+        own = [event.text for event in recording.stream.events]
+        steps = {texts[step.event]: step for step in stream.steps if texts.count(texts[step.event]) == 1}
+        for answer in recording.answers:
+            step = steps.get(own[answer.event]) if own.count(own[answer.event]) == 1 else None
+            if step is not None and step.y_need is not None:
+                pairs.append(Judged(stream.id, answer.model, step, answer.texts[OFFER] is not None))
+    return pairs
 
 
 def acts(rows: Sequence[Judged], models: Sequence[str]) -> Ballots:
@@ -37,7 +67,7 @@ def acts(rows: Sequence[Judged], models: Sequence[str]) -> Ballots:
     verdicts: dict[Item, list[bool | None]] = {}
     for row in rows:
         if row.model in models:
-            item = Item(row.example.stream, row.step.event, silence=True)
+            item = Item(row.stream, row.step.event, silence=True)
             verdicts.setdefault(item, [None] * len(models))[models.index(row.model)] = not row.spoke
     return make_ballots(verdicts, models)
 

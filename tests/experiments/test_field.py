@@ -1,5 +1,6 @@
 """The field's table: a source and a baseline are a line each, and nothing that is scored sees its own labels."""
 
+import dataclasses
 import json
 import math
 
@@ -16,6 +17,7 @@ from prism_jax.experiments.field.tfidf import INNER, STRENGTHS, outer_folds, sco
 from prism_jax.report.table import Table
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.edit import map_steps
 from prism_jax.streams.published.content import Published
 from prism_jax.streams.published.table import SOURCES, Source
 
@@ -153,6 +155,69 @@ def test_tfidf_learns_informative_words_and_does_without_texts_that_have_none():
     p = {stream: value for stream, value in zip(scores.stream.tolist(), scores.p_accept_fast.tolist(), strict=True)}
     own = np.array([p[stream.id] for stream in fold.test])
     assert own[helped].min() > own[~helped].max()
+
+
+def test_noise_is_measured_between_a_stream_and_its_twin(tmp_path):
+    def watched(name, *texts):
+        events = tuple(Event(time=float(at), text=text) for at, text in enumerate(texts))
+        steps = tuple(Step(event=at) for at, text in enumerate(texts) if text != "an advert")
+        return Stream(id=name, events=events, steps=steps, persona=name.partition("_")[0])
+
+    plain = watched("p", "the user asks for help", "the user rests")
+    target = material.Material("phones", (plain, watched("p_noise", "an advert", "an advert", *_texts(plain))))
+    source, run = material.Material("kitchen", tuple(moments())), Run(epath.Path(tmp_path))
+    assert running.misfit(registry.BASELINES["constant"], target, run) == "no labels"
+    newest = Baseline("newest", "reads the first event", _by_first_event, fitted=False)
+    (found,) = running.flips([newest], [source, target], run, CalibrationConfig("penalised"), epath.Path(tmp_path))
+    assert (found.fitted_on, found.source) == ("", "phones")
+    assert found.by_ratio[1.0].plain.tolist() == [1.0, 1.0] and found.by_ratio[1.0].noisy.tolist() == [0.0, 0.0]
+    table = tables.noise([found], 100)
+    assert table.sections[0].rows[2].cells == ("100.0", "0.0", "1.000")
+    assert tables.noise([], 100) is None
+    baselines = [registry.BASELINES["constant"]]
+    (rates,) = running.flips(baselines, [source, target], run, CalibrationConfig(), epath.Path(tmp_path))
+    assert rates.fitted_on == "kitchen" and (rates.by_ratio[1.0].plain == rates.by_ratio[1.0].noisy).all()
+
+
+def _texts(stream):
+    return [event.text for event in stream.events]
+
+
+def _by_first_event(fold, run):
+    """Calibrated already, so that no labels of the source are needed."""
+    p = [0.9 if "help" in stream.events[0].text else 0.1 for stream in fold.test for _ in stream.steps]
+    return Scores.from_rows(rows_of_streams(fold.test, None, p, split="test", fold=fold.number, calibrated=True))
+
+
+def test_costs_count_need_where_a_baseline_does_not_score_it(tmp_path):
+    streams = [
+        map_steps(stream, lambda step, number=number: dataclasses.replace(step, y_need=float(number % 3 == 0)))
+        for number, stream in enumerate(moments())
+    ]
+    source, run = material.Material("kitchen", tuple(streams)), Run(epath.Path(tmp_path))
+    baseline = Baseline("asks", "asks for help", asks, fitted=False)
+    cell = running.cell_of(baseline, source, run, CalibrationConfig("penalised"), None, epath.Path(tmp_path))
+    assert not cell.folds[0].scores.has_need
+    never = measures.realised(measures.constants(cell.decided[1.0].steps)["never"], 1.0)
+    missed = [step.y_need * step.candidates[0].y_accept for stream in streams for step in stream.steps]
+    assert never.sum() == sum(missed) < sum(offer.y_accept for s in streams for t in s.steps for offer in t.candidates)
+
+
+def test_words_of_an_offer_tell_who_accepts(tmp_path):
+    pytest.importorskip("sklearn")
+
+    def offered(number):
+        steps = tuple(
+            Step(event=0, candidates=(Candidate(text=f"{word} plan {number}", y_accept=float(word == "good")),))
+            for word in ("good", "bad")
+        )[number % 2 :][:1]
+        return Stream(id=f"o{number:02d}", events=(Event(time=0.0, text="the user works"),), steps=steps)
+
+    baseline, run = registry.BASELINES["offers"], Run(epath.Path(tmp_path))
+    source = material.Material("plans", tuple(map(offered, range(20))))
+    scores = source.labelled(baseline.score(source.folds(2)[0], run))
+    assert scores.p_accept_fast[scores.y_accept == 1].min() > scores.p_accept_fast[scores.y_accept == 0].max()
+    assert running.misfit(baseline, material.Material("kitchen", tuple(moments())), run) == "no texts of offers"
 
 
 def test_a_table_of_methods_has_their_differences():

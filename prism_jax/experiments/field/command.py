@@ -110,5 +110,7 @@ def study(
         yield from filter(None, (tables.quality(own, resamples), tables.decisions(own, resamples)))
     found = list(running.moved(baselines, materials, run, config, kept))
     yield from filter(None, (tables.two_signals(cells, resamples), tables.transfer(found, resamples)))
+    turned = list(running.flips(baselines, materials, run, config, kept / "transfer"))
+    yield from filter(None, [tables.noise(turned, resamples)])
     if cells:
         yield tables.figure(cells, resamples)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from prism_jax.acceptance.columns import LogColumns
+from prism_jax.evaluation.replay import Replay, taken
 from prism_jax.experiments.field import logs
 from prism_jax.experiments.field.interface import Fold, Log, LogFold, has_need
 from prism_jax.experiments.field.tfidf import outer_folds
@@ -42,6 +43,18 @@ class Material:
     def kind(self) -> str:
         """Whether a baseline must take `streams` or a `log`."""
         return "streams" if self.log is None else "log"
+
+    @property
+    def judged(self) -> bool:
+        """Whether there are labels of acceptance."""
+        steps = (step for stream in self.streams for step in stream.steps)
+        return self.log is not None or any(offer.y_accept is not None for step in steps for offer in step.candidates)
+
+    def twins(self) -> list[tuple[str, str]]:
+        """Streams of one persona with the same number of steps, of which the second has noise among its events."""
+        by_id = {stream.id: stream for stream in self.streams}
+        pairs = ((by_id.get(stream.persona), stream) for stream in self.streams if stream.id != stream.persona)
+        return [(plain.id, noisy.id) for plain, noisy in pairs if plain and len(plain.steps) == len(noisy.steps)]
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -106,6 +119,17 @@ class Material:
         names = [name for name in LABELS if name in rows[0] and (need or name != "y_need")]
         table = Scores.from_columns(columns | {name: [row[name] for row in rows] for name in names})
         return table.take(np.flatnonzero(~np.isnan(np.asarray(table.y_accept, np.float64))))
+
+    def needed(self, steps: Replay) -> Replay:
+        """The steps with this source's labels of need, where there are any, whether or not need was scored."""
+        if not has_need(self.streams):
+            return steps
+        labels = {
+            (stream.id, number): step.y_need for stream in self.streams for number, step in enumerate(stream.steps)
+        }
+        known = [labels[key] for key in zip(steps.stream.tolist(), steps.step.tolist(), strict=True)]
+        need = np.array([np.nan if y is None else y for y in known], np.float64)
+        return taken(dataclasses.replace(steps, y_need=need), ~np.isnan(need))
 
 
 def _labels(streams: Sequence[Stream]) -> Iterator[tuple[Key, dict[str, Any]]]:

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64, Shaped
 
+from prism_jax.decision import gate
 from prism_jax.decision.calibration import CalibrationConfig, Map, Temperature, fit_shrunk
 from prism_jax.decision.uncertainty import Bounds, Estimate, mean_interval
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.evaluation.protocol import calibrate
-from prism_jax.evaluation.replay import RATIOS, Replay, accept_alone, costs, gate_offers, pooled, replay
+from prism_jax.evaluation.replay import RATIOS, Replay, accept_alone, costs, gate_offers, pooled, replay, taken
 from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
 from prism_jax.experiments.field.interface import Decisions
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.scores import Scores
+from prism_jax.scores.agreement import NEED
 from prism_jax.scores.labels import Signal, read
 
 LABELS = (0, 20, 100)
@@ -99,7 +101,8 @@ def few_labels(scores: Scores, labels: int, config: CalibrationConfig, seed: int
 
     The scores are labelled; those that are calibrated already, for another source, are calibrated again.
     """
-    columns = {name: column for name, column in scores.columns().items() if name != "calibrated" and "need" not in name}
+    without = ("calibrated", "p_need_fast", *NEED)
+    columns = {name: column for name, column in scores.columns().items() if name not in without}
     scores, rng = Scores.from_columns(columns), np.random.default_rng(seed)
     streams = rng.permutation(np.unique(scores.stream.astype(str))).tolist()
     halves = []
@@ -137,15 +140,11 @@ def told(decisions: Decisions, labels: Scores) -> Decided:
     }
     of_all = [(float(key in chosen), accepted.get(key, 0.0)) for key in _keys(steps)]
     offers, label = np.array(of_all, np.float64).reshape(-1, 2).T
-    return Decided(_taken(steps, known), offers[known], label[known])
+    return Decided(taken(steps, known), offers[known], label[known])
 
 
 def _keys(steps: Replay) -> list[tuple[str, int]]:
     return list(zip(steps.stream.tolist(), steps.step.tolist(), strict=True))
-
-
-def _taken(steps: Replay, mask: Bool[np.ndarray, " steps"]) -> Replay:
-    return Replay(**{field.name: getattr(steps, field.name)[mask] for field in dataclasses.fields(Replay)})
 
 
 def realised(decided: Decided, ratio: float) -> Float64[np.ndarray, " steps"]:
@@ -178,3 +177,31 @@ def second_signal(steps: Replay, resamples: int) -> Estimate:
         alone = Decided(steps, accept_alone(steps, ratio), steps.y_first)
         differences.append(realised(gated(steps, ratio), ratio) - realised(alone, ratio))
     return mean_interval(np.mean(differences, axis=0), steps.stream, resamples=resamples)
+
+
+class Twins(NamedTuple):
+    """Decisions at the steps of streams and of their noisy twins, in the same order."""
+
+    stream: Shaped[np.ndarray, " steps"]  # the stream without noise
+    plain: Float64[np.ndarray, " steps"]  # 1 where an offer is made
+    noisy: Float64[np.ndarray, " steps"]
+
+
+def flipped(scores: Scores, calibration: Calibration, pairs: Sequence[tuple[str, str]]) -> dict[float, Twins]:
+    """The gate's decisions about the first candidate of every step, by ratio; the scores need no labels."""
+    first = scores.take(scores.candidate == 0)
+    p_accept = calibration.calibrated("accept", "fast", first)
+    p_need = calibration.calibrated("need", "fast", first) if first.has_need else np.ones(len(first))
+    found = {}
+    for ratio in RATIOS:
+        offers = np.asarray(gate.decide(p_need, p_accept, 1.0, ratio), np.float64).tolist()
+        made = dict(zip(zip(first.stream.tolist(), first.step.tolist(), strict=True), offers, strict=True))
+        both = [
+            (plain, offer, made[noisy, step])
+            for plain, noisy in pairs
+            for (stream, step), offer in made.items()
+            if stream == plain
+        ]
+        names, plain, noisy = zip(*both, strict=True)
+        found[ratio] = Twins(np.array(names, str), np.array(plain), np.array(noisy))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prism_jax.experiments.field import asked, bench_agent, probes, rates, slots, tfidf
+from prism_jax.experiments.field import asked, bench_agent, probes, rates, slots, texts, tfidf
 from prism_jax.experiments.field.interface import Baseline
 
 BASELINES: dict[str, Baseline] = {
@@ -12,6 +12,7 @@ BASELINES: dict[str, Baseline] = {
         rates.DOMAIN,
         rates.PERSON,
         rates.OWN,
+        texts.OFFERS,
         tfidf.TFIDF,
         probes.WORDS,
         probes.GIVEN_ACCEPT,

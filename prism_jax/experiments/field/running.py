@@ -11,16 +11,20 @@ import numpy as np
 from etils import epath
 
 from prism_jax.decision.calibration import CalibrationConfig
+from prism_jax.evaluation.protocol import calibrate
 from prism_jax.evaluation.replay import RATIOS
-from prism_jax.evaluation.splits import TEST, rows_of
+from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
 from prism_jax.experiments.field.interface import Baseline, Decisions, Fold, LogFold, Run, has_need, rows_of_streams
 from prism_jax.experiments.field.material import Material
 from prism_jax.experiments.field.measures import (
     LABELS,
     Decided,
+    Twins,
+    as_it_is,
     calibrated_folds,
     divide,
     few_labels,
+    flipped,
     gated,
     steps_of,
     told,
@@ -54,12 +58,26 @@ class Moved(NamedTuple):
     by_labels: Mapping[int, list[Calibrated]]  # by the number of labels
 
 
+class Flips(NamedTuple):
+    """What noise does to a baseline's decisions."""
+
+    baseline: Baseline
+    fitted_on: str
+    source: str
+    by_ratio: Mapping[float, Twins]  # by C_FN / C_FA
+
+
 def misfit(baseline: Baseline, material: Material, run: Run) -> str:
     """Why a baseline cannot run on a source; empty where it can."""
     if material.kind not in baseline.takes:
         return "takes streams" if material.kind == "log" else "takes logs"
-    if words := baseline.misfit(material):
-        return words
+    if not material.judged or (words := baseline.misfit(material)):
+        return words if material.judged else "no labels"
+    return misfit_of_run(baseline, run)
+
+
+def misfit_of_run(baseline: Baseline, run: Run) -> str:
+    """Which setting a baseline lacks; empty where it has all that it needs."""
     missing = [need for need in baseline.needs if getattr(run, need) is None]
     return f"needs {FLAGS[missing[0]]}" if missing else ""
 
@@ -83,7 +101,7 @@ def cell_of(
         whole = material.labelled(_scores(baseline, material.whole(), run, kept))
         tables = divide(whole, [material.tested(fold) for fold in divided])
     calibrated = calibrated_folds(tables, config)
-    steps = steps_of(calibrated)
+    steps = material.needed(steps_of(calibrated))
     return Cell(baseline, material.name, calibrated, {ratio: gated(steps, ratio) for ratio in RATIOS})
 
 
@@ -105,6 +123,33 @@ def moved(
                 test = target.labelled(rows_of(_scores(baseline, fold, run, kept / target.name), TEST))
                 by_labels = {labels: few_labels(test, labels, config, run.seed) for labels in LABELS}
                 yield Moved(baseline, fitted_on, target.name, by_labels)
+
+
+def flips(
+    baselines: Sequence[Baseline],
+    materials: Sequence[Material],
+    run: Run,
+    config: CalibrationConfig,
+    kept: epath.Path,
+) -> Iterator[Flips]:
+    """Every baseline that gives probabilities, fitted on a source with labels and asked about each source of twins."""
+    for target in materials:
+        pairs, whole = target.twins(), target.whole()
+        if not pairs or isinstance(whole, LogFold):
+            continue
+        for baseline in baselines:
+            if baseline.score is None or target.kind not in baseline.takes or misfit_of_run(baseline, run):
+                continue
+            if not baseline.fitted:
+                test = _scores(baseline, whole, run, kept)
+                yield Flips(baseline, "", target.name, flipped(test, as_it_is(need_target=test.need_meaning), pairs))
+            for source in materials if baseline.fitted else ():
+                if source.log is None and not misfit(baseline, source, run):
+                    scores = _scores(baseline, whole._replace(train=source.streams), run, kept)
+                    calibration = as_it_is(need_target=scores.need_meaning)
+                    if scores.calibrated is None:
+                        calibration = calibrate(source.labelled(rows_of(scores, CALIBRATION)), config)
+                    yield Flips(baseline, source.name, target.name, flipped(rows_of(scores, TEST), calibration, pairs))
 
 
 def out_of_fold(cell: Cell) -> Scores:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prism_jax.decision.uncertainty import mean_interval
+from prism_jax.decision.uncertainty import SHARE, mean_interval
 from prism_jax.evaluation.replay import RATIOS
 from prism_jax.experiments.field.interface import Baseline, Run
 from prism_jax.experiments.field.material import Material
@@ -22,7 +22,7 @@ from prism_jax.experiments.field.measures import (
     signal_of,
     steps_of,
 )
-from prism_jax.experiments.field.running import Cell, Moved, misfit
+from prism_jax.experiments.field.running import Cell, Flips, Moved, misfit
 from prism_jax.experiments.ranking import MEASURES, Ranked, ece_of_exact, intervals
 from prism_jax.report.numbers import percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
@@ -177,6 +177,26 @@ def transfer(found: Sequence[Moved], resamples: int) -> Table | None:
         sections.append(Section(f"{one.source}: {one.baseline.label}{origin}", tuple(rows)))
     note = "Each half of the streams is calibrated with labels of the other half. 95 % intervals over them in brackets."
     return Table("A new source with few labels", "", columns, tuple(sections), note) if sections else None
+
+
+def noise(found: Sequence[Flips], resamples: int) -> Table | None:
+    """What noise among the events does to decisions; None without twins."""
+    sections = []
+    for one in found:
+        rows = []
+        for ratio, twins in one.by_ratio.items():
+            changed = mean_interval(np.abs(twins.plain - twins.noisy), twins.stream, bounds=SHARE, resamples=resamples)
+            rates = percent(twins.plain.mean()), percent(twins.noisy.mean())
+            rows.append(Row(ratio_in_words(ratio), (*rates, show_estimate(changed))))
+        origin = f"fitted on {one.fitted_on}" if one.fitted_on else "as it is"
+        sections.append(Section(f"{one.source}: {one.baseline.label}, {origin}", tuple(rows)))
+    columns = (
+        Column("speaks", "Share of steps with an offer, without noise.", "%"),
+        Column("with noise", "The same in the noisy twins.", "%"),
+        Column("changed", "Share of steps at which the decision is another one."),
+    )
+    note = "In brackets 95 % intervals over streams."
+    return Table("What noise does to decisions", "C_FA : C_FN", columns, tuple(sections), note) if sections else None
 
 
 def figure(cells: Sequence[Cell], resamples: int) -> Callable[[Any], None]:

@@ -92,7 +92,6 @@ STUDIES: dict[str, Study] = {
     "field": Study("Baselines on other people's data, with costs and intervals.", "minutes", ("sources", "workdir")),
     "single_votes": Study("What a model of each annotator is worth.", "a minute", ("source",)),
     "judges": Study("How far people and public models agree.", "seconds", ("source",)),
-    "text_calibrator": Study("What texts of public models say of people's votes.", "a minute", ("source",)),
     "nested_student": Study(
         "A fine-tuned student on people's votes, every choice made inside the fold, stacked on the probe.",
         "half an hour",
