@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from etils import epath
+from jaxtyping import Bool
 
 from prism_jax.decision.uncertainty import unit_keys
 from prism_jax.runtime.files import JsonError
@@ -138,7 +139,7 @@ def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
                     continue
                 before = None
             if not inside:  # the part ends with the step that it began
-                rest = _beginning(table, _key(kept, -1)) if kept is not None else 0
+                rest = _beginning(table, _key(kept, len(kept) - 1)) if kept is not None else 0
                 if kept is not None and rest:
                     kept = pa.concat_tables([kept, table.slice(0, rest)])
                 if kept is None or rest < len(table):
@@ -178,11 +179,13 @@ def _batches(reader: pq.ParquetFile, groups: Sequence[int], names: list[str], ch
         yield batch
 
 
-Key = tuple[Any, Any]
+Key = tuple[pa.Scalar, pa.Scalar]
+"""Stream and step, as pyarrow's own values: to make such of Python's, it imports pandas, which takes 0.2 s."""
 
 
 def _key(table: pa.Table | pa.RecordBatch, row: int) -> Key:
-    return table.column("stream")[row].as_py(), table.column("step")[row].as_py()
+    one = table.slice(row, 1)
+    return _plain(one, "stream")[0], one.column("step")[0]
 
 
 def _last_key(reader: pq.ParquetFile, group: int) -> Key | None:
@@ -192,35 +195,33 @@ def _last_key(reader: pq.ParquetFile, group: int) -> Key | None:
         for batch in reader.iter_batches(CHUNK_ROWS, row_groups=[number], columns=["stream", "step"]):
             last = batch if len(batch) else last
         if last is not None:
-            return _key(last, -1)
+            return _key(last, len(last) - 1)
     return None
 
 
 def _beginning(table: pa.Table, key: Key) -> int:
     """How many rows at the beginning have this stream and step."""
-    first = pc.index(_is_step(table, key), False).as_py()
-    return len(table) if first < 0 else first
+    same = _is_step(table, key)
+    return len(table) if same.all() else int(same.argmin())
 
 
 def _last_step(table: pa.Table) -> int:
     """The row at which the last step begins, which the last rows tell nearly always."""
-    key = _key(table, -1)
+    key = _key(table, len(table) - 1)
     for first in (max(len(table) - 1000, 0), 0):
-        same = _is_step(table.slice(first), key).cast(pa.int8()).combine_chunks()
-        others = np.flatnonzero(as_numpy(same) == 0)
+        others = np.flatnonzero(~_is_step(table.slice(first), key))
         if len(others):
             return first + int(others[-1]) + 1
     return 0
 
 
-def _is_step(table: pa.Table, key: Key) -> pa.ChunkedArray:
+def _is_step(table: pa.Table, key: Key) -> Bool[np.ndarray, "rows"]:
     """Whether each row has this stream and step; null, which the check of the rows refuses, has none."""
-    step = table.column("step")  # of any type that holds the key, which is one of its values
-    same = pc.and_(pc.equal(_plain(table, "stream"), key[0]), pc.equal(step, pa.scalar(key[1], step.type)))
-    return pc.fill_null(same, False)
+    same = pc.and_(pc.equal(_plain(table, "stream"), key[0]), pc.equal(table.column("step"), key[1]))
+    return as_numpy(same.cast(pa.int8()).combine_chunks()) == 1
 
 
-def _plain(table: pa.Table, name: str) -> pa.ChunkedArray:
+def _plain(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array | pa.ChunkedArray:
     column = table.column(name)
     return column if pa.types.is_string(column.type) else column.cast(pa.string())
 
@@ -237,7 +238,7 @@ def _scores(table: pa.Table, checked: bool) -> Scores:
         for chunk in table.column(name).chunks:
             parts.append(from_arrow(name, chunk, start, pools[name]))
             start += len(chunk)
-        numbers[name] = np.concatenate(parts)
+        numbers[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
     columns, texts = of_pools(numbers, pools)
     if not checked:
         return Scores.from_columns(columns, texts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -179,14 +179,32 @@ class Area(NamedTuple):
         bins: Int[np.ndarray, "events"],
         mass: Float64[np.ndarray, "events"],
         gold: Float64[np.ndarray, "events"],
-        unit: Int64[np.ndarray, "events"],
+        unit: Int64[np.ndarray, "steps"],
         parts: Float64[np.ndarray, "events"],
     ) -> Float64[np.ndarray, "events"]:
         """What the pairs of a unit's own events are above what its parts let expect, in all events of each unit.
 
+        Each step, of which `unit` has the unit, has one or more events; the first of all steps stand before the second.
         `parts` are the `shares` of the events. With w the unit's share of all mass, that is its own area minus
         w * its parts, plus w^2 * the area.
         """
+        columns = [column.reshape(-1, len(unit)) for column in (bins, mass, gold, parts)]
+        excess = np.empty(columns[1].shape)
+        for rows, of_step in _whole_units(unit):
+            at, weight, won, part = (column[:, rows].ravel() for column in columns)
+            of_events = self._own_excess(at, weight, won, part, np.tile(of_step, len(excess)))
+            excess[:, rows] = of_events.reshape(len(excess), -1)
+        return excess.ravel()
+
+    def _own_excess(
+        self,
+        bins: Int[np.ndarray, "events"],
+        mass: Float64[np.ndarray, "events"],
+        gold: Float64[np.ndarray, "events"],
+        parts: Float64[np.ndarray, "events"],
+        unit: Int64[np.ndarray, "events"],
+    ) -> Float64[np.ndarray, "events"]:
+        """`own_excess` of all events of some units."""
         cell = unit * len(self.before_benefit) + bins
         order = _order_of(cell)
         cell, benefit = cell[order], np.append(0.0, np.cumsum(gold[order]))
@@ -197,6 +215,24 @@ class Area(NamedTuple):
         before -= (np.cumsum(of_unit) - of_unit)[unit]
         share = (np.bincount(unit, mass) / self.mass)[unit]
         return mass * before - share * (parts - self.area / self.mass * mass)
+
+
+_BLOCK = 1 << 14
+"""About how many steps of whole units fit the cache together."""
+
+
+def _whole_units(unit: Int64[np.ndarray, "steps"]) -> Iterator[tuple[slice, Int64[np.ndarray, "some"]]]:
+    """Blocks of steps with all steps of their units, and numbers of these; one block where a unit stands apart."""
+    begins = np.flatnonzero(np.append(True, unit[1:] != unit[:-1])[: len(unit)])
+    if len(begins) > np.count_nonzero(np.bincount(unit)):
+        yield slice(None), unit
+        return
+    ends, first = np.append(begins[1:], len(unit)), 0
+    while first < len(begins):
+        after = max(first + 1, int(np.searchsorted(ends, begins[first] + _BLOCK, side="right")))
+        rows, sizes = slice(begins[first], ends[after - 1]), ends[first:after] - begins[first:after]
+        yield rows, np.repeat(np.arange(after - first), sizes)
+        first = after
 
 
 def _order_of(keys: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:

@@ -179,9 +179,8 @@ def shares_of(
     """
     bins = area.bin_of(_place_of(events.at), lambda _: rank_of(events.at)) if bins is None else bins
     mass, gold = (np.asarray(column, np.float64) for column in events[1:3])
-    units = np.tile(unit, len(bins) // len(unit))
     parts = area.shares(bins, mass, gold)
-    of_events = parts, area.own_excess(bins, mass, gold, units, parts), gold
+    of_events = parts, area.own_excess(bins, mass, gold, unit, parts), gold
     of_steps = (of_event.reshape(-1, len(unit)).sum(axis=0) for of_event in of_events)
     return next(of_steps), next(of_steps), next(of_steps)
 
