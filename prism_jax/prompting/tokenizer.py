@@ -29,7 +29,7 @@ SPECIAL_TOKENS = (*CHAT_TOKENS, *THINK_TOKENS)
 """Special tokens of a vocabulary trained here. A loaded one must have `CHAT_TOKENS`; `THINK_TOKENS` are optional."""
 CHAT_TEMPLATE = "chat_template.jinja"
 _OLDER = ("vocab.json", "tokenizer.model")
-_CACHED = 256  # characters of the longest text whose ids are kept; all that are kept then take less than 400 MiB
+_CACHED = 256  # characters of the longest text whose ids are kept; all that are kept then take less than 100 MiB
 _FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"),
     *(*_OLDER, CHAT_TEMPLATE),
@@ -65,7 +65,7 @@ class Tokenizer:
         self._text = tokenizers.Tokenizer.from_str(json.dumps(content))
         self._whole = whole
         # Cached because the same short texts are encoded again and again.
-        self._encode = functools.lru_cache(maxsize=1 << 16)(self._encode_uncached)
+        self._encode = functools.lru_cache(maxsize=1 << 14)(self._encode_uncached)
         self.size = max(whole.get_vocab(with_added_tokens=True).values()) + 1
         self.pad = self.special("<|endoftext|>")
         self.thinks = all(name in self._specials for name in THINK_TOKENS)

@@ -6,6 +6,7 @@ import json
 
 import forked
 import pytest
+from etils import epath
 from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.experiments.miniature import Checkout
@@ -18,7 +19,7 @@ from prism_jax.streams.simulator_config import SimulatorConfig
 @pytest.fixture(scope="module")
 def miniature(tmp_path_factory):
     drawn = [simulate(SimulatorConfig(), index, "always") for index in range(40)]
-    checkout = Checkout(tmp_path_factory.mktemp("checkout"))
+    checkout = Checkout(epath.Path(tmp_path_factory.mktemp("checkout")))
     checkout.write(drawn[:24], drawn[24:])
     return checkout, drawn
 
@@ -39,7 +40,8 @@ def test_a_miniature_becomes_four_files(miniature, own_cache, tmp_path):
     done = forked.run("prism_jax", "import", "--from=proactivebench", *where, *files)
     assert done.returncode == 0, done.stderr
     names = ("train", "calibration", "test", "human")
-    assert [line.partition(".jsonl:")[0].rpartition("/")[2] for line in done.stdout.splitlines()] == [*names]
+    lines = [line for line in done.stdout.splitlines() if ".jsonl:" in line]  # TFDS prints some of its own
+    assert [line.partition(".jsonl:")[0].rpartition("/")[2] for line in lines] == [*names]
     read = {name: read_streams(tmp_path / "streams" / f"{name}.jsonl") for name in names[:3]}
     assert len(read["calibration"]) == 6 and len(read["train"]) == 18
     assert {stream.domain for stream in read["train"]} == {"coding", "writing", "life"}
@@ -60,7 +62,7 @@ def test_a_miniature_becomes_four_files(miniature, own_cache, tmp_path):
 def test_a_test_stream_among_the_training_data_is_refused(miniature, own_cache, tmp_path):
     _, drawn = miniature
     test = next(stream for stream in drawn[24:] if stream.domain == "coding")
-    leaking = Checkout(tmp_path / "leaking")
+    leaking = Checkout(epath.Path(tmp_path / "leaking"))
     leaking.write([*drawn[:24], test], drawn[24:])
     with pytest.raises(StreamError, match="found the events of the test stream code_"):
         streams_of(leaking.folder, data(leaking), 0.1)

@@ -266,10 +266,10 @@ def test_a_chat_template_that_is_not_utf8_is_named(tmp_path):
 
 
 def test_texts_that_are_remembered_take_little_memory(small):
-    """65,536 of them at most; of the longest that are kept, here with four tokens per character."""
+    """16,384 of them at most; of the longest that are kept, here with four tokens per character."""
     tracemalloc.start()
     for i in range(200):
         assert len(small.encode(f"{i:3}" + "\N{GRINNING FACE}" * 253)) > 1000
     size = tracemalloc.get_traced_memory()[0] / 200
     tracemalloc.stop()
-    assert size * 2**16 < 400 * 2**20
+    assert size * 2**14 < 100 * 2**20
