@@ -118,7 +118,7 @@ class EngineReader(AskingReader):
         try:
             return self._run(work)
         except _NO_ANSWER as error:
-            raise EngineError(f"--engine: {error}") from error
+            raise EngineError(f"--engine: {self._route.address}: {error}") from error
 
     async def _answer(self, stream: str, candidates: Sequence[Candidate]) -> FastReading:
         trunk, (head, *leaves) = self._trunks[stream].ids, self._branch(candidates)
@@ -136,7 +136,7 @@ class EngineReader(AskingReader):
         except (TimeoutError, EngineError, *_NO_ANSWER) as error:
             late = isinstance(error, TimeoutError)
             why = f"within {self._deadline:g} s" if late else f"({in_brief(error)})"
-            hopeless = f"--engine: {error}" if isinstance(error, EndpointError) else ""
+            hopeless = f"--engine: {self._route.address}: {error}" if isinstance(error, EndpointError) else ""
             raise NoAnswerError(f"the engine gave no answer {why}", tokens, late=late, hopeless=hopeless) from None
         finally:
             self._slots.give(slot)

@@ -60,6 +60,11 @@ class Route(abc.ABC):
         self._endpoint = endpoint
 
     @property
+    def address(self) -> str:
+        """The URL of the engine."""
+        return self._endpoint.endpoint.base_url
+
+    @property
     def breaks(self) -> int:
         """See `JsonEndpoint.breaks`."""
         return self._endpoint.breaks

@@ -108,6 +108,8 @@ class JsonEndpoint:
             except failures.TransientError as failure:
                 self._failed += not failure.words.startswith("HTTP 429")
                 raise
+            except failures.EndpointError as failure:
+                raise failures.EndpointError(f"{path}: {failure}") from None
             try:
                 return json.loads(response.content)
             except (ValueError, RecursionError):

@@ -235,6 +235,9 @@ def test_another_model_is_refused_before_the_first_event(folder, template, fake,
         EngineError, match=rf"--context: found {2 * CONTEXT}, expected at most 10\d\d: served takes {SERVED}"
     ):
         reader.warm_up()
+    fake.always = 404
+    with pytest.raises(EngineError, match=rf"^--engine: {fake.url}: /\S+: HTTP 404"):
+        reader_of(folder, fake)[0].warm_up()
     (folder_changed := export(tmp_path / "changed", template)).joinpath("tokenizer.json").write_text("{}")
     with pytest.raises(DigestError, match=r"tokenizer\.json: found a missing, changed or unlisted file"):
         reader_of(folder_changed, fake)
