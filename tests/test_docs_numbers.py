@@ -253,10 +253,7 @@ def test_the_cost_of_silence_on_human_judgements_is_that_of_the_labels():
     (row,) = re.findall(r"^\| never offering \| (.*) \|$", page, re.MULTILINE)
     quoted = [float(cell.split()[0]) for cell in row.split(" | ")]
     assert quoted == pytest.approx([ratio * every for ratio in (4, 2, 1, 0.5)], abs=5e-4)
-    for text, ratio, share in ((page, 2, every), (page, 1, every), (config, 2, fold)):
-        assert f"{ratio * share:.3f}" in re.findall(r"never\s+offering\s+(?:costs\s+)?(\d\.\d+)", text)
-    known = {f"{ratio * every:.3f}" for ratio in (1, 2)}
-    assert set(re.findall(r"never\s+offering\s+(?:costs\s+)?(\d\.\d+)", page)) <= known
+    assert f"{2 * fold:.3f}" in re.findall(r"never\s+offering\s+(?:costs\s+)?(\d\.\d+)", config)
 
 
 @pytest.mark.study
