@@ -32,7 +32,8 @@ def numbered(texts: Shaped[np.ndarray, "rows"]) -> Numbered:
 def renumbered(names: list[str], codes: Int[np.ndarray, "rows"]) -> Numbered:
     """`numbered` of some rows whose texts have numbers already, among them perhaps those of other rows."""
     first = np.full(len(names), len(codes))
-    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    begins = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)])  # rows of a text often follow
+    first[codes[begins][::-1]] = begins[::-1]
     order = np.argsort(first)[: np.count_nonzero(first < len(codes))]
     place = np.empty(len(names), np.int64)
     place[order] = np.arange(len(order))

@@ -123,13 +123,10 @@ class Histogram:
         if self.grid is None:
             both = {name: np.concatenate([column, other.sums[name]]) for name, column in self.sums.items()}
             return self._of_each(np.concatenate([self.value, other.value]), both)
-        differs = (self.value != other.value) & ~np.isnan(self.value) & ~np.isnan(other.value)
-        return Histogram(
-            self.grid,
-            {name: column + other.sums[name] for name, column in self.sums.items()},
-            np.where(np.isnan(self.value), other.value, self.value),
-            self.mixed | other.mixed | differs,
-        )
+        value = np.where(np.isnan(self.value), other.value, self.value)
+        differs = (value != other.value) & ~np.isnan(other.value)
+        sums = {name: column + other.sums[name] for name, column in self.sums.items()}
+        return Histogram(self.grid, sums, value, self.mixed | other.mixed | differs)
 
     def __len__(self) -> int:
         """Number of bins, with those on the sides."""
