@@ -39,7 +39,7 @@ QUICKSTART = ("--config=configs/quickstart.py", "--workdir=runs/quickstart")
 READING = ("evaluate", "promise", "counterfactual", "studies.audit_tables", "probe")
 """Commands that train nothing and ask nobody."""
 INPUTS = r"--(?:scores|log|source|config|calibration|records|streams|weights|system)=|\S*\.csv$"
-THERE = r"--\w+=(?:\$LOGS/|DIR$|PROACTIVEBENCH$|runs/(?:quickstart|people_demo)/)|docs/paper_tables/"
+THERE = r"--\w+=(?:\$LOGS/|DIR$|PROACTIVEBENCH$|runs/(?:quickstart|people_demo)/|\w+/probe_)|docs/paper_tables/"
 MACHINE = re.compile(r"\s*(?:to [\d.]+ )?(?:s|ms|μs|seconds?|minutes?|hours?|times|[GMTk]i?B|bytes|USD|tokens)\b")
 NUMBER = r"[+−-]?(?:\d[\d,]*\d|\d)(?:\.\d+)?|[+−-]?\.\d+"
 TRIPLE = re.compile(rf"({NUMBER})\s+\[({NUMBER}),\s+({NUMBER})\]")  # a note may end its lines anywhere
