@@ -77,7 +77,7 @@ def test_answers_that_nobody_can_read_tell_nothing_and_a_server_that_refuses_is_
         BASELINES["stated"].score(FOLD, run_of(tmp_path, fake.url))
 
 
-def test_votes_are_seeded_and_their_share_is_no_certainty(tmp_path):
+def test_votes_are_seeded_and_those_that_nobody_can_read_do_not_count(tmp_path):
     seeds = []
 
     def brain(body):
@@ -90,9 +90,8 @@ def test_votes_are_seeded_and_their_share_is_no_certainty(tmp_path):
     with FakeEndpoint(brain) as fake:
         scores = BASELINES["votes"].score(FOLD, run_of(tmp_path, fake.url, seed=7))
     assert sorted(seeds) == sorted([*range(7, 17)] * 10)
-    tea, coffee = 9.5 / 10, 3.5 / 10
-    np.testing.assert_allclose(scores.p_accept_fast, [tea, coffee, tea, coffee, tea, tea])
-    np.testing.assert_allclose(scores.p_need_fast, 9.5 / 10)
+    np.testing.assert_allclose(scores.p_accept_fast, [1, 3 / 9, 1, 3 / 9, 1, 1])
+    np.testing.assert_allclose(scores.p_need_fast, 1)
 
 
 def test_a_model_that_is_told_the_costs_chooses_an_offer_or_silence(tmp_path):

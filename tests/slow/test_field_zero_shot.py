@@ -24,5 +24,8 @@ def test_zero_shot_slots_are_those_of_the_exported_model(smollm2_gguf, tmp_path)
     export_base(smollm2_gguf, folder)
     reader = load_reader(folder, read_exported(folder))
     rows = read_labelled(reader, streams).rows
+    one = BASELINES["zero_shot"].score(Fold(0, (), streams), Run(epath.Path(tmp_path), str(smollm2_gguf), steps=1))
+    [number] = set(one.step.tolist())
+    np.testing.assert_allclose(one.p_accept_fast, scores.p_accept_fast[scores.step == number], atol=1e-4)
     for name in ("p_need_fast", "p_accept_fast"):
         np.testing.assert_allclose(getattr(scores, name), [row[name] for row in rows], atol=1e-4)

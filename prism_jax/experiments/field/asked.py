@@ -148,16 +148,13 @@ def score_stated(fold: Fold, run: Run) -> Scores:
 
 
 def score_votes(fold: Fold, run: Run) -> Scores:
-    """The shares of yes among `VOTES` seeded answers at temperature 1, as (yes + ½) / (answers + 1).
-
-    So none is 0 or 1, whose log-odds no map reads. Answers that cannot be read do not count.
-    """
+    """The shares of yes among `VOTES` seeded answers at temperature 1; those that cannot be read do not count."""
 
     async def vote(client: Client, text: str) -> Found[float]:
         messages = _messages(SYSTEM, text)
         replies = await all_of(ask_for(client, messages, Verdict, 0, attempt) for attempt in range(VOTES))
         votes = [reply.value.accepted for reply in replies if reply.value is not None]
-        return ((sum(votes) + 0.5) / (len(votes) + 1), None) if votes else (None, replies[0].problem)
+        return (sum(votes) / len(votes), None) if votes else (None, replies[0].problem)
 
     assert run.endpoint is not None, "the registry says what a baseline needs"
     warm = None if run.endpoint.temperature is None else 1.0  # None where the model takes no temperature

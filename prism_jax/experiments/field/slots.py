@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from prism_jax.agent.decision_reader import DecisionReader, Questions, Slots
 from prism_jax.agent.labelled import read_labelled
@@ -14,7 +15,7 @@ from prism_jax.scores import Scores
 
 
 def score_zero_shot(fold: Fold, run: Run) -> Scores:
-    """What a pretrained model says at the slots of the default template, without training; at every step."""
+    """What a pretrained model says at the default template's slots, without training, at the steps of the sample."""
     from prism_jax.prompting.template import Template
     from prism_jax.prompting.tokenizer import Tokenizer
     from prism_jax.scoring.fast import score_streams
@@ -25,10 +26,11 @@ def score_zero_shot(fold: Fold, run: Run) -> Scores:
     assert run.weights is not None, "the registry says what a baseline needs"
     config, loaded = RunConfig(), weights.load(run.weights, "float32")
     student = Student(loaded.model, loaded.params, Template(Tokenizer.load(run.weights), config.prompt))
-    context = config.packing.context
-    return Scores.from_rows(
-        score_streams(student, fold.test, split="test", fold=fold.number, context=context, batch=1, rounded=True)
-    )
+    samples = sampled(fold.test, run)
+    numbers = {stream.id: of_stream for stream, of_stream in samples}
+    packing: dict[str, Any] = {"split": "test", "fold": fold.number, "context": config.packing.context}
+    rows = score_streams(student, [stream for stream, _ in samples], batch=1, rounded=True, **packing)
+    return Scores.from_rows(row | {"step": numbers[row["stream"]][row["step"]]} for row in rows)
 
 
 def score_decisions(fold: Fold, run: Run, *, label: str, form: str, questions: Questions | Slots) -> Scores:
