@@ -33,7 +33,7 @@ from ml_collections import config_flags
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.experiments import nested_student
-from prism_jax.experiments.field.measures import SIGNALS, Fold, signal_of
+from prism_jax.experiments.field.measures import SIGNALS, CalibratedFold, signal_of
 from prism_jax.experiments.field.tables import measure
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN, only, with_files
@@ -205,7 +205,7 @@ def on_votes(config: RunConfig, workdir: epath.Path, resamples: int) -> list[Tab
     """The same on people's votes: a table per signal, pooled over the outer folds, with paired differences."""
     reading = nested_student.reading_of(config, nested_student.BLOCKS)
     states = nested_student.read_all(config, reading, workdir / "states")
-    parts: dict[str, list[Fold]] = {name: [] for name in METHODS}
+    parts: dict[str, list[CalibratedFold]] = {name: [] for name in METHODS}
     for fold in range(config.data.folds):
         of_fold = dataclasses.replace(config, data=dataclasses.replace(config.data, fold=fold))
         splits = load_splits(of_fold.data, of_fold.simulator)
@@ -214,7 +214,7 @@ def on_votes(config: RunConfig, workdir: epath.Path, resamples: int) -> list[Tab
         student = nested_student.up_to(of_fold, block, nested_student.TRAINED)
         for name in METHODS:
             scores = nested_student.train_student(_on_votes(student, name), workdir / f"fold{fold}-{name}")
-            parts[name].append(Fold(scores, calibrate(scores, CalibrationConfig(calibrator="platt"))))
+            parts[name].append(CalibratedFold(scores, calibrate(scores, CalibrationConfig(calibrator="platt"))))
     titles: dict[Signal, str] = {"accept": "Acceptance of an offer", "need": f"Need at a step, {config.data.need}"}
     pairs = [(FULL, name) for name in METHODS if name != FULL]
     return [

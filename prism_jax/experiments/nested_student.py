@@ -34,7 +34,7 @@ from prism_jax.decision.arrays import log_odds
 from prism_jax.decision.calibration import CalibrationConfig, Platt
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.evaluation.splits import CALIBRATION, TEST, rows_of
-from prism_jax.experiments.field.measures import SIGNALS, Fold, signal_of
+from prism_jax.experiments.field.measures import SIGNALS, CalibratedFold, signal_of
 from prism_jax.experiments.field.tables import measure
 from prism_jax.experiments.field.tfidf import INNER, outer_folds, score_words_nested
 from prism_jax.experiments.ranking import MEASURES, Ranked, measures
@@ -113,8 +113,8 @@ def run_fold(config: RunConfig, states: States, reading: StatesConfig, trained: 
     tables = {WORDS: words, FROZEN: frozen, TUNED: student, STACKED: stacked, STACKED_ON_FROZEN: on_frozen}
     scores = {name: rows_of(table, TEST) for name, table in tables.items()}
     raw = {
-        TFIDF: Fold(tfidf, calibrate(tfidf)),
-        TUNED: Fold(student, calibrate(student, CalibrationConfig(calibrator="platt"))),
+        TFIDF: CalibratedFold(tfidf, calibrate(tfidf)),
+        TUNED: CalibratedFold(student, calibrate(student, CalibrationConfig(calibrator="platt"))),
     }
     ranked = {
         name: {

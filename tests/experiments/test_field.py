@@ -223,7 +223,7 @@ def test_words_of_an_offer_tell_who_accepts(tmp_path):
 def test_a_table_of_methods_has_their_differences():
     source = material.Material("kitchen", tuple(moments()))
     scores = source.labelled(asks(source.whole(), None))
-    ranked = measures.signal_of([measures.Fold(scores, measures.as_it_is())], "accept")
+    ranked = measures.signal_of([measures.CalibratedFold(scores, measures.as_it_is())], "accept")
     table = tables.measure({"a": ranked, "b": ranked}, "Acceptance", 100)
     assert [row.name for row in table.sections[0].rows] == ["a", "b", "b minus a"]
     assert table.sections[0].rows[2].cells[0] == "0.000"  # nothing varies between streams: no interval of width 0

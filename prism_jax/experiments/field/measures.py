@@ -29,7 +29,7 @@ LABELS = (0, 20, 100)
 SIGNALS: tuple[Signal, ...] = ("accept", "need")
 
 
-class Fold(NamedTuple):
+class CalibratedFold(NamedTuple):
     """One method on one fold."""
 
     scores: Scores  # labelled; raw signals on the calibration and the test part
@@ -60,16 +60,16 @@ def as_it_is(map_of_accept: Map | None = None, count: int = 1, need_target: str 
     return Calibration(need_fast=plain, accept_fast=accept, need_target=need_target)
 
 
-def calibrated_folds(tables: Sequence[Scores], config: CalibrationConfig) -> list[Fold]:
+def calibrated_folds(tables: Sequence[Scores], config: CalibrationConfig) -> list[CalibratedFold]:
     """Each fold's labelled table with the maps of its calibration rows; those of calibrated scores are the identity."""
     plain = [as_it_is(need_target=table.need_meaning) for table in tables]
     return [
-        Fold(table, calibrate(table, config) if table.calibrated is None else identity)
+        CalibratedFold(table, calibrate(table, config) if table.calibrated is None else identity)
         for table, identity in zip(tables, plain, strict=True)
     ]
 
 
-def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
+def signal_of(folds: Sequence[CalibratedFold], signal: Signal) -> Ranked:
     """Collects one signal on the test part of some folds, on the rows whose label is known.
 
     The raw signal is the score, because maps differ between folds; the calibrated signal is the probability.
@@ -96,7 +96,7 @@ def divide(scores: Scores, tested: Sequence[Sequence[str]]) -> list[Scores]:
     return tables
 
 
-def few_labels(scores: Scores, labels: int, config: CalibrationConfig, seed: int) -> list[Fold]:
+def few_labels(scores: Scores, labels: int, config: CalibrationConfig, seed: int) -> list[CalibratedFold]:
     """The acceptance of each half of the streams, calibrated with some labels of the other half; with none, as it is.
 
     The scores are labelled; those that are calibrated already, for another source, are calibrated again.
@@ -112,11 +112,11 @@ def few_labels(scores: Scores, labels: int, config: CalibrationConfig, seed: int
         fitted = None
         if labels:
             fitted = fit_shrunk(config, table.p_accept_fast[drawn], table.y_accept[drawn])
-        halves.append(Fold(table, as_it_is(fitted, labels)))
+        halves.append(CalibratedFold(table, as_it_is(fitted, labels)))
     return halves
 
 
-def steps_of(folds: Sequence[Fold]) -> Replay:
+def steps_of(folds: Sequence[CalibratedFold]) -> Replay:
     """The judged test steps of all folds."""
     return pooled([replay(fold.scores, fold.calibration, TEST) for fold in folds])
 

@@ -18,6 +18,7 @@ from prism_jax.experiments.field.interface import Baseline, Decisions, Fold, Log
 from prism_jax.experiments.field.material import Material
 from prism_jax.experiments.field.measures import (
     LABELS,
+    CalibratedFold,
     Decided,
     Twins,
     as_it_is,
@@ -29,7 +30,6 @@ from prism_jax.experiments.field.measures import (
     steps_of,
     told,
 )
-from prism_jax.experiments.field.measures import Fold as Calibrated
 from prism_jax.runtime.digests import weights_sha256
 from prism_jax.runtime.files import parse_json, read_bounded, write_json
 from prism_jax.scores import Scores, read_scores, write_scores
@@ -45,7 +45,7 @@ class Cell(NamedTuple):
 
     baseline: Baseline
     source: str
-    folds: list[Calibrated]  # calibrated signals; empty where it decides
+    folds: list[CalibratedFold]  # calibrated signals; empty where it decides
     decided: Mapping[float, Decided]  # by C_FN / C_FA
 
 
@@ -55,7 +55,7 @@ class Moved(NamedTuple):
     baseline: Baseline
     fitted_on: str  # another source; empty where nothing was fitted
     source: str
-    by_labels: Mapping[int, list[Calibrated]]  # by the number of labels
+    by_labels: Mapping[int, list[CalibratedFold]]  # by the number of labels
 
 
 class Flips(NamedTuple):

@@ -75,15 +75,6 @@ EVALUATION = (
         ("proactivebench/test_official.py", "proactivebench/test_official_scores.py"),
     ),
     Fault(
-        "replay-threshold-of-test-streams",
-        "evaluation/replay.py",
-        "trained_threshold(fold.train, int(gate_offers(fold.train, ratio).sum()))",
-        "trained_threshold(fold.test, int(gate_offers(fold.test, ratio).sum()))",
-        "The rival of the gate knows the test streams.",
-        ("evaluation/test_replayed_costs.py",),
-        vital=True,
-    ),
-    Fault(
         "interval-of-the-negative-difference",
         "evaluation/intervals.py",
         "np.concatenate([mean, mean - mean[..., deployed, None]], axis=-1)",

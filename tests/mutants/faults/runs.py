@@ -97,6 +97,24 @@ RUNS = (
 
 EXPERIMENTS = (
     Fault(
+        "baselines-see-labels-of-test-streams",
+        "experiments/field/material.py",
+        "Fold(number, train, [without_answers(stream) for stream in test])",
+        "Fold(number, train, test)",
+        "A baseline of the field's table could read the labels that it is measured on.",
+        ("experiments/test_field.py",),
+        vital=True,
+    ),
+    Fault(
+        "few-labels-of-the-tested-half",
+        "experiments/field/measures.py",
+        "np.flatnonzero(table.split == CALIBRATION))[:labels]",
+        "np.flatnonzero(table.split == TEST))[:labels]",
+        "A new source was calibrated on the labels that measure it.",
+        ("experiments/test_field.py",),
+        vital=True,
+    ),
+    Fault(
         "stack-fitted-on-test-rows",
         "experiments/nested_student.py",
         "rows = calibration & ~np.isnan(y)",
