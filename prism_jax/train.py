@@ -67,7 +67,7 @@ def main() -> None:
         )
     if options.list_settings:
         config = to_config_dict(RunConfig())
-        config.update(options.config)
+        config.update(options.config or {})
         print("\n".join(settings(RunConfig, config)))
         return None
     config = from_config_dict(RunConfig, options.config)

@@ -333,3 +333,5 @@ def test_every_setting_of_a_run_has_a_meaning_and_is_set_by_the_flag_that_lists_
     holder = config_flags.DEFINE_config_dict("config", to_config_dict(RunConfig()), flag_values=values, sys_argv=argv)
     values(argv)
     assert from_config_dict(RunConfig, holder.value) == config
+    (tree := to_config_dict(RunConfig())).data.name = "jsonl"  # which a run without a source refuses
+    assert any(line.startswith("--config.data.name=jsonl ") for line in settings(RunConfig, tree))
