@@ -30,7 +30,8 @@ def make_next_token_step(model: Qwen3, training: TrainingConfig) -> Callable[[Tr
         positions = jnp.broadcast_to(jnp.arange(length), (count, length))
         hidden = model.hidden(params, tokens[:, :-1], positions, no_branches(count, length))
         flat = hidden.reshape(-1, hidden.shape[-1])
-        total, weight = token_cross_entropy(model.head(params), flat, tokens[:, 1:].ravel(), jnp.ones(flat.shape[0]))
+        targets, weights, compute = tokens[:, 1:].ravel(), jnp.ones(flat.shape[0]), model.config.compute
+        total, weight = token_cross_entropy(model.head(params), flat, targets, weights, compute=compute)
         return total / weight
 
     @functools.partial(jax.jit, donate_argnums=0)

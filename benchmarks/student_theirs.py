@@ -22,7 +22,8 @@ from prism_jax.training.run_config import TrainingConfig
 class Side:
     """The transformers model with the weights of a folder."""
 
-    def __init__(self, folder: str, threads: int, training: TrainingConfig | None):
+    def __init__(self, folder: str, threads: int, training: TrainingConfig | None, dtype: str = "float32"):
+        self.dtype = getattr(torch, dtype)  # in training, that of automatic mixed precision
         torch.set_num_threads(threads)
         self.folder, self.training, self.cache = folder, training, DynamicCache()
         if training is None:
@@ -38,7 +39,7 @@ class Side:
         seconds = {}
         for attention in ("eager", "sdpa"):
             model = transformers.AutoModelForCausalLM.from_pretrained(
-                self.folder, attn_implementation=attention, dtype=torch.float32
+                self.folder, attn_implementation=attention, dtype=torch.float32 if self.training else self.dtype
             )
             run(model)
             start = time.perf_counter()
@@ -77,7 +78,8 @@ class Side:
         training = self.training
 
         def backward(model: Any) -> float:
-            value = loss(model)
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+                value = loss(model)
             value.backward()
             return value.item()
 

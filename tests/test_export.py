@@ -114,10 +114,11 @@ def test_the_page_reads_the_scores_table_with_transformers(exported, monkeypatch
         "streams": str(tmp_path / "streams.jsonl"),
         "workdir": str(tmp_path / "scores"),
     }
-    settings = {"workers": 1, "runner": "local", "shard": 4, "batch": 2, "split": "test", "dtype": "float32"}
+    settings = {"workers": 1, "runner": "local", "shard": 4, "batch": 2, "split": "test"}
     rest = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | dict.fromkeys(
         ("skip_bad", "fast_only", "reread"), False
     )
+    rest |= dict.fromkeys(("dtype", "compute"), "float32")
     score.score(rest | settings | options)
     scores = read_all(tmp_path / "scores")
     found = page(folder, monkeypatch, 2)

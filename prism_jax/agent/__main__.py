@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from absl import flags
 
+from prism_jax.agent.loading import define_number_flags
 from prism_jax.agent.serving import (
     define_asking_flags,
     define_reading_flags,
@@ -42,12 +43,12 @@ def define_flags() -> None:
     flags.DEFINE_integer("batch", 256, "Most lines to decide on together.", lower_bound=1)
     define_asking_flags()
     define_reading_flags()
+    define_number_flags()
     flags.DEFINE_string("gate", None, "With --engine or --decisions: gate.json with maps, costs and policy.")
     flags.DEFINE_bool("jitter", None, "Print what cache and slot move at the engine, and decide on nothing.")
     distributed.define_cache_flag()
     digests.define_flag("--model")
     refuse_empty("model", "input", "records", "replay", "calibration", "state", "population", "engine", "decisions")
-    flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
 
 
 def main() -> None:

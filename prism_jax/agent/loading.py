@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from absl import logging
+from absl import flags, logging
 from etils import epath
 
 from prism_jax.agent.exported import Exported, ExportedError, check_slots, fingerprint, with_gate
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from prism_jax.prompting.template import Template, WritingConfig
     from prism_jax.remote.cache import Cache
     from prism_jax.scoring.student import Student
+    from prism_jax.student.products import Compute
 
 TOKENIZER_FILES = ("prism.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What an agent reads of a directory whose weights are served elsewhere."""
@@ -53,11 +55,19 @@ def exported_model(folder: str) -> Iterator[epath.Path]:
         yield model
 
 
+def define_number_flags(default: str | None = None) -> None:
+    """Defines the flags of the numbers in which a student is loaded and multiplied."""
+    kinds = ["float32", "bfloat16"]
+    flags.DEFINE_enum("dtype", default, kinds, "Dtype of the parameters.")
+    flags.DEFINE_enum("compute", default, kinds, "student.compute: bfloat16 is faster on CPUs that multiply in it.")
+
+
 def load_reader(
     folder: str | os.PathLike[str],
     exported: Exported,
     *,
     dtype: str = "float32",
+    compute: Compute = "float32",
     context: int | None = None,
     memory: int | None = None,
     keep: float | None = None,
@@ -70,9 +80,9 @@ def load_reader(
     Every file of the directory is compared with its digest first; `report` is told how many, and how long it took.
     Programs that this process compiles are kept for its next start in the folder `compilation_cache`: `off` keeps none,
     None is the folder that JAX has been given already, or else the default of the commands
-    (`prism_jax.runtime.distributed`). A probe on states reads parameters in the `dtype` of its training alone.
-    `context`, `memory`, `keep` and `offers` are those of `prism_jax.agent.live.LiveConfig`; a probe on words has no use
-    for them.
+    (`prism_jax.runtime.distributed`). `compute` is that of `prism_jax.student.StudentConfig`. A probe on states reads
+    and computes in the `dtype` of its training alone. `context`, `memory`, `keep` and `offers` are those of
+    `prism_jax.agent.live.LiveConfig`; a probe on words has no use for them.
 
     Raises:
       ValueError, OSError: naming the file that cannot be used, that has changed since the export, or that its list of
@@ -83,11 +93,11 @@ def load_reader(
     settings = {"context": context, "memory": memory, "keep": keep, "offers": offers}
     config: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     if exported.is_probe:
-        return _load_probe(folder, exported, dtype, config)
+        return _load_probe(folder, exported, {"dtype": dtype, "compute": compute}, config)
     from prism_jax.agent.live import Live, LiveConfig
 
     return Live(
-        load_student(folder, exported, dtype),
+        load_student(folder, exported, dtype, compute),
         has_slow_pass=exported.has_slow_pass,
         writes_responses=exported.writes_responses,
         writing=writing_of(folder, exported),
@@ -95,11 +105,15 @@ def load_reader(
     )
 
 
-def load_student(folder: str | os.PathLike[str], exported: Exported, dtype: str) -> Student:
+def load_student(
+    folder: str | os.PathLike[str], exported: Exported, dtype: str, compute: Compute = "float32"
+) -> Student:
     """Loads the student of an exported directory with its template; errors are those of `load_reader`."""
     from prism_jax.scoring.student import Student
-    from prism_jax.student import weights
+    from prism_jax.student import Qwen3, weights
+    from prism_jax.student.dispatch import check_compute
 
+    check_compute(compute)
     template = load_template(folder, exported)
     if exported.base_sha256 is not None:
         base = weights.base_of(folder)
@@ -109,7 +123,7 @@ def load_student(folder: str | os.PathLike[str], exported: Exported, dtype: str)
                 f"adapters in {folder}"
             )
     loaded = weights.load(folder, dtype)
-    return Student(loaded.model, loaded.params, template)
+    return Student(Qwen3(dataclasses.replace(loaded.model.config, compute=compute)), loaded.params, template)
 
 
 def load_template(folder: str | os.PathLike[str], exported: Exported) -> Template:
@@ -228,7 +242,9 @@ def load_decisions(
     return reader, with_gate(bare, gate, model)
 
 
-def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, config: Mapping[str, Any]) -> Reader:
+def _load_probe(
+    folder: str | os.PathLike[str], exported: Exported, kinds: Mapping[str, str], config: Mapping[str, Any]
+) -> Reader:
     """Loads a probe and, if it reads one, its language model, which must be the one of its training."""
     from prism_jax.agent.probe_reader import ProbeReader
     from prism_jax.probe.saved import load_probe
@@ -240,8 +256,9 @@ def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, 
     from prism_jax.agent.live_states import LiveStates
     from prism_jax.probe.kept_states import DTYPE, copied_weights, load_reader, reading_of
 
-    if dtype != DTYPE:
-        raise ValueError(f"dtype: found {dtype}, expected {DTYPE}, in which the probe was trained on states")
+    for name, kind in kinds.items():
+        if kind != DTYPE:
+            raise ValueError(f"{name}: found {kind}, expected {DTYPE}, in which the probe was trained on states")
     states = load_reader(reading_of(copied_weights(folder), saved.states, f"{folder}/probe.json: states"))
     check_slots(exported, states.template.describe(), folder)
     return ProbeReader(saved.probe, LiveStates(states, LiveConfig(**{"context": states.context, **config})))

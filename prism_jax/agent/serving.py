@@ -37,7 +37,7 @@ from prism_jax.runtime.files import check_absent, check_outputs, read_lines, rea
 if TYPE_CHECKING:
     from prism_jax.agent.decision_reader import DecisionReader
 
-OPTIONS = ("dtype", "context", "memory", "keep", "compilation_cache")
+OPTIONS = ("dtype", "compute", "context", "memory", "keep", "compilation_cache")
 ENGINE_OPTIONS = ("engine", "key", "deadline", "context", "keep")
 DECISION_OPTIONS = (
     "decision_model",
@@ -210,7 +210,7 @@ def check_goes_with(options: Mapping[str, Any], more: Mapping[str, bool]) -> Non
     allowed = {
         "model": not decisions,
         "engine": not decisions,
-        **dict.fromkeys(("dtype", "memory", "compilation_cache"), not (decisions or engine)),
+        **dict.fromkeys(("dtype", "compute", "memory", "compilation_cache"), not (decisions or engine)),
         **dict.fromkeys(("context", "keep", "expect_digest"), not decisions),
         **dict.fromkeys(("deadline", "key"), decisions or engine),
         **dict.fromkeys(DECISION_OPTIONS, decisions),

@@ -21,7 +21,13 @@ from absl import flags
 from etils import epath
 
 from prism_jax.agent.exported import Exported, read_exported
-from prism_jax.agent.loading import exported_model, load_student, load_template, writing_of
+from prism_jax.agent.loading import (
+    define_number_flags,
+    exported_model,
+    load_student,
+    load_template,
+    writing_of,
+)
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.distributed import define_cache_flag, keep_programs
@@ -33,6 +39,7 @@ if TYPE_CHECKING:  # what scores loads JAX, which help and what is refused befor
     from prism_jax.runs.many_streams import ShardScorer
     from prism_jax.scoring.fast import Offers
     from prism_jax.scoring.passes import Passes
+    from prism_jax.student.products import Compute
 
 _SHOWN = 5
 
@@ -46,6 +53,7 @@ class _Loader:
     passes: Passes
     settings: ShardSettings
     dtype: str
+    compute: Compute
     out: str
     compilation_cache: str | None
 
@@ -53,7 +61,7 @@ class _Loader:
         from prism_jax.runs.many_streams import ShardScorer
 
         keep_programs(self.compilation_cache, all_of_them=True)
-        student = load_student(self.model, self.exported, self.dtype)
+        student = load_student(self.model, self.exported, self.dtype, self.compute)
         return ShardScorer(student, self.passes, self.settings, self.exported.need_target, self.out)
 
     def pack(self) -> Callable[[Stream], list[Offers]]:
@@ -71,6 +79,7 @@ class _Loader:
         """What identifies the model, and what it is asked for."""
         exported = self.exported
         own = {"sha256": exported.fingerprints["model"], "need_target": exported.need_target, "dtype": self.dtype}
+        own |= {"compute": self.compute} if self.compute != "float32" else {}  # as in folders from before the option
         return own | dataclasses.asdict(self.passes)
 
     def runner(self, kind: str, count: int) -> Callable[[Sequence[Shard]], Iterator[Shard]]:
@@ -140,7 +149,9 @@ def _loader(model: epath.Path, options: Mapping[str, Any]) -> _Loader:
         if type(context) is not int:
             raise ValueError(f"{path}: model_max_length: found {context!r:.80}, expected tokens; --context states them")
     from prism_jax.scoring.passes import Passes
+    from prism_jax.student.dispatch import check_compute
 
+    check_compute(options["compute"])
     settings = ShardSettings(context, options["split"], options["batch"], options["shard"])
     # As in an evaluation, all that it was trained for.
     passes = Passes(exported.has_slow_pass, exported.writes_responses, writing_of(model, exported))
@@ -155,6 +166,7 @@ def _loader(model: epath.Path, options: Mapping[str, Any]) -> _Loader:
         passes,
         settings,
         options["dtype"],
+        options["compute"],
         options["workdir"],
         options["compilation_cache"],
     )
@@ -175,7 +187,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision; by default the student's own.", 1)
     flags.DEFINE_integer("batch", ShardSettings.batch, "Streams per forward pass.", 1)
     flags.DEFINE_integer("shard", ShardSettings.shard, "Streams per file of scores.", 1)
-    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Dtype of the parameters.")
+    define_number_flags("float32")
     define_cache_flag()
     refuse_empty("model", "streams", "workdir")
     flags.mark_flags_as_required(["model", "streams", "workdir"])

@@ -26,6 +26,7 @@ from absl import flags
 from etils import epath
 
 from prism_jax.agent.exported import fingerprint, read_exported
+from prism_jax.agent.loading import define_number_flags
 from prism_jax.agent.serving import (
     DECISION_OPTIONS,
     SETTINGS,
@@ -54,7 +55,8 @@ OF_THE_DOOR = (*OF_A_DOOR, "ray", "gpus", "host", "port", "token_file", "waiting
 LEAST_DAYS = 1 / 24
 """Least --keep_days."""
 OF_A_MODEL = (
-    *("dtype", "context", "memory", "keep", "compilation_cache", "expect_digest", "deadline", "key", *DECISION_OPTIONS),
+    *("dtype", "compute", "context", "memory", "keep", "compilation_cache", "expect_digest", "deadline", "key"),
+    *DECISION_OPTIONS,
 )
 """Flags that say nothing where callers state numbers."""
 
@@ -103,7 +105,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_float("lease", 10.0, "With --owners, seconds after which what a lost one had can be taken.", 0.1)
     define_reading_flags()
-    flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
+    define_number_flags()
     define_asking_flags()
     define_settings_flags()
     distributed.define_cache_flag()

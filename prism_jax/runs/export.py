@@ -77,6 +77,7 @@ def export_run(
     """
     check_absent(output)
     config = workdir.load_config()
+    config = dataclasses.replace(config, student=dataclasses.replace(config.student, compute="float32"))
     template = Template(Tokenizer.load(workdir.tokenizer), config.prompt)
     fingerprints.check_prompt(workdir, template)
     calibrated = calibration is not None or workdir.calibration.exists() or not (workdir.path / _SCORES).exists()

@@ -73,7 +73,8 @@ def startup(job: Job) -> dict[str, str]:
         "attention": plan.attention,
         "remat": plan.remat,
         "dtypes": ", ".join(f"{count:,} parameters in {name}" for name, count in kinds.items())
-        + f", computing in {student.dtype}",
+        + f", computing in {student.dtype}"
+        + (", products in bfloat16" if student.compute == "bfloat16" else ""),
         "memory": f"per device: {gib(predicted)} predicted, {compiled} compiled, "
         f"{gib(plan.limit) if plan.limit else 'unknown'} available",
     }

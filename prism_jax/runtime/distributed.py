@@ -137,9 +137,13 @@ def writable_by_others(folder: str) -> str | None:
 
 def _machine() -> str:
     """A name common to machines that can run each other's programs: unlike machines may share a home directory."""
+    return f"{platform.machine()}-{hashlib.sha256(processor_features().encode()).hexdigest()[:8]}"
+
+
+def processor_features() -> str:
+    """The line of /proc/cpuinfo that names the features of the first processor; empty where there is none."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        kind = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
-        kind = ""
-    return f"{platform.machine()}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}"
+        return ""
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -39,7 +39,7 @@ class Writer:
     def __init__(self, student: Student, batch: int):
         """Keeps a copy of the parameters, with the layers unstacked."""
         self.model, self.template, self.batch = student.model, student.template, batch
-        self._params = unstack_layers(student.params)
+        self._params = unstack_layers(student.params, self.model.config.compute)
         self._automaton = functools.cache(self._compile)
 
     def _compile(self, grammar: Grammar) -> DeviceAutomaton:

@@ -12,10 +12,12 @@ from typing import Literal
 import jax
 from absl import logging
 
+from prism_jax.runtime.distributed import processor_features
 from prism_jax.student.attention import TreeMask, Visible, attend
 from prism_jax.student.flash import flash_masks, flash_tree
 from prism_jax.student.layers import Attend
 from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.products import Compute
 
 ChosenPath = Literal["xla", "cudnn"]
 _HALF = ("float16", "bfloat16")
@@ -29,8 +31,29 @@ def dispatch(config: StudentConfig, mask: TreeMask, visible: Visible = None) -> 
 
 
 def attention_path(config: StudentConfig, on: str = "") -> ChosenPath:
-    """The path of attention that a config leads to on a platform, by default the one in use, as in `chosen_path`."""
+    """The path of attention that a config leads to on a platform, by default the one in use, as in `chosen_path`.
+
+    Raises:
+      ValueError: when the attention or the products of the config cannot run there; the message gives the reason.
+    """
+    check_compute(config.compute, on)
     return chosen_path(config.attention, config.dtype, config.head_dim, on or platform())
+
+
+def check_compute(compute: Compute, on: str = "") -> None:
+    """Raises ValueError where a platform, by default the one in use, gains nothing by bfloat16; says why."""
+    if compute == "float32":
+        return
+    on = on or platform()
+    if on != "cpu":
+        reason = f"the platform is {on}, which multiplies in bfloat16 with student.dtype=bfloat16"
+    elif not {"avx512_bf16", "amx_bf16"} & {*processor_features().split()}:
+        reason = "the features of this processor in /proc/cpuinfo are without avx512_bf16 and amx_bf16"
+    elif (devices := jax.sharding.get_abstract_mesh().size) > 1:
+        reason = f"the mesh has {devices} devices, each of which would compute what all compute"
+    else:
+        return
+    raise ValueError(f"student.compute (--compute): found {compute!r}, which can't run here: {reason}; use 'float32'")
 
 
 @functools.cache

@@ -111,7 +111,7 @@ class Engine:
             check_ids("answers", answers, model.config.vocab_size)
         self.model, self.batches, self.room = model, tuple(sorted(batches)), room
         self._answers, self._at = np.asarray(answers, np.int32), tuple(at)
-        self._params = unstack_layers(params)
+        self._params = unstack_layers(params, model.config.compute)
         self._trunks = Trunks(budget, keep, total)
         smallest = max(_SMALLEST // page_bytes(model.config), needed + 1) if platform() == "cpu" else total + 1
         self._sizes = classes(smallest, total + 1, _LARGER)

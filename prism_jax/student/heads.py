@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student import sharding
+from prism_jax.student.products import Compute, contract
 
 
 def token_cross_entropy(
@@ -31,6 +32,7 @@ def token_cross_entropy(
     weights_T: Float[Array, " T"],
     chunk: int = 512,
     dynamic: bool = False,
+    compute: Compute = "float32",
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Sums the weighted cross-entropy -log p(target) over tokens.
 
@@ -46,7 +48,7 @@ def token_cross_entropy(
     if not targets_T.size:
         return jnp.zeros(()), jnp.zeros(())
     layout = Layout.of(head_VxD, hidden_TxD, chunk, jax.sharding.get_abstract_mesh().shape)
-    return _total(layout, dynamic, head_VxD, hidden_TxD, targets_T, weights_T), jnp.sum(weights_T)
+    return _total(layout, dynamic, compute, head_VxD, hidden_TxD, targets_T, weights_T), jnp.sum(weights_T)
 
 
 Sized = Array | jax.ShapeDtypeStruct
@@ -104,13 +106,17 @@ def _axes(head: Sized, hidden: Sized, sizes: Mapping[str, int]) -> tuple[tuple[s
     return ("data", "fsdp"), ("tensor",) if vocabulary % tensor == 0 else ()
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _total(layout: Layout, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array) -> Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _total(
+    layout: Layout, dynamic: bool, compute: Compute, head: Array, hidden: Array, targets: Array, weights: Array
+) -> Array:
     """Computes the weighted sum of losses."""
     head = layout.pinned(head, P(layout.vocabulary))
 
     def one(total: Array, part: tuple[Array, ...]) -> tuple[Array, None]:
-        losses = optax.losses.softmax_cross_entropy_with_integer_labels(_logits(layout, head, part[0]), part[1])
+        losses = optax.losses.softmax_cross_entropy_with_integer_labels(
+            _logits(layout, compute, head, part[0]), part[1]
+        )
         losses *= _factor(losses, dynamic)
         return total + jnp.sum(losses * part[2]), None
 
@@ -124,7 +130,7 @@ def _factor(losses: Array, dynamic: bool) -> Array | float:
 
 
 def _forward(
-    layout: Layout, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array
+    layout: Layout, dynamic: bool, compute: Compute, head: Array, hidden: Array, targets: Array, weights: Array
 ) -> tuple[Array, tuple[Array, Array, Array]]:
     """Computes the sum and its gradients by head, hidden states and weights, chunk by chunk."""
     whole = layout.pinned(head, P(layout.vocabulary))
@@ -134,7 +140,7 @@ def _forward(
 
     def one(part: tuple[Array, ...]) -> tuple[Array, Array, Array, Array]:
         hidden, targets, weights = part
-        logits = _logits(layout, whole, hidden)
+        logits = _logits(layout, compute, whole, hidden)
         peak = jnp.max(logits, axis=-1, keepdims=True)
         expected = jnp.arange(logits.shape[-1]) == targets[..., None]
         # The barrier prevents the compiler from computing the exponentials twice, for their sum and for the gradient.
@@ -147,8 +153,8 @@ def _forward(
         losses *= factor
         by_logits = exponentials * (1 / normaliser) - expected
         by_logits = (by_logits * (weights * factor)[..., None]).astype(hidden.dtype)
-        by_head = jnp.einsum("gtv,gtd->gvd", by_logits, hidden, preferred_element_type=kept)
-        by_hidden = jnp.einsum("gtv,vd->gtd", by_logits, whole.astype(hidden.dtype))
+        by_head = contract("gtv,gtd->gvd", compute, by_logits, hidden, kept)
+        by_hidden = contract("gtv,vd->gtd", compute, by_logits, whole)
         return jnp.sum(losses * weights), layout.pinned(by_head, P(layout.tokens, layout.vocabulary)), by_hidden, losses
 
     def add(carry: tuple[Array, Array], part: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple]:
@@ -168,7 +174,7 @@ def _forward(
 
 
 def _backward(
-    layout: Layout, dynamic: bool, gradients: tuple[Array, Array, Array], scale: Array
+    layout: Layout, dynamic: bool, compute: Compute, gradients: tuple[Array, Array, Array], scale: Array
 ) -> tuple[Array, Array, None, Array]:
     """Multiplies the gradients of the forward pass by the gradient of the sum."""
     by_head, by_hidden, by_weights = (x * scale.astype(x.dtype) for x in gradients)
@@ -178,9 +184,9 @@ def _backward(
 _total.defvjp(_forward, _backward)
 
 
-def _logits(layout: Layout, head: Array, hidden: Array) -> Array:
+def _logits(layout: Layout, compute: Compute, head: Array, hidden: Array) -> Array:
     """Logits [G, t, V] in float32."""
-    logits = jnp.einsum("gtd,vd->gtv", hidden, head.astype(hidden.dtype)).astype(jnp.float32)
+    logits = contract("gtd,vd->gtv", compute, hidden, head).astype(jnp.float32)
     return layout.pinned(logits, P(layout.tokens, None, layout.vocabulary))
 
 

@@ -26,6 +26,7 @@ from prism_jax.student.dispatch import ChosenPath, attention_path, dispatch
 from prism_jax.student.flash import flash_cached
 from prism_jax.student.layers import Keep, join, keep_all, rotary_tables
 from prism_jax.student.partial_attention import PartialAttention, attend_partially, group_queries, merge, ungroup
+from prism_jax.student.products import Compute
 from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm, take
 
 
@@ -74,13 +75,13 @@ Attend = Callable[[Any, Array, Array, Array], tuple[Array, LayerCache]]
 """Takes what a layer has, its queries, keys and values; returns the block's attention and keys and values to keep."""
 
 
-def unstack_layers(params: Params) -> Params:
+def unstack_layers(params: Params, compute: Compute = "float32") -> Params:
     """Converts stacked layers to a tuple of one dict per layer, with products joined by `layers.join`, for `read`."""
     count = jax.tree.leaves(params["layers"])[0].shape[0]
 
     @jax.jit
     def split(layers: Params) -> tuple[Params, ...]:
-        return tuple(join(jax.tree.map(operator.itemgetter(i), layers)) for i in range(count))
+        return tuple(join(jax.tree.map(operator.itemgetter(i), layers), compute) for i in range(count))
 
     return params | {"layers": split(params["layers"])}
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from prism_jax.student.lora import Adapter, LoraConfig
 from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.products import Compute, product
 
 # Attention of q [B, l, N, H] over k and v [B, L, K, H], and over any cache that the function holds; gives [B, l, N, H].
 Attend = Callable[[Array, Array, Array], Array]
@@ -52,30 +53,49 @@ class RMSNorm(nnx.Module):
 
 
 class Linear(nnx.Module):
-    """A matrix product without bias, with a low-rank adapter or without; the kernel is [in, out]."""
+    """A matrix product without bias, with a low-rank adapter or without; the kernel is [in, out].
 
-    def __init__(self, inner: int, outer: int, config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None = None):
+    `joined` is that of a block, whose products have a rounded copy of the kernel where the config computes in bfloat16.
+    """
+
+    def __init__(
+        self,
+        inner: int,
+        outer: int,
+        config: StudentConfig,
+        rngs: nnx.Rngs,
+        lora: LoraConfig | None = None,
+        joined: bool = False,
+    ):
         init = jax.nn.initializers.normal(config.initializer_range)
         self.kernel = nnx.Param(init(rngs.params(), (inner, outer), config.param_dtype))
         self.lora = None if lora is None else Adapter(inner, outer, lora, rngs)
+        self.compute = config.compute
+        copied = joined and config.compute == "bfloat16"
+        self.rounded = nnx.Param(self.kernel[...].astype(jnp.bfloat16)) if copied else None
 
     def __call__(self, x: Float[Array, "*rest i"], key: PRNGKeyArray | None = None) -> Float[Array, "*rest o"]:
         """Computes x @ kernel, plus the adapter's product, in the dtype of x; a key is for the adapter's dropout."""
         # Flattened, because the backward pass of a product with several leading axes is far slower on CPU.
         flat = x.reshape(-1, x.shape[-1])
-        out = flat @ self.kernel[...].astype(x.dtype)
+        out = product(flat, self.kernel[...], self.compute, None if self.rounded is None else self.rounded[...])
         if self.lora is not None:
             out += self.lora(flat, key)
         return out.reshape(*x.shape[:-1], out.shape[-1])
 
 
 def linears(
-    sizes: Mapping[str, tuple[int, int]], config: StudentConfig, rngs: nnx.Rngs, lora: LoraConfig | None
+    sizes: Mapping[str, tuple[int, int]],
+    config: StudentConfig,
+    rngs: nnx.Rngs,
+    lora: LoraConfig | None,
+    joined: bool,
 ) -> tuple[Linear, ...]:
     """The products of a part of a block by name, with an adapter for each that `lora` targets."""
     targets = lora.targets if lora is not None and lora.rank else ()
     return tuple(
-        Linear(inner, outer, config, rngs, lora if name in targets else None) for name, (inner, outer) in sizes.items()
+        Linear(inner, outer, config, rngs, lora if name in targets else None, joined)
+        for name, (inner, outer) in sizes.items()
     )
 
 
@@ -114,11 +134,12 @@ class Attention(nnx.Module):
         width, heads, keys = c.hidden_dim, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
         to_heads, to_keys, back = (width, heads), (width, keys), (heads, width)
         if joined:
-            self.qkv_proj, self.o_proj = linears({"qkv_proj": (width, heads + 2 * keys), "o_proj": back}, c, rngs, lora)
+            sizes = {"qkv_proj": (width, heads + 2 * keys), "o_proj": back}
+            self.qkv_proj, self.o_proj = linears(sizes, c, rngs, lora, joined)
             self.qk_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
         else:
             sizes = {"q_proj": to_heads, "k_proj": to_keys, "v_proj": to_keys, "o_proj": back}
-            self.q_proj, self.k_proj, self.v_proj, self.o_proj = linears(sizes, c, rngs, lora)
+            self.q_proj, self.k_proj, self.v_proj, self.o_proj = linears(sizes, c, rngs, lora, joined)
             self.q_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
             self.k_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
         self.num_heads, self.num_kv_heads, self.head_dim, self.joined = c.num_heads, c.num_kv_heads, c.head_dim, joined
@@ -176,10 +197,10 @@ class SwiGLU(nnx.Module):
         width, inner = config.hidden_dim, config.mlp_dim
         if joined:
             sizes = {"gate_up_proj": (width, 2 * inner), "down_proj": (inner, width)}
-            self.gate_up_proj, self.down_proj = linears(sizes, config, rngs, lora)
+            self.gate_up_proj, self.down_proj = linears(sizes, config, rngs, lora, joined)
         else:
             sizes = {"gate_proj": (width, inner), "up_proj": (width, inner), "down_proj": (inner, width)}
-            self.gate_proj, self.up_proj, self.down_proj = linears(sizes, config, rngs, lora)
+            self.gate_proj, self.up_proj, self.down_proj = linears(sizes, config, rngs, lora, joined)
         self.rematerialised, self.joined = config.remat != "none", joined
 
     def __call__(self, x: Float[Array, "B L D"], key: PRNGKeyArray | None = None) -> Float[Array, "B L D"]:
@@ -225,10 +246,11 @@ class Block(nnx.Module):
             return x + self.mlp(self.post_norm(x), keys[1])
 
 
-def join(block: Mapping[str, Any]) -> dict[str, Any]:
+def join(block: Mapping[str, Any], compute: Compute) -> dict[str, Any]:
     """The parameters of a block for inference: products of the same input become one, and norms of heads, too.
 
-    Kernels are joined along their last axis, queries, keys and values, and gate and up.
+    Kernels are joined along their last axis, queries, keys and values, and gate and up. With a `compute` of bfloat16
+    each has a rounded copy beside it: a single row, bound by memory, is faster with the kernel itself.
     """
     attention, mlp = dict(block["attention"]), dict(block["mlp"])
 
@@ -242,4 +264,7 @@ def join(block: Mapping[str, Any]) -> dict[str, Any]:
         attention["qk_norm"] = {"weight": jnp.concatenate(rows)}
     attention["qkv_proj"] = joined(attention, "q_proj", "k_proj", "v_proj")
     mlp["gate_up_proj"] = joined(mlp, "gate_proj", "up_proj")
+    if compute == "bfloat16":
+        for part, name in ((attention, "qkv_proj"), (attention, "o_proj"), (mlp, "gate_up_proj"), (mlp, "down_proj")):
+            part[name] = {**part[name], "rounded": part[name]["kernel"].astype(jnp.bfloat16)}
     return {**block, "attention": attention, "mlp": mlp}

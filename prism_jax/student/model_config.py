@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from prism_jax.runtime.dataclass_config import check, check_at_least
+from prism_jax.student.products import Compute
 from prism_jax.student.remat import Remat
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -46,6 +47,9 @@ class StudentConfig:
     max_positions: int = 32_768
     dtype: str = "float32"  # dtype of activations: float32, bfloat16 or float16
     param_dtype: str = "float32"  # dtype of parameters: float32, bfloat16 or float16
+    # dtype to which operands of matrix products are rounded: `bfloat16`, with a `dtype` of float32, is for CPUs with
+    # avx512_bf16 or amx_bf16 (`prism_jax.student.products`); GPUs and TPUs multiply in bfloat16 with that `dtype`
+    compute: Compute = "float32"
     # implementation of attention in training and reading: `cudnn` is flash attention on NVIDIA GPUs, in float16 or
     # bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run. With `cudnn`, one GPU also writes by kernels of
     # the project, which no GPU has run yet; `auto` writes by XLA
@@ -67,6 +71,7 @@ class StudentConfig:
             check(self, name, getattr(self, name) > 0, "a number above 0")
         for name in ("dtype", "param_dtype"):
             check(self, name, getattr(self, name) in DTYPES, f"one of {', '.join(DTYPES)}")
+        check(self, "compute", "float32" in (self.compute, self.dtype), f"float32 with student.dtype = {self.dtype}")
 
     def lowest(self, blocks: int) -> StudentConfig:
         """The config of the model that ends after its lowest blocks, 0 for all; ValueError if it has not so many."""

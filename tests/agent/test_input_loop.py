@@ -41,7 +41,7 @@ DEFAULTS = dict(
         for name in ("model", "input", "records", "state", "replay", "calibration", "explore", "dtype", "context")
     },
     **{name: None for name in ("memory", "keep", "compilation_cache", "expect_digest", "engine", "decisions")},
-    **dict.fromkeys(("jitter", "deadline", "key", "gate", *DECISION_OPTIONS)),
+    **dict.fromkeys(("compute", "jitter", "deadline", "key", "gate", *DECISION_OPTIONS)),
     most_offers=None,
     most_thoughts=None,
     offers_window=3600.0,

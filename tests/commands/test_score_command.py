@@ -28,6 +28,7 @@ from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.shards import ShardSettings, cut, find_files
+from prism_jax.student import dispatch
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ DEFAULTS = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | {
         "fast_only": False,
         "reread": False,
         "split": "test",
-        "dtype": "float32",
+        **dict.fromkeys(("dtype", "compute"), "float32"),
     },
 }
 
@@ -231,7 +232,8 @@ def test_every_worker_process_ends_with_its_parent(monkeypatch):
     assert begun == [workers.end_with_parent, workers._begin]
 
 
-def test_a_folder_of_other_scores_is_refused(exported, files, tmp_path, template, model, draw_params):
+def test_a_folder_of_other_scores_is_refused(exported, files, tmp_path, template, model, draw_params, monkeypatch):
+    monkeypatch.setattr(dispatch, "processor_features", lambda: "flags : fpu avx512_bf16")
     out = tmp_path / "out"
     run(exported, files, out)
     before = content(out)
@@ -242,6 +244,7 @@ def test_a_folder_of_other_scores_is_refused(exported, files, tmp_path, template
         ((exported, files / "0.jsonl"), "streams: found 9, expected 5"),
         ((exported, files, {"batch": 3}), "settings.batch: found 2, expected 3"),
         ((exported, files, {"dtype": "bfloat16"}), "model.dtype: found 'float32', expected 'bfloat16'"),
+        ((exported, files, {"compute": "bfloat16"}), "model.compute: found nothing, expected 'bfloat16'"),
     ]:
         model_folder, streams, *changes = arguments
         with pytest.raises(ValueError, match=rf"^{out}/score.json: {key}: the folder holds scores of another"):
@@ -254,6 +257,16 @@ def test_a_folder_of_other_scores_is_refused(exported, files, tmp_path, template
     (out / "score.json").unlink()
     with pytest.raises(ValueError, match=r"scores-00000.parquet: found scores without score.json, expected an empty"):
         run(exported, files, out)
+
+
+def test_products_in_bfloat16_are_refused_where_the_processor_has_none(exported, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(dispatch, "processor_features", lambda: "flags : fpu avx512f")
+    message = r"^student.compute \(--compute\): found 'bfloat16', which can't run here: the features of this processor"
+    with pytest.raises(ValueError, match=message):
+        run(exported, files, tmp_path / "out", compute="bfloat16")
+    with pytest.raises(ValueError, match=message):
+        load_student(exported, read_exported(exported), "float32", "bfloat16")
+    assert not (tmp_path / "out").exists()
 
 
 def test_bad_streams_are_found_before_anything_is_scored_or_left_out_as_a_file(exported, files, tmp_path, capsys):

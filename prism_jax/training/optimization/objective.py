@@ -102,6 +102,7 @@ def term_sums(
         (batch.response_weight * batch.response_factor).ravel(),
         config.response_chunk,
         config.tokens == "dft",
+        slots.model.config.compute,
     )
     sums = _decision_sums(z_need, z_accept, batch, config, point, width)
     return sums._replace(response=sums.response._replace(numerator=response))

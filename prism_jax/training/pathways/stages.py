@@ -13,7 +13,7 @@ from prism_jax.student import StudentConfig
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
-HOW_IT_RUNS = ("dtype", "param_dtype", "attention", "unroll", "remat")
+HOW_IT_RUNS = ("dtype", "param_dtype", "compute", "attention", "unroll", "remat")
 """The fields of a student that the config sets even if the weights determine its architecture."""
 
 
