@@ -269,6 +269,18 @@ def test_a_log_without_a_known_layout_needs_its_roles(tmp_path):
         material.read("elsewhere", "")
 
 
+def test_settings_reach_the_reader_of_a_source(tmp_path):
+    folder = _miniature(epath.Path(tmp_path) / "made")
+    path = folder / "data" / "cab" / "cab_train.json"
+    rows = json.loads(path.read_text())
+    rows["0"]["Proactive index"] = "medium"
+    path.write_text(json.dumps(rows))
+    for medium, label in (("unlabelled", None), ("true", 1.0)):
+        source = material.read("contextagent", str(folder), medium=medium)
+        by_id = {stream.id: stream for stream in source.streams}
+        assert by_id["cab_train:0"].steps[0].candidates[0].y_accept == label
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("made", [True, False])
 def test_tfidf_is_the_regression_that_scikit_learn_fits(made, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 from absl import flags
 from etils import epath
@@ -20,6 +20,8 @@ from prism_jax.experiments.field.registry import BASELINES
 from prism_jax.report.table import Table
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import write_scores
+from prism_jax.streams.proactivebench_source import Need
+from prism_jax.streams.published.contextagent import MEDIUM
 from prism_jax.teacher.labelling import TeacherConfig
 
 KEPT, OUT_OF_FOLD = "scores", "out_of_fold"
@@ -32,6 +34,8 @@ def define_flags() -> None:
     flags.DEFINE_list("baselines", [], f"Some of {', '.join(BASELINES)}; by default those that need nothing.")
     flags.DEFINE_multi_string("scores", [], "NAME=FILE|FOLDER|GLOB with out-of-fold scores of anybody's agent.")
     flags.DEFINE_list("columns", [], "Roles of a log's columns, person=NAME,accepted=NAME and others.")
+    flags.DEFINE_enum("need", "strict", get_args(Need), "ProactiveBench's definition of need.")
+    flags.DEFINE_enum("medium", "unlabelled", MEDIUM, "The label of ContextAgentBench's rows of medium need.")
     flags.DEFINE_string("weights", "", "Weights of a language model: a GGUF file or a model directory.")
     config_flags.DEFINE_config_file(
         "config", None, "Config of a teacher, whose endpoint baselines ask; --config.x.y=value overrides a setting."
@@ -72,7 +76,8 @@ def main() -> Iterator[Table | Callable[[Any], None]]:
         run = dataclasses.replace(run, endpoint=config.endpoint, remote=config.remote)
     roles = parse_columns(options.columns) if options.columns else None
     entries = [entry.partition("=") for entry in options.sources]
-    materials = [read(name, place, roles) for name, _, place in entries]
+    settings = {"proactivebench": {"need": options.need}, "contextagent": {"medium": options.medium}}
+    materials = [read(name, place, roles, **settings.get(name, {})) for name, _, place in entries]
     baselines = [*chosen(options.baselines), *read_given(options.scores, BASELINES)]
     yield from study(
         baselines,

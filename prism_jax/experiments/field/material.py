@@ -140,11 +140,11 @@ def _labels(streams: Sequence[Stream]) -> Iterator[tuple[Key, dict[str, Any]]]:
                 yield (stream.id, number, index), {name: columns[name] for name in LABELS}
 
 
-def read(name: str, place: str, roles: LogColumns | None = None) -> Material:
+def read(name: str, place: str, roles: LogColumns | None = None, **settings: str) -> Material:
     """Reads one entry of --sources: `simulator`, `log` with a file, or a name of `SOURCES` with a folder or a file.
 
-    `roles` are the columns of a log without a known layout. ValueError or OSError in one line, for an unknown name or
-    what the reader refuses.
+    `roles` are the columns of a log without a known layout, `settings` the reader's own, such as `need`. ValueError or
+    OSError in one line, for an unknown name or what the reader refuses.
     """
     if name == "simulator":
         config = SimulatorConfig()
@@ -155,4 +155,4 @@ def read(name: str, place: str, roles: LogColumns | None = None) -> Material:
     if name not in SOURCES:
         known = ", ".join((*SOURCES, "log", "simulator"))
         raise ValueError(f"sources: found {name!r}, expected one of {known}")
-    return Material(name, tuple(sorted(SOURCES[name].read(place).streams, key=lambda stream: stream.id)))
+    return Material(name, tuple(sorted(SOURCES[name].read(place, **settings).streams, key=lambda stream: stream.id)))
