@@ -425,6 +425,21 @@ def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeyp
     assert (tmp_path / "out.partial" / "rest").exists() and not (tmp_path / "out" / "rest").exists()
 
 
+def test_a_run_whose_products_were_rounded_is_exported_as_any_other(exported, tmp_path):
+    """Who loads the export chooses the products, and another processor may have no bfloat16."""
+    folder, _ = exported
+    shutil.copytree(folder / "run", tmp_path / "run")
+    step = tmp_path / "run" / "checkpoints" / "1"
+    before = hashlib.sha256((step / "config" / "metadata").read_bytes()).hexdigest()
+    for path in (tmp_path / "run" / "config.json", step / "config" / "metadata"):
+        path.write_text(path.read_text().replace('"compute": "float32"', '"compute": "bfloat16"'))
+    after = hashlib.sha256((step / "config" / "metadata").read_bytes()).hexdigest()
+    assert before != after
+    (step / "digests.json").write_text((step / "digests.json").read_text().replace(before, after))
+    export_run(Workdir(tmp_path / "run"), epath.Path(tmp_path / "model"))
+    assert (tmp_path / "model" / "prism.json").read_text() == (folder / "exported" / "prism.json").read_text()
+
+
 @pytest.fixture
 def without_cache(monkeypatch, tmp_path):
     """JAX as in a program that has compiled something and kept nothing; gives the folder of the default cache."""

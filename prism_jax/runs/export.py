@@ -77,7 +77,6 @@ def export_run(
     """
     check_absent(output)
     config = workdir.load_config()
-    config = dataclasses.replace(config, student=dataclasses.replace(config.student, compute="float32"))
     template = Template(Tokenizer.load(workdir.tokenizer), config.prompt)
     fingerprints.check_prompt(workdir, template)
     calibrated = calibration is not None or workdir.calibration.exists() or not (workdir.path / _SCORES).exists()
@@ -94,14 +93,15 @@ def export_run(
     if adapter and not lora.rank:
         raise ValueError(f"--adapter: found {workdir}, a run with lora.rank = 0, expected one that trained adapters")
     trained = restore_trained(config, workdir, merge=not adapter)
+    model = Qwen3(dataclasses.replace(config.student, compute="float32"))  # whoever loads it chooses
     prism = _prism(template, config, maps, thinking)
     prism |= {"checkpoint": trained.step, "responses": _writes_responses(workdir, config)}
     with new_folder(output) as folder:
         if adapter:
-            save_adapters(folder, Qwen3(config.student, lora), trained.params, base=_for_peft(base), dtype=dtype)
+            save_adapters(folder, Qwen3(model.config, lora), trained.params, base=_for_peft(base), dtype=dtype)
             prism["base_sha256"] = config.training.start_sha256
         else:
-            _save_student(folder, template, Pretrained(Qwen3(config.student), trained.params), prism, dtype)
+            _save_student(folder, template, Pretrained(model, trained.params), prism, dtype)
         digest = _finish(folder, template, config, prism)
     words = checkpoint_in_words(config, trained.step, trained.damaged)
     words += "" if calibrated else ", not calibrated (all temperatures are 1)"
