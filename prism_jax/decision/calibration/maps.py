@@ -194,7 +194,7 @@ _NUMBERS = {
 }
 
 
-def map_from_dict(tree: Any, place: str) -> tuple[Map, dict[str, Any]]:
+def map_from_dict(tree: Any, place: str = "map") -> tuple[Map, dict[str, Any]]:
     """Reads what `map_to_dict` wrote; a tree without `calibrator` is a temperature.
 
     Args:
