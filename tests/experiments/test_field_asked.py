@@ -177,6 +177,8 @@ def test_the_table_has_a_row_for_each_way_of_asking_and_a_second_call_asks_nothi
         asked = fake.received.total()
         again = [table for table in study(ways, [source], run, resamples=100) if isinstance(table, Table)]
         assert fake.received.total() == asked == 8 * 2 + 8 * 4  # of offers alone, and four ratios of costs
+        few = list(study(ways, [source], dataclasses.replace(run, steps=3), resamples=100))
+    assert few[1].sections[0].rows[1].cells[0] == "6", "folds without a step of the sample have no rows"
     assert [table.to_csv() for table in again] == [table.to_csv() for table in tables]
     assert [row.name for row in tables[1].sections[0].rows] == ["base rate", "stated probabilities"]
     told = [row for section in tables[2].sections for row in section.rows if row.name == "told the costs"]

@@ -85,14 +85,18 @@ def signal_of(folds: Sequence[CalibratedFold], signal: Signal) -> Ranked:
 
 
 def divide(scores: Scores, tested: Sequence[Sequence[str]]) -> list[Scores]:
-    """The rows once per fold: the fold's streams are the test split, all others the calibration split."""
+    """The rows once per fold: the fold's streams are the test split, all others the calibration split.
+
+    A fold of which a sample has no row is left out.
+    """
     columns = {name: column for name, column in scores.columns().items() if name not in ("split", "fold")}
     tables = []
     for fold, test in enumerate(tested):
         split = np.where(np.isin(scores.stream.astype(str), list(test)), TEST, CALIBRATION)
-        tables.append(
-            Scores.from_columns({**columns, "split": split.astype(object), "fold": np.full(len(split), fold)})
-        )
+        if TEST in split:
+            tables.append(
+                Scores.from_columns({**columns, "split": split.astype(object), "fold": np.full(len(split), fold)})
+            )
     return tables
 
 
