@@ -85,6 +85,27 @@ def test_a_baseline_sees_no_label_of_what_it_is_tested_on():
     assert sorted(tested) == list(source.units)
 
 
+def test_the_publishers_test_part_is_tested_alone_where_both_parts_are_there(tmp_path):
+    streams = tuple(moments())
+    of_number = {stream.id: ("train", "test", "neither")[number % 3] for number, stream in enumerate(streams)}
+    split = {name: part for name, part in of_number.items() if part != "neither"}
+    tested = sorted(name for name, part in split.items() if part == "test")
+    source = material.Material("kitchen", streams, split=split)
+    (fold,) = source.folds()
+    assert [stream.id for stream in fold.test] == tested
+    assert sorted(stream.id for stream in fold.train) == sorted({*split} - {*tested})
+    assert (
+        len(source.folds(4)) == 4 and len(dataclasses.replace(source, split=dict.fromkeys(split, "train")).folds()) > 1
+    )
+    always = Baseline(
+        "always", "always", decide=lambda fold, run, ratio: {(one.id, 0): 0 for one in fold.test}, fitted=False
+    )
+    run = Run(epath.Path(tmp_path))
+    for baseline in (registry.BASELINES["tfidf"], Baseline("asks", "asks for help", asks, fitted=False), always):
+        cell = running.cell_of(baseline, source, run, CalibrationConfig("penalised"), None, run.cache / baseline.name)
+        assert all(sorted(decided.steps.stream.tolist()) == tested for decided in cell.decided.values())
+
+
 def test_decisions_are_counted_at_the_steps_that_were_decided(tmp_path):
     source, run = material.Material("kitchen", tuple(moments())), Run(epath.Path(tmp_path), steps=10)
 

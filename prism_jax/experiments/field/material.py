@@ -38,6 +38,8 @@ class Material:
     name: str
     streams: tuple[Stream, ...] = ()  # sorted by id; empty for a log
     log: Log | None = None
+    # the publisher's split of streams by id, `train` or `test`; a stream of neither part is in no fold of it
+    split: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -66,8 +68,13 @@ class Material:
     def folds(self, count: int | None = None) -> list[Fold | LogFold]:
         """Training and test parts by whole units, each of which is tested once.
 
-        Without a count, there is one for each unit of at most `MOST_ALONE`, else `FOLDS`.
+        Without a count, there is one for each unit of at most `MOST_ALONE`, else `FOLDS`; where the publisher has
+        divided the streams, its test part is tested once, after a fit on its training part.
         """
+        parts = [[stream for stream in self.streams if self.split.get(stream.id) == of] for of in ("train", "test")]
+        if count is None and all(parts):
+            train, test = parts
+            return [Fold(0, train, [without_answers(stream) for stream in test])]
         units = len(self.units)
         count = count or (units if units <= MOST_ALONE else FOLDS)
         if self.log is None:
@@ -155,4 +162,5 @@ def read(name: str, place: str, roles: LogColumns | None = None, **settings: str
     if name not in SOURCES:
         known = ", ".join((*SOURCES, "log", "simulator"))
         raise ValueError(f"sources: found {name!r}, expected one of {known}")
-    return Material(name, tuple(sorted(SOURCES[name].read(place, **settings).streams, key=lambda stream: stream.id)))
+    published = SOURCES[name].read(place, **settings)
+    return Material(name, tuple(sorted(published.streams, key=lambda stream: stream.id)), split=published.split)

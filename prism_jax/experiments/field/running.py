@@ -86,15 +86,17 @@ def cell_of(
     baseline: Baseline, material: Material, run: Run, config: CalibrationConfig, folds: int | None, kept: epath.Path
 ) -> Cell:
     """Scores every fold, or whatever is not kept of them, and calibrates each on its own training part."""
+    divided = material.folds(folds)
     if baseline.decide is not None:
         labels, decided = _every_offer(material), {}
+        tested = [unit for fold in divided for unit in material.tested(fold)]
+        labels = labels.take(np.isin(labels.stream.astype(str), tested))
         for ratio in RATIOS:
             decisions: dict[tuple[str, int], int | None] = {}
-            for fold in material.folds(folds) if baseline.fitted else [material.whole()]:
+            for fold in divided if baseline.fitted else [material.whole()]:
                 decisions |= dict(_decisions(baseline, fold, run, ratio, kept))
             decided[ratio] = told(decisions, labels)
         return Cell(baseline, material.name, [], decided)
-    divided = material.folds(folds)
     if baseline.fitted:
         tables = [material.labelled(_scores(baseline, fold, run, kept)) for fold in divided]
     else:
