@@ -279,6 +279,8 @@ def test_a_person_s_rate_ranks_the_answers_of_people_who_differ(log, tmp_path):
     steps = person.decided[1.0].steps
     first = steps.p_accept[steps.step == 0]  # before any answer of theirs was seen
     assert np.ptp(first) < 0.3 and np.ptp(steps.p_accept) > 0.6
+    signals = tables.quality([person], 200)
+    assert signals.columns[3].label == "AUROC, within people" and "intervals over 8 people" in signals.note
 
 
 def test_a_log_without_a_known_layout_needs_its_roles(tmp_path):

@@ -47,6 +47,11 @@ class Material:
         return "streams" if self.log is None else "log"
 
     @property
+    def unit(self) -> str:
+        """What is divided into folds, and resampled for intervals."""
+        return "streams" if self.log is None else "people"
+
+    @property
     def judged(self) -> bool:
         """Whether there are labels of acceptance."""
         steps = (step for stream in self.streams for step in stream.steps)

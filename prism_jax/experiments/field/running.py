@@ -47,6 +47,7 @@ class Cell(NamedTuple):
     source: str
     folds: list[CalibratedFold]  # calibrated signals; empty where it decides
     decided: Mapping[float, Decided]  # by C_FN / C_FA
+    unit: str = "streams"  # what is divided into folds, and resampled
 
 
 class Moved(NamedTuple):
@@ -96,7 +97,7 @@ def cell_of(
             for fold in divided if baseline.fitted else [material.whole()]:
                 decisions |= dict(_decisions(baseline, fold, run, ratio, kept))
             decided[ratio] = told(decisions, labels)
-        return Cell(baseline, material.name, [], decided)
+        return Cell(baseline, material.name, [], decided, material.unit)
     if baseline.fitted:
         tables = [material.labelled(_scores(baseline, fold, run, kept)) for fold in divided]
     else:
@@ -104,7 +105,8 @@ def cell_of(
         tables = divide(whole, [material.tested(fold) for fold in divided])
     calibrated = calibrated_folds(tables, config)
     steps = material.needed(steps_of(calibrated))
-    return Cell(baseline, material.name, calibrated, {ratio: gated(steps, ratio) for ratio in RATIOS})
+    by_gate = {ratio: gated(steps, ratio) for ratio in RATIOS}
+    return Cell(baseline, material.name, calibrated, by_gate, material.unit)
 
 
 def moved(

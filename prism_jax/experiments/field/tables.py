@@ -28,16 +28,19 @@ from prism_jax.report.numbers import percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units
 
-COLUMNS = (
-    Column("AUROC, pooled", "Over all pairs of a positive and a negative label."),
-    Column("AUROC, within streams", "Over the pairs within one stream."),
-    Column("Brier", "Mean of (p − y)² of the calibrated signal."),
-    Column("ECE", "Expected calibration error of the calibrated signal, 15 bins of equal width."),
-)
-"""Headings of `MEASURES`."""
 TITLES = {"accept": "Acceptance of an offer", "need": "Need at a step"}
 MIDDLE = 2.0
 """C_FN / C_FA of the figure and of transfer."""
+
+
+def columns_of(unit: str) -> tuple[Column, ...]:
+    """Headings of `MEASURES`, where intervals are over streams or people."""
+    return (
+        Column("AUROC, pooled", "Over all pairs of a positive and a negative label."),
+        Column(f"AUROC, within {unit}", f"Over the pairs of the same {'person' if unit == 'people' else 'stream'}."),
+        Column("Brier", "Mean of (p − y)² of the calibrated signal."),
+        Column("ECE", "Expected calibration error of the calibrated signal, 15 bins of equal width."),
+    )
 
 
 def ratio_in_words(ratio: float) -> str:
@@ -58,7 +61,7 @@ def fits(baselines: Sequence[Baseline], materials: Sequence[Material], run: Run)
 def quality(cells: Sequence[Cell], resamples: int) -> Table | None:
     """Ranking and calibration of every baseline's signals on one source; None where all of them decide."""
     scored = [cell for cell in cells if cell.folds]
-    sections, units = [], 0
+    sections, units, unit = [], 0, cells[0].unit
     for signal in SIGNALS:
         rows = []
         for cell in scored:
@@ -73,8 +76,8 @@ def quality(cells: Sequence[Cell], resamples: int) -> Table | None:
             sections.append(Section(TITLES[signal], tuple(rows)))
     if not sections:
         return None
-    columns = (Column("labels"), Column("positive", "Share of labels that are 1.", "%"), *COLUMNS)
-    note = f"{over_units(units)}, in brackets. Brier score and ECE are those of out-of-fold calibrated signals."
+    columns = (Column("labels"), Column("positive", "Share of labels that are 1.", "%"), *columns_of(unit))
+    note = f"{over_units(units, unit)}, in brackets. Brier score and ECE are those of out-of-fold calibrated signals."
     return Table(f"{cells[0].source}: signals", "", columns, tuple(sections), note)
 
 
@@ -95,7 +98,7 @@ def measure(
     return Table(
         f"{title} ({len(labels)} labels, {labels.mean():.0%} positive)",
         "",
-        COLUMNS,
+        columns_of("streams"),
         (Section("", tuple(rows)),),
         f"{over_units(streams)}, in brackets. If the last method's p were exact, its ECE would be {exact}: "
         "labels drawn from p.",
@@ -121,7 +124,7 @@ def decisions(cells: Sequence[Cell], resamples: int) -> Table:
             numbers = show_estimate(cost.cost), show_estimate(cost.over_constant, sign=True)
             rows.append(Row(name, (f"{cost.steps:,}", percent(cost.speak_rate), *numbers)))
         sections.append(Section(f"C_FA : C_FN = {ratio_in_words(ratio)}", tuple(rows)))
-    note = f"{over_units(units)}, in brackets. A step's offer is the one of highest p_accept."
+    note = f"{over_units(units, cells[0].unit)}, in brackets. A step's offer is the one of highest p_accept."
     return Table(f"{cells[0].source}: what decisions cost", "", columns, tuple(sections), note)
 
 
@@ -175,7 +178,10 @@ def transfer(found: Sequence[Moved], resamples: int) -> Table | None:
             )
         origin = f", fitted on {one.fitted_on}" if one.fitted_on else ", as it is"
         sections.append(Section(f"{one.source}: {one.baseline.label}{origin}", tuple(rows)))
-    note = "Each half of the streams is calibrated with labels of the other half. 95 % intervals over them in brackets."
+    note = (
+        "Each half of the streams, or of a log's people, is calibrated with labels of the other half. In brackets 95 % "
+        "intervals over them."
+    )
     return Table("A new source with few labels", "", columns, tuple(sections), note) if sections else None
 
 
