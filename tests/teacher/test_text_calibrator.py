@@ -99,7 +99,6 @@ def test_it_is_calibrated_on_streams_that_it_has_not_seen_and_better_than_the_ba
         assert negative_log_likelihood(p, y) < negative_log_likelihood(np.full_like(p, y.mean()), y) - 0.1
 
 
-@pytest.mark.slow
 def test_without_a_signal_it_is_close_to_the_base_rate():
     """Labels independent of the texts: scores on the rows of the fit would look confident, held-out ones do not."""
     found = fit_text_calibrator([stream(number, signal=False) for number in range(20)])
