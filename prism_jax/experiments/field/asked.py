@@ -112,7 +112,7 @@ def say_missing(label: str, steps: int, problems: Mapping[str, int]) -> None:
 
 
 def scores_of(fold: Fold, run: Run, answers: Answers[Probabilities]) -> Scores:
-    """The scores of the sample: one half everywhere where no answer can be read."""
+    """The scores of the sample; a step without an answer gets the mean of the others, one half without any."""
     read = [answer for answer in answers.values() if answer is not None] or [Probabilities(0.5, (0.5,))]
     need = float(np.mean([answer.need for answer in read]))
     accept = float(np.mean(np.concatenate([answer.accept for answer in read])))
