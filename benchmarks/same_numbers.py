@@ -182,7 +182,7 @@ def outputs(checkout: pathlib.Path, name: str, side: pathlib.Path) -> tuple[path
     failed = []
     for i, command in enumerate(commands()[name]):
         words = command.replace("$LOGS", os.environ.get("LOGS", "")).split()
-        program = [sys.executable, "-m", "prism_jax", *words]
+        program = [sys.executable, "-m", *([] if words[0] == "studies" else ["prism_jax"]), *words]
         run = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True)
         error = run.stderr.splitlines()[-1] if run.returncode and run.stderr else ""
         if run.returncode and name != "refusals":

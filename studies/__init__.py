@@ -1,7 +1,12 @@
 """Studies: programs of a checkout that the package does not need, and that may import all of it.
 
-    python -m studies.NAME --help
+    python -m studies NAME --help
+    python -m studies.audit_tables --help
 
 Belongs here: what answers a question of its own, such as whether printed tables are possible. The package may not
-import them.
+import them. Every study fixes its criteria before it runs and prints its results with intervals.
+
+Where to change what:
+- a study, or a new one: a module or folder here with `define_flags` and `main`, and its line in `registry.py`
+- the injections, their controls, or the measurement: `injection_strings.py`, `injections.py`; docs/agent.md
 """

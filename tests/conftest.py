@@ -39,7 +39,7 @@ def pytest_configure(config):
     # Programs of the tests are small: cut into parts for several threads, they take a tenth longer to compile.
     flags = ["--xla_cpu_parallel_codegen_split_count=1"]
     if config.getoption("--thorough"):
-        jaxtyping.install_import_hook("prism_jax", "beartype.beartype")
+        jaxtyping.install_import_hook(["prism_jax", "studies"], "beartype.beartype")
         if not config.getoption("--hypothesis-profile"):
             settings.load_profile("many")
     if not config.getoption("--optimised"):

@@ -23,17 +23,19 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from prism_jax.experiments.paper.registry import STUDIES
+from prism_jax.experiments.paper import registry
 from prism_jax.streams import proactivebench
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig, load_splits
+from studies.registry import STUDIES as OUTSIDE
 
 ROOT = pathlib.Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
+STUDIES = registry.STUDIES | OUTSIDE
 LOGS, BENCH = SHARED / "acceptance-logs", SHARED / "proactivebench"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.py"))]
 COMMAND = re.compile(
-    r"(?<!\| `)(?:python -m (?:prism_jax[ .]|studies\.)(?:\\\n|[^\n`])*|(?<=\n)`?make (?:quickstart|people-demo)\b)"
+    r"(?<!\| `)(?:python -m (?:prism_jax[ .]|studies[ .])(?:\\\n|[^\n`])*|(?<=\n)`?make (?:quickstart|people-demo)\b)"
 )
 QUICKSTART = ("--config=configs/quickstart.py", "--workdir=runs/quickstart")
 READING = ("evaluate", "promise", "counterfactual", "studies.audit_tables", "probe")
@@ -78,8 +80,8 @@ def reason_to_skip(command):
     words = shlex.split(command.strip("`").replace("\\\n", " "), comments=True)
     if words[0] == "make" or words[2:] == ["prism_jax", "train", *QUICKSTART]:
         return ""
-    name, *rest = words[2:] if words[2].startswith("studies.") else words[3:]
-    if name == "experiments":
+    name, *rest = words[2:] if words[2].startswith("studies") else words[3:]
+    if name in ("experiments", "studies"):
         name, *rest = rest
         takes = "seconds" if name == "main" else STUDIES[name].takes if name in STUDIES else "minutes"
         if takes not in ("seconds", "a minute"):

@@ -10,6 +10,7 @@ import pytest
 
 from prism_jax.__main__ import OF_THE_PACKAGE
 from prism_jax.experiments.paper import registry
+from studies.registry import STUDIES as OUTSIDE
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = (
@@ -32,6 +33,8 @@ TINY = (
 
 
 def run(main, *arguments):
+    if main == "studies":
+        return forked.run("studies", *arguments)
     if main in OF_THE_PACKAGE or "." in main:
         return forked.run(f"prism_jax.{main}", *arguments)
     return forked.run("prism_jax", main, *arguments)
@@ -197,8 +200,8 @@ EMPTY = {
     "experiments field": ("--sources=simulator", "--workdir= "),
     "experiments nested_student": ("--workdir=",),
     "experiments thinking": ("--workdir=",),
-    "experiments injections": ("--weights=",),
-    "experiments live_context": ("--workdir=",),
+    "studies injections": ("--weights=",),
+    "studies live_context": ("--workdir=",),
 }
 
 
@@ -245,11 +248,12 @@ STUDIES = [
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_shows_help_and_refuses_unknown_flags(study):
-    helped = run("experiments", study, "--help")
+    by = "studies" if study in OUTSIDE else "experiments"
+    helped = run(by, study, "--help")
     assert helped.returncode == 0
     assert "--workdir" in helped.stdout
-    assert f"python -m prism_jax experiments {study}" in helped.stdout
-    refused = run("experiments", study, "--seeds=3")
+    assert f"python -m {'studies' if study in OUTSIDE else 'prism_jax experiments'} {study}" in helped.stdout
+    refused = run(by, study, "--seeds=3")
     assert (refused.returncode, refused.stderr.splitlines()[-1][:6]) == (1, "error:")
     assert "seeds" in refused.stderr.splitlines()[-1]
     assert "Traceback" not in refused.stderr
@@ -343,25 +347,38 @@ def test_help_lists_the_flags_wherever_they_are_defined():
     """Flags of the command's own module, of the study that it runs, and of shared modules."""
     for command, names in {
         ("experiments", "field"): ("sources", "folds", "workdir"),
+        ("studies", "judges"): ("source", "workdir"),
         ("agent",): ("model", "expect_digest", "compilation_cache"),
         ("label",): ("streams", "agent", "out"),
     }.items():
         helped = run(*command, "--help")
         assert helped.returncode == 0
-        assert helped.stdout.startswith(f"    python -m prism_jax {' '.join(command)} ")
+        words = " ".join(command if command[0] == "studies" else ("prism_jax", *command))
+        assert helped.stdout.startswith(f"    python -m {words} ")
         assert len(helped.stdout.splitlines()) <= 50
         assert [name for name in names if not re.search(rf"\s--(\[no\])?{name}\b", helped.stdout, re.M)] == []
 
 
 def test_experiments_are_listed_with_what_they_need():
     rows = json.loads(run("experiments", "--json").stdout)
-    assert {row["name"] for row in rows} == {*registry.EXPERIMENTS, *registry.STUDIES}
+    assert {row["name"] for row in rows} == {*registry.EXPERIMENTS, *registry.STUDIES, *OUTSIDE}
+    assert {row["name"] for row in rows if row["command"] == "python -m studies"} == set(OUTSIDE)
     listed = run("experiments", "--list").stdout
     for row in rows:
         needs = [" ".join(f"--{flag}" for flag in row["needs"])] * bool(row["needs"])
         columns = (row["name"], row["takes"], *needs, row["shows"])
         assert re.search(rf"^  {'  +'.join(map(re.escape, columns))}$", listed, re.MULTILINE)
         assert re.search("second|minute|hour", row["takes"])
+
+
+def test_a_study_outside_the_package_is_run_by_its_own_command(monkeypatch):
+    outside = run("experiments", "judges", "--source=DIR")
+    words = "error: experiment: found 'judges', which is run by `python -m studies judges`\n"
+    assert (outside.returncode, outside.stderr) == (1, words)
+    unknown = run("studies", "judge")
+    assert (unknown.returncode, unknown.stderr.partition("expected")[0]) == (1, "error: study: found 'judge', ")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert registry.of_checkout() == {}
 
 
 def test_a_study_without_a_folder_prints_its_table_and_with_one_writes_it(tmp_path):

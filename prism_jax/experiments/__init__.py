@@ -9,12 +9,10 @@ Where to change what:
   docs/paper.md
 - the students of the paper's tables, or how trainings are kept: `paper/trainings.py`; `prism_jax/runs/store.py`
 - the simulated judges of the paper's tables, or the seconds: `paper/pools.py`; `paper/timing.py`
-- the injections, their controls, or the measurement: `injection_strings.py`, `injections.py`; docs/agent.md
 - the distillation demo: commands in `distill_demo.py`, report in `distill_report.py`, the student in `students.py`
 - the paper in one script: its stages in `reproduce.py`, what they cost in earnest in `real_costs.py`; how stages follow
   one another: `stages.py`
 - the study of distillation: its teachers, arms and sizes: `distillation.py`; its tables in `distillation_tables.py`
 - the studies of promises and of alarms: `promises.py`, `alarms.py`
-- a study, or a new one: a module in this folder with `define_flags` and `main`, and its line in `STUDIES` of
-  `paper/registry.py`
+- how a study is started, printed and written: `by_name.py`; a new study: `studies/` beside the package
 """

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, and our studies, by name.
+"""The paper's tables and figures, and what makes them, by name.
 
     python -m prism_jax experiments --list          # or --json: what each shows, needs, and how long it takes
     python -m prism_jax experiments all --workdir=DIR
@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import json
 import signal
 import sys
@@ -42,6 +41,7 @@ from absl import flags
 from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.experiments import by_name
 from prism_jax.experiments.paper import registry
 from prism_jax.experiments.paper.system_options import RESAMPLES, SystemOptions
 from prism_jax.runs.running import OF_FILES, Running
@@ -75,7 +75,7 @@ def define_flags() -> None:
 
 def main(arguments: list[str]) -> None:
     """Makes the paper's tables of a name."""
-    names, options, folder = registry.chosen(_only(arguments)), flags.FLAGS, epath.Path(flags.FLAGS.workdir)
+    names, options, folder = registry.chosen(by_name.only(arguments)), flags.FLAGS, epath.Path(flags.FLAGS.workdir)
     for flag in ("scores_paper", *OF_FILES):
         if options.scores is None and options[flag].present:
             raise ValueError(f"--{flag}: found it without --scores, expected it with a scores file")
@@ -117,34 +117,6 @@ def main(arguments: list[str]) -> None:
         runner.run_experiments(names, call, folder)
 
 
-def study(arguments: list[str]) -> None:
-    """Runs a study: prints each table as soon as it is there, and writes all of them at the end."""
-    from prism_jax.experiments.paper import outputs
-    from prism_jax.experiments.paper.study import ExperimentResult
-    from prism_jax.report.table import print_all
-    from prism_jax.runtime.provenance import provenance
-
-    name, folder, tables, draw = _only(arguments), flags.FLAGS.workdir, [], None
-    for made in importlib.import_module(f"prism_jax.experiments.{name}").main():
-        if callable(made):
-            draw = made
-            continue
-        print_all([made])
-        tables.append(made)
-    if folder is None or not tables:
-        return
-    by_stem = {f"{name}_{number}": table for number, table in enumerate(tables, start=1)}
-    result = ExperimentResult(study_tables=by_stem, draw=draw)
-    files = outputs.write(epath.Path(folder), name, result, {"made": provenance()})
-    print(f"{name}: {len(files)} files in {folder}")
-
-
-def _only(arguments: list[str]) -> str:
-    if len(arguments) > 1:
-        raise ValueError(f"found arguments {', '.join(map(repr, arguments))}, expected one name and flags (see --help)")
-    return arguments[0]
-
-
 def show_list(as_json: bool) -> None:
     """Prints every name with what it shows, what it needs and how long it takes."""
     rows = registry.listed()
@@ -154,12 +126,14 @@ def show_list(as_json: bool) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may end before the list
     print("usage: python -m prism_jax experiments NAME [--flags]; NAME --help lists its flags")
     print("       python -m prism_jax experiments main --scores=FILE --workdir=DIR   # one table of your own scores")
-    for all_of_them, title in ((True, "The paper's tables, all by the name `all` in 20 minutes"), (False, "Studies")):
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        of_all = "The paper's tables, all by the name `all` in 20 minutes"
+        groups.setdefault(of_all if row["all"] else f"Studies: {row['command']} NAME", []).append(row)
+    for title, group in groups.items():
         print(f"\n{title}\n")
         lines = [("name", "takes", "needs", "shows")] + [
-            (row["name"], row["takes"], " ".join(f"--{flag}" for flag in row["needs"]), row["shows"])
-            for row in rows
-            if row["all"] == all_of_them
+            (row["name"], row["takes"], " ".join(f"--{flag}" for flag in row["needs"]), row["shows"]) for row in group
         ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         for line in lines:
@@ -171,22 +145,15 @@ def start(argv: list[str]) -> None:
     if {"--list", "--json"} & set(argv[1:]):
         show_list("--json" in argv)
         return
+    outside = next((argument for argument in argv[1:] if argument in registry.of_checkout()), None)
+    if outside is not None:
+        sys.exit(f"error: experiment: found {outside!r}, which is run by `python -m studies {outside}`")
     name = next((argument for argument in argv[1:] if argument in registry.STUDIES), None)
     if name is None:
         define_flags()
         command.start(main, arguments=f"all or one of {', '.join((*registry.EXPERIMENTS, *registry.STUDIES))}")
         return
-    module = importlib.import_module(f"prism_jax.experiments.{name}")
-    before = set(flags.FLAGS)
-    module.define_flags()
-    if "workdir" not in flags.FLAGS:
-        flags.DEFINE_string("workdir", None, "Folder for the tables as files; by default they are printed only.")
-    defined = (flags.FLAGS[flag] for flag in set(flags.FLAGS) - before)
-    paths = [flag.name for flag in defined if flag.flag_type() == "string" and flag.default is None]
-    refuse_empty(*paths)
-    flags.mark_flags_as_required([need for need in registry.STUDIES[name].needs if need in paths])
-    sys.modules["__main__"].__doc__ = module.__doc__  # what --help shows
-    command.start(study, arguments="the name of the study")
+    by_name.start(f"prism_jax.experiments.{name}", registry.STUDIES[name])
 
 
 if __name__ == "__main__":

@@ -9,5 +9,5 @@ Where to change what:
 - the judges' question: the constants at the top of `prompts.py`, and `prism_jax/prompting/fenced.py`
 - how verdicts become labels: `PanelConfig` and `panel_labels` in `panels.py`; `labelling.py`
 - the tables about judges: numbers in `agreements.py` and `robustness.py`, tables in `prism_jax/report/judges.py`;
-  those of real votes in `prism_jax/experiments/judges.py`
+  those of real votes in `studies/judges.py`
 """

@@ -282,7 +282,9 @@ def start(
     def parse(argv: list[str]) -> list[str]:
         if any(re.fullmatch("-h|-[?]|--?help(short)?", argument) for argument in argv[1:]):
             of_modules = flags.FLAGS.flags_by_module_dict()
-            shared = [flag for name in of_modules if name.startswith("prism_jax.") for flag in of_modules[name]]
+            shared = [
+                flag for name in of_modules if name.startswith(("prism_jax.", "studies.")) for flag in of_modules[name]
+            ]
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may end before the help
             print(help_screen(sys.modules["__main__"].__doc__ or "", of_modules.get(argv[0], []), shared))
             sys.exit(0)

@@ -1,6 +1,6 @@
 """What no text can do, wherever it stands: forge special tokens, move a slot, break a response, or touch other streams.
 
-How far a text can persuade the model is measured, not tested: `prism_jax.experiments.injections`.
+How far a text can persuade the model is measured, not tested: `studies.injections`.
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ import pytest
 
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.reader import ThinkRequest
-from prism_jax.experiments.injection_strings import GOALS, INJECTIONS
 from prism_jax.prompting.template import (
     CONSTANT_OFFER,
     SLOW_FIELDS,
@@ -33,6 +32,7 @@ from prism_jax.streams.jsonl import StreamError, read_streams
 from prism_jax.streams.types import MOST_CHARACTERS
 from prism_jax.student import Qwen3, StudentConfig, engine
 from prism_jax.student.weights import Pretrained
+from studies.injection_strings import GOALS, INJECTIONS
 
 TEXTS = tuple(injection.text for injection in INJECTIONS)
 WRITING = WritingConfig(field_tokens=4, response_tokens=6)

@@ -33,6 +33,7 @@ from prism_jax.runs.running import Running
 from prism_jax.runs.store import Store
 from prism_jax.scores import Scores, ScoresError, write_scores
 from prism_jax.scores.labels import acceptance_weight
+from studies.registry import STUDIES as OUTSIDE
 
 
 @pytest.fixture(scope="module")
@@ -414,9 +415,10 @@ def test_every_experiment_has_a_function_and_the_page_lists_it(root):
 
 
 def test_every_study_is_a_module_and_has_a_name_of_its_own(root):
-    assert not set(registry.STUDIES) & set(registry.EXPERIMENTS)
-    for name, study in registry.STUDIES.items():
-        module = importlib.import_module(f"prism_jax.experiments.{name}").define_flags.__module__
+    assert len({*registry.STUDIES, *registry.EXPERIMENTS, *OUTSIDE}) == len(registry.listed())
+    of_package = {f"prism_jax.experiments.{name}": study for name, study in registry.STUDIES.items()}
+    for name, study in (of_package | {f"studies.{name}": study for name, study in OUTSIDE.items()}).items():
+        module = importlib.import_module(name).define_flags.__module__
         text = (root / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
         assert "\ndef define_flags() -> None:" in text, name
         assert re.search(r"\ndef main\(\) -> Itera(?:ble|tor)\[Table\b", text), name

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from prism_jax.decision.gate import decide
-from prism_jax.experiments import injections as module
 from prism_jax.experiments import students
-from prism_jax.experiments.injection_strings import INJECTIONS
-from prism_jax.experiments.injections import KINDS, PLACES, tables
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.scoring.fast import score_streams
 from prism_jax.streams.simulator import SimulatorConfig
@@ -17,6 +14,9 @@ from prism_jax.streams.sources import DataConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
+from studies import injections as module
+from studies.injection_strings import INJECTIONS
+from studies.injections import KINDS, PLACES, tables
 
 pytestmark = pytest.mark.study
 

@@ -1,9 +1,8 @@
 """Every experiment by name: the paper's tables, which share trainings and which `all` makes, and the studies.
 
 To add a table, write a module beside this one with a function `make` of what it is made of, which returns an
-`ExperimentResult`, and list it in `EXPERIMENTS`; docs/paper.md gets a row. To add a study, write
-`prism_jax/experiments/NAME.py` with `define_flags` and `main`, which returns or yields its tables, and list it in
-`STUDIES`.
+`ExperimentResult`, and list it in `EXPERIMENTS`; docs/paper.md gets a row. A new study stands outside the package, in
+`studies/` (studies/registry.py).
 """
 
 from __future__ import annotations
@@ -11,8 +10,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
-from collections.abc import Callable
+import importlib.util
+import pathlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
+
+from prism_jax.experiments.by_name import Study
 
 if TYPE_CHECKING:  # every `python -m` that imports the experiments asks for the names here
     from prism_jax.experiments.paper.study import ExperimentResult
@@ -68,15 +71,6 @@ EXPERIMENTS: dict[str, Experiment] = {
 """In the order in which `all` makes them."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """A study of our own, a module of `prism_jax.experiments` that is run by its name alone."""
-
-    shows: str  # what it shows, in a sentence
-    takes: str  # how long it takes on two idle cores
-    needs: tuple[str, ...] = ()  # flags without which it cannot run; alternatives are separated by a bar
-
-
 STUDIES: dict[str, Study] = {
     "thinking": Study("What the slow pass is worth, over three seeds.", "12 minutes", ("workdir",)),
     "distillation": Study("What curation and the teacher's quality are worth.", "20 minutes", ("workdir",)),
@@ -87,11 +81,8 @@ STUDIES: dict[str, Study] = {
     "propensities": Study("What inverse propensities gain, over six seeds.", "30 minutes"),
     "need_target": Study("Whether need given acceptance removes the regret of dependence.", "11 minutes"),
     "need_target_costs": Study("What both meanings of p_need cost, with fewer rows, too.", "2 hours", ("workdir",)),
-    "injections": Study("How far injected texts move decisions.", "minutes", ("workdir|weights",)),
-    "live_context": Study("How live decisions differ where streams outgrow their context.", "a minute", ("workdir",)),
     "field": Study("Baselines on other people's data, with costs and intervals.", "minutes", ("sources", "workdir")),
     "single_votes": Study("What a model of each annotator is worth.", "a minute", ("source",)),
-    "judges": Study("How far people and public models agree.", "seconds", ("source",)),
     "nested_student": Study(
         "A fine-tuned student on people's votes, every choice made inside the fold, stacked on the probe.",
         "half an hour",
@@ -101,7 +92,6 @@ STUDIES: dict[str, Study] = {
     "counterfactual": Study("How well counterfactual costs cover, on a log whose truth is known.", "minutes", ("log",)),
     "overlap": Study("Which logs counterfactual costs refuse, on made logs.", "10 minutes"),
     "few_units": Study("Coverage and rejections of the intervals with few streams.", "a minute"),
-    "decision_models": Study("A threshold of 0.5 on a decision model beside the gate.", "a minute"),
     "alarms": Study("How soon an alarm notices that people have changed; --log asks a log.", "seconds"),
     "recalibration": Study("What it helps if answers move everybody's map; --log asks a log.", "seconds"),
     "reproduce": Study(
@@ -133,13 +123,24 @@ def chosen(name: str) -> tuple[str, ...]:
     return (name,)
 
 
+def of_checkout() -> Mapping[str, Study]:
+    """The studies beside the package, which it does not import; none where it is installed without its checkout."""
+    beside = pathlib.Path(__file__).resolve().parents[3] / "studies"
+    found = importlib.util.find_spec("studies")
+    if found is None or found.origin is None or pathlib.Path(found.origin).resolve().parent != beside:
+        return {}
+    return importlib.import_module("studies.registry").STUDIES
+
+
 def listed() -> list[dict[str, Any]]:
-    """All names, with what they show, what they need and how long they take."""
+    """All names, with what they show, what they need, how long they take and the command that runs them."""
+    ours = "python -m prism_jax experiments"
     tables = [
-        {"name": name, "shows": one.shows, "needs": ["workdir"], "takes": one.takes, "all": True}
+        {"name": name, "shows": one.shows, "needs": ["workdir"], "takes": one.takes, "all": True, "command": ours}
         for name, one in EXPERIMENTS.items()
     ]
     return tables + [
-        {"name": name, "shows": one.shows, "needs": list(one.needs), "takes": one.takes, "all": False}
-        for name, one in STUDIES.items()
+        {"name": name, "shows": one.shows, "needs": list(one.needs), "takes": one.takes, "all": False, "command": by}
+        for by, studies in ((ours, STUDIES), ("python -m studies", of_checkout()))
+        for name, one in studies.items()
     ]

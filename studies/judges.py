@@ -1,6 +1,6 @@
 """How far people, and what public models did, agree with people's votes on ProactiveBench; no endpoint is asked.
 
-    python -m prism_jax experiments judges --source=DIR
+    python -m studies judges --source=DIR
 
 DIR has the layout of ProactiveBench's repository. It holds no verdicts of language models as judges. What can be
 compared with people's majority: each annotator with the majority of the others, and models that stayed silent or made

@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from prism_jax.experiments.judges import acts, annotators_table, match
 from prism_jax.judges.ballots import Item, human_ballots
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.published.recorded import ModelAnswer, Recording
+from studies.judges import acts, annotators_table, match
 
 MODELS = ("a", "b", "c", "d")
 

@@ -7,8 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from prism_jax.experiments.injection_strings import GOALS, INJECTIONS, first_of_each
-from prism_jax.experiments.injections import (
+from prism_jax.scoring.student import Student
+from prism_jax.student import Qwen3, StudentConfig
+from studies.injection_strings import GOALS, INJECTIONS, first_of_each
+from studies.injections import (
     COLUMNS,
     KINDS,
     PLACES,
@@ -22,8 +24,6 @@ from prism_jax.experiments.injections import (
     up_to_the_last_step,
     with_text,
 )
-from prism_jax.scoring.student import Student
-from prism_jax.student import Qwen3, StudentConfig
 
 STREAMS = 5
 

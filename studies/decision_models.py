@@ -1,6 +1,6 @@
 """A decision model's threshold of 0.5 beside the gate: with costs, with calibration, with the person layer.
 
-    python -m prism_jax experiments decision_models --workdir=runs/decision_models [--logs=DIR] [--scores=NAME=FILE]
+    python -m studies decision_models --workdir=runs/decision_models [--logs=DIR] [--scores=NAME=FILE]
 
 Three simulated decision models know the simulator's true probabilities and misstate them in a known way; the logs are
 those of shipped products with a confidence of their own, where they are present; a scores file is that of any model, as

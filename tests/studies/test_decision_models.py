@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from prism_jax.experiments import decision_models
-from prism_jax.experiments.decision_models import GATE, HALF, MODELS, RATIOS, RAW, TRUTH, cost_table, scores_table
 from prism_jax.scores import write_scores
+from studies import decision_models
+from studies.decision_models import GATE, HALF, MODELS, RATIOS, RAW, TRUTH, cost_table, scores_table
 
 
 def costs(table):

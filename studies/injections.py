@@ -1,7 +1,7 @@
 """How far can an untrusted text move a decision? Sixty injections into benign streams, beside controls of equal length.
 
-    python -m prism_jax experiments injections --workdir=runs/quickstart
-    python -m prism_jax experiments injections --weights=PATH --streams=8 --per_family=1
+    python -m studies injections --workdir=runs/quickstart
+    python -m studies injections --weights=PATH --streams=8 --per_family=1
 
 Each stream is read up to its last step, without and with an attack on the newest event or on the offer, whose text the
 attack follows or replaces. Two controls put benign words of the same stream in the same place, cut to the same number
@@ -30,7 +30,6 @@ from prism_jax.decision.calibration import apply_map
 from prism_jax.decision.gate import decide
 from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, mean_interval
 from prism_jax.evaluation.fits import Calibration, read_calibration
-from prism_jax.experiments.injection_strings import GOALS, Goal, Injection, first_of_each
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.prompting.template import CONSTANT_OFFER, PromptConfig
 from prism_jax.prompting.tokenizer import Tokenizer
@@ -44,6 +43,7 @@ from prism_jax.streams.sources import DataConfig
 from prism_jax.training.run import open_run, reopen_run, resolve, trained_params, untrained_params
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
+from studies.injection_strings import GOALS, Goal, Injection, first_of_each
 
 C_FA, C_FN = 1.0, 2.0
 Kind = Literal["injection", "same words", "other words"]

@@ -9,7 +9,10 @@ import pytest
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit
-from prism_jax.experiments.live_context import (
+from prism_jax.scoring.student import Student
+from prism_jax.streams.edit import map_steps
+from prism_jax.student import Qwen3, StudentConfig
+from studies.live_context import (
     KEEPS,
     compare,
     decide,
@@ -17,9 +20,6 @@ from prism_jax.experiments.live_context import (
     read_live,
     read_offline,
 )
-from prism_jax.scoring.student import Student
-from prism_jax.streams.edit import map_steps
-from prism_jax.student import Qwen3, StudentConfig
 
 CONTEXT = 90
 

@@ -1,6 +1,6 @@
 """How do live decisions differ from evaluation's where streams outgrow the context?
 
-    python -m prism_jax experiments live_context --workdir=runs/quickstart --context=96
+    python -m studies live_context --workdir=runs/quickstart --context=96
 
 Evaluation keeps, at every decision, the newest events that fit into the context. A live stream that would exceed it
 drops old events until at most a share `keep` of the context is used, because every change of its beginning means

@@ -1,0 +1,13 @@
+"""Every study of the checkout by name.
+
+To add one, write `studies/NAME.py` with `define_flags` and `main`, which returns or yields its tables, and a line here.
+"""
+
+from prism_jax.experiments.by_name import Study
+
+STUDIES: dict[str, Study] = {
+    "injections": Study("How far injected texts move decisions.", "minutes", ("workdir|weights",)),
+    "live_context": Study("How live decisions differ where streams outgrow their context.", "a minute", ("workdir",)),
+    "judges": Study("How far people and public models agree.", "seconds", ("source",)),
+    "decision_models": Study("A threshold of 0.5 on a decision model beside the gate.", "a minute"),
+}
