@@ -155,7 +155,7 @@ def start_owners(
       ValueError: if they run with other settings, or cannot be placed; and what `load` raises.
     """
     lifetime = {"lifetime": "detached"} if stays else {}
-    actor = (
+    actor: Any = (
         ray.remote(Directory)
         .options(
             name=name_of(folder),
@@ -188,7 +188,7 @@ def start_owners(
 def stop_owners(folder: epath.PathLike) -> bool:
     """Ends the owners of a state's partitions; False where there were none."""
     try:
-        actor = ray.get_actor(name_of(folder), NAMESPACE)
+        actor: Any = ray.get_actor(name_of(folder), NAMESPACE)
     except ValueError:
         return False
     handles: tuple[Handle, ...] = ray.get(actor.owners.remote()).handles

@@ -109,7 +109,7 @@ def run_replicas(
     Raises:
       ValueError: if no server can listen.
     """
-    replica = serve.deployment(
+    replica: Any = serve.deployment(
         Replica,
         name="model",
         ray_actor_options={"num_cpus": 1, "num_gpus": gpus},
@@ -149,7 +149,7 @@ class Fronts:
         for node in [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in self._own]:
             there = NodeAffinitySchedulingStrategy(node, soft=False)
             front = ray.remote(Front).options(num_cpus=0, max_restarts=-1, scheduling_strategy=there)
-            actor = front.remote(*self._arguments)
+            actor: Any = front.remote(*self._arguments)
             self._own[node] = actor, actor.port.remote()
         places = [place for _, place in self._own.values()]
         ray.wait(places, num_returns=len(places), timeout=seconds)
